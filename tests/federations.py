@@ -20,6 +20,7 @@ from torch import nn
 import fgl
 from fgl import Method, Result, Training, augment, methods
 from fgl.federation import Here, Inbox, fold_in, node_minibatches, num_bytes, train
+from fgl.federation.method.compose import unsealed
 from fgl.federation.saved.identity import identity
 
 ROOT = Path(__file__).parents[1]
@@ -111,6 +112,16 @@ def fedavg(net: nn.Module, train: Training = SGD) -> Method:
 def ruled(method: Method, **rules: Any) -> Method:
     """The method with some other rules of its rounds."""
     return replace(method, rules=replace(method.rules, **rules))
+
+
+def sending(method: Method, change: Callable[[Any, fgl.Graph], Any]) -> Method:
+    """The method, whose clients send what ``change(message, graph)`` makes of a message."""
+
+    def send(params: Any, context: Any, state: Any, own: fgl.Graph) -> Any:
+        message, state = method.send(params, context, state, own)
+        return change(message, own), state
+
+    return replace(unsealed(method), send=send)
 
 
 def keep_own(inbox: Inbox, state: Any) -> Any:

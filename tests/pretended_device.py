@@ -132,8 +132,7 @@ class PretendedDevice(TorchDispatchMode):
     `mixed` lists what CUDA would refuse, with its place; it is raised as well, but a round takes an
     error of the server's function for a spoilt upload. `waits` counts, by place and operation,
     where the host waits for the device, for copies too; `copies` what crosses between them;
-    `unordered` sums whose order CUDA does not fix. `steps` counts steps of optimisers, and `gaps`
-    has what was waited for between two steps in a row of the same optimiser.
+    `unordered` sums whose order CUDA does not fix. `steps` counts steps of optimisers.
     """
 
     def __init__(self) -> None:
@@ -143,7 +142,6 @@ class PretendedDevice(TorchDispatchMode):
         self.waits: Counter[str] = Counter()
         self.copies: Counter[str] = Counter()
         self.unordered: Counter[str] = Counter()
-        self.gaps: list[Counter[str]] = []
         self.steps = 0
         self.capturing: Graph | None = None
         self.target: Any = None  # the device that the function now called names
@@ -345,7 +343,6 @@ class PretendedDevice(TorchDispatchMode):
         }.items():
             self._put(torch.cuda, name, new)
         self._put(Tensor, "record_stream", lambda *_: None)
-        last: list[Any] = [None, None]
         warned: list[Any] = []
 
         def begins(optimizer: Any, *_: Any) -> None:
@@ -358,9 +355,6 @@ class PretendedDevice(TorchDispatchMode):
 
         def stepped(optimizer: Any, *_: Any) -> None:
             self.steps += 1
-            if last[0] is optimizer:
-                self.gaps.append(self.waits - last[1])
-            last[:] = optimizer, self.waits.copy()
 
         for hook in (
             register_optimizer_step_pre_hook(begins),

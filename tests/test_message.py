@@ -98,23 +98,6 @@ def three() -> tuple[dict[int, Any], dict[int, Any]]:
     return went, came
 
 
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("part", [False, True])
-def test_changes_are_what_came_less_what_went(part: bool, shared: bool) -> None:
-    """Client by client; of the entries that clients send, if these are a part."""
-    went, came = three()
-    if shared:
-        went = dict.fromkeys(range(4), went[1])
-    if part:
-        came = {k: {"model": {"w": message["model"]["w"]}} for k, message in came.items()}
-    changes = Inbox(came, 4, went).changes("model")
-    assert list(changes) == (["w"] if part else ["w", "b"])
-    for row, client in enumerate((0, 2, 3)):
-        for name, stack in changes.items():
-            want = came[client]["model"][name] - went[client]["model"][name]
-            assert torch.equal(stack[row], want)
-
-
 def test_changes_name_what_is_missing() -> None:
     went, came = three()
     with pytest.raises(ValueError, match=r"client 0 to have been sent 'model', but got \[\]"):

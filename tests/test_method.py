@@ -7,18 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from federations import graph, graphs, keep_own, model, printed, same, without_training_nodes
+from federations import graph, keep_own, model, printed, same
 
 import fgl
 from fgl import Method, Training
-from fgl.federation import Inbox, Rules, average, fold_in, send_model, supervised
-
-
-def test_a_method_that_says_nothing_is_fedavg() -> None:
-    method = fgl.fedavg(model())
-    assert method.send is send_model
-    assert method.aggregate is average
-    assert method.train == Training()
+from fgl.federation import Rules, average, fold_in, supervised
 
 
 def test_initial_is_a_copy_without_gradient() -> None:
@@ -33,48 +26,6 @@ def test_initial_is_a_copy_without_gradient() -> None:
 def test_supervised_wants_labels() -> None:
     with pytest.raises(ValueError, match=r"graph.y to be a tensor of labels, but got None"):
         supervised(model())(fgl.fedavg(model()).initial(), graph(y=None), {})
-
-
-def test_send_model_counts_the_training_nodes() -> None:
-    params, state = {"w": torch.ones(2)}, {"kept": torch.ones(1)}
-    for data in graphs():
-        message, kept = send_model(params, {}, state, data)
-        assert list(message) == ["model", "num_examples"]
-        assert message["num_examples"] == data.train_mask.sum()
-        assert message["num_examples"].dtype == torch.int64
-        assert message["num_examples"].shape == ()
-        assert kept is state
-    data = without_training_nodes()
-    assert send_model(params, {}, state, data)[0]["num_examples"] == 0
-
-
-def messages(weights: list[int]) -> dict[int, fgl.Message]:
-    generator = torch.Generator().manual_seed(0)
-    return {
-        client: {
-            "model": {
-                "w": torch.randn(2, 3, generator=generator),
-                "count": torch.tensor(10 * client),
-            },
-            "num_examples": torch.tensor(weight),
-        }
-        for client, weight in enumerate(weights)
-    }
-
-
-def test_average_is_the_weighted_mean_entry_by_entry() -> None:
-    weights = [3, 0, 5]
-    sent = messages(weights)
-    outbox, state = average(Inbox(sent, 4), {})
-    assert list(outbox) == [0, 1, 2, 3]
-    got = outbox[3]["model"]
-    for i in range(2):
-        for j in range(3):
-            total = sum(weights[c] * float(sent[c]["model"]["w"][i, j]) for c in range(3))
-            assert float(got["w"][i, j]) == pytest.approx(total / 8, abs=1e-6)
-    assert got["count"] == round(20 * 5 / 8)
-    assert got["count"].dtype == torch.int64
-    assert same(state["model"], got)
 
 
 def test_fold_in_differs_for_every_party_round_and_purpose() -> None:
@@ -95,17 +46,14 @@ def test_fold_in_does_not_depend_on_the_process() -> None:
     assert out.split() == [str(fold_in(7, 3, 1)), str(fold_in(7, 3, "who"))]
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
+def test_training_is_checked() -> None:
+    for options, text in (
         ({"num_steps": -1}, "num_steps to be an integer >= 0, but got -1"),
         ({"max_grad_norm": 0.0}, "max_grad_norm to be a number > 0, but got 0.0"),
         ({"max_grad_norm": float("nan")}, "max_grad_norm to be a number > 0, but got nan"),
-    ],
-)
-def test_training_is_checked(options: dict[str, float], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        Training(**options)  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ValueError, match=text):
+            Training(**options)  # type: ignore[arg-type]
 
 
 def test_fedavg_names_everything() -> None:

@@ -56,22 +56,6 @@ def clients() -> list[fgl.Graph]:
     return [g.replace(node_id=torch.arange(g.num_nodes)) for g in given]  # as `subgraph` has it
 
 
-@pytest.mark.few
-@pytest.mark.parametrize("how", [some_nodes, parts])
-@pytest.mark.parametrize("keep", [False, True])
-@pytest.mark.parametrize("at_once", [2, "all"])
-def test_a_batch_draws_what_its_clients_draw(how: Any, keep: bool, at_once: Any) -> None:
-    method = sampled(how, keep_optimizer=keep)
-    one = fgl.run(method, clients(), num_rounds=3, seed=1, clients_at_once=1)
-    batch = fgl.run(method, clients(), num_rounds=3, seed=1, clients_at_once=at_once)
-    for a, b in zip(
-        one.outbox[0]["model"].values(), batch.outbox[0]["model"].values(), strict=True
-    ):
-        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
-    losses = [[r.loss for r in run.history] for run in (one, batch)]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-
-
 def test_every_step_sees_its_own_draw() -> None:
     """By hand: the same draws, one SGD step for each."""
     method, data = sampled(), graph(20)

@@ -96,7 +96,8 @@ def test_sparse_features_are_made_dense() -> None:
 
 
 SIZES = {"x": {0: torch.export.Dim("n", min=2)}, "edge_index": {1: torch.export.Dim("m", min=2)}}
-EXPORTED = ["gcn", "gat", "sage", "gin"]  # PyG's RGCNConv reads a number from a tensor
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("gat", "sage", "gin")]
+EXPORTED = ["gcn", *SLOW]  # PyG's RGCNConv reads a number from a tensor
 
 
 def larger() -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,15 +8,13 @@ import pytest
 import torch
 from federations import close
 from torch import Tensor
-from torch.func import functional_call, vmap
+from torch.func import functional_call
 from torch_geometric import nn as pyg
 
 import fgl
-from fgl import Graph, SparseMatrix
-from fgl.federation import Cohort
-from fgl.nn import GINE, RGCN, GINEConv, RGCNConv
+from fgl import Graph
+from fgl.nn import GINE, RGCN
 from fgl.predict import predict
-from fgl.sparse.batched_pattern import Member
 
 
 def graph(nodes: int, edges: int, seed: int = 0, **given: Any) -> Graph:
@@ -36,56 +34,6 @@ def ready(network: Any) -> Any:
 
 def params_of(network: Any) -> dict[str, Tensor]:
     return {**dict(network.named_parameters()), **dict(network.named_buffers())}
-
-
-def gine_by_hand(conv: GINEConv, given: Graph) -> Tensor:
-    total = given.x.clone()  # type: ignore[union-attr]
-    attr: Any = given.edge_attr
-    for e in range(given.num_edges):
-        source, target = given.edge_index[:, e].tolist()
-        total[target] += (given.x[source] + conv.lin(attr[e])).relu()  # type: ignore[index]
-    out: Tensor = conv.nn(total)
-    return out
-
-
-def rgcn_by_hand(conv: RGCNConv, given: Graph) -> Tensor:
-    weight = conv.weight
-    if conv.num_bases is not None:
-        weight = torch.einsum("rb,bio->rio", conv.comp, conv.weight)
-    kinds: Any = given.edge_type
-    rows = []
-    for v in range(given.num_nodes):
-        row = given.x[v] @ conv.root + conv.bias  # type: ignore[index]
-        for r in range(conv.num_relations):
-            here = [
-                int(given.edge_index[0, e])
-                for e in range(given.num_edges)
-                if int(given.edge_index[1, e]) == v and int(kinds[e]) == r
-            ]
-            for u in here:
-                row = row + given.x[u] @ weight[r] / len(here)  # type: ignore[index]
-        rows.append(row)
-    return torch.stack(rows)
-
-
-@pytest.mark.parametrize(("nodes", "edges"), [(7, 20), (5, 0), (1, 2)])
-def test_gine_is_what_its_formula_says(nodes: int, edges: int) -> None:
-    given, conv = graph(nodes, edges), ready(GINEConv(4, 6, edge_dim=3))
-    want = gine_by_hand(conv, given)
-    close(conv(given.x, given.adj, given.entries("edge_attr")), want)
-    close(conv(given.x, given.edge_index, given.edge_attr), want)
-
-
-@pytest.mark.parametrize("bases", [None, 2])
-@pytest.mark.parametrize(("nodes", "edges"), [(7, 20), (5, 0), (1, 2)])
-def test_rgcn_is_what_its_formula_says(nodes: int, edges: int, bases: int | None) -> None:
-    given = graph(nodes, edges)
-    conv = ready(RGCNConv(4, 5, num_relations=3, num_bases=bases))
-    want = rgcn_by_hand(conv, given)
-    close(conv(given.x, given.adj, given.entries("edge_type")), want)
-    close(conv(given.x, given.edge_index, given.edge_type), want)
-    sparse = SparseMatrix.from_dense(given.x)  # type: ignore[arg-type]
-    close(conv(sparse, given.adj, given.entries("edge_type")), want)
 
 
 @pytest.mark.parametrize("kind", ["gine", "rgcn"])
@@ -108,36 +56,6 @@ def networks(kind: str) -> list[Any]:
     if kind == "gine":
         return [ready(GINE(4, 6, 2, edge_dim=3, pooling=how)) for how in ("sum", "mean")]
     return [ready(RGCN(4, 6, 2, num_relations=3, num_bases=bases)) for bases in (None, 2)]
-
-
-@pytest.mark.parametrize("weights", [False, True])
-@pytest.mark.parametrize("kind", ["gine", "rgcn"])
-def test_a_batch_of_clients_is_each_alone(kind: str, weights: bool) -> None:
-    sizes = [(6, 15), (3, 0), (9, 31)]
-    clients = []
-    for k, (nodes, edges) in enumerate(sizes):
-        value = (torch.arange(edges) % 4).double() if weights else None  # some count as absent
-        batch = (torch.arange(nodes) >= nodes // 2).long()
-        given = graph(nodes, edges, k, edge_weight=value)
-        if kind == "gine":
-            same = batch[given.edge_index[0]] == batch[given.edge_index[1]]
-            given = given.replace(
-                edge_index=given.edge_index[:, same],
-                edge_attr=given.edge_attr[same],  # type: ignore[index]
-                edge_type=given.edge_type[same],  # type: ignore[index]
-                edge_weight=None if value is None else value[same],
-                batch=batch,
-            )
-        clients.append(given)
-    cohort = Cohort(clients)
-    for model in networks(kind):
-        params = params_of(model)
-        rows = vmap(lambda i, m=model, p=params: predict(m, p, cohort.graph(Member(i))))(
-            cohort.index
-        )
-        for k, client in enumerate(clients):
-            alone = predict(model, params, client)
-            close(rows[k, : client.num_examples], alone)
 
 
 def test_models_say_what_is_missing() -> None:

@@ -24,28 +24,6 @@ def model(**options: Any) -> VGAE:
     return VGAE(F, H, D, **options).double()
 
 
-def test_equals_the_formula_with_dense_matrices() -> None:
-    net, (x, edges) = model(), data()
-    a = torch.eye(N, dtype=torch.float64)
-    a[edges[1], edges[0]] = 1
-    scale = a.sum(1) ** -0.5
-    operator = scale[:, None] * a * scale
-
-    def conv(name: str, h: torch.Tensor) -> torch.Tensor:
-        layer = getattr(net, name)
-        return operator @ (h @ layer.lin.weight.t()) + layer.bias
-
-    hidden = conv("conv1", x).relu()
-    mu, log_sigma = conv("conv_mu", hidden), conv("conv_logstd", hidden)
-    got = net.encode(x, edges)
-    torch.testing.assert_close(got, (mu, log_sigma))
-    noise = torch.randn(N, D, dtype=torch.float64)
-    want = torch.stack([mu[u] + noise[u] * log_sigma[u].exp() for u in range(N)])
-    torch.testing.assert_close(net(x, edges, noise=noise), want)
-    scores = [(mu[u] @ mu[v]).item() for u, v in edges.t().tolist()]
-    assert net.decode(mu, edges).tolist() == pytest.approx(scores)
-
-
 @pytest.mark.slow
 def test_evaluation_takes_the_mean_and_training_draws() -> None:
     net, (x, edges) = model(), data()

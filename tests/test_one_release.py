@@ -101,18 +101,6 @@ def test_clients_elsewhere_are_shown_the_same_model_again(tmp_path: Path) -> Non
     assert [record.metrics["scored"] for record in result.history] == [1.0] * 3
 
 
-def test_a_run_killed_while_it_scores_is_the_run_that_was_not(tmp_path: Path) -> None:
-    made = known("nodes", 0.0, torch.float32)
-    with pytest.warns(UserWarning, match="protects nothing"):
-        method = central_gaussian(made.fedavg, **NOISE, unprotected=True)
-    clients, how = list(made.clients), {"num_rounds": 3}
-    whole = fgl.run(method, clients, evaluate=Looks(9), **how)
-    with pytest.raises(Killed):
-        fgl.run(method, clients, evaluate=Looks(1), checkpoint=tmp_path, **how)
-    result = fgl.run(method, clients, evaluate=Looks(9), checkpoint=tmp_path, **how)
-    assert same(end(result), end(whole))
-
-
 def test_a_round_that_was_released_cannot_be_taken_back(tmp_path: Path) -> None:
     method, clients = federation("central")
     with pytest.raises(Killed):

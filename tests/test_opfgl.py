@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib
 import math
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from federations import close, double, graphs
+from federations import close, double, graphs, sending
 from torch import Tensor
 
 import fgl
@@ -262,35 +261,7 @@ def test_it_is_opfgl_by_numbers(same_draws: None) -> None:
     assert [record.bytes_down for record in rest] == [sent.bytes_down + len(CLIENTS), 0]
 
 
-# Each term, by itself
-
-
-def gradient(made: fgl.Method, params: Any, own: fgl.Graph, context: Any) -> Tensor:
-    found = fgl.federation.gradient(made, params, own, context)
-    return torch.cat([found[name].flatten() for name in sorted(found)])
-
-
 # What stands around it
-
-
-def test_a_secure_sum_shows_the_server_the_same() -> None:
-    """To the fixed point's precision; what follows starts from there, and sends nothing."""
-    plain = fgl.run(method(), CLIENTS, num_rounds=1)
-    with pytest.warns(UserWarning, match="protects nothing"):
-        hidden = secure_sum(method(), threshold=3, unprotected=True)
-    first = fgl.run(hidden, CLIENTS, num_rounds=4)
-    ours: Any = first.server_state["moments"]
-    theirs: Any = plain.server_state["moments"]
-    close(ours["share"], theirs["share"], atol=1e-12)
-    close(ours["mean"], theirs["mean"], atol=2**-26)
-    close(ours["deviation"], theirs["deviation"], atol=1e-6)  # a root of what is known to 2^-28
-    alone = fgl.run(method(), CLIENTS, num_rounds=2, start=first)
-    assert [record.bytes_up for record in alone.history] == [0, 0]
-    assert not alone.client_states[0]["model"]["convs.1.bias"].equal(  # type: ignore[index,call-overload]
-        first.outbox[0]["model"]["convs.1.bias"]  # type: ignore[index,call-overload]
-    )
-    with pytest.raises(ValueError, match="exchange.s upload to be .*num_examples.*sums"):
-        fgl.run(hidden, CLIENTS, num_rounds=8)  # there is one sum
 
 
 def test_two_nodes_of_a_class_can_be_read_from_its_sums() -> None:
@@ -300,29 +271,6 @@ def test_two_nodes_of_a_class_can_be_read_from_its_sums() -> None:
     close(sums["total"][0] / 2 - half, torch.tensor([1.0, 5.0]))  # the smaller of the two values
     close(sums["total"][0] / 2 + half, torch.tensor([4.0, 7.0]))
     assert not any(value[1].any() for value in sums.values())  # of one node nothing is sent
-
-
-def test_who_has_no_training_node_keeps_the_global_model() -> None:
-    """The divergence is smallest there: Adam would make steps of its gradient's rounding."""
-    bare = CLIENTS[1].replace(train_mask=torch.zeros(16, dtype=torch.bool))
-    result = fgl.run(method(), [CLIENTS[0], bare, CLIENTS[2]], num_rounds=4)
-    kept, moved = (result.client_states[k] for k in (1, 2))
-    close(kept["model"], kept["teacher"], atol=0.0)
-    with pytest.raises(AssertionError):
-        close(moved["model"], moved["teacher"], atol=1e-3)
-
-
-def test_minibatches_of_nodes_distil_at_all_nodes_and_parts_are_refused() -> None:
-    batches = partial(fgl.federation.node_minibatches, batch_size=3)
-    train = fgl.Training(partial(torch.optim.SGD, lr=0.1), batches=batches)
-    how: dict[str, Any] = {**HOW, "condense_steps": 1, "fit_steps": 1}
-    result = fgl.run(opfgl(fgl.fedavg(net(), train=train), **how), CLIENTS, num_rounds=2)
-    assert math.isfinite(result.history[1].loss)
-    some = fgl.tasks.sampled_node_task(
-        CLIENTS[0], CLIENTS, net(), train.optimizer, fanouts=(1, 1), batch_size=2
-    )
-    with pytest.raises(ValueError, match="to see all nodes, but got sampled ones"):
-        fgl.run(opfgl(some.fedavg, **how), CLIENTS, num_rounds=2)
 
 
 def test_what_it_refuses() -> None:
@@ -366,16 +314,14 @@ def test_sums_of_another_layout_do_not_count() -> None:
 
 def lying(**sums: Any) -> fgl.Method:
     """O-pFGL whose first client says other sums."""
-    plain = method(expand=0)
 
-    def send(params: Any, context: Any, state: Any, own: fgl.Graph) -> Any:
-        message, new = plain.send(params, context, state, own)
-        if own is CLIENTS[0] and "sums" in message:
-            made = {name: change(message["sums"]) for name, change in sums.items()}
-            message = {**message, "sums": {**message["sums"], **made}}
-        return message, new
+    def lie(message: Any, own: fgl.Graph) -> Any:
+        if own is not CLIENTS[0] or "sums" not in message:
+            return message
+        made = {name: change(message["sums"]) for name, change in sums.items()}
+        return {**message, "sums": {**message["sums"], **made}}
 
-    return replace(plain, send=send)
+    return sending(method(expand=0), lie)
 
 
 @pytest.mark.few

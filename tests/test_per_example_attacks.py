@@ -216,17 +216,6 @@ def test_the_grid_does_not_tell_an_empty_batch(net: Any, name: str, reached: Any
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [1, 5])
-@pytest.mark.parametrize("dtype", [F32, F64])
-def test_the_grid_does_not_tell_one_more_row(dtype: torch.dtype, count: int, reached: Any) -> None:
-    method = private(dtype=dtype, sample_rate=0.5, expected_batch_size=2)
-    claimed = privacy.epsilon(noise_multiplier=QUIET, rounds=1, delta=DELTA, sample_rate=0.5)
-    seen = worlds(method, rows(count, dtype), rows(count + 1, dtype))
-    found = check_claim(claimed, seen, all_looks(lr=1.0, sigma=QUIET, size=2))
-    reached("epsilon", found, claimed)
-
-
-@pytest.mark.slow
 def test_the_grid_does_not_tell_graphs_of_a_collection(reached: Any) -> None:
     method = private(partial(fgl.nn.GIN, 6, 8, 3, dropout=0.0))
     claimed = privacy.epsilon(noise_multiplier=QUIET, rounds=1, delta=DELTA)

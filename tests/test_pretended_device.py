@@ -13,7 +13,7 @@ import pytest
 import test_cuda
 import torch
 from conformance import ROWS
-from federations import METHODS, end, fedavg, graphs, model, printed, same, script
+from federations import end, fedavg, graphs, model, printed, same
 from pretended_cases import case_there, cases, together
 from pretended_device import CUDA, PretendedDevice
 from test_recipes import VARIANTS, go
@@ -33,19 +33,6 @@ def gpu() -> Iterator[PretendedDevice]:
 
 
 # -- the tool itself
-
-
-@pytest.mark.parametrize("name", ["gcn_fedavg", "fgssl"])
-def test_a_step_of_a_batch_is_a_graph(name: str, gpu: PretendedDevice) -> None:
-    """All that can be known of `benchmarks/speed/cuda_graph.py` without a device."""
-    words = ["--nodes", "30", "--clients", "3", "--steps", "3", "--repeats", "1", "--only", name]
-    with warnings.catch_warnings():
-        found = script("benchmarks/speed/cuda_graph.py").main(words)[f"{name}/K=3"]
-    assert found.keys() == {
-        *("largest_difference", "same", "step_ms", "replayed_ms", "replayed_over_step")
-    }
-    assert found["same"]
-    assert not gpu.mixed
 
 
 # The tests of a real device, here.
@@ -79,19 +66,6 @@ def test_a_round_mixes_no_devices(
         assert not gpu.unordered  # so that a run has the same bits every time
     models = [message["model"] for message in result.outbox.values() if "model" in message]
     assert {each.device for params in models for _, each in leaves(params)} <= {CUDA}
-
-
-@SLOW
-@pytest.mark.parametrize("at_once", [1, "all"], ids=["loop", "batch"])
-@pytest.mark.parametrize("kind", [fgl.nn.GCN, fgl.nn.GAT], ids=["gcn", "gat"])
-def test_no_sum_is_without_an_order_where_a_gpu_must_repeat_its_bits(
-    kind: Any, at_once: Any, gpu: PretendedDevice
-) -> None:
-    """The runs of `test_cuda.test_reductions_are_deterministic`."""
-    method = METHODS["fgssl"](model(kind).cuda())
-    fgl.run(method, test_cuda.clients(), num_rounds=2, clients_at_once=at_once)
-    assert gpu.steps
-    assert not gpu.unordered
 
 
 @cases(

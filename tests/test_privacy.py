@@ -87,38 +87,8 @@ def test_zeros_nothing_and_huge_values() -> None:
     assert not privacy.clip({"w": torch.tensor([1e200] * 2).double()}, length=1)["w"].isnan().any()
 
 
-def test_clip_refuses() -> None:
-    with pytest.raises(TypeError, match="Expected n to be in floating point"):
-        privacy.clip({"n": torch.tensor([1])}, length=1.0)
-    for length in (0.0, -1.0, math.nan):
-        with pytest.raises(ValueError, match="Expected length"):
-            privacy.clip(update(), length=length)
-
-
 def squares(params: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return (torch.tanh(x @ params["w"]) * params["b"] - y).square().sum()
-
-
-def test_clipped_gradient_is_that_of_a_loop() -> None:
-    g = torch.Generator().manual_seed(1)
-    params = {"w": torch.randn(4, 3, generator=g).double(), "b": torch.ones(3).double()}
-    x, y = torch.randn(9, 4, generator=g).double(), torch.randn(9, 3, generator=g).double()
-    counts = torch.arange(9) != 4
-    made = clipped_gradient(squares, params, (x, y), length=4.0, counts=counts)
-    want = {name: torch.zeros_like(value) for name, value in params.items()}
-    norms = []
-    for i in counts.nonzero().flatten().tolist():
-        leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
-        grads = torch.autograd.grad(squares(leaves, x[i], y[i]), list(leaves.values()))
-        norms.append(float(torch.cat([grad.flatten() for grad in grads]).norm()))
-        short = min(1.0, 4.0 / norms[-1])
-        want = {name: want[name] + short * grad for name, grad in zip(want, grads, strict=True)}
-    assert min(norms) < 4.0 < max(norms)  # some are clipped and some are not
-    close(made, want)
-    order = torch.randperm(9, generator=g)
-    again = (x[order], y[order])
-    how: Any = {"length": 4.0, "counts": counts[order]}
-    close(clipped_gradient(squares, params, again, **how), made)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -146,8 +116,6 @@ def test_clipped_gradients_on_a_grid_have_an_exact_sum(
     assert same(made, clipped_gradient(squares, params, (x, y), **how))
     none = clipped_gradient(squares, params, (x[:0], y[:0]), **how)
     assert all(value.dtype == torch.float64 and not value.any() for value in none.values())
-    with pytest.raises(ValueError, match="Expected sigma"):
-        clipped_gradient(squares, params, (x, y), length=4.0, sigma=0.0)
 
 
 def test_a_parameter_that_is_one_number_has_a_clipped_gradient() -> None:
@@ -253,9 +221,6 @@ def test_gaussian_keeps_shapes_and_refuses() -> None:
     ]
     with pytest.raises(ValueError, match="Expected w to be finite"):
         privacy.gaussian({"w": torch.tensor([math.nan])}, sigma=1.0)
-    for sigma in (0.0, -1.0, math.inf):
-        with pytest.raises(ValueError, match="Expected sigma"):
-            privacy.gaussian(update(), sigma=sigma)
 
 
 def test_noisy_shares_are_distributions() -> None:
@@ -280,12 +245,6 @@ GRID = [(0.7, 1, 1e-5), (1.1, 30, 1e-5), (3.0, 200, 1e-6), (20.0, 1000, 1e-3)]
 
 
 RENYI: dict[str, Any] = {"orders": privacy.accountant.ORDERS}
-
-
-@pytest.mark.parametrize(("noise", "rounds", "delta"), GRID)
-def test_epsilon_is_its_formula(noise: float, rounds: int, delta: float) -> None:
-    how: Any = {"noise_multiplier": noise, "rounds": rounds, "delta": delta}
-    assert privacy.epsilon(**how, **RENYI) == pytest.approx(by_hand(noise, rounds, delta), abs=1e-9)
 
 
 @pytest.mark.parametrize(("noise", "rounds", "delta"), [*GRID, (1e3, 3, 1e-5), (0.05, 2, 1e-5)])
@@ -319,17 +278,6 @@ def test_an_epsilon_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     first = privacy.epsilon(**how)
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     assert privacy.epsilon(**how) == first
-
-
-def test_a_sample_under_little_noise_is_amplified_by_the_theorem() -> None:
-    """``log(1 + q (e^eps - 1))`` at q delta, which is exact for one step whose epsilon is large."""
-    rate, delta = 0.5, 1e-5
-    for noise in (0.04, 0.1):
-        whole = privacy.epsilon(noise_multiplier=noise, rounds=1, delta=delta / rate)
-        want = whole + math.log(rate + (1 - rate) * math.exp(-whole))
-        how: Any = {"noise_multiplier": noise, "sample_rate": rate}
-        spent = privacy.epsilon(**how, rounds=1, delta=delta)
-        assert want - 1e-9 < spent < want * (1 + 1e-4)
 
 
 def test_no_use_costs_nothing_and_one_without_noise_everything() -> None:
@@ -381,30 +329,6 @@ def test_epsilon_at_its_ends() -> None:
     assert privacy.epsilon(noise_multiplier=1.0, rounds=0, delta=1e-5) == 0
     assert privacy.epsilon(noise_multiplier=1.0, rounds=5, delta=1e-5, sample_rate=0.0) == 0
     assert privacy.epsilon(noise_multiplier=0.0, rounds=1, delta=1e-5) == math.inf
-    with pytest.raises(ValueError, match="Expected delta"):
-        privacy.epsilon(noise_multiplier=1.0, rounds=1, delta=0.0)
-    with pytest.raises(ValueError, match="Expected noise_multiplier"):
-        privacy.epsilon(noise_multiplier=-1.0, rounds=1, delta=1e-5)
-
-
-@pytest.mark.parametrize("wanted", [0.5, 3.0, 50.0])
-def test_noise_for_an_epsilon(wanted: float) -> None:
-    how: Any = {"rounds": 40, "delta": 1e-5}
-    noise = privacy.noise_for(epsilon=wanted, **how)
-    assert privacy.epsilon(noise_multiplier=noise, **how) <= wanted
-    assert privacy.epsilon(noise_multiplier=0.99 * noise, **how) > wanted
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("wanted", "rate"), [(1.0, 0.05), pytest.param(20.0, 0.3, marks=pytest.mark.slow)]
-)
-def test_noise_for_an_epsilon_of_a_sample(wanted: float, rate: float) -> None:
-    how: Any = {"rounds": 30, "delta": 1e-5, "sample_rate": rate}
-    noise = privacy.noise_for(epsilon=wanted, **how)
-    assert privacy.epsilon(noise_multiplier=noise, **how) <= wanted
-    assert privacy.epsilon(noise_multiplier=0.998 * noise, **how) > wanted
-    assert noise < privacy.noise_for(epsilon=wanted, rounds=30, delta=1e-5)
 
 
 def test_noise_for_a_sample_is_little_more_than_it_takes() -> None:
@@ -474,27 +398,23 @@ def test_a_record_holds_what_its_kind_needs_with_all_digits() -> None:
     assert later["earlier_noise"].tolist() == [0.1] and later["noise_multiplier"] == 0.3
 
 
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
+def test_numbers_of_noise_are_checked_first() -> None:
+    one = (torch.ones(1),)
+    calls: list[tuple[Any, str]] = [
         (lambda: privacy.noise_for(epsilon=1.0, rounds=1, delta=0.0), "delta"),
         (lambda: privacy.noise_for(epsilon=1.0, rounds=1, delta=1.0), "delta"),
         (lambda: privacy.noise_for(epsilon=1.0, rounds=0, delta=0.1), "rounds"),
         (lambda: privacy.noise_for(epsilon=0.0, rounds=1, delta=0.1), "epsilon"),
-        (lambda: clipped_gradient(len, {}, (torch.ones(1),), length=0.0), "length"),
-        (
-            lambda: clipped_gradient(len, {}, (torch.ones(1),), length=1.0, sigma=0.0),
-            "sigma",
-        ),
+        (lambda: privacy.epsilon(noise_multiplier=1.0, rounds=1, delta=0.0), "delta"),
+        (lambda: privacy.epsilon(noise_multiplier=-1.0, rounds=1, delta=0.1), "noise_multiplier"),
+        (lambda: clipped_gradient(len, {}, one, length=0.0), "length"),
+        (lambda: clipped_gradient(len, {}, one, length=1.0, sigma=0.0), "sigma"),
         (lambda: gap_of_sum(2, sigma=0.4), "sigma"),
-    ],
-)
-def test_numbers_of_noise_are_checked_first(call: Any, name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} to be"):
-        call()
-
-
-def test_one_use_of_a_sample_is_composed_as_it_is_counted_alone() -> None:
-    alone = privacy.epsilon(noise_multiplier=1.0, sample_rate=0.5, rounds=1, delta=0.1)
-    assert privacy.accountant.composed_epsilon({(1.0, 0.5): 1}, delta=0.1) == alone
-    assert alone < privacy.accountant.composed_epsilon({(1.0, 1.0): 1}, delta=0.1)
+        *((lambda k=k: privacy.clip(update(), length=k), "length") for k in (0.0, -1.0, math.nan)),
+        *((lambda k=k: privacy.gaussian(update(), sigma=k), "sigma") for k in (0.0, -1, math.inf)),
+    ]
+    for call, name in calls:
+        with pytest.raises(ValueError, match=f"{name} to be"):
+            call()
+    with pytest.raises(TypeError, match="Expected n to be in floating point"):
+        privacy.clip({"n": torch.tensor([1])}, length=1.0)

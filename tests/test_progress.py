@@ -116,19 +116,3 @@ def test_a_long_round_is_heard_of(monkeypatch: pytest.MonkeyPatch, capsys: Outpu
     monkeypatch.setattr(progress, "FIRST", 0.0)
     fgl.run(method, [graph, graph], num_rounds=1, clients_at_once=1)
     assert "fgl: round 0: 1 of 2 clients" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("at_once", [1, 2])
-def test_long_epochs_of_sampled_neighbourhoods_are_heard_of(
-    at_once: int, clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: Output
-) -> None:
-    how: Any = {"clients": 2, "hidden": 4, "fanouts": (2, 2), "batch_size": 100, "block_size": 500}
-    task = fgl.tasks.SampledNodes(partition="random", **how).load()
-    fgl.run(task.fedavg, task, num_rounds=1, clients_at_once=at_once)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(progress, "FIRST", 0.0)
-    fgl.run(task.fedavg, task, num_rounds=1, clients_at_once=at_once)
-    said = capsys.readouterr().err
-    what = "local training of 2 clients" if at_once == 2 else "local training"
-    assert f"fgl: {what}: 1 of 9 steps, 0 s" in said
-    assert "fgl: inference: 1 of 12 blocks, 0 s" in said

@@ -169,31 +169,6 @@ def test_overlapping_partition() -> None:
         fgl.data.partitions.overlapping_partition(graph, [1.0, 1.0], common=0.2)
 
 
-def test_union_graph_has_what_a_client_has() -> None:
-    torch.manual_seed(0)
-    edges = torch.randint(30, (2, 90))
-    graph = fgl.Graph(torch.rand(30, 2), edges, y=torch.arange(30) % 3)
-    parts = fgl.data.partitions.overlapping_partition(graph, [0.4, 0.5])
-    union = fgl.data.partitions.union_graph(graph, parts)
-    assert union.node_id.tolist() == sorted(set(torch.cat(parts).tolist()))
-    held = [set(p.tolist()) for p in parts]
-    want = sorted((a, b) for a, b in edges.t().tolist() if any(a in h and b in h for h in held))
-    got = sorted(map(tuple, union.node_id[union.edge_index].t().tolist()))
-    assert got == want
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_pseudo_graph_of_halves(dtype: torch.dtype) -> None:
-    h = torch.full((200, 7), 20.0, dtype=dtype)  # 100 similarities of 2,800: beyond a float16
-    made = pseudo_graph(h)
-    assert made.dtype == dtype
-    close(made.to_dense().float().sum(1), torch.ones(200), 1e-2)
-    with pytest.raises(ValueError, match=r"Expected h to have finite products, .* in row 1$"):
-        pseudo_graph(torch.diag(torch.tensor([1.0, 1e25])))
-    with pytest.raises(ValueError, match=r"Expected h to have finite products, .* in row 0$"):
-        pseudo_graph(torch.tensor([[1.0, 1.0], [1.0, torch.nan]]))
-
-
 @pytest.mark.parametrize("row", [[1.5, -0.5], [0.95, 0.0], [torch.nan, 1.0]])
 def test_what_is_no_probability_is_refused(row: list[float]) -> None:
     predictions = torch.tensor([[0.5, 0.5], row])
@@ -231,24 +206,18 @@ def upload(*ids: int, **changes: Any) -> dict[str, Any]:
 KNOWN = pseudo.nodes_of({7: upload(0, 3, 4)}, {})
 
 
-@pytest.mark.parametrize(
-    ("message", "kind", "text"),
-    [
-        (
-            upload(0, 3),
-            ValueError,
-            "to be the 3 nodes that the client had before, but got 2",
-        ),
-        (upload(0, 3, 5), ValueError, r"node ids in \[0, 5\), but got 5"),
-        (upload(0, 3, 3), ValueError, "each node id once, but got 3 again"),
-        (upload(0, 3, 4, embeddings=torch.full((3, 2), 1e30)), ValueError, "of finite length"),
-        (
-            upload(0, 3, 4, **dict.fromkeys(pseudo.ROWS[1:], torch.full((3, 2), 0.5).double())),
-            TypeError,
-            "predictions to be torch.float32, but got torch.float64",
-        ),
-    ],
-)
+DOUBLES = dict.fromkeys(pseudo.ROWS[1:], torch.full((3, 2), 0.5).double())
+HUGE = torch.full((3, 2), 1e30)
+REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
+    (upload(0, 3), ValueError, "to be the 3 nodes that the client had before, but got 2"),
+    (upload(0, 3, 5), ValueError, r"node ids in \[0, 5\), but got 5"),
+    (upload(0, 3, 3), ValueError, "each node id once, but got 3 again"),
+    (upload(0, 3, 4, embeddings=HUGE), ValueError, "of finite length"),
+    (upload(0, 3, 4, **DOUBLES), TypeError, "predictions to be torch.float32, .* torch.float64"),
+]
+
+
+@pytest.mark.parametrize(("message", "kind", "text"), REFUSED)
 def test_uploads_that_are_refused(message: Any, kind: Any, text: str) -> None:
     with pytest.raises(kind, match=text):
         pseudo.upload_check(5, torch.zeros(2))(message, 7, KNOWN)

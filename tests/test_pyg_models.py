@@ -265,23 +265,6 @@ def collection(count: int, seed: int) -> fgl.Graph:
     return fgl.Graph.from_pyg(batch)
 
 
-POOLS = (pyg.global_mean_pool, pyg.global_add_pool, pyg.global_max_pool)
-
-
-@pytest.mark.parametrize("pool", POOLS, ids=["mean", "add", "max"])
-def test_collections_with_features_of_edges(pool: Any) -> None:
-    graphs = [collection(count, seed) for seed, count in enumerate((4, 1, 6))]
-    model = seeded(partial(OnGraphs, pool))
-    method = fgl.fedavg(model, train=fgl.Training(SGD, num_steps=3))
-    alone, batch = trained(method, graphs, 1), trained(method, graphs, 3)
-    assert not any(each.one_by_one for each in batch.history)
-    for key, value in alone.outbox[0]["model"].items():
-        close(batch.outbox[0]["model"][key], value, atol=2e-6)
-    out = predict(model, model.state_dict(), graphs[0])
-    whole = graphs[0]
-    close(out, model(whole.x, whole.edge_index, whole.edge_attr, whole.batch))
-
-
 class Strange(torch_nn.Linear):
     def forward(self, x: Tensor, edge_index: Tensor, face: Tensor) -> Tensor:  # type: ignore[override]
         return x
@@ -477,28 +460,6 @@ def test_the_sink_is_no_example_of_a_batch_norm() -> None:
     auto, alone = trained(method, graphs, "auto"), trained(method, graphs, 1)
     for key, value in alone.outbox[0]["model"].items():
         assert torch.equal(auto.outbox[0]["model"][key], value)
-
-
-class Centred(Plain):
-    """It mixes nodes in training alone, behind dropout."""
-
-    def __init__(self) -> None:
-        super().__init__(pyg.GCNConv)
-        self.dropout = torch_nn.Dropout()
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        x = self.dropout(x)
-        return super().forward(x - x.mean(0) if self.training else x, edge_index)
-
-
-def test_what_happens_in_training_mode_alone_is_compared() -> None:
-    graphs = clients(sizes=((5, 9), (20, 60), (20, 50)))
-    model = seeded(Centred)
-    method = fgl.fedavg(model, train=fgl.Training(SGD, num_steps=2))
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(ValueError, match="the model and the loss to leave padding out"):
-        trained(method, graphs, 3)
-    assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
 
 
 class Divided(OnGraphs):

@@ -145,19 +145,14 @@ def test_a_cohort_is_split_where_keys_differ() -> None:
         close(batch.client_states[client], state)
 
 
-@pytest.mark.parametrize(
-    ("values", "mask", "kind", "text"),
-    [
-        ([1, 2], None, TypeError, "values to be a tensor or a SparseMatrix, but got list"),
-        (torch.tensor(1.0), None, ValueError, "values to have a first dimension"),
-        (
-            torch.ones(3),
-            torch.ones(2).bool(),
-            ValueError,
-            r"mask to have shape \[3\], but got \[2\]",
-        ),
-    ],
-)
+NOT_RAGGED: list[tuple[Any, Any, type[Exception], str]] = [
+    ([1, 2], None, TypeError, "values to be a tensor or a SparseMatrix, but got list"),
+    (torch.tensor(1.0), None, ValueError, "values to have a first dimension"),
+    (torch.ones(3), torch.ones(2).bool(), ValueError, r"mask to have shape \[3\], .* \[2\]"),
+]
+
+
+@pytest.mark.parametrize(("values", "mask", "kind", "text"), NOT_RAGGED)
 def test_what_cannot_be_ragged(values: Any, mask: Any, kind: Any, text: str) -> None:
     with pytest.raises(kind, match=text):
         Ragged(values, mask)

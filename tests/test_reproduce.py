@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import pytest
@@ -71,11 +70,6 @@ def test_a_row_is_before_what_was_tuned_and_a_call_before_both() -> None:
     longer = TABLES["fedego-table2"]
     assert longer.at(longer.row("FedEgo"), "dblp", 10, 0).run.rounds == 300
     assert longer.at(longer.row("FedEgo"), "dblp", 10, 0, rounds=2).run.rounds == 2
-
-
-@functools.cache
-def recorded(name: str) -> dict[str, Any]:
-    return load(RESULTS / name)
 
 
 def test_a_run_is_recorded_once(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:

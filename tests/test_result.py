@@ -131,20 +131,6 @@ def test_the_best_round_of_a_metric() -> None:
         result.best("val_f1")
 
 
-def test_the_best_round_of_a_task_is_what_the_task_says() -> None:
-    rounds = history(val_auc=[0.1, 0.9, 0.3], val_cost=[3.0, 2.0, 1.0])
-    result = Result({}, {}, {}, rounds, select="-val_cost")
-    assert result.best().round == 2
-    with pytest.raises(ValueError, match='Expected metric to be "-val_cost"'):
-        result.best("val_cost")
-    task = fgl.tasks.Nodes(clients=2, hidden=4).load(seed=0)
-    assert fgl.run(task.fedavg, task, num_rounds=1).select == "val_accuracy"
-    tested = Result({}, {}, {}, history(test_auc=[0.5]), select="val_auc")
-    with pytest.raises(ValueError, match="one of test_auc, .* but got none, and no round has val_"):
-        tested.best()
-    assert Result({}, {}, {}, history(val_loss=[1.0, 0.5])).best().round == 1
-
-
 def test_a_best_round_without_metrics_says_what_is_missing() -> None:
     bare = [Round(0, [0])]
     for history, select, what in (([], "", "a metric"), (bare, "val_auc", "val_auc")):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,8 +11,6 @@ from typing import Any
 import pytest
 import torch
 from federations import (
-    METHODS,
-    SGD,
     Elsewhere,
     end,
     fedavg,
@@ -23,45 +20,14 @@ from federations import (
     model,
     ruled,
     same,
+    sending,
 )
 
 import fgl
-from fgl import Result
 from fgl.federation import Broadcast
-from fgl.federation.round import _note_training
-
-# The door for other executors.
-
-
-def start(method: fgl.Method, num_clients: int) -> Result:
-    message: Any = {"model": method.initial()}
-    return Result(Broadcast(message, num_clients), dict(message), {}, [])
-
-
-# A network that is its client's own is another round's business.
-
+from fgl.federation.round import _note_training, drops
 
 # Phases.
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("clients_at_once", [1, "all"])
-@pytest.mark.parametrize("name", ["fedavg", "local", "fedopt-adam"])
-def test_a_run_goes_on_from_another_ones_end(name: str, clients_at_once: Any) -> None:
-    """Two phases, each counting from 0; in the loop they are also done by hand."""
-    how = replace(SGD, keep_optimizer=True)
-    first, second = METHODS[name](model(), how), METHODS[name](model(), replace(how, num_steps=1))
-    options: Any = {"num_rounds": 2, "seed": 1, "clients_at_once": clients_at_once}
-    phase = fgl.run(first, graphs(), **options)
-    before = copy.deepcopy(end(phase))
-    result = fgl.run(second, graphs(), start=phase, **options)
-    assert same(end(phase), before)  # what a run starts from is left alone
-    assert [record.round for record in result.history] == [0, 1]
-    assert not same(end(result)["outbox"], before["outbox"])
-    longer = fgl.run(first, graphs(), start=phase, **{**options, "num_rounds": 0})
-    assert same(end(longer)["outbox"], before["outbox"])
-    assert same(end(longer)["clients"], before["clients"])
-    assert longer.history == []
 
 
 @pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
@@ -82,9 +48,6 @@ def test_a_start_of_other_clients_is_refused() -> None:
     phase = fgl.run(fedavg(model()), graphs()[:3], num_rounds=1)
     with pytest.raises(ValueError, match="start to be a run of 4 clients, but got 3"):
         fgl.run(fedavg(model()), graphs(), num_rounds=1, start=phase)
-
-
-# Exchanges.
 
 
 # Scores.
@@ -120,41 +83,23 @@ def test_half_a_model_is_no_model_to_score() -> None:
         fgl.tasks.evaluate_graphs(gin, [one], [one])(Broadcast(part, 1), {})
 
 
-# What is kept.
-
-
 # What users get wrong.
 
-MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
-    "one dict of two keys": (
-        lambda message, state: message,
-        TypeError,
-        r"send to return \(message, state\), but got a dict",
-    ),
-    "one in a tuple": (
-        lambda message, state: (message,),
-        TypeError,
-        r"send to return \(message, state\), but got 1 values",
-    ),
-    "three": (
-        lambda message, state: (message, state, 1),
-        TypeError,
-        r"send to return \(message, state\), but got 3 values",
-    ),
-    "nothing": (
-        lambda message, state: None,
-        TypeError,
-        r"send to return \(message, state\), but got a NoneType",
-    ),
+MISTAKES: dict[str, tuple[Any, str]] = {
+    "one dict of two keys": (lambda message, state: message, "a dict"),
+    "one in a tuple": (lambda message, state: (message,), "1 values"),
+    "three": (lambda message, state: (message, state, 1), "3 values"),
+    "nothing": (lambda message, state: None, "a NoneType"),
 }
 
 
 @pytest.mark.parametrize("what", MISTAKES)
 def test_what_send_returns_is_named(what: str) -> None:
-    change, kind, text = MISTAKES[what]
+    change, got = MISTAKES[what]
     plain = fedavg(model())
     method = replace(plain, send=lambda *given: change(*plain.send(*given)))
-    with pytest.raises(kind, match=rf"^Round 0, client 0, send: Expected {text}"):
+    text = rf"^Round 0, client 0, send: Expected send to return \(message, state\), but got {got}"
+    with pytest.raises(TypeError, match=text):
         fgl.run(method, graphs(), num_rounds=1)
 
 
@@ -175,18 +120,15 @@ def test_uploads_agree_on_their_keys_and_the_models() -> None:
     """What another dict is keyed by, e.g. the clients that it is for, is the method's own."""
     plain = fedavg(model())
 
-    def sending(**more: Any) -> Any:
-        def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-            message, state = plain.send(params, context, state, data)
-            odd = data.num_nodes % 2
-            return {**message, **{key: make(odd, params) for key, make in more.items()}}, state
+    def keyed(message: Any, own: fgl.Graph) -> Any:
+        return {**message, "extra": {f"of {own.num_nodes % 2}": torch.ones(1)}}
 
-        return replace(plain, send=send)
+    def half_of(message: Any, own: fgl.Graph) -> Any:
+        return {**message, "model": dict(list(message["model"].items())[own.num_nodes % 2 :])}
 
-    keyed = sending(extra=lambda odd, params: {f"of {odd}": torch.ones(1)})
-    keyed = ruled(keyed, ragged={"extra"})
-    assert not fgl.run(keyed, graphs(), num_rounds=1).history[0].dropped
-    half = sending(model=lambda odd, params: dict(list(params.items())[odd:]))
+    extra = ruled(sending(plain, keyed), ragged={"extra"})
+    assert not fgl.run(extra, graphs(), num_rounds=1).history[0].dropped
+    half = sending(plain, half_of)
     clients = graphs((12, 20, 31, 18))
     with pytest.warns(UserWarning, match="Round 0, client 2: .* but got missing"):
         got = fgl.run(half, Elsewhere(clients, 1), num_rounds=1)
@@ -195,14 +137,14 @@ def test_uploads_agree_on_their_keys_and_the_models() -> None:
         fgl.run(half, graphs(), num_rounds=1)  # as many of one kind as of the other
 
 
-@pytest.mark.parametrize(
-    ("wrong", "text"),
-    [
-        (lambda value: value[None], r"the loss to be a scalar, but got shape \[1\]"),
-        (lambda value: float(value.detach()), "the loss to be a scalar tensor, but got"),
-        (lambda value: value.detach(), "the loss to depend on params"),
-    ],
-)
+LOSSES: list[tuple[Any, str]] = [
+    (lambda value: value[None], r"the loss to be a scalar, but got shape \[1\]"),
+    (lambda value: float(value.detach()), "the loss to be a scalar tensor, but got"),
+    (lambda value: value.detach(), "the loss to depend on params"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "text"), LOSSES)
 def test_a_loss_is_a_scalar_with_a_gradient(wrong: Any, text: str) -> None:
     plain = fedavg(model())
 
@@ -211,11 +153,6 @@ def test_a_loss_is_a_scalar_with_a_gradient(wrong: Any, text: str) -> None:
 
     with pytest.raises((TypeError, ValueError), match=f"Round 0, client 0, loss: Expected {text}"):
         fgl.run(replace(plain, loss=loss), graphs(), num_rounds=1)
-
-
-def test_a_graph_is_no_federation() -> None:
-    with pytest.raises(TypeError, match="clients to be a sequence of graphs, a task"):
-        fgl.run(fedavg(model()), graphs()[0], num_rounds=1)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -229,12 +166,8 @@ def test_a_score_of_another_method_says_the_cause_and_what_to_do(build: Any) -> 
     text = str(caught.value)
     assert f"This score asks {plain!r} for the clients' models. If another method runs" in text
     assert "fgl.evaluate_on(method, graph, clients), or task.evaluate(method)" in text
-    fgl.run(
-        build(plain),
-        clients,
-        num_rounds=1,
-        evaluate=fgl.evaluate_on(build(plain), graph(), clients),
-    )
+    score = fgl.evaluate_on(build(plain), graph(), clients)
+    fgl.run(build(plain), clients, num_rounds=1, evaluate=score)
 
 
 def test_a_score_of_a_method_that_deploys_otherwise_warns_once() -> None:
@@ -255,10 +188,6 @@ def test_a_score_of_a_method_that_deploys_otherwise_warns_once() -> None:
 
 
 def test_every_client_drops_out_with_the_probability_that_is_said() -> None:
-    from types import SimpleNamespace
-
-    from fgl.federation.round import drops
-
     for share in (0.0, 0.3, 1.0):
         plan: Any = SimpleNamespace(dropouts=share, seed=4)
         count = sum(drops(plan, index, client) for index in range(20) for client in range(50))

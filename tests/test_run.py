@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from federations import (
     CLASSES,
     FEATURES,
-    SGD,
     close,
     double,
     fedavg,
@@ -25,6 +24,7 @@ from federations import (
     graphs,
     model,
     same,
+    sending,
 )
 from torch import Tensor, nn
 
@@ -32,7 +32,6 @@ import fgl
 from fgl import Message, Result, Training
 from fgl.federation import Broadcast, Inbox, average, fold_in
 from fgl.federation.process import NEVER, young_only
-from fgl.personalize import part
 
 OPTIMIZERS = {
     "sgd": partial(torch.optim.SGD, lr=0.1),
@@ -109,34 +108,6 @@ def test_fedavg_is_the_plain_loop(kind: str, rule: str) -> None:
     close(weights(result), plain_fedavg(net, clients, OPTIMIZERS[rule], num_rounds=5, num_steps=3))
 
 
-def test_watch_sees_the_server_state_of_the_round() -> None:
-    """Beside `evaluate`, in every round; a run that is resumed has the numbers of all rounds."""
-
-    def network(inbox: Any, known: Any) -> Any:
-        known = known.clamp(min=0) + 1  # counts the rounds
-        return torch.full_like(known, 1 / len(known)), known
-
-    mixed = fgl.methods.mix_updates(fedavg(model()), network)
-    result = fgl.run(
-        mixed,
-        graphs(),
-        num_rounds=3,
-        evaluate=lambda outbox, states: {"sent": len(outbox)},
-        watch=lambda state: {"known": state["network"].mean()},
-    )
-    sent = float(len(graphs()))
-    want = [{"sent": sent, "known": known} for known in (1.0, 2.0, 3.0)]
-    assert [record.metrics for record in result.history] == want
-
-
-def test_watch_and_score_return_metrics() -> None:
-    half: Any = lambda *_: 0.5  # noqa: E731
-    with pytest.raises(TypeError, match="client 0, .*: Expected score to return .* got float"):
-        fgl.run(fedavg(model()), graphs(), num_rounds=1, score=half)
-    with pytest.raises(TypeError, match="watch: Expected watch to return a dict .* got float"):
-        fgl.run(fedavg(model()), graphs(), num_rounds=1, watch=half)
-
-
 def test_evaluate_on_wants_labels_and_masks() -> None:
     with pytest.raises(ValueError, match=r"y and test_mask, but got no \['test_mask'\]"):
         fgl.evaluate_on(fedavg(model()), graph(test_mask=None), graphs())
@@ -179,24 +150,6 @@ def test_evaluation_refuses_a_model_that_is_not_whole() -> None:
         evaluate({0: {"model": part}}, {})
     with pytest.raises(ValueError, match="Expected test_mask to have a node"):
         fgl.evaluate_on(fedavg(net), whole.replace(test_mask=mask & ~mask), [graph])
-
-
-@pytest.mark.parametrize("clients_at_once", [1, "all"])
-def test_a_part_of_a_model_is_not_trained(clients_at_once: Any) -> None:
-    """FedPer's receive, of a client that was not there in the first round."""
-    method = fgl.fedavg(model())
-
-    def receive(message: Message, state: Message, data: fgl.Graph) -> Any:
-        return {**state.get("model", {}), **part(message["model"], "convs.0")}, message  # type: ignore[dict-item,arg-type]
-
-    text = r"Round 0, client 0, receive: Expected receive's params to have keys .* missing \['conv"
-    with pytest.raises(ValueError, match=text):
-        fgl.run(
-            replace(method, receive=receive),
-            graphs(),
-            num_rounds=1,
-            clients_at_once=clients_at_once,
-        )
 
 
 @pytest.mark.parametrize("clients_at_once", [1, "all"])
@@ -289,28 +242,6 @@ def test_nothing_is_changed_in_place(
         )
 
 
-@pytest.mark.parametrize("clients_at_once", [1, 2, "all"])
-def test_a_stack_is_the_servers_own_and_each_is_not(clients_at_once: Any) -> None:
-    def own(inbox: Inbox, state: Any) -> Any:
-        for value in inbox.stack("model").values():
-            value.mul_(0)
-        inbox.stack("num_examples").add_(1)
-        return average(inbox, state)
-
-    def others(inbox: Inbox, state: Any) -> Any:
-        for value in inbox.each("model").values():
-            value[0].mul_(0)
-        return average(inbox, state)
-
-    method = fedavg(model())
-    options: Any = {"num_rounds": 2, "clients_at_once": clients_at_once}
-    want = fgl.run(method, graphs(), **options)
-    got = fgl.run(replace(method, aggregate=own), graphs(), **options)
-    assert same(weights(got), weights(want))
-    with pytest.raises(ValueError, match="Round 0, server, aggregate: .* changed in place"):
-        fgl.run(replace(method, aggregate=others), graphs(), **options)
-
-
 @pytest.mark.parametrize("clients_at_once", [1, "all"])
 def test_one_network_for_all_clients_uploads_is_refused(clients_at_once: Any) -> None:
     """``state_dict()`` gives the network's own tensors, which the next client's turn overwrites."""
@@ -332,53 +263,11 @@ def test_one_network_for_all_clients_uploads_is_refused(clients_at_once: Any) ->
     assert same(weights(got), weights(fgl.run(fedavg(net), graphs(), **options)))
 
 
-@pytest.mark.parametrize("clients_at_once", [1, "all"])
-def test_a_loss_of_another_networks_own_parameters_is_refused(clients_at_once: Any) -> None:
-    net = model()
-
-    def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
-        return fgl.losses.cross_entropy(net(data.x, data.adj), data.y, data.train_mask)
-
-    with pytest.raises(ValueError, match=r"Round 0, .*loss to depend on params, but got no grad"):
-        fgl.run(
-            replace(fedavg(net), loss=loss),
-            graphs(),
-            num_rounds=1,
-            clients_at_once=clients_at_once,
-        )
-
-
-def test_one_tensor_for_all_is_found_in_refused_uploads_and_in_states() -> None:
-    shared = model()
-
-    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        shared.load_state_dict(params)
-        upload, _ = fgl.federation.send_model(params, context, state, data)
-        return upload, {"model": shared.state_dict()}
-
-    with pytest.raises(ValueError, match=r"Round 0, client 1, send: .*tensor 'model/convs.0.bias'"):
-        fgl.run(replace(fedavg(model()), send=send), graphs(), num_rounds=1)
-
-    def large(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        factor = 100.0 if data.num_nodes == 20 else 1.0
-        shared.load_state_dict({name: factor * value for name, value in params.items()})
-        return {"model": shared.state_dict(), "num_examples": torch.tensor(data.num_train)}, state
-
-    def accept(message: Any, client: int, state: Any) -> None:
-        if max(float(value.abs().max()) for value in message["model"].values()) > 20:
-            raise ValueError("too large")
-
-    with pytest.raises(ValueError, match=r"Round 0, client 1, send: .*Clients 0 and 1 share"):
-        fgl.run(replace(fedavg(model()), send=large, accept=accept), graphs(), num_rounds=1)
-
-
 @pytest.mark.parametrize("make", [torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr, torch.clone])
 def test_sparse_and_empty_tensors_may_be_sent(make: Any) -> None:
-    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        upload, state = fgl.federation.send_model(params, context, state, data)
-        return {**upload, "matrix": make(torch.eye(3)), "none": torch.zeros(0)}, state
-
-    result = fgl.run(replace(fedavg(model()), send=send), graphs(), num_rounds=2)
+    more = {"matrix": make(torch.eye(3)), "none": torch.zeros(0)}
+    method = sending(fedavg(model()), lambda message, own: {**message, **more})
+    result = fgl.run(method, graphs(), num_rounds=2)
     assert same(weights(result), weights(fgl.run(fedavg(model()), graphs(), num_rounds=2)))
 
 
@@ -402,20 +291,16 @@ def test_a_network_with_a_lazy_layer_trains() -> None:
         loss({"lin.weight": params["lin.weight"]}, graph(), {})
 
 
-def test_scores_are_a_dict() -> None:
-    with pytest.raises(TypeError, match=r"Round 0, .*evaluate to return a dict .*, but got float"):
-        fgl.run(fedavg(model()), graphs(), num_rounds=1, evaluate=lambda *_: 0.5)  # type: ignore[arg-type,return-value]
+METRICS: list[tuple[Any, str]] = [
+    (0.5, "to return a dict .* got float"),
+    ({"accuracy": "high"}, "'accuracy' to be a number, but got 'high'"),
+    ({3: 0.5}, "to name metrics by strings, but got 3"),
+    ({"accuracy": torch.ones(2)}, "'accuracy' to be a number, but got tensor"),
+]
 
 
 @pytest.mark.parametrize("name", ["evaluate", "score", "watch"])
-@pytest.mark.parametrize(
-    ("metrics", "error"),
-    [
-        ({"accuracy": "high"}, r"'accuracy' to be a number, but got 'high'"),
-        ({3: 0.5}, r"to name metrics by strings, but got 3"),
-        ({"accuracy": torch.ones(2)}, r"'accuracy' to be a number, but got tensor"),
-    ],
-)
+@pytest.mark.parametrize(("metrics", "error"), METRICS)
 def test_metrics_are_numbers_by_names(name: str, metrics: Any, error: str) -> None:
     with pytest.raises(TypeError, match=rf"Round 0, .*Expected {name}.*{error}"):
         fgl.run(fedavg(model()), graphs(), num_rounds=1, **{name: lambda *_: metrics})
@@ -431,19 +316,16 @@ def test_a_metric_is_said_by_one_alone() -> None:
         fgl.run(fedavg(model()), graphs(), num_rounds=1, watch=half, evaluate=half)
 
 
-@pytest.mark.parametrize(
-    ("given", "error"),
-    [
-        ({"method": nn.Linear(1, 1)}, r"method to be a Method, .*, but got Linear"),
-        (
-            {"clients": fgl.tasks.Nodes()},
-            r"clients .*, but got a Nodes, whose load\(seed=0\) makes",
-        ),
-        ({"start": {}}, r"start to be a run's Result, but got dict"),
-        ({"callbacks": print}, r"callbacks to be a list of functions, but got <built-in"),
-        ({"evaluate": {}}, r"evaluate to be a function of .*, but got {}"),
-    ],
-)
+MISTAKEN: list[tuple[dict[str, Any], str]] = [
+    ({"method": nn.Linear(1, 1)}, "method to be a Method, .*, but got Linear"),
+    ({"clients": fgl.tasks.Nodes()}, r"clients .*, but got a Nodes, whose load\(seed=0\) makes"),
+    ({"start": {}}, "start to be a run's Result, but got dict"),
+    ({"callbacks": print}, "callbacks to be a list of functions, but got <built-in"),
+    ({"evaluate": {}}, "evaluate to be a function of .*, but got {}"),
+]
+
+
+@pytest.mark.parametrize(("given", "error"), MISTAKEN)
 def test_what_is_easily_mistaken_is_said_before_the_first_round(given: Any, error: str) -> None:
     options = {"method": fedavg(model()), "clients": graphs(), **given}
     with pytest.raises(TypeError, match=f"^Expected {error}"):
@@ -452,9 +334,7 @@ def test_what_is_easily_mistaken_is_said_before_the_first_round(given: Any, erro
 
 @pytest.mark.parametrize("optimizer", [4, "adam", torch.optim.SGD([torch.ones(1)], lr=0.1)])
 def test_an_optimizer_is_a_function_of_tensors(optimizer: Any) -> None:
-    with pytest.raises(
-        TypeError, match=r"^Expected optimizer to be a function of .params., but got"
-    ):
+    with pytest.raises(TypeError, match="^Expected optimizer to be a function of .params., but"):
         Training(optimizer)
 
 
@@ -474,32 +354,28 @@ def test_a_callback_may_not_change_the_history(spoil: Any) -> None:
         fgl.run(fedavg(model()), graphs(), num_rounds=3, callbacks=callbacks)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        lambda: model(fgl.nn.GAT),
-        lambda: model(fgl.nn.SAGE),
-        lambda: fgl.nn.GCN(FEATURES, 4, CLASSES),
-        lambda: fgl.nn.GCN(FEATURES, 8, CLASSES, num_layers=3),
-    ],
-    ids=["gat", "sage", "narrow", "deep"],
-)
+OTHERS: dict[str, Callable[[], nn.Module]] = {
+    "gat": lambda: model(fgl.nn.GAT),
+    "sage": lambda: model(fgl.nn.SAGE),
+    "narrow": lambda: fgl.nn.GCN(FEATURES, 4, CLASSES),
+    "deep": lambda: fgl.nn.GCN(FEATURES, 8, CLASSES, num_layers=3),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
 def test_a_wrapped_loss_stays_with_its_network(other: Any) -> None:
     """`dataclasses.replace` changes a method's model, not the one inside a loss made of it."""
     plain = fedavg(model())
 
     def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
-        return plain.loss(params, data, context) + 0.1 * fgl.losses.proximal(
-            params, context["model"]
-        )
+        pull = fgl.losses.proximal(params, context["model"])
+        return plain.loss(params, data, context) + 0.1 * pull
 
     own = fedavg(other())
     method = replace(plain, loss=loss, model=own.model, receive=own.receive)
     with pytest.raises(ValueError, match=r"params to be all of the GCN .* but got .* of another"):
         fgl.run(method, graphs(), num_rounds=1)
-    with pytest.raises(
-        ValueError, match=r"Round 0, client 0, receive: Expected message\['model'\]"
-    ):
+    with pytest.raises(ValueError, match=r"client 0, receive: Expected message\['model'\]"):
         fgl.run(replace(plain, model=own.model), graphs(), num_rounds=1)  # made for the other one
     fgl.run(own, graphs(), num_rounds=1)
 
@@ -515,32 +391,6 @@ def test_a_message_with_a_gradient_is_refused_where_it_is_made() -> None:
 
     with pytest.raises(ValueError, match=r"Round 0, server, aggregate: .*'target' to be detached"):
         fgl.run(replace(fedavg(model()), aggregate=aggregate), graphs(), num_rounds=2)
-
-
-def test_parameters_themselves_are_no_message() -> None:
-    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        own = model()
-        own.load_state_dict(params)
-        upload = {"model": dict(own.named_parameters()), "num_examples": torch.tensor(1)}
-        return upload, state
-
-    want = r"Round 0, client 0, send: Expected the upload's 'model/convs.0.bias' to be detached"
-    with pytest.raises(ValueError, match=want):
-        fgl.run(replace(fedavg(model()), send=send), graphs(), num_rounds=1)
-
-
-@pytest.mark.parametrize("keep", [False, True])
-def test_a_state_of_ones_own_may_be_called_optimizer(keep: bool) -> None:
-    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        return *fgl.federation.send_model(params, context, {}, data)[:1], {"optimizer": own}
-
-    own = torch.arange(3.0)
-    method = fedavg(model(dropout=0.0), replace(SGD, keep_optimizer=keep))
-    method = replace(method, send=send)
-    one, two = (fgl.run(method, graphs(), num_rounds=2, clients_at_once=count) for count in (1, 2))
-    close(weights(two), weights(one), atol=1e-6)
-    if not keep:
-        assert torch.equal(two.client_states[1]["optimizer"], own)
 
 
 @pytest.mark.parametrize("sparse", [False, True])

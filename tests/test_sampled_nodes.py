@@ -4,52 +4,18 @@ from __future__ import annotations
 
 import importlib
 import itertools
-from functools import partial
-from typing import Any
 
 import pytest
 import torch
-from conformance import known, nodes
-from federations import close, end, graph
+from conformance import known
+from federations import graph
 
-import fgl
 from fgl import tasks
 from fgl.federation import Steps
 from fgl.sampler import NeighbourSampler
 from fgl.tasks.sampled_nodes import sampled_steps
 from fgl.transforms import secure_sum
 from fgl.transforms.secure_sum.messages import MASKED
-
-F32 = torch.float32
-KINDS = (fgl.nn.GCN, fgl.nn.SAGE, fgl.nn.GAT)
-SGD = partial(torch.optim.SGD, lr=0.1)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_all_neighbours_in_one_batch_are_the_full_batch(kind: Any) -> None:
-    whole = nodes(0.0, F32, kind)
-    full = tasks.node_task(
-        whole.whole,
-        whole.clients,
-        whole.fedavg.model,
-        fgl.Training(SGD, num_steps=2),  # type: ignore[arg-type]
-    )
-    how: dict[str, Any] = {"fanouts": (-1, -1), "epochs": 2, "batch_size": 100, "block_size": 10}
-    made = tasks.sampled_node_task(
-        whole.whole,
-        whole.clients,
-        whole.fedavg.model,
-        SGD,
-        **how,  # type: ignore[arg-type]
-    )
-    own, params = whole.clients[1], whole.fedavg.initial()
-    batch, context = made.fedavg.train.batches(own, {})[0]  # type: ignore[misc, index]
-    loss = made.fedavg.loss(params, batch, context)
-    assert abs(float(loss - full.fedavg.loss(params, own, {}))) < 1e-5
-    one, other = (fgl.run(each.fedavg, each, num_rounds=2) for each in (full, made))
-    close(end(one)["outbox"], end(other)["outbox"], atol=1e-5)
-    for first, second in zip(one.history, other.history, strict=True):
-        assert first.metrics == pytest.approx(second.metrics, abs=1e-5)
 
 
 def test_steps_go_through_the_training_nodes_and_draw_anew() -> None:

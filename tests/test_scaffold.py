@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close, fedavg, graph, graphs, minibatches, model
+from federations import close, fedavg, graphs, minibatches, model
 from torch import Tensor, optim
 
 import fgl
@@ -41,21 +41,6 @@ def gradient(method: Method, params: Params, own: fgl.Graph) -> Params:
     leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
     method.loss(leaves, own, {}).backward()
     return {name: leaf.grad for name, leaf in leaves.items()}  # type: ignore[misc]
-
-
-@AT_ONCE
-@pytest.mark.parametrize("control", ["path", "gradient"])
-def test_with_one_step_a_control_is_the_gradient_at_the_received_model(
-    control: Any, at_once: Any
-) -> None:
-    base = plain(replace(SGD, num_steps=1))
-    method = scaffold(base, control=control)
-    before, after = (
-        fgl.run(method, doubles(), num_rounds=rounds, clients_at_once=at_once) for rounds in (2, 3)
-    )
-    for client, own in enumerate(doubles()):
-        want = gradient(base, weights(before), own)
-        close(after.client_states[client]["control"], want, atol=1e-10)
 
 
 def test_a_path_by_hand() -> None:
@@ -137,15 +122,3 @@ def test_a_rate_that_plain_sgd_does_not_have_is_refused(method: Any) -> None:
     method(base, lr=0.5, control="gradient")  # is not read there
     method(plain(ADAM), lr=0.5)
     method(plain(replace(base.train, settle=lambda new, old, context: new)), lr=0.05)
-
-
-def test_a_client_without_examples_moves_neither_model_nor_control() -> None:
-    """Its model has no weight, and its control stays 0."""
-    idle = graph(12).replace(train_mask=torch.zeros(12, dtype=torch.bool))
-    plain = fedavg(model(dropout=0.0), SGD)
-    with_idle = fgl.run(scaffold(plain), [*graphs(), idle], num_rounds=1)
-    without = fgl.run(scaffold(plain), graphs(), num_rounds=1)
-    for name, value in without.outbox[0]["model"].items():  # type: ignore[union-attr]
-        close(with_idle.outbox[0]["model"][name], value)  # type: ignore[index]
-    own: Any = with_idle.client_states[len(graphs())]["control"]
-    assert not any(value.any() for value in own.values())

@@ -17,7 +17,7 @@ from torch import Tensor
 import fgl
 from fgl import data
 from fgl.federation import Inbox
-from fgl.transforms import secure_rows, secure_sum, summed_rounds
+from fgl.transforms import secure_rows
 from fgl.transforms.secure_rows import BITS, PAD, padded_rows
 
 pytest.importorskip("cryptography")
@@ -170,17 +170,6 @@ def test_another_client_reads_no_row_that_it_did_not_ask_for() -> None:
 # The protocol
 
 
-def test_its_bytes_are_those_of_the_messages() -> None:
-    whole, parts = graph(40), parts_of(40, [9, 14, 17])
-    cut = data.borders(whole, parts)
-    rows = sum(len(each.node.unique()) for each in cut)
-    got = data.neighbour_sums(whole, parts, hops=1, total=secure_rows(threshold=2))
-    n, size = 3, rows * (FEATURES + 1)
-    up = 64 + 92 * n + 8 * (size + 1) + 33 * n + 4 * 8
-    down = 8 * size + (64 * n + 8) + (92 * n + n + 8) + (n + 8)
-    assert got.num_bytes == n * (up + down)
-
-
 def test_a_sum_without_a_client_is_refused() -> None:
     """Rows would lack its nodes, and nobody would notice."""
     for threshold, error in ((1, ValueError), (2.5, TypeError)):
@@ -195,35 +184,6 @@ def test_a_sum_without_a_client_is_refused() -> None:
         warnings.simplefilter("ignore")
         with pytest.raises(ValueError, match=r"Expected sums over all clients, but got none of"):
             data.neighbour_sums(huge, parts, hops=1, total=secure_rows(threshold=2))
-
-
-@pytest.mark.parametrize("executor", ["batch", "flower"])
-def test_the_exchange_is_a_method_on_every_executor(executor: str, tmp_path: Any) -> None:
-    whole, parts = graph(20), parts_of(20, [6, 5, 9])
-    graphs = data.asked_rows(whole, parts, [part[:2] for part in parts])
-    how: dict[str, Any] = {"threshold": 2, "bits": BITS, "bound": 2.0 ** (PAD - BITS)}
-    method = secure_sum(padded_rows(6, FEATURES + 1), **how)
-    if executor == "flower":
-        pytest.importorskip("flwr")
-        from flower_grid import Grid, apps
-
-        from fgl.federation import Flower
-
-        grid = Grid(apps(method, graphs), state=str(tmp_path))
-        on = Flower(grid, num_clients=3, timeout=20, poll=0.001)
-        result = fgl.run(method, on, num_rounds=4)
-    else:
-        result = fgl.run(method, graphs, num_rounds=4, clients_at_once="all")
-    assert [r.dropped for r in summed_rounds(result.history)] == [{}]
-    total: Any = sum((own.adj.astype(torch.float64) @ own.x)[-6:] for own in graphs)
-    message: Any = result.outbox[0]
-    assert int(message["num_clients"]) == 3
-    sums = message["model"]["rows"] * 3
-    assert float((sums - total).abs().min()) > 8
-    if executor == "batch":
-        for client, own in enumerate(graphs):
-            rows = method.deploy(message, result.client_states[client], own)["rows"]
-            close(rows[2 * client : 2 * client + 2], total[2 * client : 2 * client + 2], atol=1e-5)
 
 
 def test_a_rehearsal_repeats_its_pads() -> None:

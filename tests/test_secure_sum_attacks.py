@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import combinations, islice
 from typing import Any
 
 import pytest
 import torch
+from federations import sending
 from torch import Tensor
 
 import fgl
 from fgl import Method
-from fgl.federation.method.compose import unsealed
 from fgl.privacy.fixed_point import encode
 from fgl.transforms import clients_summed, secure_sum
 
@@ -109,46 +108,29 @@ def test_sets_of_shares_are_neighbours_first_and_all_sets_after_them() -> None:
     assert len({frozenset(each) for each in many}) == TRIES
 
 
-def lies() -> dict[str, tuple[Callable[[dict[str, Tensor]], dict[str, Tensor]], str]]:
-    """What a server may put into the list of keys, and what client 0 says."""
-    pair = parts.as_tensor(parts.public_key(bytes([9]) * 32) + parts.public_key(bytes([8]) * 32))
-
-    def invented(listed: dict[str, Tensor]) -> dict[str, Tensor]:
-        keys = listed["keys"].clone()
-        keys[3] = pair
-        return {**listed, "keys": keys}
-
-    def swapped(listed: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {**listed, "clients": torch.tensor([0, 1, 3, 2, 4])}
-
-    def twice(listed: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {**listed, "clients": torch.tensor([0, 1, 2, 3, 3])}
-
-    def unknown(listed: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {**listed, "clients": torch.tensor([0, 1, 2, 3, 5])}
-
-    def other(listed: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {**listed, "clients": torch.tensor([1, 0, 2, 3, 4])}
-
-    def unsigned(listed: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {"keys": listed["keys"]}
-
-    return {
-        "invented": (invented, "keys that client 3 has signed"),
-        "swapped": (swapped, "keys that client 3 has signed"),
-        "twice": (twice, "every client once"),
-        "unknown": (unknown, "keys that client 5 has signed"),
-        "other": (other, "this one as 0"),
-        "unsigned": (unsigned, r"a list of keys with \['clients', 'signatures'\]"),
-    }
+PAIR = parts.as_tensor(parts.public_key(bytes([9]) * 32) + parts.public_key(bytes([8]) * 32))
+LIES: dict[str, tuple[Callable[[dict[str, Tensor]], dict[str, Any]], str]] = {
+    "invented": (
+        lambda listed: {"keys": torch.cat([listed["keys"][:3], PAIR[None], listed["keys"][4:]])},
+        "keys that client 3 has signed",
+    ),
+    "swapped": (lambda listed: {"clients": [0, 1, 3, 2, 4]}, "keys that client 3 has signed"),
+    "twice": (lambda listed: {"clients": [0, 1, 2, 3, 3]}, "every client once"),
+    "unknown": (lambda listed: {"clients": [0, 1, 2, 3, 5]}, "keys that client 5 has signed"),
+    "other": (lambda listed: {"clients": [1, 0, 2, 3, 4]}, "this one as 0"),
+}
 
 
-@pytest.mark.parametrize("lie", lies())
+@pytest.mark.parametrize("lie", LIES)
 def test_with_signatures_a_server_cannot_invent_clients(lie: str, reached: Any) -> None:
+    """What a server may put into the list of keys, and what client 0 says."""
     server = LyingServer(5, 4, signed=True)
-    change, said = lies()[lie]
+    (change, said), listed = LIES[lie], server.keys()
+    told = {name: torch.as_tensor(value) for name, value in change(listed).items()}
     with pytest.raises(ValueError, match=said):
-        server.letters(change(server.keys()), among=[0])
+        server.letters({**listed, **told}, among=[0])
+    with pytest.raises(ValueError, match=r"a list of keys with \['clients', 'signatures'\]"):
+        server.letters({"keys": listed["keys"]}, among=[0])
     reached("lies answered with `signed`", 0, 1)
 
 
@@ -269,17 +251,15 @@ def lying(method: Method, liars: tuple[int, ...], phase: int = 3) -> Method:
     """The method, some of whose clients draw what they tell in a round."""
     g = torch.Generator().manual_seed(0)
 
-    def send(params: Any, context: Any, state: Any, own: fgl.Graph) -> Any:
-        message, state = method.send(params, context, state, own)
-        if own.num_nodes - 1 in liars and message["phase"] == phase:
-            secure = {k: v.clone() for k, v in message["secure"].items()}  # type: ignore[union-attr]
-            for value in secure.values():
-                drawn = torch.randint(256, value[..., 1:].shape, generator=g)
-                value[..., 1:] = drawn.to(torch.uint8)
-            message = {**message, "secure": secure}
-        return message, state
+    def lie(message: Any, own: fgl.Graph) -> Any:
+        if own.num_nodes - 1 not in liars or message["phase"] != phase:
+            return message
+        secure = {k: v.clone() for k, v in message["secure"].items()}
+        for value in secure.values():
+            value[..., 1:] = torch.randint(256, value[..., 1:].shape, generator=g).byte()
+        return {**message, "secure": secure}
 
-    return replace(unsealed(method), send=send)
+    return sending(method, lie)
 
 
 @pytest.mark.few

@@ -6,16 +6,15 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from federations import sending
 
 import fgl
 from fgl import Method
-from fgl.federation.method.compose import unsealed
 from fgl.transforms import clients_summed, secure_sum, summed_rounds
 
 pytest.importorskip("cryptography")
@@ -47,18 +46,18 @@ def gone(*pairs: tuple[int, int]) -> Callable[[int, int], bool]:
 @LOST
 def test_signed_sums_are_the_plain_means(at_once: Any) -> None:
     """The second exchange loses a client in each round where one can be lost."""
-    method, away = signed(9, threshold=7), gone((7, 1), (8, 2))
+    method, away = signed(7, threshold=5), gone((7, 1), (8, 2))
     assert (method.rules.exchange, method.rules.silent) == (5, True)
     got = fgl.run(
-        method, lines(9), num_rounds=10, dropouts=away, watch=clients_summed,
+        method, lines(7), num_rounds=10, dropouts=away, watch=clients_summed,
         clients_at_once=at_once,
     )  # fmt: skip
-    want = fgl.run(own_models(), lines(9), num_rounds=2, dropouts=gone((1, 1)))
+    want = fgl.run(own_models(), lines(7), num_rounds=2, dropouts=gone((1, 1)))
     like(got, want)
     one, two = summed_rounds(got.history, method.rules.exchange)
     assert (one.dropped, list(two.dropped)) == ({}, [1])
-    assert [one.metrics, two.metrics] == [{"clients_summed": 9}, {"clients_summed": 8}]
-    assert all(not got.client_states[k] for k in range(9) if k not in (1, 2))
+    assert [one.metrics, two.metrics] == [{"clients_summed": 7}, {"clients_summed": 6}]
+    assert all(not got.client_states[k] for k in range(7) if k not in (1, 2))
     assert set(got.outbox[0]) == {"model"}
 
 
@@ -81,19 +80,15 @@ def test_too_few_clients_in_a_round_keep_the_old_model(index: int) -> None:
 @LOST
 @pytest.mark.filterwarnings("ignore:Round .* of this exchange, but got keys")
 def test_a_false_signature_costs_its_client_the_round(phase: int, away: bool) -> None:
-    method = signed(5)
 
-    def send(params: Any, context: Any, state: Any, own: fgl.Graph) -> Any:
-        message, state = method.send(params, context, state, own)
-        if own.num_nodes == 3 and message["phase"] == phase:
-            secure: Any = dict(message["secure"])
-            message = {**message, "secure": {**secure, "signature": secure["signature"] ^ 1}}
-        return message, state
+    def forge(message: Any, own: fgl.Graph) -> Any:
+        if own.num_nodes != 3 or message["phase"] != phase:
+            return message
+        secure = message["secure"]
+        return {**message, "secure": {**secure, "signature": secure["signature"] ^ 1}}
 
     with pytest.warns(UserWarning, match="client 2: Expected the signature of client 2 under"):
-        got = fgl.run(
-            replace(unsealed(method), send=send), lines(5), num_rounds=5, watch=clients_summed
-        )
+        got = fgl.run(sending(signed(5), forge), lines(5), num_rounds=5, watch=clients_summed)
     assert got.history[-1].metrics == {"clients_summed": 4 if away else 5}
 
 
@@ -177,16 +172,14 @@ def test_malformed_keys_are_refused(public: Any, said: str) -> None:
         secure_sum(own_models(), threshold=3, signed={})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("message", "said"),
-    [
-        ({"keys": torch.zeros(64).byte()}, r"Expected 'keys' and 'signature', but got \['keys'\]"),
-        (
-            {"keys": torch.ones(64).byte(), "signature": torch.zeros(63).byte()},
-            r"signature to be torch.uint8 of shape \[64\]",
-        ),
-    ],
-)
+NO_KEYS, KEYS = torch.zeros(64).byte(), torch.ones(64).byte()
+MALFORMED: list[tuple[Any, str]] = [
+    ({"keys": NO_KEYS}, r"Expected 'keys' and 'signature', but got \['keys'\]"),
+    ({"keys": KEYS, "signature": NO_KEYS[:63]}, r"signature to be torch.uint8 of shape \[64\]"),
+]
+
+
+@pytest.mark.parametrize(("message", "said"), MALFORMED)
 def test_malformed_signatures_are_refused(message: Any, said: str) -> None:
     upload: Any = {"phase": torch.tensor(0), "secure": message}
     with pytest.raises(ValueError, match=said):

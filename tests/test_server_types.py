@@ -13,10 +13,9 @@ from federations import close, same
 
 import fgl
 from fgl import Method, methods
-from fgl.aggregate import robust as rules
 from fgl.federation import Inbox, Means, OfMeans, after, average
 from fgl.federation.saved.identity import identity
-from fgl.transforms import local_gaussian, robust, secure_sum
+from fgl.transforms import local_gaussian
 
 COUNTS = (3, 0, 1, 6)
 SENT = {"model": {"w": torch.tensor([1.0, -2.0, 0.5])}}
@@ -44,12 +43,6 @@ def plain() -> Method:
         return (params["weight"] - graph.num_nodes).square().sum()
 
     return fgl.fedavg(torch.nn.Linear(2, 1, bias=False).double(), loss=loss)
-
-
-def lines(number: int) -> list[fgl.Graph]:
-    """Clients who differ in their number of examples."""
-    edges = torch.zeros(2, 0, dtype=torch.int64)
-    return [fgl.Graph(torch.ones(k + 1, 1).double(), edges) for k in range(number)]
 
 
 def test_the_server_gets_the_means_and_no_upload() -> None:
@@ -146,41 +139,6 @@ def test_what_is_wrong_raises_on_the_line_that_builds() -> None:
 def halved(means: Means, state: Any) -> Any:
     message = {"model": {name: value / 2 for name, value in means["model"].items()}}
     return dict.fromkeys(range(means.num_clients), message), message
-
-
-def test_a_server_of_one_s_own_says_that_it_reads_means() -> None:
-    """As a plain function it is refused with the call that works, and that call works."""
-
-    def aggregate(inbox: Any, state: Any) -> Any:
-        outbox, new = average(inbox, state)
-        message = {"model": {name: value / 2 for name, value in new["model"].items()}}
-        return dict.fromkeys(outbox, message), message
-
-    whole = replace(plain(), aggregate=aggregate)
-    for wrap in (lambda m: secure_sum(m, threshold=3), lambda m: robust(m, rules.median)):
-        with pytest.raises(ValueError, match=r"whole inbox.* replace\(method, aggregate=.*Of"):
-            wrap(whole)
-    typed = replace(plain(), aggregate=OfMeans(halved))
-    want = fgl.run(whole, lines(4), num_rounds=2)
-    assert same(dict(want.outbox[0]), dict(fgl.run(typed, lines(4), num_rounds=2).outbox[0]))
-    hidden = fgl.run(secure_sum(typed, threshold=3), lines(4), num_rounds=8)
-    close(dict(hidden.outbox[0]), dict(want.outbox[0]), atol=2**-26)
-    alike = lambda updates: {n: u.mean(0) for n, u in updates.items()}  # noqa: E731
-    one = fgl.run(robust(typed, alike), lines(1), num_rounds=2)
-    close(dict(one.outbox[0]), dict(fgl.run(whole, lines(1), num_rounds=2).outbox[0]), atol=1e-12)
-
-
-def test_what_leaves_a_client_out_is_not_lost_in_silence() -> None:
-    """A client that five invented ones were not, and two others, was counted again."""
-    exact = methods.retrained(plain(), client=7)
-    for build, said in (
-        (lambda: secure_sum(exact, threshold=3), "retrained.* reads the whole inbox"),
-        (lambda: robust(exact, rules.median), "retrained.* reads the whole inbox"),
-        (lambda: methods.fedamp(exact), "fedamp to be given a method whose server sends"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            build()
-    methods.retrained(robust(plain(), rules.median), client=7)
 
 
 @pytest.mark.filterwarnings("ignore:Expected num_examples to be positive")

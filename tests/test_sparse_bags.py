@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.func import vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fgl import SparseMatrix
 from fgl.sparse import kernels, weighted_product
-from fgl.sparse.batched_matrix import MatrixStack
-from fgl.sparse.batched_pattern import Member
 
 BAG = "_embedding_bag"
 pytestmark = pytest.mark.skipif(not kernels.has_bags(), reason="a build without FBGEMM")
@@ -105,55 +102,6 @@ def test_bits_do_not_depend_on_layout_or_threads() -> None:
         assert (A.with_value(strided) @ x).equal(want)
         with threads(2):
             assert (A @ x).equal(want)
-
-
-def test_gradients_are_those_of_the_dense_product() -> None:
-    for A in MATRICES.values():
-        for width in (1, 16):
-            x = operand(A, width)
-            weight = operand(A.T, width, seed=2)
-            found = []
-            for kind in (torch.float32, torch.float64):
-                value = A.values.to(kind, copy=True).requires_grad_()
-                mine = x.to(kind, copy=True).requires_grad_()
-                out = weighted_product(A.pattern, value, mine)
-                if kind == torch.float64:
-                    zeros = out.new_zeros(A.shape)
-                    places = A.pattern.row, A.pattern.col
-                    out = zeros.index_put(places, value, accumulate=True) @ mine
-                loss = (out * weight.to(kind)).square().sum()
-                first = torch.autograd.grad(loss, (value, mine), create_graph=True)
-                second = torch.autograd.grad(sum(g.sum() for g in first), (value, mine))
-                found.append([*first, *second])
-            for got, want in zip(*found, strict=True):
-                scale = float(want.detach().abs().max())
-                assert torch.allclose(got.double(), want, rtol=1e-4, atol=1e-5 * scale)
-
-
-def test_vmap_equals_the_loop() -> None:
-    A = MATRICES["few"]
-    values, xs = torch.randn(5, A.nnz), torch.randn(5, A.shape[1], 16)
-
-    def product(value: Tensor, x: Tensor) -> Tensor:
-        return weighted_product(A.pattern, value, x)
-
-    for dims in ((0, 0), (0, None), (None, 0)):
-        args = [t if d == 0 else t[0] for t, d in zip((values, xs), dims, strict=True)]
-        got = vmap(product, dims)(*args)
-        for k in range(5):
-            each = [t if d is None else t[k] for t, d in zip(args, dims, strict=True)]
-            assert got[k].equal(product(*each))
-
-
-def test_members_of_a_stack_have_the_bits_that_they_have_alone() -> None:
-    parts = list(MATRICES.values())
-    stack = MatrixStack(parts)
-    cols = max(part.shape[1] for part in parts)
-    xs = torch.randn(len(parts), cols, 16)
-    got = vmap(lambda index, x: stack.of(Member(index)) @ x)(torch.arange(len(parts)), xs)
-    for part, x, out in zip(parts, xs, got, strict=True):
-        assert out[: part.shape[0]].equal(part @ x[: part.shape[1]])
-        assert not out[part.shape[0] :].any()
 
 
 def test_indices_are_not_copied() -> None:

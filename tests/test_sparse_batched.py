@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import grad, vmap
+from torch.func import vmap
 
 from fgl import SparseMatrix
 from fgl.sparse import row_log_softmax, row_softmax, row_sum, sampled_product
@@ -58,10 +58,6 @@ CASES = {
     "rectangles": [matrix(2, 5, nnz=6), matrix(4, 3, nnz=0), matrix(1, 6, nnz=2)],
     "five": [matrix(n, 7 - n, nnz=n) for n in (1, 2, 3, 4, 5)],
     "equal nnz, rectangles": [matrix(2, 5, nnz=6), matrix(6, 1, nnz=6)],
-}
-BINARY = {
-    "ragged": [matrix(n, n, nnz=2 * n, weighted=False) for n in (3, 5, 2)],
-    "equal nnz": [matrix(n, n, nnz=4, weighted=False) for n in (3, 2)],
 }
 
 # Functions of a matrix A [rows, cols], v [nnz] > 0, x [cols, WIDTH] and y [rows, WIDTH].
@@ -176,53 +172,6 @@ def test_a_stack_is_a_loop_over_its_parts(op: str, case: str, filler: float) -> 
     slopes = torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)
     for slope in slopes:
         check(slope, [next(wanted) for _ in parts])
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_the_diagonal_is_the_block_diagonal_matrix(case: str) -> None:
-    parts = [part.astype(D) for part in CASES[case]]
-    stack = MatrixStack(parts).patterns
-    values = [part.pattern.ones(D) if part.value is None else part.value for part in parts]
-    joined = SparseMatrix(stack.diagonal, torch.cat(values))
-    want = torch.block_diag(*padded([part.to_dense() for part in parts], stack.shape))
-    assert torch.equal(joined.to_dense(), want)
-    assert torch.equal(joined.T.to_dense(), want.t())
-    x = torch.rand(want.shape[1], 2, dtype=D)
-    torch.testing.assert_close(joined @ x, want @ x)
-    torch.testing.assert_close(joined.T @ (want @ x), want.t() @ want @ x)
-    tall = SparseMatrix(stack.tall, torch.cat(values)).to_dense()
-    assert torch.equal(tall, padded([p.to_dense() for p in parts], stack.shape).flatten(0, 1))
-
-
-@pytest.mark.parametrize("parts", BINARY.values(), ids=BINARY)
-@pytest.mark.parametrize("op", ["product", "own", "T", "with_self_loops", "gcn_norm", "dense"])
-def test_matrices_without_values(op: str, parts: list[SparseMatrix]) -> None:
-    def function(A: SparseMatrix, x: Tensor) -> Tensor:
-        if op == "dense":
-            return A.to_dense().double()
-        derived = getattr(A, op) if op not in ("product", "own") else A
-        return derived.astype(D) @ x if op != "own" else derived @ x
-
-    x = [torch.rand(part.shape[1], WIDTH, dtype=D) for part in parts]
-    got = mapped(function, parts, padded(x, most(parts)[1]))
-    check(got, [function(part, own) for part, own in zip(parts, x, strict=True)])
-
-
-@pytest.mark.parametrize("case", ["ragged", "equal nnz", "no entry"])
-def test_gradient_inside_vmap(case: str) -> None:
-    """`torch.func.grad` of every client's own loss, by values and by x."""
-    parts = CASES[case]
-
-    def loss(each: tuple[Tensor, Tensor], A: SparseMatrix) -> Tensor:
-        return (A.with_value(row_softmax(A.pattern, each[0])) @ each[1]).square().sum()
-
-    value, x, _ = [[t.detach() for t in tensors] for tensors in inputs(parts)]
-    shapes = most(parts)
-    args = (padded(value, shapes[0]), padded(x, shapes[1]))
-    want = [grad(loss)((v, b), part) for v, b, part in zip(value, x, parts, strict=True)]
-    for index in (0, 1):
-        got = mapped(lambda A, v, b, i=index: grad(loss)((v, b), A)[i], parts, *args)
-        check(got, [each[index] for each in want])
 
 
 @pytest.mark.parametrize(

@@ -227,24 +227,6 @@ def test_windows_of_time(both: bool, presence: bool) -> None:
         split_by_time(graph, shares=(0.5, 0.25, 0.1, 0.1500015))
 
 
-def test_a_pair_is_asked_about_in_either_direction_alike() -> None:
-    edges = torch.stack([torch.zeros(400, dtype=torch.int64), torch.arange(1, 401)])
-    graph = fgl.Graph(torch.ones(401, 1), torch.cat([edges, edges.flip(0)], 1))
-    split = pair_split(graph, is_undirected=True)
-    pairs: Any = split.edge_label_index
-    assert len({tuple(sorted(pair)) for pair in listed(pairs)}) == pairs.shape[1] == 200
-    assert 70 < int((pairs[0] == 0).sum()) < 130
-
-
-def bipartite(users: int, items: int, edges: Sequence[Edge], **more: Any) -> fgl.Graph:
-    return fgl.Graph(torch.eye(users + items), tensor([(u, users + v) for u, v in edges]), **more)
-
-
-def sides(graph: fgl.Graph, pairs: Any) -> set[tuple[bool, bool]]:
-    users = int(graph.edge_index[0].max()) + 1
-    return {(u < users, v < users) for u, v in listed(pairs)}
-
-
 SHARES = (0.4, 0.3, 0.1, 0.2)
 
 
@@ -375,6 +357,15 @@ def test_answers_of_an_edge_and_its_reverse_are_one() -> None:
             pair_split(typed, **kinds)
 
 
+def bipartite(users: int, items: int, edges: Sequence[Edge], **more: Any) -> fgl.Graph:
+    return fgl.Graph(torch.eye(users + items), tensor([(u, users + v) for u, v in edges]), **more)
+
+
+def sides(graph: fgl.Graph, pairs: Any) -> set[tuple[bool, bool]]:
+    users = int(graph.edge_index[0].max()) + 1
+    return {(u < users, v < users) for u, v in listed(pairs)}
+
+
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("typed", [True, False])
 def test_negatives_join_what_edges_join(typed: bool, directed: bool) -> None:
@@ -388,31 +379,6 @@ def test_negatives_join_what_edges_join(typed: bool, directed: bool) -> None:
         assert not {*listed(pairs)} & {*listed(graph.edge_index)}
     part = subgraph_split(split, torch.arange(13))
     assert sides(graph, part.test_negatives) == {(True, False)}
-
-
-@pytest.mark.filterwarnings("ignore:No edge of", "ignore:The 2 kept edges")
-@pytest.mark.parametrize("directed", [True, False])
-def test_where_edges_fill_their_sides_nothing_is_kept_out(directed: bool) -> None:
-    full = bipartite(2, 3, [(u, v) for u in range(2) for v in range(3)])
-    split = edge_split(full, val=0.2, test=0.2, directed=directed)
-    held = (split.val_edges, split.test_edges, split.val_negatives, split.test_negatives)
-    assert [part.shape[1] for part in held] == [0] * 4
-    assert {*listed(split.train_edges)} == {*listed(full.edge_index)}
-    # A client's part of a split that has free pairs, but none between the client's nodes.
-    edges = [(u, v) for u in range(4) for v in range(4) if u != v or u < 2]
-    for seed in range(200):
-        whole = edge_split(
-            bipartite(4, 4, edges), val=0.07, test=0.07, directed=directed, seed=seed
-        )
-        held = (*listed(whole.val_edges), *listed(whole.test_edges))
-        if len(held) == 2 and all(u in (0, 1) and v in (4, 5) for u, v in held):
-            break
-    else:
-        raise AssertionError("no seed asks about an edge of these nodes")
-    nodes = torch.tensor([0, 1, 4, 5])
-    part = subgraph_split(whole, nodes)
-    held = (part.val_edges, part.test_edges, part.val_negatives, part.test_negatives)
-    assert [each.shape[1] for each in held] == [0] * 4
 
 
 def test_negatives_of_types_are_as_frequent_as_edges() -> None:
@@ -493,23 +459,6 @@ def test_answers_are_zeros_and_ones_in_a_row(y: Tensor) -> None:
     graph = fgl.Graph(torch.eye(3), tensor([(0, 2)]), edge_label_index=pairs, y=y, **masks)
     with pytest.raises(ValueError, match="y to be 1"):
         with_negatives(graph)
-
-
-def test_most_pairs_without_a_negative_are_told_of() -> None:
-    """Node 0 is joined to all of five; of five pairs two, of two pairs one has a negative."""
-    full = [(0, v) for v in range(1, 6)]
-    many = [(0, 1), (0, 2), (0, 3), (1, 2), (2, 3)]
-    for asked, told in ((many, True), ([(0, 1), (1, 2)], False)):
-        edges = [edge for edge in full if edge not in asked]
-        graph = fgl.Graph(
-            torch.eye(6), tensor(edges), edge_label_index=tensor(asked), y=torch.ones(len(asked)),
-            val_mask=torch.ones(len(asked), dtype=torch.bool),
-        )  # fmt: skip
-        if told:
-            with pytest.warns(UserWarning, match="got 2"):
-                with_negatives(graph)
-        else:
-            with_negatives(graph)
 
 
 def test_a_graph_with_fields_is_told_which_call_keeps_them() -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
-import shutil
+import random
 import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 import warnings
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
+from unittest.mock import Mock, call
 
 import numpy as np
 import pytest
@@ -22,12 +27,14 @@ from scipy import stats
 
 import fgl
 from fgl import LogUniform, Tuned
-from fgl.federation import best_round
+from fgl.federation import Round, best_round
 from fgl.methods import fedprox, local, scaffold
 from fgl.study import Study
-from fgl.study.execute import execute
+from fgl.study.__main__ import main
+from fgl.study.crew import Worker, _watch, finish
+from fgl.study.execute import _stops, about, execute, same_again
 from fgl.study.folder import Store, begun
-from fgl.study.plan import Plan
+from fgl.study.plan import Job, Plan, Point
 from fgl.study.work import _try, work
 
 ROOT = Path(__file__).parents[1]
@@ -57,226 +64,298 @@ METHODS = {"FedAvg": averaged, "FedProx": Tuned(fedprox, mu=LogUniform(0.1, 10))
 HOW: Any = {"num_rounds": 2, "local": RATES, "trials": 3, "seeds": [0, 1], "workers": 0}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("study")
-    fgl.study(METHODS, {"a": SETTING}, folder=place, **HOW)
-    return place
+def untrained(plan: Plan, job: Job, folder: Path | None = None) -> dict[str, Any]:
+    """A run's record without a run: its scores are drawn by its id."""
+    draw = random.Random(job.id)
+    curves = {name: [draw.random() for _ in range(2)] for name in ("test_accuracy", "test_auc")}
+    metrics = {name: {"best_val": curve[-1]} for name, curve in curves.items()}
+    report = {"metrics": metrics, "curves": curves, "bytes": [10**6], "bytes_up": 5}
+    record = {**about(job), "status": "finished", "validation": draw.random(), "report": report}
+    record |= {"metric": "test_accuracy", "at": "best_val", "alone": False, "peak": 10**6}
+    return record | {"processor": 1.0, "warnings": []}
 
 
-def test_a_study_is_a_loop_over_trials_and_seeds(folder: Path) -> None:
-    found = Study(folder)
-    for name in METHODS:
-        trials = [r for r in found.raw() if r["method"] == name and r["stage"] == "trial"]
-        runs = {r["seed"]: r for r in found.raw() if r["method"] == name and r["stage"] == "test"}
-        assert len(trials) == 3 and sorted(runs) == [0, 1]
+@pytest.fixture
+def without_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("work", "execute"):
+        monkeypatch.setattr(sys.modules[f"fgl.study.{module}"], "execute", untrained)
+    monkeypatch.setattr(sys.modules["fgl.study.work"], "environment", lambda folder: "here")
 
-        def score(record: Any, seed: int, metric: str) -> float:
-            changed = fgl.tasks.Local(lr=record["local"]["lr"], steps=record["local"]["steps"])
-            task = fgl.tasks.Nodes(
-                clients=2, hidden=4, model="gcn", partition="random", local=changed
-            ).load(seed)
-            method = fedprox(task.fedavg, **record["own"]) if record["own"] else task.fedavg
-            history = fgl.run(method, task, num_rounds=2, seed=seed).history
-            return float(best_round(history).metrics[metric])
 
-        worth = [score(record, 1000, "val_accuracy") for record in trials]
-        assert [record["validation"] for record in trials] == worth
-        best = trials[worth.index(max(worth))]
-        for seed, record in runs.items():
-            assert (record["local"], record["own"]) == (best["local"], best["own"])
-            assert found.scores("a", name)[seed] == score(best, seed, "test_accuracy")
+@pytest.fixture
+def folder(tmp_path: Path, without_training: None) -> Path:
+    """A finished study of ten runs, none of which was trained."""
+    fgl.study(METHODS, {"a": SETTING}, folder=tmp_path / "s", **HOW)
+    return tmp_path / "s"
+
+
+def finished(folder: Path) -> dict[str, int]:
+    """When each record was written."""
+    return {path.name: path.stat().st_mtime_ns for path in (folder / "runs").glob("*.json")}
+
+
+def test_a_study_is_a_loop_over_trials_and_seeds(tmp_path: Path) -> None:
+    methods = {"FedProx": METHODS["FedProx"]}
+    found = fgl.study(methods, {"a": tiny}, folder=tmp_path, **HOW)
+    trials = [record for record in found.raw() if record["stage"] == "trial"]
+    runs = {record["seed"]: record for record in found.raw() if record["stage"] == "test"}
+    assert len(trials) == 3 and sorted(runs) == [0, 1]
+
+    def score(record: Any, seed: int, metric: str) -> float:
+        task = tiny(seed, **record["local"])
+        method = fedprox(task.fedavg, **record["own"])
+        history = fgl.run(method, task, num_rounds=2, seed=seed).history
+        return float(best_round(history).metrics[metric])
+
+    worth = [score(record, 1000, "val_accuracy") for record in trials]
+    assert [record["validation"] for record in trials] == worth
+    best = trials[worth.index(max(worth))]
+    for seed, record in runs.items():
+        assert (record["local"], record["own"]) == (best["local"], best["own"])
+        assert found.scores("a", "FedProx")[seed] == score(best, seed, "test_accuracy")
     assert all(r["status"] == "finished" and r["environment"] and r["command"] for r in found.raw())
-    assert {"python", "torch", "packages"} <= set(
-        json.loads(next((folder / "environments").glob("*.json")).read_text())
-    )
+    text = next((tmp_path / "environments").glob("*.json")).read_text()
+    assert {"python", "torch", "packages"} <= set(json.loads(text))
+    job = found.plan.cell("a", "FedProx", Store(tmp_path)).tests[1]
+    assert same_again(found.plan, job, runs[1])[0] and not same_again(found.plan, job, runs[0])[0]
+
+
+def test_values_of_local_training_replace_those_of_the_setting() -> None:
+    job = Job("a", "FedAvg", Point({"lr": 0.2, "steps": 2}, {}), seed=3, rounds=1)
+    space = [{"lr": [0.1, 0.2], "steps": 2}]
+    plan = Plan({"FedAvg": Tuned(averaged)}, {"a": SETTING}, space, [1], [1000], [3], 1, 1)
+    report = execute(plan, job)["report"]
+    task = dataclasses.replace(SETTING, local=fgl.tasks.Local(lr=0.2, steps=2)).load(3)
+    history = fgl.run(task.fedavg, task, num_rounds=1, seed=3).history
+    assert report["curves"]["test_accuracy"] == [history[0].metrics["test_accuracy"]]
 
 
 def test_a_study_goes_on_and_what_was_deleted_is_made_again(folder: Path) -> None:
-    times = {path.name: path.stat().st_mtime_ns for path in (folder / "runs").iterdir()}
+    times = finished(folder)
     first = folder / "runs" / min(times)
     before = json.loads(first.read_text())
     first.unlink()
     (folder / "runs" / ".half.json.host.1").write_text("{")
     more = fgl.study({**METHODS, "Local": local}, {"a": SETTING}, folder=folder, **HOW)
-    after = {path.name: path.stat().st_mtime_ns for path in (folder / "runs").glob("*.json")}
+    after = finished(folder)
     assert {n for n, t in times.items() if after[n] != t} == {first.name}
-    again = json.loads(first.read_text())
-    assert again["report"]["curves"] == before["report"]["curves"]
+    assert json.loads(first.read_text())["report"] == before["report"]
     assert len(after) == len(times) + 5 and len(more.scores("a", "Local")) == 2
+    for trials, stages in ((2, [2]), (5, [2, 3, 5])):
+        how = {**HOW, "trials": trials}
+        assert fgl.study(METHODS, {"a": SETTING}, folder=folder, **how).plan.stages == stages
     assert not list((folder / "locks").glob("*.begun"))
 
 
 def test_another_method_space_setting_or_patience_is_refused(folder: Path) -> None:
     same = {"methods": METHODS, "settings": {"a": SETTING}, "folder": folder, **HOW}
-    cases: list[tuple[dict[str, Any], str]] = [
-        ({"methods": {"FedAvg": lambda task: fedprox(task.fedavg, mu=1.0)}}, "method FedAvg"),
-        ({"methods": {"FedProx": Tuned(fedprox, mu=LogUniform(0.1, 9))}}, "method FedProx"),
-        ({"settings": {"a": fgl.tasks.Nodes(clients=3)}}, "setting a"),
-        ({"local": {**RATES, "lr": LogUniform(0.05, 2)}}, "local"),
-        ({"patience": 1}, "patience"),
-        ({"participation": 0.5}, "further arguments"),
-        ({"tuning_seeds": [1]}, "tuning_seeds"),
-        ({"local": {"learning_rate": [0.1]}}, "learning_rate"),
-        ({"seeds": [1, 1]}, "seeds"),
-        ({"tuning_seeds": [1, 1]}, "tuning_seeds"),
-        ({"trials": 0}, "trials"),
-        ({"workers": -1}, "workers"),
-        ({"methods": {}}, "methods"),
-        ({"settings": {}}, "settings"),
+    lock = threading.Lock()
+    cases: list[tuple[dict[str, Any], type[Exception], str]] = [
+        ({"methods": {"FedAvg": lambda task: fedprox(task.fedavg, mu=1.0)}}, ValueError, "FedAvg"),
+        ({"methods": {"FedProx": Tuned(fedprox, mu=LogUniform(0.1, 9))}}, ValueError, "FedProx"),
+        ({"settings": {"a": fgl.tasks.Nodes(clients=3)}}, ValueError, "setting a"),
+        ({"local": {**RATES, "lr": LogUniform(0.05, 2)}}, ValueError, "local"),
+        ({"patience": 1}, ValueError, "patience"),
+        ({"participation": 0.5}, ValueError, "further arguments"),
+        ({"tuning_seeds": [1]}, ValueError, "tuning_seeds"),
+        ({"local": {"learning_rate": [0.1]}}, ValueError, "learning_rate"),
+        ({"seeds": [1, 1]}, ValueError, "seeds"),
+        ({"tuning_seeds": [1, 1]}, ValueError, "tuning_seeds"),
+        ({"trials": 0}, ValueError, "trials"),
+        ({"workers": -1}, ValueError, "workers"),
+        ({"methods": {}}, ValueError, "methods"),
+        ({"settings": {}}, ValueError, "settings"),
+        ({"local": []}, ValueError, "local"),
+        (
+            {"methods": {"x": lambda task: lock and task.fedavg}},
+            TypeError,
+            "methods .* cloudpickle",
+        ),
+        ({"trial": 3}, TypeError, r"arguments .*\['trial'\]"),  # else each run would fail
+        ({"callbacks": []}, TypeError, r"arguments .*\['callbacks'\]"),
+        ({"methods": {"x": 3}}, TypeError, "x to be a function"),
+        ({"settings": {"a": 3}}, TypeError, "setting a to load"),
     ]
-    for other, name in cases:
-        with pytest.raises(ValueError, match=f"Expected .*{name}"):
+    for other, kind, name in cases:
+        with pytest.raises(kind, match=f"Expected .*{name}"):
             fgl.study(**{**same, **other})
-    lock = __import__("threading").Lock()
-    with pytest.raises(TypeError, match="Expected methods and settings .* cloudpickle"):
-        fgl.study(**{**same, "methods": {"locked": lambda task: lock and task.fedavg}})
-    for wrong in ({"trial": 3}, {"callbacks": []}):  # else each run would fail
-        with pytest.raises(
-            TypeError, match=f"Expected arguments .* {[*wrong]}".replace("[", r"\[")
-        ):
-            fgl.study(**{**same, **wrong})
-    for wrong in ({"methods": {"a": 3}}, {"settings": {"a": SETTING.load(0)}}):
-        with pytest.raises(TypeError):
-            fgl.study(**{**same, **wrong})
+    with pytest.raises(TypeError, match="Expected setting a to load"):
+        fgl.study(**{**same, "settings": {"a": tiny(0)}})
     assert len(fgl.study(**same).raw()) == 10
 
 
-def test_a_failure_is_a_record_and_hides_no_other(tmp_path: Path) -> None:
-    def wrong(fedavg: Any) -> Any:
-        return fedavg.nothing
+def wrong(fedavg: Any) -> Any:
+    return fedavg.nothing
 
-    def picky(fedavg: Any, mu: float) -> Any:
-        if mu > 1:
-            raise ValueError(f"Expected mu to be small, but got {mu}")
-        warnings.warn("a word of the method", stacklevel=1)
-        return fedprox(fedavg, mu=mu)
 
-    def noisy(fedavg: Any) -> Any:
-        from dataclasses import replace
+def picky(fedavg: Any, mu: float) -> Any:
+    if mu > 1:
+        raise ValueError(f"Expected mu to be small, but got {mu}")
+    warnings.warn("a word of the method", stacklevel=1)
+    return fedprox(fedavg, mu=mu)
 
-        loss = fedavg.loss
-        return replace(fedavg, loss=lambda *of: loss(*of) * float("nan"))
 
-    methods = {
-        "FedAvg": averaged,
-        "wrong": wrong,
-        "picky": Tuned(picky, mu=LogUniform(0.1, 10)),
-        "noisy": noisy,
-    }
+def noisy(fedavg: Any) -> Any:
+    loss = fedavg.loss
+    return dataclasses.replace(fedavg, loss=lambda *of: loss(*of) * float("nan"))
+
+
+def test_a_failure_is_a_record() -> None:
+    methods = {"wrong": Tuned(wrong), "picky": Tuned(picky, mu=1.0), "noisy": Tuned(noisy)}
+    plan = Plan(methods, {"a": tiny}, [{}], [1], [1000], [0], 1, 1)
+
+    def record(method: str, **own: float) -> dict[str, Any]:
+        return execute(plan, Job("a", method, Point({}, own), seed=0, rounds=1))
+
+    lost = record("wrong")
+    assert (lost["kind"], lost["status"], lost["validation"]) == ("AttributeError", "failed", None)
+    assert "AttributeError" in lost["error"] and "in wrong" in lost["traceback"]
+    assert record("picky", mu=2.0)["error"] == "ValueError: Expected mu to be small, but got 2.0"
+    good = record("picky", mu=0.5)
+    assert good["status"] == "finished" and "a word of the method" in good["warnings"]
+    assert good["seconds"] >= good["processor"] > 0
+    assert record("noisy")["status"] != "finished"
+
+
+def test_a_run_stops_early_in_its_second_half_alone() -> None:
+    history = [Round(k, [0], metrics={"val_accuracy": 1 / (k + 1)}) for k in range(8)]
+    task: Any = SimpleNamespace(select="val_accuracy")
+    (stop,) = _stops(1, 8, task)
+    stopped = [stop(each, fgl.Result({}, {}, {}, history[: each.round + 1])) for each in history]
+    assert stopped == [False] * 4 + [True] * 4
+    assert _stops(None, 8, task) == _stops(1, 8, SimpleNamespace(select="")) == []  # type: ignore[arg-type]
+
+
+def test_a_worker_takes_what_is_free_and_waits_for_the_rest(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, store, finished = Study(folder).plan, Store(folder), []
+    jobs = list(plan.jobs(store))[:3]
+    for job in jobs:
+        store.path(job.id).unlink()
+    monkeypatch.setattr(time, "sleep", Mock(side_effect=InterruptedError))
+    with begun(store, jobs[2].id), pytest.raises(InterruptedError):
+        work(folder, plan=plan, index=2, advance=lambda own: finished.append(len(own)))
+    assert finished == [7, 8, 9]
+    work(folder, plan=plan, advance=lambda own: finished.append(len(own)))
+    assert finished == [7, 8, 9, 9, 10]
+
+
+def test_a_failure_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def some_fail(plan: Plan, job: Job, folder: Path | None = None) -> dict[str, Any]:
+        record = untrained(plan, job)
+        record["warnings"] = [f"a word of {job.method}"]
+        kind = {"wrong": "AttributeError", "picky": "ValueError", "noisy": "Diverged"}
+        if job.method in kind and (job.method != "picky" or job.point.own["mu"] > 1):
+            error = {"kind": kind[job.method], "error": f"{kind[job.method]}: no\nmore"}
+            record |= {"status": "failed", "validation": None, **error}
+        return record
+
+    monkeypatch.setattr(sys.modules["fgl.study.work"], "execute", some_fail)
+    monkeypatch.setattr(sys.modules["fgl.study.work"], "environment", lambda folder: "here")
+    methods = {"FedAvg": averaged, "wrong": wrong, "noisy": noisy}
+    methods["picky"] = Tuned(picky, mu=LogUniform(0.1, 10))
     found = fgl.study(methods, {"a": tiny}, folder=tmp_path, **HOW)
     runs = {name: [r for r in found.raw() if r["method"] == name] for name in methods}
-    assert len(runs["wrong"]) == 1 and "AttributeError" in runs["wrong"][0]["error"]
-    assert "wrong" in runs["wrong"][0]["traceback"]
-    assert {r["status"] for r in runs["picky"] if r["own"]["mu"] > 1} == {"failed"}
-    good = [r for r in runs["picky"] if r["own"]["mu"] <= 1]
-    assert {r["status"] for r in good} == {"finished"} and len(found.scores("a", "picky")) == 2
-    assert all("a word of the method" in r["warnings"] for r in good)
-    assert runs["noisy"] and all(r["status"] != "finished" for r in runs["noisy"])
+    assert {name: len(own) for name, own in runs.items()} == {
+        "FedAvg": 5, "wrong": 1, "noisy": 2, "picky": 5
+    }  # fmt: skip
+    failed = sum(r["status"] == "failed" for own in runs.values() for r in own)
+    assert failed > 3 and len(found.scores("a", "picky")) == 2
     text = repr(found)
-    assert "given up: AttributeError" in text and "different warnings" in text
+    assert "given up: AttributeError: no\n" in text + "\n" and f"{failed} runs failed" in text
+    assert "4 different warnings, the first: a word of FedAvg" in text
     assert found.to_latex().count("--") == 2  # of wrong and noisy
-    assert {key for key in found.tests} == {("a", "picky")}  # Holm's family
+    assert list(found.tests) == [("a", "picky")]  # Holm's family
 
 
-def test_a_run_whose_process_died_three_times_is_a_record(tmp_path: Path) -> None:
-    found = fgl.study({"FedAvg": averaged}, {"a": tiny}, folder=tmp_path, **HOW)
-    store, plan = Store(tmp_path), found.plan
+def test_a_run_whose_process_died_three_times_is_a_record(folder: Path) -> None:
+    plan, store = Study(folder).plan, Store(folder)
     job = plan.cell("a", "FedAvg", store).tests[1]
     store.path(job.id).unlink()
-    mark = tmp_path / "locks" / f"{job.id}.begun"
+    mark = folder / "locks" / f"{job.id}.begun"
     mark.write_text("host 1 2\n" * 2)
     with begun(store, job.id) as deaths:
         assert deaths == 2 and mark.read_text().count("\n") == 3
-        assert not _try(plan, job, Store(tmp_path), "", None)  # another process holds it
+        assert not _try(plan, job, Store(folder), "", None)  # another process holds it
     assert mark.read_text().count("\n") == 2  # this process did not die
     mark.write_text("host 1 2\n" * 3)
-    work(tmp_path, plan=plan)
-    record = Store(tmp_path).full(job.id)
+    work(folder, plan=plan)
+    record = Store(folder).full(job.id)
     assert record["status"] == "failed" and "died 3 times" in record["error"]
-    scores = Study(tmp_path).scores("a", "FedAvg")
+    scores = Study(folder).scores("a", "FedAvg")
     assert math.isnan(scores[1]) and not math.isnan(scores[0])
-    assert "1 of 2" in repr(Study(tmp_path))
+    assert "1 of 2" in repr(Study(folder)) and not mark.exists()
 
 
 def test_what_is_tuned_can_be_compared() -> None:
-    best = fgl.tune(METHODS, tiny, num_rounds=2, local=RATES, trials=3, workers=0)
-    assert set(best["FedProx"].own) == {"mu"} and set(best["FedProx"].local) == {"lr", "steps"}
-    compared = fgl.compare(best, tiny, num_rounds=2, seeds=[0])
-    chosen = best["FedProx"].local
-    task = tiny(0, **chosen)
-    result = fgl.run(fedprox(task.fedavg, **best["FedProx"].own), task, num_rounds=2)
-    assert compared.lines[1].mean == best_round(result.history).metrics["test_accuracy"]
+    methods = {"FedProx": METHODS["FedProx"]}
+    best = fgl.tune(methods, tiny, num_rounds=2, local=RATES, trials=2, workers=0)["FedProx"]
+    assert set(best.own) == {"mu"} and set(best.local) == {"lr", "steps"}
+    compared = fgl.compare({"FedProx": best}, tiny, num_rounds=2, seeds=[0])
+    task = tiny(0, **best.local)
+    result = fgl.run(fedprox(task.fedavg, **best.own), task, num_rounds=2)
+    assert compared.lines[0].mean == best_round(result.history).metrics["test_accuracy"]
     with pytest.raises(RuntimeError, match="No trial of a"):
         fgl.tune({"a": lambda f: 3}, tiny, num_rounds=1, local=RATES, trials=2, workers=0)
 
 
 def test_all_workers_but_the_first_wait_while_memory_is_short(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copytree(folder, tmp_path / "s")
-    plan, store = Study(tmp_path / "s").plan, Store(tmp_path / "s")
-    jobs = list(plan.jobs(store))
-    peak = max(store[job.id]["peak"] for job in jobs)
-    assert peak > 10**8
-    store.path(jobs[0].id).unlink()
-    module = sys.modules["fgl.study.work"]
-    monkeypatch.setattr(module, "available_memory", lambda: 1.1 * peak)
-    assert not _try(plan, jobs[0], store, "", 1)
-    monkeypatch.setattr(module, "available_memory", lambda: 1.3 * peak)
-    assert _try(plan, jobs[0], store, "", 1)
-    store.path(jobs[0].id).unlink()
-    monkeypatch.setattr(module, "available_memory", lambda: 0)
-    assert _try(plan, jobs[0], store, "", 0)
+    plan, store = Study(folder).plan, Store(folder)
+    job, other = list(plan.jobs(store))[:2]
+    store.put(other.id, {**untrained(plan, other), "peak": 10**8})
+    store.full(other.id)
+    for index, free, runs in ((1, 1.1, False), (1, 1.3, True), (0, 0, True), (None, 0, True)):
+        store.path(job.id).unlink()
+        memory = Mock(return_value=free * 10**8)
+        monkeypatch.setattr(sys.modules["fgl.study.work"], "available_memory", memory)
+        assert _try(plan, job, store, "", index) is runs
+        store.put(job.id, untrained(plan, job))
 
 
-def test_another_metric_needs_no_run(folder: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(folder, tmp_path / "s")
+def test_another_metric_needs_no_run(folder: Path) -> None:
     how = {**HOW, "folder": folder, "settings": {"a": SETTING}, "methods": METHODS}
-    times = {path: path.stat().st_mtime_ns for path in (folder / "runs").iterdir()}
-    found = fgl.study(**how, metric="test_macro_f1")
+    times = finished(folder)
+    found = fgl.study(**how, metric="test_auc")
     for record in found.raw():
         if record["stage"] == "test":
-            f1 = record["report"]["metrics"]["test_macro_f1"]["best_val"]
-            assert found.scores("a", record["method"])[record["seed"]] == f1
-    with pytest.raises(ValueError, match="Expected metric to be one of .* but got 'auc'"):
-        repr(fgl.study(**how, metric="auc"))
-    assert found.metric("a") == "test_macro_f1"
-    assert times == {path: path.stat().st_mtime_ns for path in (folder / "runs").iterdir()}
+            auc = record["report"]["metrics"]["test_auc"]["best_val"]
+            assert found.scores("a", record["method"])[record["seed"]] == auc
+    with pytest.raises(ValueError, match="Expected metric to be one of .* but got 'mrr'"):
+        repr(fgl.study(**how, metric="mrr"))
+    assert found.metric("a") == "test_auc" and times == finished(folder)
 
 
 def test_failed_runs_are_made_again_when_asked(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from fgl.study.__main__ import main
-
-    shutil.copytree(folder, tmp_path / "s")
-    first = min((tmp_path / "s" / "runs").glob("*.json"))
-    before = first.read_text()
-    broken = {**json.loads(before), "status": "failed", "error": "OSError: no space"}
-    first.write_text(json.dumps({**broken, "validation": None}))
-    main([str(tmp_path / "s")])
-    assert json.loads(first.read_text())["status"] == "failed"
-    main([str(tmp_path / "s"), "--retry"])
-    assert (
-        json.loads(first.read_text())["report"]["curves"] == json.loads(before)["report"]["curves"]
-    )
-    main([str(tmp_path / "s"), "--show"])
+    first = min((folder / "runs").glob("*.json"))
+    before = json.loads(first.read_text())
+    broken = {"status": "failed", "error": "OSError: no space", "validation": None}
+    first.write_text(json.dumps({**before, **broken}))
+    times = finished(folder)
+    main([str(folder)])
+    assert json.loads(first.read_text())["status"] == "failed" and finished(folder) == times
+    main([str(folder), "--retry"])
+    assert json.loads(first.read_text())["report"] == before["report"]
+    assert len({*times.items()} - {*finished(folder).items()}) == 1
+    main([str(folder), "--show"])
     assert "FedProx" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="0"):
-        main([str(tmp_path / "s"), "--again", first.stem])
-    changed = json.loads(before)
-    changed["report"]["curves"]["test_accuracy"][0] += 1e-9
-    first.write_text(json.dumps(changed))
+        main([str(folder), "--again", first.stem])
+    before["report"]["curves"]["test_accuracy"][0] += 1e-9
+    first.write_text(json.dumps(before))
     with pytest.raises(SystemExit, match="1"):
-        main([str(tmp_path / "s"), "--again", first.stem])
-    for wrong in ([str(tmp_path / "nothing")], [str(tmp_path / "s"), "--again", "x"]):
+        main([str(folder), "--again", first.stem])
+    for argv in ([str(folder / "nothing")], [str(folder), "--again", "x"]):
         with pytest.raises(SystemExit, match="2"):
-            main(wrong)
+            main(argv)
     assert "Expected folder to hold a study" in capsys.readouterr().err
 
 
-def test_a_plan_can_be_written_for_others(tmp_path: Path) -> None:
+def test_a_plan_can_be_written_for_others(tmp_path: Path, without_training: None) -> None:
     how = {**HOW, "workers": "later"}
     found = fgl.study(METHODS, {"a": tiny}, folder=tmp_path, **how)
     assert found.raw() == [] and "not finished: 0 of at most 10 runs" in repr(found)
@@ -337,11 +416,18 @@ def test_a_table_says_paired_tests_over_settings_and_seeds(tmp_path: Path) -> No
     assert f"{100 * head.mean:+.2f} [{100 * head.low:+.2f}, {100 * head.high:+.2f}]" in text
     row = next(line for line in text.splitlines() if line.startswith("b") and " Local " in line)
     assert " - " in row  # no bytes, since nothing would be sent
+    row = next(line for line in text.splitlines() if line.startswith("b") and " good " in line)
+    own = 100 * np.array(scores["b"]["good"])
+    better = found.tests["b", "good"].better
+    assert (
+        f" {own.mean():.2f} ± {own.std(ddof=1):.2f} " in row and f" <0.001    {better:.2f} " in row
+    )
     assert "nothing follows for other data" in text and "power of 80 %" in text
     latex = found.to_latex().splitlines()
     mean = 100 * statistics.fmean(scores["b"]["good"])
     assert latex[2] == r"Method & a\_1 & b \\"
     assert rf"$\mathbf{{{mean:.1f} \pm " in latex[5] and latex[5].count("^{*}") == 2
+    assert found.to_latex().count("mathbf") == 2
     assert found.to_latex(best="none", percent=False).count("mathbf") == 0
     assert f"{mean / 100:.3f}" in found.to_latex(percent=False)
 
@@ -369,8 +455,38 @@ def test_a_study_is_drawn(tmp_path: Path) -> None:
     figure = found.plot(tmp_path / "new" / "curves.png")
     assert list(figure.axes[0].lines[1].get_ydata()) == pytest.approx([0.1, 0.25, 0.8])
     assert (tmp_path / "new" / "curves.png").stat().st_size > 1000
-    axis = found.plot(what="differences").axes[0]
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["x"]
+
+
+def test_what_a_plot_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is handed to matplotlib, without matplotlib."""
+    axes = np.array([[Mock(), Mock()]])
+    for axis in axes.flat:
+        axis.get_legend_handles_labels.return_value = [], []
+    pyplot = Mock(subplots=Mock(return_value=(Mock(), axes)))
+    monkeypatch.setattr(sys.modules["fgl.study.results"], "imported", lambda *of: pyplot)
+    sums = [0.5, 0.6, 0.7]
+    scores = {"FedAvg": sums, "x": [0.7, 0.81, 0.9], "y": [0.6, 0.5, 0.7]}
+    found = made_up(tmp_path, {"a": scores, "b": {**scores, "x": sums}})
+    found.plot()
+    assert pyplot.subplots.call_args.args == (1, 2)
+    for axis, name in zip(axes.flat, "ab", strict=True):
+        axis.set_title.assert_called_once_with(name)
+        drawn = {call.kwargs["label"]: call.args[0] for call in axis.plot.call_args_list}
+        assert [*drawn] == ["FedAvg", "x", "y"]
+        assert drawn["FedAvg"] == pytest.approx([0.1, 0.3, 0.6])
+        axis.set.assert_called_once_with(xlabel="round", ylabel="test_accuracy")
+    found.plot(what="differences")
+    (x, place), how = axes[0, 0].errorbar.call_args_list[0]
+    theirs = stats.ttest_1samp([0.2, 0.21, 0.2], 0).confidence_interval()
+    assert (x, place) == (pytest.approx(100 * 0.61 / 3), 0)
+    assert how["xerr"] == pytest.approx(50 * (theirs.high - theirs.low))
+    colors = [call.kwargs["color"] for call in axes[0, 0].errorbar.call_args_list]
+    assert len({*colors}) == 2  # x survives Holm's correction, y does not
+    axes[0, 0].set_yticks.assert_called_once_with(range(2), ["x", "y"])
+    axes[0, 0].set_xlabel.assert_called_once_with("test_accuracy - FedAvg, points")
+    other = made_up(tmp_path / "errors", {"a": {"x": sums}}, "test_rmse")
+    other._draw_differences(axes[0, 1], "a")
+    axes[0, 1].set_xlabel.assert_called_with("test_rmse - x")
 
 
 # Processes.
@@ -512,52 +628,130 @@ def test_a_study_survives_kills_and_others_join(alone: dict[str, Any], tmp_path:
     assert not list((folder / "locks").glob("*.begun"))
 
 
-@pytest.mark.slow
-def test_workers_cost_little_and_share_the_work(tmp_path: Path) -> None:
-    script = SCRIPT.replace("trials=3", "trials=12").replace("range(3)", "range(12)")
-    (tmp_path / "script.py").write_text(script)
-    folder = tmp_path / "s"
-    env = environment(folder, 2, NAP="0.5")
-    subprocess.run([sys.executable, str(tmp_path / "script.py")], env=env, check=True)
-    records = [json.loads(p.read_text()) for p in (folder / "runs").glob("*.json")]
-    slow = [r for r in records if r["method"] == "slow" and r["own"]]
-    tests = [r for r in slow if r["rounds"] == 2 and r["seed"] != 1000]
-    first = min(r["ended"] - r["seconds"] for r in tests)
-    wall = max(r["ended"] for r in tests) - first
-    assert sum(r["seconds"] for r in tests) / wall > 1.6  # naps, which need no second core
-    before = os.times()
-    join = [sys.executable, "-m", "fgl.study", str(folder)]
-    subprocess.run(join, env=env, check=True)  # nothing is missing
-    after = os.times()
-    spent = after.children_user - before.children_user
-    assert spent + after.children_system - before.children_system < 5
+def test_a_worker_that_cannot_start_is_told(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "python"
+    script.write_text('#!/bin/sh\necho "$MKL_NUM_THREADS $@"\nexit 3\n')
+    script.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(script))
+    worker = Worker(folder, Study(folder).plan, 7)
+    for _ in range(2):
+        worker.process.wait()
+        worker.start_again()
+    mark = folder / "locks" / "a.begun"
+    mark.write_text(f"host {worker.process.pid} 0\n")  # it began a run: its deaths start anew
+    for _ in range(3):
+        worker.process.wait()
+        worker.start_again()
+    worker.process.wait()
+    said = f"ended with 3 before its first run, 3 times.* 1 -m fgl.study {folder} --index 7$"
+    with pytest.raises(RuntimeError, match=said):
+        worker.start_again()
+    worker.wait()
+    assert worker.log.read_text().count("--index 7") == 6
 
 
-@pytest.mark.slow
-def test_a_worker_that_cannot_start_is_told(folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(folder, tmp_path / "s")
-    next((tmp_path / "s" / "runs").glob("*.json")).unlink()
-    (tmp_path / "s" / "plan.pkl").write_bytes(b"")
-    from fgl.study.crew import finish
+class Hand:
+    """In place of a worker's process: it dies twice or ends, then does what is missing."""
 
-    with pytest.raises(RuntimeError, match="ended with .* before its first run"):
-        finish(tmp_path / "s", Study(folder).plan, 1)
+    crew: ClassVar[list[Hand]] = []
+    code = 9
+
+    def __init__(self, folder: Path, plan: Plan, index: int) -> None:
+        self.process, self.given, self.starts = Mock(), (folder, index), 0
+        self.process.poll.return_value = self.code
+        self.ended = False
+        Hand.crew.append(self)
+
+    def start_again(self) -> None:
+        self.starts += 1
+        if self.starts > 2 or not self.code:
+            self.process.poll.return_value = 0
+            work(self.given[0], index=self.given[1])
+
+    def end(self) -> None:
+        self.ended = True
+
+    def wait(self) -> None:
+        assert all(hand.ended for hand in Hand.crew)  # none waits while another may still work
+
+
+def test_no_more_workers_than_runs_and_they_are_started_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = sys.modules["fgl.study.crew"]
+    monkeypatch.setattr(module, "Worker", Hand)
+    monkeypatch.setattr(module, "LOOK", 0.001)
+    monkeypatch.setattr(Hand, "crew", [])
+    plan, paths = Study(folder).plan, sorted((folder / "runs").glob("*.json"))
+    finish(folder, plan, 3)
+    assert not Hand.crew  # nothing is missing
+    paths[1].unlink()
+    finish(folder, plan, 3)
+    assert [hand.given for hand in Hand.crew] == [(folder, 0)]
+    assert Hand.crew[0].starts == 3 and len(Store(folder)) == 10
+    paths[0].unlink()
+    monkeypatch.setattr(Hand, "code", 0)  # it ended before the record was deleted
+    counts: list[int] = []
+    _watch(folder, plan, Store(folder), 1, lambda store: counts.append(len(store)))
+    assert len(Hand.crew) == 2 and counts == [9, 10]
+
+
+def test_a_cluster_makes_each_run_and_gives_up_who_dies(
+    tmp_path: Path, without_training: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray in this process: a run dies once before it is done, or four times."""
+    asked: list[str] = []
+
+    def get(run: Any) -> Any:
+        job = run.args[-1]
+        asked.append(job.id)
+        if asked.count(job.id) < (5 if job.seed == 1 else 2):
+            raise OSError("the process died")
+        return run()
+
+    ray = Mock(put=lambda code: code, get=get, exceptions=SimpleNamespace(RayError=OSError))
+    ray.is_initialized.return_value = False
+    ray.cluster_resources.return_value = {"CPU": 2.0}
+    ray.remote = lambda **how: lambda function: SimpleNamespace(remote=partial(partial, function))
+    ray.wait = lambda runs, timeout: (runs[:1], runs[1:])
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(sys.modules["fgl.study.crew"], "execute", untrained)
+    how = {**HOW, "workers": "ray", "trials": 1, "local": None}
+    found = fgl.study({"FedAvg": averaged}, {"a": SETTING}, folder=tmp_path, **how)
+    runs = {record["seed"]: record for record in found.raw()}
+    assert runs[0]["status"] == "finished" and "died 3 times" in runs[1]["error"]
+    assert [asked.count(runs[k]["id"]) for k in (0, 1)] == [2, 3]
+    assert ray.init.called and not ray.cancel.called
+    assert not list((tmp_path / "locks").glob("*.begun"))
+
+
+def test_a_worker_ends_with_its_parent(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, end = sys.modules["fgl.study.__main__"], threading.Event()
+    monkeypatch.setattr(module, "_end_with_parent", end.wait)
+    before = {*threading.enumerate()}
+    main([str(folder), "--index", "0"])
+    (waiting,) = {*threading.enumerate()} - before
+    assert waiting.daemon  # else Python would wait for it
+    end.set()
+    waiting.join()
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "read", Mock(side_effect=[b"a", b"b", b""]))
+    monkeypatch.setattr(module._thread, "interrupt_main", Mock())
+    module._end_with_parent()
+    assert os.read.call_args_list == 3 * [call(0, 1)]  # type: ignore[attr-defined]
+    module._thread.interrupt_main.assert_called_once_with(signal.SIGTERM)
 
 
 def test_an_interrupt_gives_the_run_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, store = Study(folder).plan, Store(folder)
-    job = next(plan.jobs(store))
-    content = store.path(job.id).read_text()
-    store.path(job.id).unlink()
-
-    def interrupted(*_: Any) -> Any:
-        raise KeyboardInterrupt
-
+    store.path(next(plan.jobs(store)).id).unlink()
+    interrupted = Mock(side_effect=KeyboardInterrupt)
     monkeypatch.setattr(sys.modules["fgl.study.work"], "execute", interrupted)
     with pytest.raises(KeyboardInterrupt):
         work(folder, plan=plan)
     assert not list((folder / "locks").glob("*.begun"))
-    store.path(job.id).write_text(content)
 
 
 def test_long_runs_go_on_inside(tmp_path: Path) -> None:
@@ -600,15 +794,15 @@ def test_equal_clients_are_cut_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_a_ray_cluster_gives_the_same_bits(folder: Path, tmp_path: Path) -> None:
+def test_a_ray_cluster_gives_the_same_bits(tmp_path: Path) -> None:
     ray = pytest.importorskip("ray")
+    fgl.study(METHODS, {"a": SETTING}, folder=tmp_path / "loop", **HOW)
     ray.init(num_cpus=2, include_dashboard=False)
     try:
         found = fgl.study(
-            METHODS, {"a": SETTING}, folder=tmp_path, **{**HOW, "workers": "ray", "seeds": [0, 1]}
+            METHODS, {"a": SETTING}, folder=tmp_path / "ray", **{**HOW, "workers": "ray"}
         )
     finally:
         ray.shutdown()
-    theirs, mine = numbers(tmp_path), numbers(folder)
-    assert len(theirs) == 10 and all(mine[name] == value for name, value in theirs.items())
+    assert numbers(tmp_path / "ray") == numbers(tmp_path / "loop")
     assert len(found.raw()) == 10

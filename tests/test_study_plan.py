@@ -106,6 +106,8 @@ def test_from_an_edge_the_search_goes_outwards_within_hard_bounds() -> None:
     outwards = [kind.around(u, 0.9, tried, 5) for u in (0.0, 1.0)]
     step = math.log(100) / 5
     assert [math.log(v / 0.9) / step for v in outwards] == pytest.approx([-0.5, 2.5], abs=1e-3)
+    down = [math.log(kind.around(u, 0.02, tried, 5) / 0.02) / step for u in (0.0, 1.0)]
+    assert down == pytest.approx([-2.5, 0.5], abs=1e-3)
     inside = [math.log(kind.around(u, 0.1, tried, 5) / 0.1) / step for u in (0.0, 1.0)]
     assert inside == pytest.approx([-1.5, 1.5], abs=1e-3)
     assert Uniform(0, 1, bounds=(0, 1)).around(1.0, 0.9, [0.1, 0.9], 5) == 1.0

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats
 import torch
-from federations import close, same
 from torch import Tensor
 
 import fgl
@@ -101,19 +98,6 @@ def test_the_sum_of_shares_has_the_distribution_that_is_claimed(number: int) -> 
     assert tested(0.9 * sigma * math.sqrt(number)) < FALSE_ALARM  # the test can fail
 
 
-def test_a_probability_is_that_of_the_discrete_gaussian() -> None:
-    """A rounded normal number, against the definition of Kairouz et al."""
-    sigma = 16.0
-    k = np.arange(-140, 141)
-    rounded = np.diff(scipy.stats.norm.cdf(np.arange(-140, 142) - 0.5, scale=sigma))
-    defined = np.exp(-(k**2) / (2 * sigma**2))
-    defined /= np.exp(-(np.arange(-300, 301) ** 2) / (2 * sigma**2)).sum()
-    central = np.abs(k) <= 100
-    factor = rounded[central] / defined[central]
-    said = 1 + (k[central] ** 2 / sigma**2 - 1) / (24 * sigma**2)
-    np.testing.assert_allclose(factor, said, atol=2e-5)
-
-
 @pytest.mark.parametrize("sigma", [0.6, 0.8, 1.0])
 def test_the_gap_bounds_what_a_sum_of_two_is_off(sigma: float) -> None:
     """The density of a sum and of what rounding cut off, over that of the Gaussian mechanism."""
@@ -148,25 +132,6 @@ def test_the_noise_is_of_no_seed_and_refuses() -> None:
 
 
 # The transform
-
-
-def test_without_noise_to_speak_of_it_is_the_secure_sum_of_clipped_updates() -> None:
-    made = clients(4)
-    how: dict[str, Any] = {"threshold": 3, "length": LENGTH}
-    method = summed_gaussian(line(), noise_multiplier=1e-6, **how, bits=40)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # the protected mode does not warn
-        got = fgl.run(method, made, num_rounds=8, clients_at_once=1)
-    want = fgl.run(
-        secure_sum(clipped(line(), length=LENGTH), threshold=3),
-        made,
-        num_rounds=8,
-        clients_at_once=1,
-    )
-    close(dict(got.outbox[0]), dict(want.outbox[0]), atol=1e-5)
-    assert float(change(want, line()).abs().max()) > 1e-3
-    sizes = [[(r.bytes_up, r.bytes_down) for r in each.history] for each in (got, want)]
-    assert sizes[0] == sizes[1]  # noise makes no message longer
 
 
 @pytest.mark.parametrize("lost", [(), (4,), (1, 5)])
@@ -367,39 +332,3 @@ def test_what_is_out_of_range_is_refused() -> None:
     once = partial(summed_gaussian, **good)
     with pytest.raises(ValueError, match="exchange takes 4 rounds|outermost"):
         once(once(line()))
-
-
-# The row of the conformance table: loop, batch, Flower
-
-
-@pytest.fixture
-def quiet() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Expected .* unprotected=True")
-        yield
-
-
-def rehearsed(method: Method) -> Method:
-    with pytest.warns(UserWarning, match="This run protects nothing"):
-        return summed_gaussian(
-            method, threshold=3, length=LENGTH, noise_multiplier=1.0, unprotected=True
-        )
-
-
-@pytest.mark.usefixtures("quiet")
-def test_the_same_noise_over_flower(tmp_path: Path) -> None:
-    pytest.importorskip("flwr")
-    from flower_grid import Grid, apps
-
-    from fgl.federation import Flower
-
-    method, made = rehearsed(line(size=30)), clients(4, size=30)
-    on = Flower(
-        Grid(apps(method, made), state=str(tmp_path)), num_clients=4, timeout=20, poll=0.001
-    )
-    lost = gone((2, 2))
-    got = fgl.run(method, on, num_rounds=4, dropouts=lost, seed=1)
-    want = fgl.run(method, made, num_rounds=4, dropouts=lost, seed=1, clients_at_once=1)
-    assert same(dict(got.outbox[0]), dict(want.outbox[0]))
-    assert same(dict(got.server_state), dict(want.server_state))
-    assert all(math.isnan(record.loss) for record in got.history)  # clients are silent

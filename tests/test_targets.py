@@ -14,7 +14,7 @@ from torch import Tensor
 
 import fgl
 from fgl import data, losses, metrics, tasks
-from fgl.federation import Broadcast, supervised
+from fgl.federation import Broadcast
 from fgl.targets import ANSWERS, REGRESSION, Target
 
 NAN = torch.nan
@@ -52,33 +52,18 @@ def molecules(count: int, *, seed: int, width: int = 2) -> fgl.Graph:
 # A target is a value.
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
+def test_bad_targets() -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"metrics": {}}, "metrics to be one or more beside the loss, but got none"),
         ({"metrics": {"loss": metrics.rmse}}, "but got 'loss' among them"),
         ({"lower": {"mse"}}, r"lower to be names of \['rmse', 'mae', 'r2'\], but got \['mse'\]"),
-    ],
-)
-def test_bad_targets(given: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        replace(REGRESSION, **given)
+    ]
+    for given, message in wrong:
+        with pytest.raises(ValueError, match=message):
+            replace(REGRESSION, **given)
 
 
 # Losses and scores.
-
-
-def test_the_loss_is_that_of_the_target_on_the_training_examples() -> None:
-    own = numbers(20, 3)
-    model = gcn(3).eval()
-    params = dict(model.named_parameters())
-    out = model(own.x, own.adj)
-    for target in (REGRESSION, replace(REGRESSION, loss=losses.huber)):
-        got = supervised(model, target)(params, own, {})
-        torch.testing.assert_close(got, target.loss(out, own.y, own.train_mask))
-    known = ~own.y.isnan() & own.train_mask[:, None]
-    want = (out - own.y)[known].square().mean()
-    torch.testing.assert_close(supervised(model, REGRESSION)(params, own, {}), want)
 
 
 def test_numbers_without_a_target_are_refused_with_its_name() -> None:
@@ -221,26 +206,6 @@ def test_scores_of_graphs_are_of_each_client_and_pooled() -> None:
     assert got["val_auc"] == pytest.approx(metrics.mean_auc(out, own.y, own.val_mask))  # type: ignore[arg-type]
 
 
-@pytest.mark.filterwarnings("ignore:.* have no val_auc:UserWarning")
-def test_a_graph_task_selects_by_the_clients_validation_graphs() -> None:
-    whole = molecules(64, seed=1)
-    parts = torch.arange(64).split([20, 12, 20, 12])
-    *clients, one, two = [whole.select(part) for part in parts]
-    model = fgl.nn.GIN(5, 8, 2)
-    how: Any = {"model": model, "train": fgl.Training(), "target": ANSWERS}
-    assert tasks.graph_task(clients, [one, two], **how).select == ""
-    split = [data.splits.random_split(own) for own in clients]
-    task = tasks.graph_task(split, split, **how)
-    assert task.select == "val_auc"
-    with pytest.warns(
-        UserWarning, match=r"1 of 2 clients, \[[01]\], have no test_auc.* pooled_test_"
-    ):
-        result = fgl.run(task.fedavg, task, num_rounds=2)
-    assert {"val_auc", "test_auc", "pooled_test_auc"} <= set(result.history[-1].metrics)
-    value = task.validate(task.fedavg.initial(), split[0])
-    assert 0 <= value <= 1
-
-
 def test_clients_whose_answers_define_no_metric_are_named_and_pooled() -> None:
     """Of one kind each: no client has an AUC, but all of them together do, as in scikit-learn."""
     whole = yes_or_no(60, seed=0)
@@ -303,12 +268,6 @@ def test_nothing_known_anywhere_is_no_metric() -> None:
     ):
         score = tasks.evaluate_graphs(method, clients, clients, target=ANSWERS)
     assert score({0: {"model": method.initial()}}, {}) == {}
-
-
-# Less is better.
-
-
-# Numbers of classes as before.
 
 
 # What needs classes says so.

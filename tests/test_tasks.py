@@ -65,16 +65,6 @@ def test_every_network_has_the_dropout_that_its_setting_says(
         tasks.Pairs(dropout=0.25)
 
 
-def test_centralized_is_one_client_with_everything() -> None:
-    made = TASKS["nodes"](0.0, torch.float32)
-    whole = tasks.centralized(made)
-    assert [own.num_nodes for own in whole.clients] == [72]
-    metrics = fgl.run(whole.fedavg, whole, num_rounds=1).history[0].metrics
-    assert set(metrics) == {"val_accuracy", "val_loss", "test_accuracy", "test_macro_f1"}
-    overlap = tasks.centralized(TASKS["overlapping"](0.0, torch.float32))
-    assert "local_accuracy" in fgl.run(overlap.fedavg, overlap, num_rounds=1).history[0].metrics
-
-
 def test_without_the_whole_there_is_no_centralized_training() -> None:
     task: Any = TASKS["graphs"](0.0, torch.float32)
     if task.whole is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch import Tensor
 import fgl
 from fgl import data
 from fgl.federation import fold_in
-from fgl.tasks import Links, Task, link_task, settings
+from fgl.tasks import Links, link_task, settings
 
 
 def pairs(edges: Tensor) -> set[tuple[int, int]]:
@@ -27,44 +26,6 @@ def both(edges: set[tuple[int, int]]) -> Tensor:
 
 def held_out(whole: fgl.Graph, seed: int = 0) -> data.splits.EdgeSplit:
     return data.splits.edge_split(whole, seed=fold_in(seed, "split"))
-
-
-def parts(task: Task) -> list[list[int]]:
-    return [own.node_id.tolist() for own in task.clients]
-
-
-def with_other_held_out_edges(change: str) -> fgl.Graph:
-    """The synthetic graph with half of its held-out edges, or with others in their place."""
-    whole = data.load("synthetic")
-    kept = held_out(whole)
-    other = torch.cat([kept.val_edges, kept.test_edges], 1)[:, ::2]
-    if change == "rewired":
-        other = torch.cat([kept.val_negatives, kept.test_negatives], 1)
-    return whole.replace(edge_index=both(pairs(kept.train_edges) | pairs(other)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("change", ["removed", "rewired"])
-def test_held_out_edges_do_not_shape_the_clients(
-    change: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Other held-out edges, the same training edges: the same clients, unless the option is off."""
-    before = {after: parts(Links(partition_after_split=after).load()) for after in (True, False)}
-    changed, real = with_other_held_out_edges(change), data.splits.edge_split
-    train = held_out(data.load("synthetic")).train_edges
-
-    def the_same_training_edges(graph: fgl.Graph, *, seed: int) -> data.splits.EdgeSplit:
-        if graph.num_nodes != changed.num_nodes:
-            return real(graph, seed=seed)  # a client's own
-        rest = both(pairs(graph.edge_index) - pairs(train)).chunk(2, 1)[0]
-        val, test = rest.tensor_split([100], 1)
-        kept = graph.replace(edge_index=both(pairs(train)))
-        return data.splits.EdgeSplit(kept, train, val, val, test, test)
-
-    monkeypatch.setattr(data.splits, "edge_split", the_same_training_edges)
-    monkeypatch.setattr(data, "load", lambda name: changed)
-    assert parts(Links().load()) == before[True]
-    assert parts(Links(partition_after_split=False).load()) != before[False]
 
 
 def test_the_partition_is_that_of_the_training_edges(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,22 +65,6 @@ def test_clients_pass_messages_along_training_edges_and_every_edge_is_somewhere(
     for own in clients:
         seen = pairs(own.node_id[own.edge_index])
         assert seen and seen <= pairs(kept.train_edges) and not seen & never
-
-
-def test_clients_without_held_out_edges_train_and_are_not_scored() -> None:
-    """Ninety nodes each, dealt at random: not all have an edge for validation and the test."""
-    setting = Links(clients=30, partition="random", hidden=4, latent=2)
-    with pytest.warns(UserWarning, match="they train and are not scored"):
-        made = setting.load()
-    few = setting.splits(setting.graphs()[0], 0)
-    idle = [own.trains_only for own in few]
-    half = [bool(own.val_edges.shape[1]) != bool(own.test_edges.shape[1]) for own in few]
-    assert any(idle) and any(half) and not all(idle)
-    result = fgl.run(made.fedavg, made, num_rounds=1, clients_at_once="all")
-    assert result.history[0].dropped == {}
-    assert 0 < result.history[0].metrics["scored_clients"] < 30 - sum(idle)
-    for own, alone in zip(made.clients, idle, strict=True):
-        assert not alone or math.isnan(made.validate(made.fedavg.initial(), own))
 
 
 def test_where_all_are_joined_there_is_no_negative_and_where_one_pair_is_free_it_is_drawn() -> None:

@@ -47,32 +47,6 @@ def test_every_molecule_has_one_client_and_one_role(partition: Any, split: Any) 
     assert (split == "scaffold") == (not trained & scaffolds_of(whole, "test_mask"))
 
 
-def test_gine_reads_bonds_and_gin_does_not() -> None:
-    gine, gin = (small(model=model).load().fedavg.model for model in ("gine", "gin"))
-    assert isinstance(gine, fgl.nn.GINE) and isinstance(gin, fgl.nn.GIN)
-    assert len(gine.convs) == len(gin.convs) == 2
-    graph = small().load().clients[0]
-    other = graph.replace(edge_attr=graph.edge_attr + 1)  # type: ignore[operator]
-    with torch.no_grad():
-        gine.eval()
-        outputs = [fgl.predict(gine, dict(gine.state_dict()), each) for each in (graph, other)]
-    assert not torch.allclose(*outputs)
-
-
-def test_centralized_molecules_are_scored_on_every_clients_own() -> None:
-    task = small().load()
-    central = tasks.centralized(task)
-    assert [own.num_graphs for own in central.clients] == [120]
-    params = {"model": dict(task.fedavg.initial())}
-    scores = [
-        each.evaluate(each.fedavg)(dict.fromkeys(range(len(each.clients)), params), {})
-        for each in (task, central)
-    ]
-    for name in ("test_rmse", "pooled_test_rmse", "test_r2"):
-        assert scores[0][name] == pytest.approx(scores[1][name])
-    assert fgl.run(central.fedavg, central, num_rounds=1).history[0].metrics["test_rmse"] > 0
-
-
 def test_what_the_columns_are_must_be_said_of_an_unknown_dataset() -> None:
     expected = "Expected dataset to be one of synthetic, esol.*but got lipo and dataset"
     with pytest.raises(ValueError, match=expected):
@@ -98,3 +72,17 @@ def test_answers_of_molecules(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_more_companies_than_scaffolds() -> None:
     with pytest.raises(ValueError, match=r"num_clients to be in \[1, 19\], the number of scaffold"):
         small(clients=30).load()
+
+
+def test_centralized_molecules_are_scored_on_every_clients_own() -> None:
+    task = small().load()
+    central = tasks.centralized(task)
+    assert [own.num_graphs for own in central.clients] == [120]
+    params = {"model": dict(task.fedavg.initial())}
+    scores = [
+        each.evaluate(each.fedavg)(dict.fromkeys(range(len(each.clients)), params), {})
+        for each in (task, central)
+    ]
+    for name in ("test_rmse", "pooled_test_rmse", "test_r2"):
+        assert scores[0][name] == pytest.approx(scores[1][name])
+    assert fgl.run(central.fedavg, central, num_rounds=1).history[0].metrics["test_rmse"] > 0

@@ -48,22 +48,6 @@ def test_of_components_of_one_size_the_first_is_taken() -> None:
         data.largest_component(empty)
 
 
-def test_clients_of_a_community_draw_half_of_it_each_by_itself() -> None:
-    communities = [torch.arange(0, 20, 2), torch.arange(1, 30, 2)]
-    parts = data.partitions.community_clients(communities, 3, seed=1)
-    for index, part in enumerate(parts):
-        own = set(communities[index // 3].tolist())
-        assert set(part.tolist()) < own and part.numel() == len(own) // 2 == len(set(part.tolist()))
-        assert part.tolist() == sorted(part.tolist())
-    assert len({tuple(part.tolist()) for part in parts}) == 6
-    again = data.partitions.community_clients(communities, 3, seed=1)
-    assert all(map(torch.equal, parts, again))
-    # Of draws of a half, every node is in half of the clients.
-    many = data.partitions.community_clients([torch.arange(10)], 2000)
-    seen = torch.cat(many).bincount()
-    assert bool(((seen - 1000).abs() < 110).all())
-
-
 @pytest.mark.parametrize(("clients", "overlap"), [(5, 1), (10, 5)])
 def test_clients_are_those_of_a_naive_count(clients: int, overlap: int) -> None:
     """Nodes, edges inside a client and lost edges, counted by networkx in the whole graph."""

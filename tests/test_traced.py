@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import collections
-import contextvars
 import gc
 import itertools
 import os
@@ -191,11 +189,6 @@ def by_numpy() -> Callable[..., Tensor]:
     return lambda p, g, c: plain(p, g, c) * float(np.random.rand())
 
 
-def by_own_stream() -> Callable[..., Tensor]:
-    plain, stream = fedavg().loss, random.Random(0)
-    return lambda params, graph, context: plain(params, graph, context) * stream.random()
-
-
 def by_iterator() -> Callable[..., Tensor]:
     plain, numbers = fedavg().loss, itertools.count(1)
     return lambda params, graph, context: plain(params, graph, context) / next(numbers)
@@ -258,10 +251,6 @@ def in_array() -> Any:
     return warming(np.zeros(1), lambda holder: holder[0], step)
 
 
-def in_deque() -> Any:
-    return warming(collections.deque([0], 1), lambda h: h[0], lambda h: h.append(h[0] + 1))
-
-
 def in_set() -> Any:
     return warming({0}, max, lambda holder: holder.add(holder.pop() + 1))
 
@@ -291,27 +280,17 @@ def in_data() -> Callable[..., Tensor]:
     return loss
 
 
-def in_context() -> Any:
-    def step(holder: Any) -> None:
-        holder.set(holder.get() + 1)
-
-    return warming(contextvars.ContextVar("calls", default=0), lambda holder: holder.get(), step)
-
-
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "counts in slots": (in_slots, "holds a Slots"),
     "counts in an array": (in_array, "holds a ndarray"),
-    "counts in a deque": (in_deque, "holds a deque"),
     "counts in a set": (in_set, "changes an object"),
     "reads the environment": (in_environment, "calls environ"),
     "reads a number of a tensor": (in_tensor, "calls item"),
-    "counts in a context variable": (in_context, "holds a ContextVar"),
     "changes the data of a tensor": (in_data, "changes a tensor"),
     "counts in a closure": (counting, "changes an object"),
     "counts in an attribute": (Warmed, "changes an object"),
     "draws with random": (by_random, "Python's or numpy's"),
     "draws with numpy": (by_numpy, "calls float"),
-    "has a stream of its own": (by_own_stream, "holds a Random"),
     "reads an iterator": (by_iterator, "holds a count"),
     "replaces a tensor": (replacing, "changes an object"),
     "prints": (printing, "calls print"),

@@ -73,18 +73,6 @@ def test_a_lie_about_examples_weighs_nothing() -> None:
     close(plain[0]["model"], uploads[1]["model"], atol=1e-6)
 
 
-def test_who_has_no_example_is_not_heard() -> None:
-    fedavg = task().fedavg
-    method = robust(fedavg, rules.median)
-    got, _ = method.aggregate(inbox(4, examples=[1, 0, 7, 2]), {})
-    whole = inbox(4)
-    heard = Inbox({k: whole[k] for k in (0, 2, 3)}, 4, whole.sent)
-    want, _ = method.aggregate(heard, {})
-    assert same(dict(got), dict(want))
-    with pytest.warns(UserWarning, match="num_examples to be positive, but got 0 from all"):
-        assert method.aggregate(inbox(4, examples=[0] * 4), {"n": torch.ones(1)}) == ({}, {"n": 1})
-
-
 def test_what_no_rule_covers_must_be_named() -> None:
     method, made = case("fedgl", "overlapping")
     kept = ("node_id", "embeddings", "predictions", "num_examples")
@@ -230,3 +218,15 @@ def test_one_of_seven_cannot_drive_the_model_away(rule: str, attack: str) -> Non
     spread = max(distance({n: honest[n][k] for n in honest}) for k in range(6))
     assert distance(got) <= 2 * spread
     assert attack != "scale -1e6" or distance(plain) > 1e4 * spread
+
+
+def test_who_has_no_example_is_not_heard() -> None:
+    fedavg = task().fedavg
+    method = robust(fedavg, rules.median)
+    got, _ = method.aggregate(inbox(4, examples=[1, 0, 7, 2]), {})
+    whole = inbox(4)
+    heard = Inbox({k: whole[k] for k in (0, 2, 3)}, 4, whole.sent)
+    want, _ = method.aggregate(heard, {})
+    assert same(dict(got), dict(want))
+    with pytest.warns(UserWarning, match="num_examples to be positive, but got 0 from all"):
+        assert method.aggregate(inbox(4, examples=[0] * 4), {"n": torch.ones(1)}) == ({}, {"n": 1})

@@ -247,24 +247,6 @@ def test_the_best_of_both_is_shared_by_name() -> None:
         assert not torch.equal(one, two)
 
 
-@pytest.mark.filterwarnings("ignore:Secure sum")
-def test_a_secure_sum_of_entities_is_their_mean() -> None:
-    _, task = case("fedavg", "triples")
-    train = task.fedavg.train
-    fixed = {id(own): [told for _, told in train.batches(own, {})] for own in task.clients}
-
-    def batches(graph: fgl.Graph, context: Any) -> Any:  # the sum's rounds have other draws
-        return ((graph, {**context, **told}) for told in fixed[id(graph)])
-
-    fedavg = replace(task.fedavg, train=replace(train, batches=batches))
-    method = fgl.methods.fedper(fedavg, shared=["ent"])
-    summed = fgl.transforms.secure_sum(method, threshold=3)
-    plain = one_by_one(method, task, num_rounds=1).outbox[0]["model"]["ent.weight"]
-    result = one_by_one(summed, task, num_rounds=summed.rules.exchange)
-    found = result.outbox[0]["model"]["ent.weight"]
-    torch.testing.assert_close(found, plain, rtol=1e-4, atol=1e-4)
-
-
 def test_all_data_answers_the_same_questions() -> None:
     graph = knowledge()
     task = replace(task_of(relation_partition(graph, 3)), whole=graph)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -134,10 +133,8 @@ def hetero(**others: Any) -> Any:
     given, data = pieces(), pyg.HeteroData()
     data["paper"].x, data["author"].num_nodes = given["nodes"]["paper"], 4
     data["conf"].x = given["nodes"]["conf"]
-    data["author"].y, data["author"].train_mask = (
-        given["y"]["author"],
-        given["train_mask"]["author"],
-    )
+    data["author"].y = given["y"]["author"]
+    data["author"].train_mask = given["train_mask"]["author"]
     for of, edges in given["relations"].items():
         data[of].edge_index = edges
         data[of].edge_attr, data[of].edge_time = given["edge_attr"][of], given["edge_time"][of]
@@ -160,29 +157,18 @@ def test_hetero_data_is_the_same_graph() -> None:
 
 
 def test_what_hetero_data_has_besides_is_refused_by_name() -> None:
-    data = hetero()
-    data["paper"].title = torch.zeros(5)
-    with pytest.raises(ValueError, match=r"data\['paper'\] .*but got \['title'\] besides"):
-        from_hetero(data)
-    assert from_hetero(data, ignore=["title"]).num_nodes == 11
-    data = hetero()
-    data[BY].weight = torch.zeros(6)
-    with pytest.raises(ValueError, match=r"but got \['weight'\] besides"):
-        from_hetero(data)
-    data = hetero()
-    data[BY].time = torch.zeros(6)
-    with pytest.raises(
-        ValueError, match=r"\['time'\] besides: times of edges are called edge_time"
+    for of, name, value, text in (
+        ("paper", "title", torch.zeros(5), r"data\['paper'\] .*but got \['title'\] besides"),
+        (BY, "weight", torch.zeros(6), r"but got \['weight'\] besides"),
+        (BY, "time", torch.zeros(6), r"\['time'\] besides: .* edge_time"),
+        (None, "name", "all", r"Expected data itself .*but got \['name'\] besides"),
+        ("author", "train_mask", torch.ones(4, 3, dtype=torch.bool), "split"),
     ):
-        from_hetero(data)
-    data = hetero()
-    data.name = "all"
-    with pytest.raises(ValueError, match=r"Expected data itself .*but got \['name'\] besides"):
-        from_hetero(data)
-    data = hetero()
-    data["author"].train_mask = torch.ones(4, 3, dtype=torch.bool)
-    with pytest.raises(ValueError, match="split"):
-        from_hetero(data)
+        data = hetero()
+        setattr(data if of is None else data[of], name, value)
+        with pytest.raises(ValueError, match=text):
+            from_hetero(data)
+        assert from_hetero(data, ignore=[name]).num_nodes == 11
     assert int(from_hetero(data, split=1).train_mask.sum()) == 4
     with pytest.raises(TypeError, match="to have types of nodes and edges, but got Tensor"):
         from_hetero(torch.eye(2))
@@ -349,6 +335,12 @@ def test_reverses_have_pyg_names() -> None:
     assert same(to_hetero(from_hetero(data, both=True), data), ToUndirected()(data.clone()))
 
 
+def edges_of(store: Any) -> list[tuple[int, int, int, tuple[float, ...]]]:
+    """Source, target, time and features of each edge."""
+    attr = map(tuple, store.edge_attr.tolist())
+    return [*zip(*store.edge_index.tolist(), store.edge_time.tolist(), attr, strict=True)]
+
+
 def part_of(node: int) -> str:
     return "paper" if node < 5 else "author" if node < 9 else "conf"
 
@@ -369,72 +361,45 @@ def test_a_clients_part_as_hetero_data() -> None:
     assert got["author"].val_mask.tolist() == (~got["author"].train_mask).tolist()
     for of in want.edge_types:
         ends = [own[end] for end in (of[0], of[2])]
-        said = set()
-        for u, v, time, attr in zip(
-            *got[of].edge_index.tolist(),
-            got[of].edge_time.tolist(),
-            got[of].edge_attr.tolist(),
-            strict=True,
-        ):
-            said.add((int(ends[0][u]), int(ends[1][v]), time, tuple(attr)))
-        there = data[of]
-        known = set()
-        for u, v, time, attr in zip(
-            *there.edge_index.tolist(),
-            there.edge_time.tolist(),
-            there.edge_attr.tolist(),
-            strict=True,
-        ):
-            if u in ends[0] and v in ends[1]:
-                known.add((u, v, time, tuple(attr)))
-        assert said == known and len(said) == got[of].edge_index.shape[1]
+        found = {
+            (int(ends[0][u]), int(ends[1][v]), time, attr) for u, v, time, attr in edges_of(got[of])
+        }
+        known = {each for each in edges_of(data[of]) if each[0] in ends[0] and each[1] in ends[1]}
+        assert found == known and len(found) == got[of].edge_index.shape[1]
 
 
 def test_what_to_hetero_refuses() -> None:
     data = hetero()
     graph = from_hetero(data, both=True)
+    less, wide, fewer, own = (data.clone() for _ in range(4))
+    less["conf"].x = torch.rand(2, 1)
+    del wide[AT].edge_attr, fewer[AT]
+    own["author", "rev_by", "paper"].edge_index = torch.tensor([[0], [3]])
+    del own[BY].edge_attr, own[AT].edge_attr, own[BY].edge_time, own[AT].edge_time
+    untyped = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
+    many = graph.node_type + (graph.node_type == 2)
+    pairs = {"y": None, "train_mask": None, "edge_label_index": graph.edge_index}
+    wrong: list[tuple[fgl.Graph, Any, str]] = [
+        (untyped, data, "to have node_type and edge_type, but got none"),
+        (graph, less, "x to have 5 columns, but got 6"),
+        (graph, wide, "edge_attr to have 2 columns, but got 3"),
+        (graph.replace(edge_attr=graph.edge_attr[:, :2]), fewer, "1 relations, .* but got 4"),
+        (from_hetero(own, both=True), own, "reverses to have names of their own, but got"),
+        (graph.replace(edge_type=graph.edge_type.flip(0)), data, "these types, but got others"),
+        (graph.replace(node_type=many), data, "3 types of nodes, but got 4"),
+        (graph.replace(**pairs), data, "examples to be nodes, but got pairs"),
+    ]
+    for given, like, text in wrong:
+        with pytest.raises(ValueError, match=f"Expected .*{text}"):
+            to_hetero(given, like)
     with pytest.raises(TypeError, match="Expected like to have types of nodes and edges"):
         to_hetero(graph, torch.eye(2))
-    with pytest.raises(ValueError, match="to have node_type and edge_type, but got none"):
-        to_hetero(fgl.Graph(torch.eye(2), torch.tensor([[0], [1]])), data)
-    with pytest.raises(ValueError, match="Expected x to have 5 columns, but got 6"):
-        other = data.clone()
-        other["conf"].x = torch.rand(2, 1)
-        to_hetero(graph, other)
-    with pytest.raises(ValueError, match="Expected edge_attr to have 2 columns, but got 3"):
-        other = data.clone()
-        del other[AT].edge_attr
-        to_hetero(graph, other)
-    with pytest.raises(ValueError, match="Expected 1 relations, or twice as many, but got 4"):
-        other = data.clone()
-        del other[AT]
-        to_hetero(graph.replace(edge_attr=graph.edge_attr[:, :2]), other)
-    other = data.clone()
-    other["author", "rev_by", "paper"].edge_index = torch.tensor([[0], [3]])
-    del other[BY].edge_attr, other[AT].edge_attr, other[BY].edge_time, other[AT].edge_time
-    with pytest.raises(ValueError, match="Expected reverses to have names of their own, but got"):
-        to_hetero(from_hetero(other, both=True), other)
-    with pytest.raises(
-        ValueError, match="Expected edges of .* to join these types, but got others"
-    ):
-        to_hetero(graph.replace(edge_type=graph.edge_type.flip(0)), data)
-    with pytest.raises(ValueError, match="Expected 3 types of nodes, but got 4"):
-        to_hetero(graph.replace(node_type=graph.node_type + (graph.node_type == 2)), data)
-    with pytest.raises(ValueError, match="examples to be nodes, but got pairs"):
-        to_hetero(graph.replace(y=None, train_mask=None, edge_label_index=graph.edge_index), data)
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_relational_network_is_the_same_in_loop_and_batch(shared: bool) -> None:
-    setting = tasks.TypedNodes(
-        clients=3, partition="random", hidden=4, share_conferences=shared, dropout=0.0
-    )
-    task = setting.load(seed=1)
-    one = fgl.run(task.fedavg, task, num_rounds=2, clients_at_once=1)
-    two = fgl.run(task.fedavg, task, num_rounds=2, clients_at_once=3)
-    assert not any(each.one_by_one for each in two.history)
-    for name, value in one.outbox[0]["model"].items():
-        assert torch.allclose(value, two.outbox[0]["model"][name], atol=2e-6)
+def test_clients_share_conferences_or_not(shared: bool) -> None:
+    how: dict[str, Any] = {"clients": 3, "partition": "random", "share_conferences": shared}
+    task = tasks.TypedNodes(**how).load(seed=1)
     inside = [own.node_id[own.node_type == 2] for own in task.clients]
     assert (torch.cat(inside).unique().numel() < sum(map(len, inside))) == shared
 
@@ -479,26 +444,3 @@ def test_public_dblp_four_area() -> None:
     assert made.edge_type.bincount().tolist() == [41794, 14376, 41794, 14376]
     assert made.x.shape == (28871, 8941) and made.num_train == 4057
     assert made.y[made.train_mask].bincount().tolist() == [1197, 745, 1109, 1006]
-
-
-def fits(made: fgl.Graph, columns: dict[str, int]) -> bool:
-    """Whether each type's features lie in the columns that the pages give it."""
-    start = dict(zip(range(3), [0, *accumulate(columns.values())], strict=False))
-    end = dict(enumerate(accumulate(columns.values())))
-    col, kind = made.x.pattern.col, made.node_type[made.x.pattern.row]
-    return made.num_features == end[2] and all(
-        int(col[kind == k].min()) == start[k] and int(col[kind == k].max()) == end[k] - 1
-        for k in range(3)
-    )
-
-
-def test_the_columns_that_the_pages_give() -> None:
-    page = (Path(__file__).parents[1] / "docs/guides/typed_graphs.md").read_text()
-    assert "| 0 `paper`, words | 8920 | 100 |" in page
-    assert "| 2 `conf`, a column each | 20 | 12 |" in page
-    assert fits(fgl.data.bibliography(), {"paper": 100, "author": 1, "conf": 12})
-    try:
-        made = fgl.data.load("dblp_four_area")
-    except FileNotFoundError:
-        pytest.skip("dblp_four_area is not there")
-    assert fits(made, {"paper": 8920, "author": 1, "conf": 20})

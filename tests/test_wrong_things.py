@@ -40,26 +40,19 @@ WRONG: dict[str, Any] = {
     "None": None,
 }
 # Annotations to what belongs there; what is not listed is not asked.
-BELONGS = {
+NOTHING: frozenset[str] = frozenset()
+BELONGS: dict[str, Any] = {
+    **dict.fromkeys(("Sequence[EdgeSplit]", "VGAE", "EgoSAGE", "NeighbourGenerator"), NOTHING),
+    **dict.fromkeys(("NodeGenerator", "Training", "Target", "float", "int", "bool"), NOTHING),
+    "float | None": {"None"},
+    "int | None": {"None"},
     "Method": {"method"},
     "Task": {"task"},
     "Graph": {"graph"},
     "Graph | None": {"graph", "None"},
     "Sequence[Graph]": {"graphs"},
-    "Sequence[EdgeSplit]": set(),
     "nn.Module": {"model"},
-    "VGAE": set(),
-    "EgoSAGE": set(),
-    "NeighbourGenerator": set(),
-    "NodeGenerator": set(),
-    "Training": set(),
-    "Target": set(),
     "Tensor": {"tensor"},
-    "float": set(),
-    "float | None": {"None"},
-    "int": set(),
-    "int | None": {"None"},
-    "bool": set(),
     "str": {"name"},
 }
 RIGHT: dict[str, Any] = {
@@ -91,17 +84,9 @@ RIGHT: dict[str, Any] = {
     "Sequence[Round]": [],
     "str | os.PathLike[str]": "a",
 }
-for alias in (
-    "Weight",
-    "Positive",
-    "Share",
-    "PositiveShare",
-    "Chance",
-    "Natural",
-    "Count",
-    "Several",
-):
-    kind = "int" if alias in ("Natural", "Count", "Several") else "float"
+COUNTS, SHARES = ("Natural", "Count", "Several"), ("Share", "PositiveShare", "Chance")
+for alias in (*COUNTS, *SHARES, "Weight", "Positive"):
+    kind = "int" if alias in COUNTS else "float"
     BELONGS[alias], RIGHT[alias] = BELONGS[kind], RIGHT[kind]
     BELONGS[f"{alias} | None"] = {"None"}
     BELONGS[str(getattr(fgl.checks, alias))] = BELONGS[kind]  # as a setting has it
@@ -194,17 +179,12 @@ def test_an_unknown_argument_of_everything_public_is_named() -> None:
 
 
 # A wrong call, and what its error says.
+NODES = fgl.tasks.Nodes
 MEANT: dict[str, tuple[Callable[[], Any], str]] = {
     "run": (lambda: fgl.run(METHOD, CLIENTS, rounds=2), "rounds=2: did you mean num_rounds=2?"),
     "model": (lambda: fgl.nn.GCN(8, 8, 3, layers=3), "did you mean num_layers=3?"),
-    "rate": (
-        lambda: fgl.Training(lr=0.1),
-        "did you mean optimizer=lambda params: torch.optim.SGD(params, lr=0.1)?",
-    ),
-    "rate of a setting": (
-        lambda: fgl.tasks.Nodes(lr=0.1),
-        "did you mean local=fgl.tasks.Local(lr=0.1)?",
-    ),
+    "rate": (lambda: fgl.Training(lr=0.1), "did you mean optimizer=lambda params: torch.optim"),
+    "rate of a setting": (lambda: NODES(lr=0.1), "did you mean local=fgl.tasks.Local(lr=0.1)?"),
     "field": (lambda: graph().replace(label=1), "label=1: did you mean y=1?"),
     "forward": (
         lambda: METHOD.model(graph().x, graph().adj, return_embeding=True),
@@ -214,30 +194,28 @@ MEANT: dict[str, tuple[Callable[[], Any], str]] = {
     "mu": (lambda: fgl.methods.fedprox(METHOD, proximal_mu=1.0), "did you mean mu=1.0?"),
     "mask": (lambda: fgl.metrics.accuracy(None, None, maks=1), "did you mean mask=1?"),
     "method": (lambda: graph().subgraph(nodse=1), "did you mean nodes=1?"),
-    "seeds": (
-        lambda: fgl.compare({}, fgl.tasks.Nodes(), num_rounds=1, seed=3),
-        "seed=3: did you mean seeds=3?",
-    ),
-    "passed on": (
-        lambda: fgl.compare({}, fgl.tasks.Nodes(), num_rounds=1, participate=0.5),
-        "did you mean participation=0.5?",
-    ),
+    "seeds": (lambda: compared(num_rounds=1, seed=3), "seed=3: did you mean seeds=3?"),
+    "passed on": (lambda: compared(num_rounds=1, participate=0.5), "did you mean participation="),
     "in place of a needed one": (
-        lambda: fgl.compare({}, fgl.tasks.Nodes(), rounds=1),
+        lambda: compared(rounds=1),
         "num_rounds to be given, but got rounds=1: compare(",
     ),
     "two values": (lambda: fgl.fedavg(model(), model=model()), "Expected one value of model"),
     "client": (lambda: RESULT.model_of("a"), "client to be an integer >= 0, but got 'a'"),
     "device": (lambda: graph().to("gpu"), "device to be one that torch has here, but got 'gpu'"),
-    "dataset": (lambda: fgl.tasks.Nodes(dataset="Cora").load(), "did you mean 'cora'?"),
-    "choice": (lambda: fgl.tasks.Nodes(model="GCNN"), "did you mean 'gcn'?"),
+    "dataset": (lambda: NODES(dataset="Cora").load(), "did you mean 'cora'?"),
+    "choice": (lambda: NODES(model="GCNN"), "did you mean 'gcn'?"),
     "metric": (lambda: SCORED.best("val_acuracy"), "did you mean 'val_accuracy'?"),
     "nodes": (lambda: graph().subgraph("abc"), "nodes to be an int64 tensor, but got str"),
     "graphs": (lambda: fgl.Graph.join(3), "graphs to be a sequence, each a fgl.Graph"),
-    "seed": (lambda: fgl.tasks.Nodes().load(seed="a"), "seed to be an integer, but got 'a'"),
-}  # fmt: skip
+    "seed": (lambda: NODES().load(seed="a"), "seed to be an integer, but got 'a'"),
+}
 RESULT = fgl.run(METHOD, CLIENTS, num_rounds=0)
 SCORED = fgl.Result({}, {}, {}, [fgl.federation.Round(0, [0], metrics={"val_accuracy": 0.5})])
+
+
+def compared(**how: Any) -> Any:
+    return fgl.compare({}, NODES(), **how)
 
 
 def ran(method: fgl.Method | None = None, **how: Any) -> Any:
@@ -248,6 +226,11 @@ def training(optimizer: Any = None, **how: Any) -> fgl.Training:
     return fgl.Training(torch.optim.SGD if optimizer is None else optimizer, **how)
 
 
+def predicted(params: Any, net: nn.Module | None = None, **how: Any) -> Any:
+    return fgl.predict(model() if net is None else net, params, graph(), **how)
+
+
+VGAE = fgl.nn.VGAE(FEATURES, 8, 4, num_classes=CLASSES)
 # A function that takes or returns something else, and words of the error.
 FUNCTIONS: dict[str, tuple[Callable[[], Any], str]] = {
     "callback": (lambda: ran(callbacks=[lambda: None]), "callbacks[0] to be a function of (record"),
@@ -263,45 +246,38 @@ FUNCTIONS: dict[str, tuple[Callable[[], Any], str]] = {
         "optimizer to return a torch.optim optimiser",
     ),
     "torch's loss": (
-        lambda: fgl.fedavg(model(), loss=torch.nn.functional.cross_entropy),
+        lambda: fgl.fedavg(model(), loss=nn.functional.cross_entropy),
         "loss to be a function of (params, graph, context), but got torch's cross_entropy",
     ),
-    "a module's": (
-        lambda: fgl.fedavg(model(), loss=nn.CrossEntropyLoss()),
-        "but got torch's CrossEntropyLoss",
-    ),
+    "a module's": (lambda: fgl.fedavg(model(), loss=nn.CrossEntropyLoss()), "torch's CrossEntropy"),
     "torch's median": (
         lambda: fgl.transforms.robust(METHOD, rule=torch.median),
         "rule to be a function of (updates), but got torch's median",
     ),
     "an encoder's three outputs": (
-        lambda: ran(script("examples/fgssl.py").fgssl(
-            fgl.tasks.own_node_task(
-                CLIENTS, fgl.nn.VGAE(FEATURES, 8, 4, num_classes=CLASSES), TRAIN).fedavg)),
+        lambda: ran(script("examples/fgssl.py").fgssl(own_nodes(VGAE))),
         "VGAE's forward to return (logits, embedding), but got 3 values",
     ),
     "layer": (lambda: fgl.layer(3), "builder to be a function"),
-    "no parameters": (lambda: fgl.predict(model(), {}, graph()), "params to have all names of GCN"),
-    "of another model": (
-        lambda: fgl.predict(model(), {"module.weight": torch.ones(1)}, graph()),
-        "but got ['module.weight']",
-    ),
-    "a list of parameters": (
-        lambda: fgl.predict(model(), [*model().parameters()], graph()),
-        "params to be a dict, but got list",
-    ),
+    "no parameters": (lambda: predicted({}), "params to have all names of GCN"),
+    "another model": (lambda: predicted({"a.weight": torch.ones(1)}), "but got ['a.weight']"),
+    "a list": (lambda: predicted([*model().parameters()]), "params to be a dict, but got list"),
     "forward": (
-        lambda: fgl.predict(model(), METHOD.initial(), graph(), embedding=True),
+        lambda: predicted(METHOD.initial(), embedding=True),
         "GCN's forward to take embedding, but got ['x'",
     ),
     "half of the parameters": (
-        lambda: fgl.predict(model(), dict(list(METHOD.initial().items())[1:]), graph()),
+        lambda: predicted(dict(list(METHOD.initial().items())[1:])),
         "Expected params to have all names of GCN",
     ),
     "product": (lambda: fgl.SparseMatrix.from_dense(torch.eye(2)) @ "a", "but got 'a'"),
     "patience": (lambda: fgl.experiment.early_stop("a"), "patience to be an integer"),
     "file": (lambda: fgl.experiment.CSV(3), "path to be a string or a Path, but got 3"),
-}  # fmt: skip
+}
+
+
+def own_nodes(net: nn.Module) -> fgl.Method:
+    return fgl.tasks.own_node_task(CLIENTS, net, TRAIN).fedavg
 
 
 def test_a_function_of_something_else_is_named_with_its_arguments() -> None:
@@ -366,55 +342,43 @@ def test_a_warning_points_at_the_line_of_the_caller() -> None:
 
 
 # What was given, and the call that its error names.
+SETTING, LOCAL = WRONG["setting"], fgl.methods.local
 WAYS: dict[str, tuple[Callable[[], Any], str]] = {
     "task": (lambda: fgl.methods.fedprox(TASK, mu=0.1), "fedprox(task.fedavg, mu=...)"),
-    "setting": (
-        lambda: fgl.methods.scaffold(WRONG["setting"]),
-        "scaffold(setting.load(seed=0).fedavg)",
-    ),
-    "model": (lambda: fgl.methods.local(model()), "local(fgl.fedavg(model))"),
-    "class": (lambda: fgl.methods.local(fgl.nn.GCN), "local(fgl.fedavg(GCN(...)))"),
-    "name": (lambda: fgl.methods.local("moon"), "local(fgl.methods.moon(task.fedavg))"),
-    "FedAvg's name": (lambda: fgl.methods.local("fedavg"), "local(task.fedavg)"),
-    "no name": (lambda: fgl.methods.local("fedporx"), "local(task.fedavg)"),
-    "name of one with settings": (
-        lambda: fgl.methods.local("fedprox"),
-        "local(fgl.methods.fedprox(task.fedavg, mu=...))",
-    ),
+    "setting": (lambda: fgl.methods.scaffold(SETTING), "scaffold(setting.load(seed=0).fedavg)"),
+    "model": (lambda: LOCAL(model()), "local(fgl.fedavg(model))"),
+    "class": (lambda: LOCAL(fgl.nn.GCN), "local(fgl.fedavg(GCN(...)))"),
+    "name": (lambda: LOCAL("moon"), "local(fgl.methods.moon(task.fedavg))"),
+    "FedAvg's name": (lambda: LOCAL("fedavg"), "local(task.fedavg)"),
+    "no name": (lambda: LOCAL("fedporx"), "local(task.fedavg)"),
+    "with settings": (lambda: LOCAL("fedprox"), "local(fgl.methods.fedprox(task.fedavg, mu=...))"),
     "builder with settings": (
-        lambda: fgl.methods.local(fgl.methods.fedprox),
+        lambda: LOCAL(fgl.methods.fedprox),
         "local(fedprox(task.fedavg, mu=...))",
     ),
-    "builder": (lambda: fgl.methods.local(fgl.methods.ring), "local(ring(task.fedavg))"),
-    "None": (lambda: fgl.methods.local(None), "local(task.fedavg)"),
-    "graph": (lambda: fgl.tasks.node_task(None, graph(), model(), TRAIN), "[graph]"),
-    "clients": (lambda: fgl.tasks.node_task(None, TASK, model(), TRAIN), "task.clients"),
-    "parts": (
-        lambda: fgl.tasks.node_task(None, [torch.arange(3)], model(), TRAIN),
-        "fgl.data.partitions.partition_graph(graph, parts)",
-    ),
-    "a class of model": (
-        lambda: fgl.tasks.node_task(None, CLIENTS, fgl.nn.GCN, TRAIN),
-        "GCN(...)",
-    ),
-    "a task to evaluate on": (
-        lambda: fgl.evaluate_on(TASK),
-        "evaluate_on(task.fedavg, task.whole, task.clients)",
-    ),
-    "an encoder": (
-        lambda: fgl.tasks.link_task(RIGHT["Sequence[EdgeSplit]"], model(), TRAIN),
-        "fgl.tasks.pair_task",
-    ),
-    "no split": (
-        lambda: fgl.tasks.link_task(CLIENTS, RIGHT["VGAE"], TRAIN),
-        "fgl.data.splits.edge_split(graph)",
-    ),
-    "setting as task": (lambda: fgl.tasks.centralized(WRONG["setting"]), "setting.load(seed=0)"),
+    "builder": (lambda: LOCAL(fgl.methods.ring), "local(ring(task.fedavg))"),
+    "None": (lambda: LOCAL(None), "local(task.fedavg)"),
+    "graph": (lambda: of_nodes(graph()), "[graph]"),
+    "clients": (lambda: of_nodes(TASK), "task.clients"),
+    "parts": (lambda: of_nodes([torch.arange(3)]), "partitions.partition_graph(graph, parts)"),
+    "a class of model": (lambda: of_nodes(CLIENTS, fgl.nn.GCN), "GCN(...)"),
+    "a task": (lambda: fgl.evaluate_on(TASK), "evaluate_on(task.fedavg, task.whole, task.clients)"),
+    "an encoder": (lambda: of_links(RIGHT["Sequence[EdgeSplit]"], model()), "fgl.tasks.pair_task"),
+    "no split": (lambda: of_links(CLIENTS, VGAE), "fgl.data.splits.edge_split(graph)"),
+    "setting as task": (lambda: fgl.tasks.centralized(SETTING), "setting.load(seed=0)"),
     "fedavg as task": (
         lambda: fgl.compare({"a": lambda t: t.fedavg}, lambda seed: TASK, num_rounds=1),
         "lambda task:",
     ),
 }
+
+
+def of_nodes(clients: Any, net: Any = None) -> Any:
+    return fgl.tasks.node_task(None, clients, model() if net is None else net, TRAIN)
+
+
+def of_links(clients: Any, net: Any) -> Any:
+    return fgl.tasks.link_task(clients, net, TRAIN)
 
 
 def test_an_error_names_the_call_that_works() -> None:
@@ -485,9 +449,6 @@ def run(net: nn.Module, clients: list[fgl.Graph], make: Any = fgl.tasks.node_tas
     fgl.run(task.fedavg, task, num_rounds=1)
 
 
-GRAPHS = fgl.tasks.graph_task
-
-
 def asked() -> fgl.Graph:
     """Sixty pairs of forty nodes."""
     own = graph(40)
@@ -496,22 +457,27 @@ def asked() -> fgl.Graph:
     return fgl.data.splits.random_split(own)
 
 
+def on_graphs(net: nn.Module) -> None:
+    run(net, collections(), fgl.tasks.graph_task)
+
+
+def on_pairs(net: nn.Module) -> None:
+    run(net, [asked()], lambda none, own, *how: fgl.tasks.node_task(own[0], own, *how))
+
+
+def without_embedding() -> Any:
+    net = Squeezed()
+    return fgl.predict(net, net.state_dict(), graph(), return_embedding=True)
+
+
+ITEMS_ALONE = {"item": 5}, 2, (["item"], [])
 MODELS: dict[str, tuple[Callable[[], Any], list[str]]] = {
-    "nodes' model for graphs": (lambda: run(model(), collections(), GRAPHS), ["GCN", "pooled"]),
-    "PyG's nodes' model for graphs": (
-        lambda: run(pyg.GCN(FEATURES, 8, 2, 2), collections(), GRAPHS),
-        ["12 rows", "GCN", "pool"],
-    ),
-    "graphs' model for nodes": (
-        lambda: run(fgl.nn.GIN(FEATURES, 8, CLASSES), CLIENTS),
-        ["GIN"],
-    ),
-    "no embeddings": (
-        lambda: fgl.methods.moon(fgl.fedavg(Squeezed())),
-        ["Squeezed", "return_embedding"],
-    ),
+    "nodes' model for graphs": (lambda: on_graphs(model()), ["GCN", "pooled"]),
+    "PyG's for graphs": (lambda: on_graphs(pyg.GCN(FEATURES, 8, 2, 2)), ["12 rows", "GCN", "pool"]),
+    "graphs' model for nodes": (lambda: run(fgl.nn.GIN(FEATURES, 8, CLASSES), CLIENTS), ["GIN"]),
+    "no embeddings": (lambda: fgl.methods.moon(fgl.fedavg(Squeezed())), ["Squeezed", "return_emb"]),
     "no embeddings in a prediction": (
-        lambda: fgl.predict(net := Squeezed(), net.state_dict(), graph(), return_embedding=True),
+        without_embedding,
         ["Squeezed", "return_embedding=True", "fgl.nn.Embedded"],
     ),
     "a recipe's own model": (
@@ -519,36 +485,21 @@ MODELS: dict[str, tuple[Callable[[], Any], list[str]]] = {
         ["fedego", "'fanouts'", "GCN"],
     ),
     "one logit": (lambda: run(Squeezed(), CLIENTS), ["Squeezed", "ANSWERS"]),
-    "no relation to the target": (
-        lambda: run(hgt(RELATIONS[:1]), [typed("user")]),
-        ["'user'", "both=True"],
-    ),
+    "no relation": (lambda: run(hgt(RELATIONS[:1]), [typed("user")]), ["'user'", "both=True"]),
     "fewer relations": (
         lambda: run(fgl.nn.RGCN(8, 8, 2, num_relations=1, num_bases=1), [typed("user", both=True)]),
         ["relation"],
     ),
     "a type left out": (
         lambda: run(
-            fgl.nn.Hetero(pyg.HGTConv({"item": 5}, 2, (["item"], [])), {"item": 5}, [], "item"),
-            [typed("item")],
+            fgl.nn.Hetero(pyg.HGTConv(*ITEMS_ALONE), {"item": 5}, [], "item"), [typed("item")]
         ),
         ["5"],
     ),
     "a key of the model's own": (lambda: run(Broken(), CLIENTS), ["Broken", "KeyError", "'user'"]),
-    "an attribute of the model's own": (
-        lambda: run(Attribute(), CLIENTS),
-        ["Attribute", "convolution"],
-    ),
-    "another width": (
-        lambda: run(fgl.nn.GCN(FEATURES + 1, 8, CLASSES), CLIENTS),
-        [f"{FEATURES} features", "GCN"],
-    ),
-    "pairs for nodes": (
-        lambda: run(
-            model(), [asked()], lambda none, own, *how: fgl.tasks.node_task(own[0], own, *how)
-        ),
-        ["pairs"],
-    ),
+    "an attribute of its own": (lambda: run(Attribute(), CLIENTS), ["Attribute", "convolution"]),
+    "another width": (lambda: run(fgl.nn.GCN(7, 8, CLASSES), CLIENTS), ["6 features", "GCN"]),
+    "pairs for nodes": (lambda: on_pairs(model()), ["pairs"]),
     "masks of another length": (
         lambda: graph(20, train_mask=torch.ones(7, dtype=torch.bool)),
         ["train_mask", "[20]", "[7]"],
@@ -580,13 +531,6 @@ def test_a_time_of_nodes_is_not_called_a_time_of_edges() -> None:
         plain.time = torch.arange(size)
         with pytest.raises(ValueError, match=words):
             fgl.Graph.from_pyg(plain)
-
-
-def test_reverses_help_a_type_that_no_relation_ends_at() -> None:
-    """The way out that the error names."""
-    own = typed("user", both=True)
-    result = fgl.run(fgl.fedavg(hgt(RELATIONS)), [own, own], num_rounds=1)
-    assert not result.history[0].dropped
 
 
 def test_batch_norm_trains_one_client_after_the_other_and_says_so() -> None:
