@@ -1,7 +1,7 @@
 """Sums of neighbours' features over all clients, which FedGCN exchanges before training.
 
-`borders` returns the edges that a partition cuts. `asked_rows` returns graphs that compute each
-client's part of the sums.
+`borders` returns the edges that a partition cuts. `asked_rows` returns one graph per client, whose
+adjacency computes the client's part of the sums.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ Total = Callable[[Sequence[Graph]], tuple[Sequence[Tensor], int]]
 
 @typed
 def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -> list[Graph]:
-    """Graphs that compute each client's part of the rows that all clients request.
+    """Build graphs whose adjacency computes each client's part of the rows that clients request.
 
     Row (k, v) is the row of node v that client k requests. It is ``sum_u [x_u / sqrt(d_u), 1]``,
     where u runs over v and its neighbours, and ``d_u`` is the in-degree of u plus one. A client's
@@ -192,9 +192,9 @@ def neighbour_sums(
     - ``hops=0``: nothing is exchanged; each client computes P from its own subgraph.
     - ``hops=1``: a client gets the rows of ``P X`` for its own nodes. Its first convolution gives
       the same result as on the whole graph; its second convolution uses only its own nodes.
-    - ``hops=2``: a client also gets the rows of its nodes' neighbours. These neighbours become
-      nodes in no mask, with their edges into the client's own nodes. Two convolutions give the same
-      result as on the whole graph.
+    - ``hops=2``: a client also gets the rows of its nodes' neighbours. These neighbours and their
+      edges into the client's own nodes are added. The neighbours are in no mask. Two convolutions
+      give the same result as on the whole graph.
 
     All rows go through the server, each with the id of its node; a row is dense and has the dtype
     of `x`. Suppose a node v of one client has neighbours u at a second client. The second client
