@@ -17,7 +17,7 @@ MISSING = (None, "")
 
 
 class Table(NamedTuple):
-    """Columns by name, and a name for each row, which errors mention.
+    """Columns by name, and a name per row that error messages use.
 
     Args:
         of: kind of the rows, ``"node"`` or ``"edge"``.
@@ -67,12 +67,12 @@ class Table(NamedTuple):
         return torch.tensor(read, dtype=torch.float64)
 
     def matrix(self, names: Sequence[str]) -> Tensor:
-        """Columns side by side, float ``[n, d]``."""
+        """Join columns side by side into a float matrix ``[n, d]``."""
         parts = [self.numbers(name) for name in names]
         return torch.cat([part if part.dim() == 2 else part[:, None] for part in parts], dim=1)
 
     def features(self, x: Sequence[str]) -> Tensor:
-        """Columns side by side; without names, a column of ones."""
+        """Join columns side by side; if none is named, return a column of ones."""
         return self.matrix(x) if x else torch.ones(len(self.rows), 1)
 
     def edge_fields(
@@ -211,7 +211,7 @@ def of_networkx(
 
 
 def targets_of(table: Table, y: str, classes: Sequence[Hashable] | None) -> dict[str, Any]:
-    """The field `y`, and also `num_classes` if `classes` is given.
+    """Build the field `y`, and also `num_classes` if `classes` is given.
 
     Example:
         >>> targets_of(Table("node", [0, 1], {"kind": ["b", "a"]}), "kind", ["a", "b"])
