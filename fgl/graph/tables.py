@@ -89,7 +89,7 @@ class Table(NamedTuple):
         return fields
 
     def labels(self, name: str, classes: Sequence[Hashable] | None, argument: str) -> Tensor:
-        """A column as int64 ``[n]``: indices into `classes`; without `classes`, its integers."""
+        """Convert a column to int64 ``[n]``: indices into `classes`, or integers as they are."""
         values = self.column(name)
         if classes is not None:
             place = {each: i for i, each in enumerate(classes)}
@@ -113,7 +113,7 @@ class Table(NamedTuple):
         return torch.tensor([int(value) for value in values], dtype=torch.int64)
 
     def targets(self, name: str, classes: Sequence[Hashable] | None) -> Tensor:
-        """A column as labels, int64 ``[n]``, or as float targets with NaN for missing values."""
+        """Convert a column to labels, int64 ``[n]``, or to float targets (NaN if missing)."""
         values = self.column_with_gaps(name)
         present = [value for value in values if not _is_missing(value)]
         if classes is None and any(_is_fraction(value) for value in present):

@@ -207,7 +207,7 @@ def _keys_in_chunks(
 
 
 class _KeySlopes(Function):
-    """The gradient of the loss for the keys; a separate Function so that `vmap` can map it."""
+    """Gradient of the loss for the keys, as an autograd Function of its own for `vmap`."""
 
     @staticmethod
     @full_precision
