@@ -61,7 +61,7 @@ class Comparison:
 
     @property
     def lines(self) -> list[Line]:
-        """One line per method: the mean, the deviation and the difference from the first method."""
+        """Line per method: the mean, the deviation and the difference from the first method."""
         return lines(self.reports, self.metric, self.at)
 
     def __repr__(self) -> str:

@@ -18,8 +18,8 @@ from .layers import Edges, Features, Layers, widths
 class RGCNConv(nn.Module):
     """Graph convolution with its own weight matrix for each relation.
 
-    ``out_v = x_v W_0 + b + sum_r 1/|N_r(v)| sum_{u in N_r(v)} x_u
-    W_r``. With `num_bases`, ``W_r = sum_b comp_rb V_b``. Keys and outputs equal those of ``torch_geometric.nn.RGCNConv``.
+    ``out_v = x_v W_0 + b + sum_r 1/|N_r(v)| sum_{u in N_r(v)} x_u W_r``. With `num_bases`,
+    ``W_r = sum_b comp_rb V_b``. Keys and outputs equal those of ``torch_geometric.nn.RGCNConv``.
     One matrix product and one sum over entries compute all relations together.
 
     Args:
