@@ -106,7 +106,7 @@ def linked(rows: Tensor) -> Tensor:
 
 @explained
 def nearest_rows(rows: Tensor, count: int) -> Tensor:
-    """Indices of the `count` other rows nearest to each row by cosine, int64 ``[n, count]``.
+    """Indices of each row's `count` nearest other rows (or all) by cosine, int64 ``[n, count]``.
 
     Example:
         >>> nearest_rows(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]), 1).flatten()
