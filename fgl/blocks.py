@@ -41,10 +41,10 @@ def logits_in_blocks(
     are faster.
 
     Any other model is called on a block and all nodes within `hops` of the block. The call includes
-    the edges that end in a node fewer than `hops` hops away. If no output depends on nodes farther
-    away, the result equals the forward on the whole graph. Memory holds the model's data for this
-    neighbourhood, and nodes near several blocks are computed several times. As a check of `hops`,
-    some nodes are also computed with one more hop.
+    every edge that ends in a node fewer than `hops` hops from the block. If no output depends on
+    nodes farther away, the result equals the forward on the whole graph. Memory holds the model's
+    data for this neighbourhood, and nodes near several blocks are computed several times. To check
+    `hops`, some nodes are computed a second time with one more hop.
 
     Args:
         model: a `GCN`, `SAGE` or `GAT`, or any model that returns a row for each node, such as

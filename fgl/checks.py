@@ -45,7 +45,7 @@ def reject_if(wrong: Any, expected: str, got: Any, error: type[Exception] = Valu
 
 
 def about(argument: str, error: E) -> E:
-    """The error, with the name of the invalid argument as an attribute for the command line.
+    """Store the invalid argument's name in an error, for the command line, and return the error.
 
     Example:
         >>> vars(about("mu", ValueError("Expected mu to be positive, but got -1")))
@@ -164,7 +164,7 @@ def check_count(**values: Any) -> None:
 
 
 def check_fanouts(fanouts: Any, *, unlimited: bool = False) -> tuple[int, ...]:
-    """Fan-outs as a tuple; raise unless all are positive integers, or -1 if `unlimited`.
+    """Return fan-outs as a tuple; raise unless each is a positive integer (or -1 if `unlimited`).
 
     Raises:
         TypeError: if an entry is no integer.
@@ -208,7 +208,7 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
 
 
 def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
-    """The end of an error message: the choice spelled most like a value, if any is similar.
+    """End of an error message that names the choice spelled most like a value, if any is similar.
 
     Example:
         >>> did_you_mean("Cora", ["cora", "citeseer"])
@@ -403,7 +403,7 @@ def install(extra: str) -> str:
 
 
 def imported(module: str, purpose: str, how: str, package: str = "") -> Any:
-    """Import a module of an optional package; if it is missing, raise an error with the remedy.
+    """Import an optional module; if it is missing, raise an error that tells how to install it.
 
     Args:
         module: the module.

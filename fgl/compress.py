@@ -99,7 +99,7 @@ def dequantise(
 
 @torch.no_grad()
 def largest(x: Tensor, *, share: float) -> tuple[Tensor, Tensor]:
-    """The entries with the largest absolute values; of equal entries, the first are selected.
+    """Select the entries with the largest absolute values; in a tie, earlier entries are selected.
 
     Args:
         x: tensor of any shape, with n entries.

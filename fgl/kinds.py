@@ -184,7 +184,7 @@ def explained(function: Function) -> Function:
 
 
 def plain(function: Any) -> Any:
-    """The function that `explained` wrapped, or the function itself if it is not wrapped.
+    """Return the function that `explained` wrapped, or the argument itself if it is not wrapped.
 
     Example:
         >>> plain(explained(len)) is len, plain(len) is len
@@ -279,7 +279,7 @@ def check_options(
     *,
     taken: Collection[str] = (),
 ) -> None:
-    """Raise unless the options of `outer` are arguments of `inner`, to which `outer` passes them.
+    """Raise unless all options that `outer` passes on to `inner` are arguments of `inner`.
 
     Args:
         outer, inner: the function that received the options, and the function that it calls.
@@ -302,7 +302,7 @@ def check_options(
 
 
 def _meant(key: str, value: Any, names: Sequence[str]) -> str:
-    """The known argument that was probably meant by an unknown one, with its value; else ""."""
+    """Text of the known argument that an unknown argument probably means, with its value; or ""."""
     words = set(key.lower().split("_"))
     choices = [name for name in MEANT.get(key.lower(), ()) if name in names]
     choices += [name for name in names if words <= set(name.split("_"))]
@@ -355,7 +355,7 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
 class _Hints:
     """The types and bounds of a function's parameters, read at the first call.
 
-    The object can be pickled together with a script's function. An unpickled object reads the
+    `_Hints` can be pickled together with a script's function. After unpickling, it reads the
     parameters again.
     """
 
@@ -452,9 +452,9 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def _kinds(values: Collection[Any], hint: Any) -> Iterable[Any]:
-    """The values to check: one value per type if only types matter, otherwise all values.
+    """Values to check: one value per type if only types matter, otherwise all values.
 
-    So the check costs nanoseconds per element of a list, and a constant time for an array.
+    The check therefore costs nanoseconds per element of a list, and constant time for an array.
     """
     if isinstance(values, np.ndarray) and values.dtype != object:
         return values[:1]
@@ -478,7 +478,8 @@ def _sentence(key: str, value: Any, hint: Any, name: str, rest: str) -> str:
 def check_kind(name: str, value: Any, kind: Any, call: str = "", rest: str = "") -> None:
     """Raise a TypeError unless a value has the given type.
 
-    `call` names the function that received the value, and `rest` has its further arguments.
+    `call` names the function that received the value, and `rest` holds the function's other
+    arguments.
 
     Example:
         >>> check_kind("model", fgl.nn.GCN, torch.nn.Module)
@@ -585,7 +586,7 @@ OF_TASK = {"graph": "task.whole", "clients": "task.clients"}
 
 
 def _needed(signature: inspect.Signature) -> str:
-    """Text of the required arguments of a call after the first argument."""
+    """Text of a call's required arguments, except the first argument."""
     needed = ""
     for key, parameter in [*signature.parameters.items()][1:]:
         if parameter.default is EMPTY and parameter.kind not in VARIADIC:

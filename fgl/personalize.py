@@ -1,4 +1,4 @@
-"""Personalization: the part of a model that is sent, and mixing of own and global models."""
+"""Personalization: selection of the part of a model to send; mixing of own and global models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Params = dict[str, Tensor]
 
 @explained
 def part(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
-    """The part of a model that is sent: the tensors of the named modules.
+    """Select the part of a model that is sent: the tensors of the named modules.
 
     ``part(params, "conv1", "conv_mu")`` has ``conv1.bias``, ``conv1.lin.weight``, ..., but not
     ``conv10.bias``. Without a prefix, the part is the whole model. The `rest` of the model stays at
@@ -51,7 +51,7 @@ def part(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
 
 @explained
 def rest(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
-    """The rest of the model, without `part`: the tensors of all other modules.
+    """Select the tensors of all modules that `part` does not select.
 
     Args:
         params: name to tensor.
@@ -259,10 +259,10 @@ def adaptive_aggregation(
     max_adjust: int = 1,
     strict: bool = True,
 ) -> tuple[dict[str, Tensor], float, int]:
-    """Use the received model; if its score drops, mix it with the own model (FedVGAE, Alg. 1).
+    """Use the received model; if the score drops, mix it with the own model (FedVGAE, Alg. 1).
 
-    It starts with ``theta = received``. While ``validate(theta) < last - delta``, it sets ``theta
-    <- phi own + (1 - phi) theta``, at most `max_adjust` times.
+    The function starts with ``theta = received``. While ``validate(theta) < last - delta``, it sets
+    ``theta <- phi own + (1 - phi) theta``, at most `max_adjust` times.
 
     Args:
         received: the model from the server, name to tensor.

@@ -1,4 +1,4 @@
-"""Predictions: the output of a model for a graph, whose fields are the model's inputs."""
+"""Predictions: the output of a model that reads the fields of a graph."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ _standing: ContextVar[tuple[nn.Module, nn.Module] | None] = ContextVar("standing
 @explained
 @contextmanager
 def standing_in(model: nn.Module, own: nn.Module) -> Iterator[None]:
-    """A context in which `predict` calls a client's own architecture `own` instead of `model`.
+    """Context in which `predict` calls `own`, a client's architecture, instead of `model`.
 
     Example:
         >>> model, own = torch.nn.Linear(1, 1), torch.nn.Linear(2, 1)
@@ -139,7 +139,7 @@ def standing_in(model: nn.Module, own: nn.Module) -> Iterator[None]:
 
 @explained
 def stand_in(model: nn.Module) -> nn.Module:
-    """The module that `predict` calls for this model: usually the model itself.
+    """The module that `predict` calls for a model; usually, this is the model itself.
 
     Example:
         >>> model = torch.nn.Linear(1, 1)
@@ -244,7 +244,7 @@ _ties: WeakKeyDictionary[nn.Module, dict[str, str]] = WeakKeyDictionary()
 
 
 def with_ties(model: nn.Module, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The parameters; both names of a tied parameter get the value of the trained first name.
+    """Return the parameters; in a tied pair, the second name gets the value of the first name.
 
     Example:
         >>> layer = torch.nn.Linear(1, 1, bias=False)
@@ -280,7 +280,7 @@ def _second_paths(model: nn.Module) -> set[str]:
 
 
 def _names_of(model: nn.Module) -> list[frozenset[str]]:
-    """The names of each tensor of a model's state; a tied tensor has several names."""
+    """Names of each tensor in a model's state; a tied tensor has several names."""
     names: dict[int, set[str]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         if isinstance(tensor, Tensor):
@@ -385,7 +385,7 @@ def _called(
 
 
 def _check_reads_windows(model: nn.Module, read: Reads, graph: Graph) -> None:
-    """Raise for networks of fgl.nn, and for models that cannot exclude edges of later times."""
+    """Raise if a model is from fgl.nn or cannot exclude edges of later times."""
     name = type(model).__name__
     if not read.edge_index and type(model).__module__.startswith("fgl.nn"):
         raise ValueError(

@@ -23,9 +23,9 @@ def shown(
 ) -> Iterator[Callable[[int], object]]:
     """Show the progress of some work if it takes more than ten seconds.
 
-    In a terminal with tqdm the progress is a bar, otherwise a line after 10, 20, 40, ... seconds.
-    With `long`, a line is also printed at the start and at the end. Use `long` if the work is a
-    single call that reports no progress.
+    In a terminal with tqdm, a bar shows the progress. Otherwise a line is printed after 10, 20, 40,
+    ... seconds. With `long`, a line is also printed at the start and at the end. Use `long` if the
+    work is a single call that reports no progress.
 
     Args:
         what: the work, as text before the numbers.

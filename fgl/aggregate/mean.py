@@ -1,4 +1,4 @@
-"""The weighted mean, sums over clients in an order independent of memory, and square roots."""
+"""The weighted mean, sums over clients and square roots, all reproducible bit by bit."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict
 
 
 def exact(value: Tensor) -> torch.dtype:
-    """The dtype for sums: a bfloat16 sum would ignore all clients after the first few hundred."""
+    """Dtype for sums. A bfloat16 sum would ignore all clients after the first few hundred."""
     reject_if(value.is_complex(), "the clients' tensors to be real", value.dtype, TypeError)
     if not value.is_floating_point():
         return torch.float64
@@ -140,7 +140,7 @@ def _sum_of_list(rows: Sequence[Tensor], divisor: Tensor) -> Tensor:
 
 
 def _divisors(weight: Tensor) -> Tensor:
-    """Divisor of each client's tensor: ``sum_j weight_j / weight_k``, double ``[K]``."""
+    """Divisor of each client's tensor: ``sum_j weight_j / weight_k``, a double tensor ``[K]``."""
     reject_if(weight.dim() != 1, "weight to have shape [K]", list(weight.shape))
     share = weight.double()
     low, high = (float(end) for end in share.detach().aminmax()) if len(share) else (0.0, 0.0)
@@ -152,7 +152,7 @@ def _divisors(weight: Tensor) -> Tensor:
 
 
 def check_stack(name: str, value: Tensor | Sequence[Tensor], clients: int) -> Tensor:
-    """The stack, or the first tensor of a list of K tensors of one shape."""
+    """Return the stack, or the first tensor of a list if all K tensors have the same shape."""
     shape = list(value.shape) if isinstance(value, Tensor) else [len(value)]
     reject_if(
         shape[:1] != [clients], f"stack[{name!r}] to have {clients} clients", f"shape {shape}"
@@ -176,7 +176,7 @@ def as_dtype(average: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def root(value: Tensor) -> Tensor:
-    """Square root ``1 / (1 / sqrt(x))`` of each entry, with an error of at most two last digits.
+    """Square root ``1 / (1 / sqrt(x))`` of each entry; the last digit is wrong by at most two.
 
     On a CPU, `torch.sqrt` calls MKL, and the last digit of MKL's result depends on the type of CPU.
     `rsqrt` and `reciprocal` use the square root and the division of IEEE arithmetic, which have the

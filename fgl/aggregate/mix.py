@@ -1,4 +1,4 @@
-"""Mixing of the clients' tensors with a client matrix, by products without rounding errors."""
+"""Mixing of the clients' tensors by a matrix of weights; the product has no rounding error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
 
     A and x are first rounded to grids so coarse that their product in float64 has no rounding
     error. So the bits of the product do not depend on the order of summation. The error is about
-    ``2^-24 sum_j |A_ij| max |x_j|`` for float32; for float64 the first factor is ``2^-52``. A
+    ``2^-24 sum_j |A_ij| max |x_j|`` for float32. For float64, ``2^-52`` replaces ``2^-24``. A
     client whose weight in A is 0 does not add to the error.
 
     Args:
@@ -87,12 +87,12 @@ def _dense(matrix: Any) -> Tensor:
 
 
 def _mixed(flat: Tensor, others: Tensor, own: float, sparse: bool) -> Tensor:
-    """``own flat + others @ flat``, with the dtype of `flat`.
+    """Compute ``own flat + others @ flat``; the result has the dtype of `flat`.
 
     Each client's tensor is divided by its largest magnitude, which is multiplied into the matrix.
-    So a client with large values causes rounding errors only for clients that give it a weight.
-    The digits kept in a row of the matrix are bounded by the row's sum, and the digits kept in a
-    column of the tensors by its largest entry. Every partial sum is then an integer below 2^53.
+    So a client with large values causes rounding errors only for clients that give it a weight. In
+    a row of the matrix, the row's sum limits the digits that are kept. In a column of the tensors,
+    the column's largest entry limits them. Every partial sum is then an integer below 2^53.
     """
     clients = len(flat)
     if flat.dtype == torch.float32:
@@ -127,13 +127,13 @@ def _size(value: Tensor, dim: int) -> Tensor:
 
 
 def _above(size: Tensor) -> Tensor:
-    """The next power of two above a size: its exponent plus one, with all other bits 0."""
+    """The next power of two above a number: its exponent grows by one, its other bits are 0."""
     bits = (size * 1.001).clamp(2.0**-900, 2.0**900).view(torch.int64)  # room for rounding up
     return (((bits >> 52) + 1) << 52).view(torch.float64)
 
 
 def _slices(value: Tensor, bound: Tensor, bits: int, count: int) -> list[Tensor]:
-    """Parts whose sum is about `value`; part n has integer multiples of ``bound 2^-(n bits)``."""
+    """Split `value` into parts; part n consists of integer multiples of ``bound 2^-(n bits)``."""
     out = []
     for n in range(1, count + 1):
         shift = bound * (1.5 * 2.0 ** (52 - n * bits))  # adding it rounds smaller digits away

@@ -11,7 +11,7 @@ from ..kinds import explained
 
 @explained
 def project_to_simplex(rows: Tensor) -> Tensor:
-    """Nearest point on the simplex to each row r: ``argmin_x ||x - r||^2``, x >= 0, sum 1.
+    """Nearest point of the simplex (x >= 0, sum 1) to each row r: ``argmin_x ||x - r||^2``.
 
     ``x = max(0, r - t)``, with t such that the sum of x is 1. t is computed by sorting the row
     (Algorithm 1).
@@ -45,7 +45,7 @@ def project_to_simplex(rows: Tensor) -> Tensor:
 
 
 def _running_sums(rows: Tensor) -> Tensor:
-    """``out_j = sum_{i <= j} row_i``, with reproducible bits."""
+    """Running sums ``out_j = sum_{i <= j} row_i`` whose bits are reproducible."""
     if not rows.is_cuda:
         return rows.cumsum(1)
     size = rows.shape[1]  # on a GPU cumsum has no fixed order

@@ -126,7 +126,7 @@ def link_entropy(probability: Tensor) -> Tensor:
 
 @explained
 def link_cost(probability: Tensor) -> Tensor:
-    """Cost of links, which favours few links: ``mean_ij(-log(1 + e - a))``.
+    """Penalty for links; it is smallest without links: ``mean_ij(-log(1 + e - a))``.
 
     Args:
         probability: float ``[k, k]`` in [0, 1]; e is 1e-6.
@@ -146,7 +146,7 @@ def link_cost(probability: Tensor) -> Tensor:
 
 @explained
 def link_loss(z: Tensor, *, weight: float = 1.0) -> Tensor:
-    """Loss of `reconstruct`: `link_entropy` plus weighted `link_cost`, for `link_probability`.
+    """Loss of `reconstruct`: `link_entropy` plus weighted `link_cost`, from `link_probability`.
 
     Args:
         z: float ``[k, d]``.
@@ -183,8 +183,8 @@ def reconstruct(
 
     Each call starts with new weights from `init_encoder`. Adam then minimises `link_loss` for the
     embeddings from `encode`. The gradient is computed by explicit formulas, without autograd. Both
-    terms of the loss reduce link probabilities, so links remain only because training takes few
-    steps. The weights do not depend on the order of clients.
+    terms of the loss reduce link probabilities. Links remain only because training takes few steps.
+    The weights do not depend on the order of clients.
 
     Args:
         network: float ``[k, k]``, the initial network, each row with sum 1 (`running_network`).
@@ -278,7 +278,7 @@ def _forward(network: Tensor, inputs: Tensor, params: Affine) -> tuple[Tensor, .
 def _gradient(
     network: Tensor, inputs: Tensor, params: Affine, weight: float, grads: Affine
 ) -> None:
-    """Write the gradient of the loss for the weights into `grads`, by the chain rule."""
+    """Write the loss's gradient with respect to the weights into `grads`, by the chain rule."""
     hidden, normed, mean, rstd, spread, z = _forward(network, inputs, params)
     _, norm_weight, norm_bias, affine1 = params
     to_z = _link_gradient(z, weight)
@@ -293,7 +293,7 @@ def _gradient(
 
 
 def _link_gradient(z: Tensor, weight: float) -> Tensor:
-    """Gradient of `link_loss` for `z`: ``2/k^2 G z``, with G the derivative for ``z z^T``.
+    """Gradient ``2/k^2 G z`` of `link_loss` for `z`, where G is the derivative for ``z z^T``.
 
     ``G = a (1-a) (log((1-a+e)/(a+e)) + (1-a+w)/(1-a+e) - a/(a+e))``.
     """

@@ -19,7 +19,7 @@ def dtw_distances(sequences: Tensor) -> Tensor:
 
     ``d_ij = sqrt(min_path sum_{(a, b) in path} (s_i[a] - s_j[b])^2)``. A path leads from the first
     entries to the last entries. Each step advances by one entry in one sequence or in both. The
-    package ``dtaidistance``, which GCFL's code calls, has the same distance.
+    package ``dtaidistance``, which GCFL's code calls, computes the same distance.
 
     Args:
         sequences: float ``[k, L]``, one client's sequence per row.
@@ -86,7 +86,7 @@ def finch(rows: Tensor) -> Tensor:
 
 
 def linked(rows: Tensor) -> Tensor:
-    """Clusters of rows; two rows are linked if one is the other's nearest or both have the same.
+    """Clusters of linked rows: one is the other's nearest row, or both have the same nearest row.
 
     Example:
         >>> linked(torch.tensor([[1.0, 0.0], [1.0, 0.1]]))
@@ -106,7 +106,7 @@ def linked(rows: Tensor) -> Tensor:
 
 @explained
 def nearest_rows(rows: Tensor, count: int) -> Tensor:
-    """The nearest other rows of each row by cosine, int64 ``[n, count]``, or all other rows.
+    """Indices of each row's `count` nearest other rows (or all) by cosine, int64 ``[n, count]``.
 
     Example:
         >>> nearest_rows(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]), 1).flatten()

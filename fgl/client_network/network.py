@@ -185,7 +185,7 @@ def running_network(
 
 @explained
 def discretise(z: Tensor, *, threshold: float | None = None) -> Tensor:
-    """Equal mixing weights from embeddings: ``1[softmax_row(z z^T) >= threshold]``, normalised.
+    """Equal weights for similar embeddings z: normalised ``1[softmax_row(z z^T) >= threshold]``.
 
     Args:
         z: float ``[k, d]``, one client's embedding per row.
@@ -263,7 +263,7 @@ def distance_attention(rows: Tensor, *, sigma: Positive = 1.0, lr: Weight = 1.0)
 
     ``A(x) = 1 - exp(-x / sigma)``, so ``A'(x) = exp(-x / sigma) / sigma``, and
     ``xi_ii = 1 - sum_{j != i} xi_ij``. The paper requires a step so small that no ``xi_ii`` is
-    negative. Here a larger step is allowed: if the entries of a row for other clients sum to more
+    negative. This function allows a larger step. If a row's entries for other clients sum to more
     than 1, they are scaled to sum to 1.
 
     Args:

@@ -29,7 +29,10 @@ Reader = Callable[..., Content]  # takes a folder, a name and the reader's optio
 
 
 class Entry(NamedTuple, Generic[Content]):
-    """A dataset; `url` is a folder or a zip file. Without a `url`, `how` tells how to get it."""
+    """A dataset; `url` is a folder or a zip file.
+
+    If there is no `url`, `how` tells how to get the dataset.
+    """
 
     read: Reader[Content]
     sha256: dict[str, str]
@@ -65,12 +68,12 @@ def _read_cora_full(folder: Path, _: str) -> Graph:
 
 
 def _read_polblogs(folder: Path, name: str) -> Graph:
-    """Read the blogs as an undirected graph, as in papers; ignore the blogs' names and sources."""
+    """Read polblogs as an undirected graph, as papers do; ignore the blogs' names and sources."""
     return read_gml(folder, name, ignore=("label", "source", "directed"))
 
 
 def _planetoid(name: str, *sha256: str) -> Entry[Graph]:
-    """Entry of a dataset with Planetoid's eight files; `sha256` is in the order of `PARTS`."""
+    """Entry of a dataset in Planetoid's eight files; `sha256` has the order of `PARTS`."""
     files = (f"ind.{name}.{part}" for part in PARTS)
     return Entry(read_planetoid, dict(zip(files, sha256, strict=True)), PLANETOID)
 

@@ -1,4 +1,4 @@
-"""A client's folder: array files with its graph, and a list of their shapes and checksums."""
+"""A client's folder: array files that hold its graph, and a list of shapes and checksums."""
 
 from __future__ import annotations
 

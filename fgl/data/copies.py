@@ -18,9 +18,9 @@ STEPS = 4  # of neighbourhood aggregation
 def first_copies(graph: Graph) -> Tensor:
     """Mask of the graphs in a collection that are not copies of an earlier graph.
 
-    A copy has the same edges and the same features of nodes and edges. The order of its nodes and
-    its label do not matter. ``random_split(graph, among=first_copies(graph))`` excludes later
-    copies, so that no test graph is a copy of a training graph.
+    A copy has the same edges and the same features of nodes and edges. A copy may have another
+    label and another order of nodes. ``random_split(graph, among=first_copies(graph))`` excludes
+    later copies, so that no test graph is a copy of a training graph.
 
     Args:
         graph: the collection.
@@ -53,8 +53,8 @@ def fingerprints(graph: Graph) -> Tensor:
     """Hash of each graph in a collection; graphs with equal features and edges have equal hashes.
 
     The order of a graph's nodes does not matter. Two different graphs have the same hash if four
-    steps of neighbourhood aggregation cannot distinguish them. Otherwise their hashes are equal
-    with a probability of 2^-64.
+    steps of neighbourhood aggregation cannot distinguish them. All other pairs of different graphs
+    have equal hashes with a probability of 2^-64.
 
     Example:
         >>> edges = torch.tensor([[0, 2], [1, 3]])
@@ -99,7 +99,7 @@ def _bits(values: Tensor) -> Tensor:
 
 
 def _mixed(numbers: Tensor) -> Tensor:
-    """Mix the bits of each number, so that every bit of the result depends on all its bits."""
+    """Mix the bits of each number, so that each bit of the result depends on every original bit."""
     for factor in (-0x61C8864680B583EB, -0x4B47D0C5E9A5B1C5):
         numbers = (numbers ^ (numbers >> 31)).mul(factor)
     return numbers ^ (numbers >> 29)

@@ -96,14 +96,14 @@ def _wrong_answers(y: Tensor, noisy: Tensor, share: float, generator: Draws) -> 
 
 
 def _drawn(mask: Tensor, share: float, generator: Draws) -> Tensor:
-    """Ids of a random fraction of the examples in a mask, int64."""
+    """Int64 ids of a random fraction of the examples in a mask."""
     own = mask.nonzero().squeeze(1)
     order = torch.randperm(own.numel(), generator=generator)
     return own[order[: round(share * own.numel())].to(own.device)]
 
 
 def share_nodes(graphs: Sequence[Graph]) -> bool:
-    """Whether clients share training nodes of one graph in which each node has one class.
+    """Whether clients have training nodes in common, and each node has one class at all clients.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([0, 1]))
@@ -213,9 +213,9 @@ def damaged(
     """The clients' graphs, in which first edges, then features and then labels are damaged.
 
     Clients may overlap and share training nodes of one graph (`node_id`). In that case changed
-    labels are drawn per node: the fraction refers to the training nodes of all clients, and a node
-    has the same changed label at every client that trains on it. All other damage is drawn for each
-    client independently.
+    labels are drawn per node. The fraction refers to the training nodes of all clients together. A
+    node has the same changed label at every client that trains on it. All other damage is drawn for
+    each client independently.
 
     Args:
         graphs: one per client; random numbers are drawn client by client.
@@ -270,9 +270,9 @@ def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
 def move_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """Move ``round(share m)`` of the m edges of a graph, each to two other nodes.
 
-    A moved edge joins two nodes that no edge joined before. Each of its directions keeps its
-    weight, features and time. In a collection an edge stays within its graph. If too few pairs of
-    nodes are unlinked, as in an almost complete graph, fewer edges are moved.
+    A moved edge joins two nodes that no edge joined before. Both directions of a moved edge keep
+    their weights, features and times. In a collection an edge stays within its graph. If too few
+    pairs of nodes are unlinked, as in an almost complete graph, fewer edges are moved.
 
     Args:
         graph: an undirected graph or a collection, without relations, since a relation joins nodes
@@ -323,7 +323,7 @@ def _other_directions(edges: Tensor, num_nodes: int) -> Tensor:
 
 
 def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
-    """Mask of the edges between a random fraction of the linked pairs, bool ``[num_edges]``."""
+    """Mask of the edges in a random fraction of the linked node pairs, bool ``[num_edges]``."""
     low, high = graph.edge_index.cpu().sort(0).values
     pair, of_edge = (low * graph.num_nodes + high).unique(return_inverse=True)
     drawn = torch.zeros(pair.numel(), dtype=torch.bool)
@@ -336,8 +336,8 @@ def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
 def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """Set ``int(share k)`` of the k nonzero features of each node to 0.
 
-    With one-hot features (k = 1), all nodes lose their feature if `share` is 1; otherwise no node
-    does. A warning is given if no node loses a feature.
+    With one-hot features, k is 1: all nodes lose their feature if `share` is 1, and no node does
+    otherwise. A warning is given if no node loses a feature.
 
     Args:
         graph: a graph or a collection.
@@ -367,7 +367,7 @@ def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Gra
 
 
 def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
-    """Mask of the entries left after removing ``int(share count)`` per row; `row` is sorted."""
+    """Mask of the entries left; each row of sorted `row` loses ``int(share count)`` entries."""
     count = row.bincount(minlength=rows)
     order = torch.randperm(len(row), generator=generator)
     order = order[row[order].argsort(stable=True)]  # row by row, at random within each

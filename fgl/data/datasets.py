@@ -42,27 +42,28 @@ def load(
     ``"pubmed"``, ``"acm"``, ``"wiki"``, ``"cora_full"``, ``"wiki_cs"``, ``"polblogs"``,
     ``"minesweeper"``, ``"tolokers"`` and ``"squirrel_filtered"`` are read from `root`, or
     downloaded to it. ``"dblp"`` is never downloaded, only read from `root`, since the published
-    file has another format. Any other name is a folder in `root`. Its files, in the folder itself
-    or in its subfolder ``raw``, must have a known layout: Planetoid (``ind.NAME.*``), gnn-benchmark
-    or the heterophilous graphs (``NAME.npz``, such as roman_empire, amazon_ratings and questions),
-    GraphSAINT (``adj_full.npz`` and three more, such as flickr), Wiki-CS (``data.json``),
-    ``NAME.gml``, or OGB's (``edge.csv.gz`` and others in ``raw``, and ``split`` next to ``raw``)
-    for ogbn-arxiv and ogbn-products.
+    file has another format. Any other name is a folder in `root`. Its files are in the folder
+    itself or in its subfolder ``raw``. They must have one of these layouts: Planetoid
+    (``ind.NAME.*``), gnn-benchmark or the heterophilous graphs (``NAME.npz``, such as roman_empire,
+    amazon_ratings and questions), GraphSAINT (``adj_full.npz`` and three more, such as flickr),
+    Wiki-CS (``data.json``), ``NAME.gml``, or OGB's (``edge.csv.gz`` and others in ``raw``, and
+    ``split`` next to ``raw``) for ogbn-arxiv and ogbn-products.
 
     Edges are undirected, without self-loops and repeats. A heterophilous graph whose name ends with
-    ``_directed`` has directed edges. Features are as stored and not row-normalised, except for
-    cora_full, whose features become 0 and 1 as in PyG. If the files have no features (polblogs),
-    the features are one-hot degrees with 64 columns; the last column means a degree of 63 or more.
-    Masks are None, unless the files have a public split. Planetoid's split has 20 training nodes
-    per class, 500 validation nodes and 1000 test nodes. Wiki-CS has twenty splits and a
-    heterophilous graph has ten official splits; `split` selects one. CiteSeer has 15 ids without a
-    row of features. As in PyG, these nodes get zero features and class 0; they are in no mask.
-    ``"dblp_four_area"`` is a typed graph. Its node types are papers (8920 columns), authors (1) and
-    conferences (20), in this order. Its relations are ``(paper, by, author)``,
-    ``(paper, at, conf)`` and their reverses. ``"chickenpox"`` and ``"england_covid"`` are time
-    series, ``x [num_nodes, num_times, 1]`` and ``y [num_nodes, num_times]``, with edges as in their
-    files. Each edge of ``"england_covid"`` belongs to a day (`edge_time`). ``"metr-la-like"`` is a
-    synthetic series of METR-LA's size. `fgl.data.splits.windows` splits such series.
+    ``_directed`` has directed edges. Features are returned as stored, without row normalisation.
+    Only cora_full's features change: they become 0 and 1, as in PyG. If the files have no features
+    (polblogs), one-hot degrees with 64 columns are used. The last column means a degree of 63 or
+    more. Masks are None, unless the files have a public split. Planetoid's split has 20 training
+    nodes per class, 500 validation nodes and 1000 test nodes. Wiki-CS has twenty splits and a
+    heterophilous graph has ten official splits; `split` selects one. In CiteSeer, 15 node ids have
+    no row of features. As in PyG, these 15 nodes get zero features and class 0; they are in no
+    mask. ``"dblp_four_area"`` is a typed graph. In this order, its node types are papers (8920
+    feature columns), authors (1 column) and conferences (20 columns). Its relations are
+    ``(paper, by, author)``, ``(paper, at, conf)`` and their reverses. ``"chickenpox"`` and
+    ``"england_covid"`` are time series, ``x [num_nodes, num_times, 1]`` and
+    ``y [num_nodes, num_times]``, with edges as in their files. Each edge of ``"england_covid"``
+    belongs to a day (`edge_time`). ``"metr-la-like"`` is a synthetic series of METR-LA's size.
+    `fgl.data.splits.windows` splits these time series.
 
     Args:
         name: name of the dataset.
@@ -122,11 +123,12 @@ def load_graphs(
     folder or its subfolder ``raw`` holds ``NAME_A.txt``, ``NAME_graph_indicator.txt`` and
     ``NAME_graph_labels.txt``. Features are the columns of ``NAME_node_attributes.txt``, followed by
     the one-hot labels of ``NAME_node_labels.txt`` (the labels that occur, in ascending order). If
-    both files are missing, the features are one-hot degrees with 64 columns; the last column means
-    a degree of 63 or more. Edges are undirected, without self-loops and repeats. If
-    ``NAME_graph_attributes.txt`` exists instead of ``NAME_graph_labels.txt``, the targets are its
-    numbers instead of classes. The datasets of `load_molecules` can also be loaded; they have float
-    targets. ``NAME_edge_attributes.txt`` is not read; if the file exists, a warning says so.
+    both files are missing, one-hot degrees with 64 columns are used. The last column means a degree
+    of 63 or more. Edges are undirected, without self-loops and repeats. If
+    ``NAME_graph_attributes.txt`` exists instead of ``NAME_graph_labels.txt``, its numbers are the
+    targets, and there are no classes. The datasets of `load_molecules` can also be loaded; they
+    have float targets. ``NAME_edge_attributes.txt`` is not read; if the file exists, a warning says
+    so.
 
     Args:
         name: name of the collection.
@@ -194,8 +196,8 @@ def load_molecules(
     has one. These datasets are read from `root`, or downloaded to it, and checked by SHA-256. Any
     other name is a folder in `root`. The folder or its subfolder ``raw`` holds ``NAME.csv``, which
     has a header, a column ``smiles``, and a column of numbers for each target. An unknown value is
-    empty, NA or NaN. Columns that only number the rows, as pandas writes them, are left out, and a
-    warning names them.
+    empty, NA or NaN. A column that only numbers the rows (pandas writes such columns) is left out,
+    and a warning names the column.
 
     Atoms are nodes and bonds are edges in both directions; hydrogen atoms are counted but are not
     nodes. The nine features of an atom and the three of a bond are the integers of
@@ -295,7 +297,7 @@ def _names(entries: Mapping[str, Any]) -> str:
 
 
 def _elsewhere(name: str, entries: Mapping[str, Any], where: str) -> str:
-    """Hint about a name that the other function loads, or whose files the user must provide."""
+    """Hint for a dataset that another function loads or whose files the user must provide."""
     if name.startswith("ogbn-") and entries is catalogue.GRAPHS:
         return (
             ": it is not downloaded, for its checksums are not known; put the folders raw and "

@@ -33,7 +33,7 @@ def download(
 
     The content is written to a temporary file next to `path`, which is then renamed. An interrupted
     download therefore leaves no file. If tqdm is installed and stderr is a terminal, a bar shows
-    the progress; otherwise a line is printed if the download takes more than ten seconds.
+    the progress. Otherwise a line is printed if the download takes more than ten seconds.
 
     Args:
         url: any address that `urllib` can open, including ``file://``.
@@ -135,7 +135,7 @@ def _write(
     advance: Callable[[int], object] = lambda _: None,
     promised: int | None = None,
 ) -> Path:
-    """Write the rest of `source`; raise if it is too large, truncated or has another SHA-256."""
+    """Write the rest of `source`; raise if its size or its SHA-256 is wrong."""
     digest = hashlib.sha256()
     size = 0
     with check_disk(f"{path} to be written", ELSEWHERE), replacing(path) as target:

@@ -89,11 +89,11 @@ ROWS = 2**16  # rows that are copied at a time
 
 @typed
 def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
-    """The graph with its features mapped from a file; only the used parts are in memory.
+    """Move a graph's features to a mapped file, of which only the parts in use are in memory.
 
-    The values do not change, so all results are the same. The file holds only the rows and must
-    exist while the graph is used. If a file of that name is already mapped, graphs that use it keep
-    the old content. Changes to `x` are not written to the file.
+    The values do not change, so all results are the same. The file holds only the rows of features.
+    It must exist while the graph is used. If `path` is already mapped by other graphs, they keep
+    its old content. Changes to `x` are not written to the file.
 
     Args:
         graph: a graph with dense features on the CPU.
@@ -130,7 +130,7 @@ def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
 
 @typed
 def one_space(graphs: Sequence[Graph]) -> list[Graph]:
-    """Graphs of several datasets with equal numbers of features and classes, for one network.
+    """Give graphs of several datasets equal numbers of features and classes, for one network.
 
     Features are padded with zeros to the largest width. Classes get consecutive numbers over all
     datasets: the first class of a dataset follows the last class of the previous dataset.

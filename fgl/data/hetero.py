@@ -204,8 +204,8 @@ def from_link_split(train: Any, val: Any, test: Any, **options: Any) -> Graph:
     """Convert the three parts of PyG's `RandomLinkSplit` to one graph with pairs and masks.
 
     The message edges are the edges of `train`. No pair of `val` or `test` may be a message edge. If
-    most edges of a relation have a reverse, the reverse of such a pair may not be a message edge
-    either.
+    most edges of a relation have a reverse, the reverse of a `val` or `test` pair may not be a
+    message edge either.
 
     Args:
         train, val, test: ``HeteroData`` in which one relation has ``edge_label``, or ``Data``.
@@ -365,7 +365,7 @@ def _check_types(name: str, data: Any) -> None:
 
 
 def _width(stored: Any, name: str, otherwise: int) -> int:
-    """Columns of a field of one type."""
+    """Number of columns of a field at one type."""
     if name not in stored:
         return otherwise
     return 1 if stored[name].dim() == 1 else int(stored[name].shape[1])

@@ -53,16 +53,16 @@ def large_graph(
 
     The size of the class with rank r is proportional to ``r ** -skew``. Each class consists of
     communities of about `community_size` nodes. A node's weight is ``u ** (-1 / tail) - 0.8`` with
-    u uniform in (0, 1]; its expected degree is proportional to this weight, but at most
+    u uniform in (0, 1]. The expected degree is proportional to the weight, but at most
     `max_degree`. An edge joins two nodes of one community, two nodes of one class, or any two
-    nodes; its ends are drawn with probabilities proportional to the weights. A hub is joined to at
-    most half of its community and to at most half of its class; its other edges lead to nodes
-    outside its community or class. Stray nodes take the class of a random node but keep their
-    edges. Node ids are random. Features are normal with mean ``signal * centre[y]``, and the
+    nodes. Both ends are drawn with probabilities proportional to the nodes' weights. A hub is
+    joined to at most half of its community and to at most half of its class. Its other edges lead
+    to nodes outside its community or class. Stray nodes take the class of a random node but keep
+    their edges. Node ids are random. Features are normal with mean ``signal * centre[y]``, and the
     centres are standard normal.
 
     ``fgl.data.load("arxiv-like")`` and ``load("products-like")`` have the sizes of ogbn-arxiv and
-    of ogbn-products. Generating the second graph takes 7 GB of memory and one minute.
+    of ogbn-products. Generating ``products-like`` takes 7 GB of memory and one minute.
 
     Args:
         num_nodes: number of nodes.
@@ -144,11 +144,11 @@ def _edges(
     num_edges: int,
     generator: Generator,
 ) -> Tensor:
-    """At most `num_edges` distinct edges, no self-loops, int64 ``[2, *]``, renumbered by `place`.
+    """Up to `num_edges` distinct edges without self-loops, int64 ``[2, *]``, renumbered by `place`.
 
     An edge stays within the first group (the community) with probability ``shares[0]``. It stays
-    within the second group (the class) with a probability of at least ``shares[1]``. Otherwise it
-    ends at any node.
+    within the second group (the class) with a probability of at least ``shares[1]``. With the
+    remaining probability, an edge ends at any node.
     """
     n = weight.numel()
     low = torch.stack([torch.searchsorted(g, g) for g in groups] + [torch.zeros_like(groups[0])])
@@ -182,7 +182,7 @@ def _pairs(
     count: int,
     generator: Generator,
 ) -> Tensor:
-    """Random edges as ``low end * n + high end``, int64 ``[count]``; -1 for a self-loop."""
+    """Random edges, int64 ``[count]``: each is ``low end * n + high end``, or -1 if a self-loop."""
     n = weight.numel()
     mass = torch.cat([weight.new_zeros(1), weight.cumsum(0)])
     each = int(count >= 2 * n)  # with at least 2 n edges every node is the first end of one

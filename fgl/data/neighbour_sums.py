@@ -1,7 +1,7 @@
 """Sums of neighbours' features over all clients, which FedGCN exchanges before training.
 
-`borders` returns the edges that a partition cuts. `asked_rows` returns graphs that compute each
-client's part of the sums.
+`borders` returns the edges that a partition cuts. `asked_rows` returns one graph per client, whose
+adjacency computes the client's part of the sums.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ Total = Callable[[Sequence[Graph]], tuple[Sequence[Tensor], int]]
 
 @typed
 def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -> list[Graph]:
-    """Graphs that compute each client's part of the rows that all clients request.
+    """Build graphs whose adjacency computes each client's part of the rows that clients request.
 
     Row (k, v) is the row of node v that client k requests. It is ``sum_u [x_u / sqrt(d_u), 1]``,
     where u runs over v and its neighbours, and ``d_u`` is the in-degree of u plus one. A client's
@@ -192,19 +192,19 @@ def neighbour_sums(
     - ``hops=0``: nothing is exchanged; each client computes P from its own subgraph.
     - ``hops=1``: a client gets the rows of ``P X`` for its own nodes. Its first convolution gives
       the same result as on the whole graph; its second convolution uses only its own nodes.
-    - ``hops=2``: a client also gets the rows of its nodes' neighbours. These neighbours become
-      nodes in no mask, with their edges into the client's own nodes. Two convolutions give the same
-      result as on the whole graph.
+    - ``hops=2``: a client also gets the rows of its nodes' neighbours. These neighbours and their
+      edges into the client's own nodes are added. The neighbours are in no mask. Two convolutions
+      give the same result as on the whole graph.
 
-    All rows go through the server, each with the id of its node; a row is dense and has the dtype
-    of `x`. Suppose a node v of one client has neighbours u at a second client. The second client
-    sends its part ``sum_u x_u / sqrt(d_u)`` of the sum of v, and the client of v receives the
-    total. With two hops, each client also sends its parts of the sums for its own nodes that are
-    neighbours of other clients' nodes. In return it receives the sums and degrees of its nodes'
-    neighbours at other clients. Features of individual nodes are not sent, with one exception: if v
-    has only one such neighbour, the part equals that neighbour's features, scaled. The paper
-    encrypts the parts. This function encrypts them only if `total` does, as
-    `fgl.transforms.secure_rows` does.
+    All rows go through the server. Each row is sent with the id of its node; it is dense and has
+    the dtype of `x`. Suppose a node v of one client has neighbours u at a second client. The second
+    client sends its part ``sum_u x_u / sqrt(d_u)`` of the sum of v, and the client of v receives
+    the total. With two hops, each client also sends its parts of the sums for its own nodes that
+    are neighbours of other clients' nodes. In return the client receives the sums and degrees of
+    its nodes' neighbours at other clients. Features of individual nodes are not sent, with one
+    exception. If v has only one neighbour at the second client, the part equals this neighbour's
+    scaled features. The paper encrypts the parts. This function encrypts them only if `total` does,
+    as `fgl.transforms.secure_rows` does.
 
     Args:
         graph: the whole graph.
@@ -244,7 +244,7 @@ def neighbour_sums(
 
 
 def summed(graph: Graph) -> Graph:
-    """The graph with features ``P X`` and with P, its `gcn_norm`, as weighted edges.
+    """Replace a graph's features by ``P X`` and its edges by weighted edges P, its `gcn_norm`.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))
@@ -273,7 +273,7 @@ def _scipy(matrix: SparseMatrix) -> Any:
 
 
 def _with_neighbours(own: Graph, whole: Graph, cut: Borders) -> Graph:
-    """Add its nodes' neighbours at other clients, and the edges from them, to a client's graph."""
+    """Extend a client's graph by neighbours that other clients hold, and by edges from these."""
     weight: Any = whole.edge_weight
     ids, place = whole.edge_index[0, cut.edge].unique(return_inverse=True)
     x = rows_of(whole.x, ids)

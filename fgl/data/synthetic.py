@@ -34,20 +34,20 @@ def csbm(
     flavour: float = 0.1,
     seed: int = 0,
 ) -> Graph:
-    """Generate a contextual stochastic block model: communities, classes, and words of nodes.
+    """Generate a contextual stochastic block model: nodes with communities, classes and words.
 
-    Every class has communities of equal size. An edge joins nodes of one community, of two
-    communities in one class, or of two classes. Every node is the first end of one edge; the other
-    ends are drawn with probabilities proportional to Pareto weights of the nodes. Stray nodes keep
+    Every class has communities of equal size. An edge joins two nodes in one community, in two
+    communities of one class, or in two classes. Every node is the first end of one edge. All other
+    ends are drawn with probabilities proportional to the nodes' Pareto weights. Stray nodes keep
     their edges, but take the class of a random node. Each word of a node is drawn from the word set
     of its class, from the word set of its community, or from all words. The word sets are random
     and overlap. If a word is drawn from all words, low ids are more likely.
 
-    The defaults resemble Cora in size, classes, degree, homophily and words per node. Neither the
-    words nor the edges suffice to determine the classes well, so methods can differ in accuracy. We
-    measured test accuracy with `class_capped_split`, 5 Louvain clients and graph seeds 0 to 2.
-    Logistic regression on the words reaches 60 to 63 %, and FedAvg with a GAT reaches 86 % after 50
-    to 60 rounds.
+    The defaults resemble Cora in size, classes, degree, homophily and words per node. Neither words
+    nor edges suffice to predict the classes well, so methods can differ in accuracy. We measured
+    test accuracy with `class_capped_split`, 5 Louvain clients and graph seeds 0 to 2. Logistic
+    regression on the words reaches 60 to 63 %, and FedAvg with a GAT reaches 86 % after 50 to 60
+    rounds.
 
     Args:
         num_nodes: number of nodes.
@@ -138,7 +138,7 @@ def csbm(
 
 
 def _labels(num_nodes: int, weights: Sequence[float], parts: int) -> tuple[Tensor, Tensor]:
-    """Class and community of every node, sorted; class sizes are proportional up to rounding."""
+    """Class and community of every node, sorted; class sizes are proportional, up to rounding."""
     share = torch.tensor(weights, dtype=torch.float64) / sum(weights) * num_nodes
     size = share.long()
     size[(size - share).argsort(stable=True)[: num_nodes - int(size.sum())]] += 1
@@ -194,7 +194,7 @@ def _words(
     num_features: int,
     generator: Generator,
 ) -> Tensor:
-    """A word for each column of `group`: from the first set, the second set, or all words."""
+    """Draw a word for each column of `group`: from the first set, the second set, or all words."""
     chance = torch.rand(2, group.shape[1], generator=generator, dtype=torch.float64)
     kind = torch.bucketize(chance[0], chance.new_tensor(shares), right=True)
     index = (chance[1] * sets.shape[1]).long()
@@ -209,9 +209,9 @@ def small_graphs(
     """Generate small graphs of two classes: rings of 8 to 23 nodes with short or long chords.
 
     A third of the nodes are starts of chords. A chord ends two steps further along the ring in
-    class 0 (triangles), and three steps further in class 1 (squares). Features are one-hot kinds of
-    nodes; kind 0 is more frequent in class 0. Neither chords nor features are enough to determine
-    the class with certainty.
+    class 0 (triangles), and three steps further in class 1 (squares). Features are the one-hot kind
+    of each node; kind 0 is more frequent in class 0. Neither chords nor features are enough to
+    determine the class with certainty.
 
     Args:
         num_graphs: number of graphs; their classes alternate.
@@ -246,9 +246,9 @@ def small_graphs(
 def small_molecules(
     num_graphs: int = 120, *, seed: int = 0
 ) -> tuple[list[Graph], Tensor, list[str]]:
-    """Generate synthetic molecules with a chain and perhaps a ring, and a float target for each.
+    """Generate synthetic molecules, each with a chain, possibly a ring, and a float target.
 
-    The columns of the features are as in ``torch_geometric.utils.from_smiles``. Only four of them
+    Features have the same columns as in ``torch_geometric.utils.from_smiles``. Only four columns
     are set: atomic number, degree, ring membership and bond type. The target is the sum of 0.3 for
     every atom, -1 for every nitrogen, -1.5 for every oxygen and 1 for every double bond.
 
@@ -299,7 +299,7 @@ def ratings(num_nodes: int = 200, num_edges: int = 4000, *, seed: int = 0) -> Gr
 
     Every person has a popularity, a strictness and a time of joining. Both people of a rating are
     drawn from the people who have already joined. No person rates the same person twice. A rating
-    is the rounded sum of the target's popularity, the source's strictness and noise; a rating of 0
+    is the rounded sum of the target's popularity, the source's strictness and noise. A rating of 0
     is left out.
 
     Args:
@@ -341,8 +341,8 @@ def bibliography(num_papers: int = 400, *, seed: int = 0) -> Graph:
     """Generate papers, authors and conferences of four areas, as a typed graph like DBLP's.
 
     Each author and each conference has one area. A quarter of an author's papers belong to another
-    area. A paper has one to three authors. It has five of 100 words; two of the five are words of
-    its area. A paper appears at a conference of its area, or with probability 0.1 at any
+    area. A paper has one to three authors. A paper has five of 100 words; two of the five belong to
+    the paper's area. A paper appears at a conference of its area; with probability 0.1, at any
     conference.
 
     Args:

@@ -42,8 +42,8 @@ def from_tables(
     """Build a graph from a table of edges and a table of nodes.
 
     A table is an object with ``table[name]``, such as a pandas or polars ``DataFrame`` or a dict of
-    lists, or it is the path of a CSV file with a header. Row i of `nodes` is node i of the graph,
-    so ``zip(nodes["id"], predictions)`` pairs each node's name with its prediction.
+    lists. It may also be the path of a CSV file with a header. Row i of `nodes` is node i of the
+    graph, so ``zip(nodes["id"], predictions)`` pairs each node's name with its prediction.
 
     Args:
         edges: table with a row for each edge.
@@ -116,7 +116,7 @@ def typed_tables(
 ) -> Graph:
     """Build a typed graph from one table per node type and one table per relation.
 
-    Tables and columns are as for `from_tables`; types are numbered as in `typed_graph`.
+    Tables and columns have the format of `from_tables`. Types are numbered as in `typed_graph`.
 
     Args:
         edges: dict from ``(source type, name, target type)`` to the table of the relation.
@@ -201,7 +201,8 @@ def columns_of(of: str, table: Any, names_of: Collection[str]) -> dict[str, list
     """The columns of a data frame, a dict or a CSV file.
 
     In a CSV file numbers become int or float, and true and false become bool. All other values
-    remain strings. The columns `names_of`, which hold names of nodes, also remain strings.
+    remain strings. Values in the columns `names_of` remain strings too, since they are names of
+    nodes.
 
     Example:
         >>> columns_of("node", {"id": [0, 1]}, ["id"])
@@ -236,7 +237,7 @@ def _length(columns: Mapping[str, list[Any]]) -> int:
 
 
 def _numeric(values: Sequence[str]) -> list[Any]:
-    """Convert strings to integers, floats or bools if all nonempty strings have that form."""
+    """Convert strings to integers, floats or bools if all nonempty strings allow it."""
     for kind in (int, float, _boolean):
         try:
             return [kind(value) if value else None for value in values]
@@ -257,7 +258,7 @@ def _mask(table: Table, name: str) -> Tensor:
 
 
 def _ends(edges: Any, source: str, target: str, above: Table, below: Table) -> tuple[Table, Tensor]:
-    """The table of edges, and their ends as node indices, int64 ``[2, E]``."""
+    """The table of edges, and the edges' ends as node indices, int64 ``[2, E]``."""
     columns = columns_of("edge", edges, [source, target])
     table = Table("edge", range(_length(columns)), columns)
     index = []

@@ -17,13 +17,13 @@ LIMIT = 65.0  # miles an hour of free traffic
 
 @typed
 def traffic(num_sensors: int = 207, num_times: int = 34_272, *, seed: int = 0) -> Graph:
-    """Generate speeds at road sensors every five minutes; the default sizes are those of METR-LA.
+    """Generate speeds at road sensors every five minutes; by default, sizes are those of METR-LA.
 
     Sensors lie at random in a square. Each sensor has edges from its nearest sensors, with weights
     ``exp(-d^2 / s^2)`` as in METR-LA. Jams begin at random times, mostly during weekday rush hours.
     A jam spreads against the direction of the edges and fades within an hour. Noise is normal with
-    a standard deviation of 2 miles per hour. One target in twelve is unknown: its `y` is NaN, and
-    its `x` is the last known speed.
+    a standard deviation of 2 miles per hour. One target in twelve is unknown: `y` is NaN, and `x`
+    repeats the last known speed.
 
     Args:
         num_sensors: number of nodes.

@@ -24,7 +24,7 @@ def load_triples(folder: str | os.PathLike[str]) -> tuple[Graph, Names, Names]:
     """Load a knowledge graph from ``train.txt``, ``valid.txt`` and ``test.txt`` in a folder.
 
     Each line is a triple: the names of head, relation and tail, separated by tabs. Entities and
-    relations are numbered in the sorted order of their names, over all three files.
+    relations are numbered in the sorted order of their names in all three files.
 
     Args:
         folder: folder with the three files, in UTF-8.
@@ -105,7 +105,7 @@ def _read(path: Path) -> list[tuple[str, ...]]:
 def relation_partition(graph: Graph, num_clients: Count, *, seed: int = 0) -> list[Graph]:
     """Partition a knowledge graph by relation: a client has all triples of its relations.
 
-    Relations are assigned at random; the clients' numbers of relations differ by at most one. A
+    Relations are assigned at random. The number of relations per client differs by at most one. A
     client has all entities that occur in its triples.
 
     Args:

@@ -35,9 +35,9 @@ def typed_graph(
     """Join nodes and edges of several types into one graph with `node_type` and `edge_type`.
 
     Types and relations are numbered in the order of the dicts. Nodes are sorted by type. The
-    features are one sparse matrix in which each type has its own columns, so one linear map of this
-    matrix is equivalent to a separate linear map for each type. In the same way, each relation has
-    its own columns of edge features.
+    features are one sparse matrix in which each type has its own columns. One linear map of this
+    matrix is therefore equivalent to a separate linear map for each type. In the same way, each
+    relation has its own columns of edge features.
 
     Args:
         nodes: dict from type to features ``[n_t, d_t]``, or to a number of nodes, whose only
@@ -107,7 +107,7 @@ def typed_graph(
 def with_shared(graph: Graph, parts: Sequence[Tensor], types: Collection[int]) -> list[Tensor]:
     """Add to each part the nodes of shared types that are adjacent to its own nodes.
 
-    For example, every client gets all conferences of its papers; otherwise each conference would
+    For example, every client gets all conferences of its papers. Otherwise each conference would
     belong to only one client.
 
     Args:
@@ -209,7 +209,7 @@ def _ends(
 
 
 def _numbers(counts: Sequence[int]) -> Tensor:
-    """Repeat each index i, from 0, ``counts[i]`` times."""
+    """Repeat each index i ``counts[i]`` times, starting with index 0."""
     return torch.arange(len(counts)).repeat_interleave(torch.tensor(counts, dtype=torch.int64))
 
 
@@ -279,9 +279,9 @@ def _one_by_one(
 def metapaths(graph: Graph, paths: Sequence[Sequence[int]]) -> Graph:
     """A graph whose relations are meta-paths over the relations of a typed graph.
 
-    Relation k has an edge from u to v if there is a path from u to v whose edges have the types
-    ``paths[k]`` in this order: the pattern of ``A_{r_m} ... A_{r_1}``. Several such paths between
-    the same nodes give only one edge, and a path from u to u gives a self-loop.
+    Relation k has an edge from u to v if a path from u to v has edges of the types ``paths[k]``, in
+    this order. The edges are the nonzero entries of ``A_{r_m} ... A_{r_1}``. Several paths between
+    the same nodes give only one edge. A path from u to u gives a self-loop.
 
     Args:
         graph: with `edge_type`.

@@ -1,7 +1,7 @@
 """Trees: ego-graphs of a fixed shape as index tensors, and their aligned Mixup (FedEgo).
 
-A tree with fan-outs ``(6, 6)`` has ``1 + 6 + 36`` positions in the order of a breadth-first search:
-the centre, its children, the children of the first child, the children of the second, and so on.
+A tree with fan-outs ``(6, 6)`` has ``1 + 6 + 36`` positions in the order of a breadth-first search.
+First comes the centre, then its children, then the children of the first child, and so on.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def levels(fanouts: Sequence[int]) -> list[int]:
 class EgoSampler:
     """Samples ego-graphs of a fixed shape: each node has a fixed number of sampled neighbours.
 
-    Neighbours are the sources of a node's incoming edges. They are sampled uniformly and with
-    replacement, with one gather on the neighbour table per hop. The probability of a neighbour is
-    proportional to the number of its edges to the node; edges of weight 0 are ignored. A node
-    without neighbours is treated as its own neighbour, so its tree repeats this node.
+    Neighbours are the sources of a node's incoming edges. Neighbours are sampled uniformly and with
+    replacement. Each hop takes one gather on the neighbour table. A neighbour's probability is
+    proportional to the number of its edges to the node. Edges of weight 0 are ignored. A node
+    without neighbours is its own neighbour, so the node's tree repeats this node.
 
     Args:
         graph: the graph, or its adjacency ``A[target, source]``.
@@ -152,7 +152,7 @@ def resample(
     """Sample trees from trees: at every level, children are sampled with replacement.
 
     A sampled child keeps its own subtree, and its children are sampled from this subtree. So the
-    children of a node remain its neighbours.
+    children of a node are always neighbours of the node.
 
     Args:
         trees: ``[num_trees, size, ...]``, e.g. embeddings of mashed ego-graphs.
@@ -199,8 +199,7 @@ def mash(
     """Aligned Mixup: the mean over a batch of ego-graphs, position by position (FedEgo, Eq. 8).
 
     ``X_j = 1/b sum_i r_{tree_i(j)}`` for every position j. Position 0 is a mean over centres,
-    position 1 a mean over first neighbours, and so on. Applied to one-hot labels, this gives soft
-    labels.
+    position 1 a mean over first neighbours, and so on. The mean of one-hot labels is a soft label.
 
     Args:
         values: embeddings or one-hot labels, float ``[num_nodes, H]``.
@@ -261,7 +260,7 @@ def tree_minibatches(
     *,
     fanouts: Sequence[int] | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield a server's minibatches of mashed ego-graphs; each epoch uses a random fifth of them.
+    """Yield minibatches of mashed ego-graphs for a server; an epoch uses a random fifth of all.
 
     Sampling uses torch's global generator.
 

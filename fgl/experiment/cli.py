@@ -1,4 +1,4 @@
-"""A command line from a `main`: its flags, presets and help. Only this file imports tyro."""
+"""Command line of a `main` function: flags, presets and help. Only this file imports tyro."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def cli(
     """Call `main` with arguments from the command line.
 
     The flags are derived from the types of `main`'s parameters. Each field of a dataclass, even of
-    a nested dataclass, has its own flag; ``weight_decay`` becomes ``--weight-decay``. The help
-    texts come from docstrings: the strings below a dataclass's fields and the ``Args`` section of a
-    function. The preset of a dataset provides defaults for flags that are not on the command line.
-    If one of the arguments is a `Run`, its report contains the recipe (the file of `main`), the
-    dataset and the other flags.
+    a nested dataclass, has its own flag. For example, ``weight_decay`` becomes ``--weight-decay``.
+    The help texts come from docstrings: the strings below a dataclass's fields and the ``Args``
+    section of a function. The preset of a dataset provides defaults for flags that are not on the
+    command line. If one of the arguments is a `Run`, its report contains the recipe (the file of
+    `main`), the dataset and the other flags.
 
     Args:
         main: a function with type hints, or a dict from names to such functions. For a dict, the
@@ -104,7 +104,7 @@ def _check_tasks(presets: Mapping[str, Any], mains: Mapping[str, Main]) -> None:
 def _origin(
     main: Main, arguments: Mapping[str, Any], flags: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The recipe, dataset and other flags of a command, for its report; empty without a `Run`."""
+    """The recipe, dataset and other flags of a command for its report; empty if it has no `Run`."""
     if not any(isinstance(value, Run) for value in arguments.values()):
         return {}
     recipe = Path(inspect.getfile(inspect.unwrap(main))).stem
@@ -168,7 +168,7 @@ def _parse(
 
     @registry.struct_rule
     def rule(info: Any) -> StructConstructorSpec | None:
-        """Build the arguments of `main`, or a dataclass, from the corresponding flags."""
+        """Build the arguments of `main`, or a dataclass, from the flags of its parameters."""
 
         def build(**values: Any) -> Any:
             try:
@@ -277,7 +277,7 @@ def _is_function(kind: Any) -> bool:
 
 
 def _published(settings: Any) -> Iterator[Presets]:
-    """The preset tables of settings; tables of inner settings come first."""
+    """Preset tables of a main's settings; tables of nested settings come first."""
     for value in members(settings).values():
         if dataclasses.is_dataclass(value):
             yield from _published(value)
@@ -287,7 +287,7 @@ def _published(settings: Any) -> Iterator[Presets]:
 def _usual(
     defaults: dict[str, Any], presets: Presets | None, dataset: str | None
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """A main's arguments for a command with only the dataset, and the presets of all datasets.
+    """A main's arguments if the command only names the dataset, and the presets of all datasets.
 
     Presets are the values used in published tables. Presets of a recipe override presets of a
     setting.
@@ -318,12 +318,12 @@ def _joined(tables: Iterable[Presets], flags: Collection[str]) -> dict[str, dict
 
 
 def _spelled(dataset: str, table: Presets) -> str:
-    """A dataset in the spelling of a table, ignoring case."""
+    """Return a dataset's name as the table spells it, ignoring case."""
     return next((name for name in table if name.lower() == dataset.lower()), dataset)
 
 
 def _about(main: Main) -> str:
-    """The description of a main: the first docstring line of the main, its method or its file."""
+    """Description of a main: the first docstring line of the main, of its method or of its file."""
     sources = (main, _builder(main)[0], inspect.getmodule(main))
     return next((line for line in map(first_line, sources) if line), "")
 

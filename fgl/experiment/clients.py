@@ -97,7 +97,7 @@ def of_clients(record: Round, metric: str) -> dict[int, float]:
 
 
 def _by_group(values: dict[int, float], groups: Sequence[Hashable]) -> dict[Hashable, float]:
-    """The mean of each group over those of its clients that have the metric."""
+    """Mean of the metric in each group, over the group's clients that have the metric."""
     if len(groups) <= max(values):
         raise ValueError(
             f"Expected groups to have one for each client, at least {max(values) + 1}, but got "

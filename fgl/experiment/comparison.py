@@ -61,7 +61,7 @@ class Comparison:
 
     @property
     def lines(self) -> list[Line]:
-        """A line per method: its mean, deviation and difference from the first method."""
+        """Line per method: the mean, the deviation and the difference from the first method."""
         return lines(self.reports, self.metric, self.at)
 
     def __repr__(self) -> str:
@@ -108,7 +108,7 @@ def compare(
     callbacks: Callbacks | None = None,
     **how: Any,
 ) -> Comparison:
-    """Run each method with each seed of the data, partition, initial model and training.
+    """Run each method with each seed; the seed sets data, partition, initial model and training.
 
     Args:
         methods: dict from names to functions that build methods. The argument of a function is the

@@ -29,7 +29,7 @@ def flat(settings: Any) -> dict[str, Any]:
 
 
 def changed(settings: Any, values: Mapping[str, Any]) -> Any:
-    """A copy of the arguments with other values for some flags, even in nested dataclasses."""
+    """Copy the arguments with new values for some flags, even for flags of nested dataclasses."""
     new = {
         name: changed(own, values) if dataclasses.is_dataclass(own) else values.get(name, own)
         for name, own in members(settings).items()

@@ -32,7 +32,7 @@ class TensorBoard:
         self.folder, self._make = os.fspath(folder), tensorboard.SummaryWriter
 
     def begin(self, result: Result) -> None:
-        """Open a file; if a resumed run repeats rounds, these replace the earlier rounds."""
+        """Open a file; rounds that a resumed run repeats replace their earlier lines."""
         self._writer = self._make(self.folder, purge_step=len(result.history) or None)
         self._writer.add_text("method", f"`{result.method}`")
 
@@ -130,7 +130,7 @@ class CSV:
 
 
 def numbers(record: Round) -> dict[str, float]:
-    """The numbers of a round to log: all except the round's index and NaN values.
+    """Numbers of a round that are logged: all except the round's index and NaN values.
 
     Example:
         >>> sorted(numbers(Round(0, [0], metrics={"auc": 0.5})))
@@ -153,7 +153,7 @@ def described(result: Result) -> dict[str, Any]:
 
 
 def _short(value: Any) -> str:
-    """A parameter as text, shortened because MLflow does not accept long texts."""
+    """Convert a parameter to text, and shorten it because MLflow does not accept long texts."""
     return (value if isinstance(value, str) else json.dumps(value))[:500]
 
 

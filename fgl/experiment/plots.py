@@ -1,4 +1,4 @@
-"""Plots of runs: metrics by round and by bytes, their spread over seeds, and dropped clients."""
+"""Plots of runs: metrics by round and by bytes, spread over seeds, and dropped clients."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def plot(
     path: str | os.PathLike[str] | None = None,
     clients: bool = False,
 ) -> Any:
-    """Draw runs: each metric by round and by megabytes sent, and the dropped clients.
+    """Plot runs: each metric by round and by megabytes sent, and the dropped clients.
 
     Several runs with the same name are drawn as their mean, with a band of one standard deviation.
     A single run has a dot at the round with the best validation score. A run that stopped early is
@@ -159,7 +159,7 @@ def _clients_of_report(report: Mapping[str, Any], metric: str, *, at: str) -> li
 
 
 def _direction(metric: str) -> str:
-    """Suffix of an axis label that says which values are better; "" for an unknown metric."""
+    """Suffix of an axis label that tells whether high or low is better; "" if unknown."""
     if less_is_better(metric):
         return " (lower is better)"
     return " (higher is better)" if metric.startswith(("test_", "val_")) else ""
@@ -220,7 +220,7 @@ def _of_report(report: Mapping[str, Any]) -> Curve:
 
 
 def _usual(names: Sequence[str]) -> list[str]:
-    """The test metrics; if there are none, all except training and single-client metrics."""
+    """Test metrics; if there are none, all metrics except those of training or single clients."""
     plain = [name for name in names if "/" not in name and not name.endswith("loss")]
     return [name for name in plain if name.startswith("test_")] or plain or ["train_loss"]
 
@@ -243,7 +243,7 @@ def _draw(by_round: Any, by_bytes: Any, name: str, runs: Sequence[Curve], metric
 def band(
     axes: Any, x: Sequence[float], mean: list[float], deviation: list[float], **how: Any
 ) -> None:
-    """Fill a band of one deviation around a mean; its width is 0 if there is no deviation."""
+    """Fill a band of one deviation around a mean; without a deviation, the width is 0."""
     ends = [(m - d, m + d) for m, d in zip(mean, map(_or_zero, deviation), strict=True)]
     axes.fill_between(x, *zip(*ends, strict=True), linewidth=0, **how)
 
@@ -253,7 +253,7 @@ def _or_zero(value: float) -> float:
 
 
 def over(runs: Sequence[Sequence[float | None]]) -> tuple[list[float], list[float]]:
-    """Mean and deviation of each round over the runs that have a value in this round.
+    """Mean and deviation per round, over all runs that have a value in the round.
 
     Example:
         >>> over([[1.0, None], [3.0, 5.0, 6.0]])
@@ -266,7 +266,7 @@ def over(runs: Sequence[Sequence[float | None]]) -> tuple[list[float], list[floa
 
 
 def _draw_dropped(by_round: Any, by_client: Any, name: str, runs: Sequence[Curve]) -> None:
-    """Draw the dropped clients per round and the drops per client, each as a mean over runs."""
+    """Draw the mean over runs of the dropped clients per round and of the drops per client."""
     rounds = Counter(index for run in runs for index, _ in run.dropped)
     clients = Counter(client for run in runs for _, client in run.dropped)
     longest = max(len(run.bytes) for run in runs)

@@ -36,12 +36,13 @@ def report(
 
     The dict has ``recipe, dataset, clients, rounds, seed``, ``config``, and:
 
-    - ``metrics``: each metric except losses. ``last`` is the value at the last round. If the
-      metric `select` exists, ``best_val`` is the value at the best round; otherwise
-      ``mean_last5`` is the mean over the last five rounds. For a metric per client (``name/0``
-      and so on), ``best_test`` is the mean over clients of each client's best value. This value
-      is selected on test data; it ignores rounds before a client first took part.
-    - ``seconds_per_round``: the median from the third round on, from broadcast to evaluation.
+    - ``metrics``: each metric except losses. ``last`` is the value at the last round. If the metric
+      `select` exists, ``best_val`` is the value at the best round. Otherwise ``mean_last5`` is the
+      mean over the last five rounds. For a metric per client (``name/0`` and so on), ``best_test``
+      is the mean over clients of each client's best value. ``best_test`` is selected on test data,
+      and it ignores rounds before a client first took part.
+    - ``seconds_per_round``: the median over all rounds from the third, timed from broadcast to
+    evaluation.
     - ``bytes_up, bytes_down``: bytes of the whole run, summed over clients.
     - ``best_round``: the round of ``best_val``, counted from 0; None without validation.
     - ``curves``: each metric as one number per round, with None for rounds without the metric.
@@ -83,7 +84,7 @@ def report(
 
 
 def to_json(report: Any) -> str:
-    """A report as JSON; numbers that are not finite become null, since JSON has no NaN.
+    """Convert a report to JSON; NaN and infinite numbers become null, since JSON lacks them.
 
     Args:
         report: dicts, lists, tuples, strings, numbers, booleans and None.
@@ -139,5 +140,5 @@ def _metrics(history: Sequence[Round], select: str) -> dict[str, dict[str, float
 
 
 def _recorded(history: Sequence[Round], name: str) -> list[float]:
-    """The values of a metric in the rounds that have it."""
+    """Values of a metric in all rounds that have the metric."""
     return [record.metrics[name] for record in history if name in record.metrics]

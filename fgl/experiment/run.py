@@ -191,7 +191,7 @@ class _Beginning:
 
 @contextmanager
 def command(origin: dict[str, Any]) -> Iterator[None]:
-    """A context that gives each `Run` the command line's ``recipe``, ``dataset`` and ``config``.
+    """Context in which each `Run` gets the command line's ``recipe``, ``dataset`` and ``config``.
 
     The run sets ``began`` before its first round, since later errors are not caused by a flag.
     """
@@ -206,7 +206,7 @@ def command(origin: dict[str, Any]) -> Iterator[None]:
 
 
 def _check_file(name: str, path: Path) -> None:
-    """Raise before the run, instead of hours later, if no file can be written to this path."""
+    """Raise if no file can be written to this path: before the run instead of hours later."""
     existing = next(place for place in (path, *path.absolute().parents) if place.exists())
     problems = {
         f"the folder {path}": path.is_dir(),

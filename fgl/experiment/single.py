@@ -14,7 +14,7 @@ from .report import report as written
 
 
 def load(setting: Any, seed: int, local: Mapping[str, Any]) -> Task:
-    """The task of a setting for a seed, with other values for some fields of the setting.
+    """Load a setting's task for a seed, after changing some fields of the setting.
 
     Example:
         >>> setting = fgl.tasks.Nodes(clients=3, hidden=8)
@@ -61,7 +61,7 @@ def report_of(name: str, seed: int, result: Result, task: Task, num_rounds: int)
 def chosen_metric(
     report: Mapping[str, Any], select: str, metric: str | None, at: str | None
 ) -> tuple[str, str]:
-    """The metric and the round to compare, as given or derived from the task's `select`."""
+    """The metric and the round to compare; by default, these follow from the task's `select`."""
     names = [name for name in report["metrics"] if "/" not in name]
     usual = select.removeprefix("-").removeprefix("val_")
     test = select.removeprefix("-").replace("val_", "test_", 1)

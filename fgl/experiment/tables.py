@@ -78,7 +78,7 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
-    """Rows of cells as plain text in columns; the columns in `right` are right-aligned.
+    """Format rows of cells as plain text in columns; align the columns in `right` to the right.
 
     Example:
         >>> print(aligned([["a", "b"], ["10", "2"]], right=[0]))
@@ -92,7 +92,7 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
 
 
 def tabular(rows: Iterable[Sequence[str]], kinds: str) -> str:
-    """Rows of cells as a LaTeX tabular with booktabs' rules; the first row is the header."""
+    """Format rows of cells as a LaTeX tabular with booktabs' rules; the first row is the header."""
     head, *body = [" & ".join(row) + r" \\" for row in rows]
     top = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", head, r"\midrule"]
     return "\n".join([*top, *body, r"\bottomrule", r"\end{tabular}"]) + "\n"

@@ -1,4 +1,4 @@
-"""Words of a command: words before the flags, the flags, and help texts from docstrings."""
+"""Parts of a command line: words before the flags, flags, and help texts from docstrings."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def first_line(documented: Any) -> str:
-    """The first line of the docstring, even of a function in a `functools.partial`; or ""."""
+    """First line of a function's docstring, or "". The function may be in a `functools.partial`."""
     if isinstance(documented, functools.partial):
         documented = documented.func
     return _plain((inspect.getdoc(documented) or "").split("\n")[0])
 
 
 def sentence(name: str, sources: Sequence[Any]) -> str | None:
-    """The documentation of a parameter or field, from the first source that documents it.
+    """Documentation of a parameter or field; the first source that documents it is used.
 
     Example:
         >>> sentence("lr", (fgl.methods.local, fgl.tasks.Local))
@@ -113,7 +113,7 @@ def _sentences(source: Any) -> dict[str, str]:
 
 
 def _plain(text: str) -> str:
-    """A text without the code markup of docstrings."""
+    """Remove the code markup of docstrings from a text."""
     return text.replace("`", "")
 
 

@@ -147,10 +147,10 @@ class Graph(Facts):
 
     @cached_property
     def pool(self) -> SparseMatrix:
-        """Matrix ``[num_graphs, num_nodes]``, 1 for a graph's nodes; ``pool @ h`` sums each graph.
+        """Matrix ``[num_graphs, num_nodes]``, 1 at a graph's nodes; ``pool @ h`` sums per graph.
 
-        It also works under `vmap`; in that case padding nodes are in no graph, and padding graphs
-        are empty.
+        The matrix also works under `vmap`. In that case padding nodes are in no graph, and padding
+        graphs are empty.
         """
         with outside():
             nodes = torch.arange(self.num_nodes + 1, device=self.device)
@@ -177,7 +177,7 @@ class Graph(Facts):
     def entries(self, name: str) -> Tensor:
         """Edge field in the order of the entries of `adj`, ``[adj.nnz, ...]``.
 
-        The method also works inside a batch of clients; in that case the fields of smaller clients
+        The method also works inside a batch of clients. In that case the fields of smaller clients
         are padded at the end.
 
         Raises:
@@ -206,7 +206,7 @@ class Graph(Facts):
         return Reading(self)
 
     def with_adj(self, adj: SparseMatrix, *, x: Any = None) -> Graph:
-        """The same graph with another operator ``A[target, source]`` as `adj`, without checks.
+        """Return the graph with another operator ``A[target, source]`` as `adj`; check nothing.
 
         Models do not normalise an operator from `SparseMatrix.as_operator`. If `x` is given, it
         replaces the features. Edges and all other fields do not change.
@@ -220,14 +220,14 @@ class Graph(Facts):
         return other
 
     def replace(self, **changes: Any) -> Graph:
-        """A checked copy with some fields changed; `num_classes` is dropped for float targets."""
+        """Return a checked copy with changed fields; float targets have no `num_classes`."""
         y = changes.get("y")
         if isinstance(y, Tensor) and y.is_floating_point():
             changes.setdefault("num_classes", None)
         return dataclasses.replace(self, **changes)
 
     def subgraph(self, nodes: Tensor, edges: Tensor | None = None) -> Graph:
-        """The induced subgraph on `nodes` (int64 ``[m]``, no repeats), in that order.
+        """Return the subgraph induced by `nodes` (int64 ``[m]``, distinct), in the given order.
 
         Edges and pairs with an end outside `nodes` are lost. An existing `node_id` is kept for
         these nodes; otherwise it is set to `nodes`. The ids of the induced edges can be given as
@@ -307,9 +307,9 @@ class Graph(Facts):
         )
 
     def select(self, graphs: Tensor) -> Graph:
-        """The collection of the graphs with the ids `graphs` (int64 ``[m]``), in that order.
+        """Collection of the graphs with ids `graphs` (int64 ``[m]``), in the given order.
 
-        The result is not sorted or checked again, so this takes time O(size of the result). Edges
+        The result is not sorted or checked again, so the run time is O(size of the result). Edges
         are sorted by target. For a time series, `graphs` are ids of windows, and the result shares
         the series and its edges.
 
@@ -334,7 +334,7 @@ class Graph(Facts):
         """Join graphs without `batch` into one collection, with targets and masks per graph.
 
         Features become dense. Fields of nodes and edges are kept, but labels and masks of the nodes
-        are dropped; `fields` may give masks with a row for each graph. If only some graphs have
+        are dropped. `fields` may contain masks with a row for each graph. If only some graphs have
         edge weights, the other edges get weight 1.
 
         Raises:
@@ -350,7 +350,7 @@ class Graph(Facts):
         return cls(**collection.joined(graphs), y=y, **fields)
 
     def to(self, device: torch.device | str, *, features: bool = True) -> Graph:
-        """The graph on another device.
+        """Return the graph on another device.
 
         Args:
             device: the target device.

@@ -44,7 +44,7 @@ def joined(graphs: Sequence[Any]) -> dict[str, Any]:
 
 
 def _check_parts(graphs: Sequence[Any]) -> None:
-    """Raise unless every graph has nodes and no `batch`, and all have the same `num_features`."""
+    """Raise unless each graph has nodes, no `batch`, and the same `num_features` as the others."""
     for i, graph in enumerate(graphs):
         check_no_series(graph, "join")
         if graph.batch is not None or graph.num_nodes == 0:
@@ -81,7 +81,8 @@ def select(graph: Any, graphs: Tensor) -> Any:
     """Select graphs of a collection, in the order of `graphs`.
 
     The new adjacency matrix and its transpose are cut out of the collection's block-diagonal
-    matrices. A block's entries are contiguous in both matrices, so sorting is not necessary.
+    matrices. The entries of one graph's block are contiguous in both matrices, so nothing has to be
+    sorted.
     """
     ptr, adj = graph.ptr, graph.adj
     turned, order = adj.pattern.transpose
@@ -122,7 +123,7 @@ def select(graph: Any, graphs: Tensor) -> Any:
 def _ranges(
     first: Tensor, parts: Tensor, count: Tensor, total: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Members of the ranges that begin at ``first[parts]``, each range's shift, and new starts."""
+    """Members of the ranges that begin at ``first[parts]``; each range's shift and new start."""
     begins = torch.cat([count.new_zeros(1), count.cumsum(0)])
     shift = begins[:-1] - first[parts]
     members = torch.arange(total, device=first.device)
@@ -137,7 +138,7 @@ def appended(
     node_id: Tensor | None,
     fields: dict[str, Tensor],
 ) -> dict[str, Any]:
-    """Compute the fields that `Graph.append` changes.
+    """Compute all fields that `Graph.append` changes.
 
     Raises:
         TypeError, ValueError: if `x` cannot be concatenated with the graph's features.
@@ -189,7 +190,7 @@ def _examples(graph: Any, new: int) -> dict[str, Tensor]:
 
 
 def _more(graph: Any, fields: dict[str, Tensor]) -> dict[str, Tensor]:
-    """For old and new nodes and edges, concatenate the fields that have no default."""
+    """Append new values to all fields of nodes and edges that have no default."""
     names = [*present(graph, UNFILLED)]
     reject_if({*fields} != {*names}, f"new nodes and edges to come with {names}", list(fields))
     return {name: torch.cat([getattr(graph, name), fields[name]]) for name in names}

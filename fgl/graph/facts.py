@@ -115,7 +115,7 @@ class Facts:
 
     @property
     def training_mask(self) -> Tensor:
-        """Bool mask of the training examples; without a training mask, of all real examples."""
+        """Bool mask of the training examples; these are all real examples if there is no mask."""
         return self.example_mask if self.train_mask is None else self.train_mask
 
     @property
@@ -149,7 +149,7 @@ class Facts:
 
     @property
     def labels(self) -> Tensor:
-        """Class labels `y`, int64 ``[num_examples]``, for functions that require classes.
+        """Class labels `y`, int64 ``[num_examples]``; raise if `y` holds no classes.
 
         Raises:
             ValueError: if there is no `y`.
@@ -210,7 +210,7 @@ class Facts:
 
     @property
     def node_mask(self) -> Tensor:
-        """Mask of the real nodes; nodes can be padding only in a batch of clients."""
+        """Mask of the real nodes; only a batch of clients has other nodes, as padding."""
         return torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
 
     @property
@@ -219,7 +219,7 @@ class Facts:
         return torch.ones(self.num_examples, dtype=torch.bool, device=self.device)
 
     def before(self, time: float) -> Any:
-        """The graph with only the edges before a time; nodes and examples do not change.
+        """Return the graph without edges from a given time on; nodes and examples stay.
 
         Raises:
             ValueError: if the edges have no times.
@@ -235,7 +235,7 @@ class Facts:
         return self.with_edges(self.edge_time < time)  # type: ignore[attr-defined]
 
     def with_edges(self, edges: Tensor) -> Any:
-        """The graph with only the given edges, as ids (int64 ``[m]``) or as a bool mask.
+        """Return the graph with only the edges of these ids (int64 ``[m]``) or this bool mask.
 
         Example:
             >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 2], [1, 2, 0]]))

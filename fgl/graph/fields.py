@@ -25,8 +25,8 @@ FLOATS = (
 class Field(NamedTuple):
     """Description of a field: owner of its rows, dtype, shape, and default for missing rows.
 
-    `numbers` is ``"float"``, ``"int64"``, ``"bool"`` or, for times, ``"float or int64"``. If a
-    field has no default, either all joined graphs have it or none of them.
+    `numbers` is ``"float"``, ``"int64"``, ``"bool"`` or, for times, ``"float or int64"``. A field
+    that has no default must be in all joined graphs or in none.
     """
 
     owner: str
@@ -89,7 +89,7 @@ def taken(graph: Any, names: Iterable[str], index: Tensor) -> dict[str, Tensor]:
 
 
 def inside(pairs: Tensor, position: Tensor) -> Tensor:
-    """Ids of the columns of ``[2, *]`` in which both ends have a position of at least 0."""
+    """Ids of the columns of ``[2, *]`` in which both positions are at least 0."""
     has = position >= 0
     return (has[pairs[0]] & has[pairs[1]]).nonzero().squeeze(1)
 
@@ -111,7 +111,7 @@ def learned(graph: Any, **values: Tensor) -> Any:
 
 
 def changed_copy(graph: Any, **values: Any) -> Any:
-    """An unchecked copy with other values, without cached results of the old values.
+    """Unchecked copy with changed values; results cached for old values are dropped.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
@@ -127,7 +127,7 @@ def changed_copy(graph: Any, **values: Any) -> Any:
 
 
 def check_field(name: str, value: Any, size: int) -> None:
-    """Raise unless a field is finite, constant, and has `size` rows as described in `FIELDS`."""
+    """Raise unless a field is finite and constant and has `size` rows as `FIELDS` describes."""
     field = FIELDS[name]
     if field.numbers == "int64":
         return check_index(name, value, (size, *field.shape), None)
@@ -184,7 +184,7 @@ def _check_classes(y: Any, num_examples: int, num_classes: int | None) -> None:
 
 
 def counted_classes(y: Tensor) -> int:
-    """The largest label plus one; warn about the number of smaller labels that do not occur.
+    """The largest label plus one; warn if smaller labels are missing, and state their number.
 
     A single label, as in a small graph of a collection, causes no warning.
 

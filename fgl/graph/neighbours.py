@@ -1,4 +1,4 @@
-"""Neighbours as a table with the same number of slots for every node, and their features."""
+"""A table of neighbours that has equally many slots for every node, and neighbours' features."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..sparse.matrix import dense, rows_of
 
 
 def neighbour_table(edge_index: Tensor, num_nodes: int, width: int) -> tuple[Tensor, Tensor]:
-    """Table of the sources of the first edges into each node, in the order of the edges.
+    """Table of each node's first neighbours: sources of edges into the node, in edge order.
 
     Args:
         edge_index: int64 ``[2, num_edges]``.
@@ -39,7 +39,7 @@ def neighbour_table(edge_index: Tensor, num_nodes: int, width: int) -> tuple[Ten
 
 
 def neighbour_features(graph: Any, table: Tensor, number: Tensor) -> Tensor:
-    """Dense features of the nodes in a table, with zeros for an empty slot.
+    """Dense features of the nodes in a table; an empty slot gets zeros.
 
     Args:
         graph: the graph with the features.

@@ -89,7 +89,7 @@ def _are_of_nodes(y: Tensor, owners: Tensor | None) -> bool:
 
 
 def in_columns(attr: Tensor | None) -> Tensor | None:
-    """Features of edges ``[E]`` as one column, ``[E, 1]``."""
+    """Turn edge features ``[E]`` into one column, ``[E, 1]``."""
     return attr[:, None] if attr is not None and attr.dim() == 1 else attr
 
 
@@ -168,7 +168,7 @@ def _answers(data: Any, fields: dict[str, Any], ignore: Collection[str]) -> dict
 
 
 def pairs_of(labels: Tensor, pairs: Tensor | None, edge_index: Tensor | None) -> Tensor:
-    """Pairs of nodes that ``edge_label`` describes: `edge_label_index`, or the edges without it."""
+    """Node pairs that ``edge_label`` labels: `edge_label_index`; if it is missing, the edges."""
     pairs = edge_index if pairs is None else pairs
     if pairs is None or pairs.shape[1:] != labels.shape[:1]:
         got = "none" if pairs is None else f"{pairs.shape[1]} edges"
@@ -194,8 +194,8 @@ def narrowed(value: Any) -> Any:
 def edges_of(adj_t: Any) -> dict[str, Tensor]:
     """The edges in ``adj_t``, the output of `ToSparseTensor`; its rows are targets.
 
-    Its values become `edge_weight`, or `edge_attr` if each edge has several values. If all values
-    are 1, they are dropped.
+    The values of ``adj_t`` become `edge_weight`, or `edge_attr` if each edge has several values. If
+    all values are 1, they are dropped.
 
     Raises:
         TypeError: if ``adj_t`` is not a sparse tensor of torch or of torch-sparse.
@@ -257,7 +257,7 @@ def one_split(name: str, mask: Tensor | None, split: int | None) -> Tensor | Non
 
 
 def pyg_fields(graph: Any) -> dict[str, Any]:
-    """Attributes of a PyG object with the graph's content; features become dense."""
+    """The graph's content as attributes of a PyG object; features become dense."""
     fields = {name: value for name in READ if (value := getattr(graph, name)) is not None}
     if isinstance(graph.x, SparseMatrix):
         fields["x"] = graph.x.to_dense()

@@ -17,7 +17,7 @@ MISSING = (None, "")
 
 
 class Table(NamedTuple):
-    """Columns by name, and a name for each row, which errors mention.
+    """Columns by name, and a name per row that error messages use.
 
     Args:
         of: kind of the rows, ``"node"`` or ``"edge"``.
@@ -67,12 +67,12 @@ class Table(NamedTuple):
         return torch.tensor(read, dtype=torch.float64)
 
     def matrix(self, names: Sequence[str]) -> Tensor:
-        """Columns side by side, float ``[n, d]``."""
+        """Join columns side by side into a float matrix ``[n, d]``."""
         parts = [self.numbers(name) for name in names]
         return torch.cat([part if part.dim() == 2 else part[:, None] for part in parts], dim=1)
 
     def features(self, x: Sequence[str]) -> Tensor:
-        """Columns side by side; without names, a column of ones."""
+        """Join columns side by side; if none is named, return a column of ones."""
         return self.matrix(x) if x else torch.ones(len(self.rows), 1)
 
     def edge_fields(
@@ -89,7 +89,7 @@ class Table(NamedTuple):
         return fields
 
     def labels(self, name: str, classes: Sequence[Hashable] | None, argument: str) -> Tensor:
-        """A column as int64 ``[n]``: indices into `classes`; without `classes`, its integers."""
+        """Convert a column to int64 ``[n]``: indices into `classes`, or integers as they are."""
         values = self.column(name)
         if classes is not None:
             place = {each: i for i, each in enumerate(classes)}
@@ -113,7 +113,7 @@ class Table(NamedTuple):
         return torch.tensor([int(value) for value in values], dtype=torch.int64)
 
     def targets(self, name: str, classes: Sequence[Hashable] | None) -> Tensor:
-        """A column as labels, int64 ``[n]``, or as float targets with NaN for missing values."""
+        """Convert a column to labels, int64 ``[n]``, or to float targets (NaN if missing)."""
         values = self.column_with_gaps(name)
         present = [value for value in values if not _is_missing(value)]
         if classes is None and any(_is_fraction(value) for value in present):
@@ -211,7 +211,7 @@ def of_networkx(
 
 
 def targets_of(table: Table, y: str, classes: Sequence[Hashable] | None) -> dict[str, Any]:
-    """The field `y`, and also `num_classes` if `classes` is given.
+    """Build the field `y`, and also `num_classes` if `classes` is given.
 
     Example:
         >>> targets_of(Table("node", [0, 1], {"kind": ["b", "a"]}), "kind", ["a", "b"])

@@ -20,7 +20,7 @@ CELLS = 2**20  # nodes x times that a model reads at once during evaluation
 
 
 def check_windows(graph: Any) -> None:
-    """Raise unless windows are times of a series whose targets are later than their inputs.
+    """Raise unless windows are times of a series, and each window's targets follow its inputs.
 
     Raises:
         ValueError: naming the field.
@@ -69,7 +69,7 @@ def check_no_series(graph: Any, what: str) -> None:
 
 
 def read(graph: Any) -> Any:
-    """Model input: x, or scaled windows ``[w, steps, num_nodes, num_features]`` of a series."""
+    """Model input: `x`; for a series, scaled windows ``[w, steps, num_nodes, num_features]``."""
     if not graph.has("window_index"):
         return graph.x
     inputs = graph.x.transpose(0, 1)[graph.window_index].contiguous()
@@ -96,8 +96,8 @@ def _scale(graph: Any) -> tuple[Tensor, Tensor]:
 def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any, Any, Any]:
     """Reshape a model's output, `y` and a mask of examples to one row per target row.
 
-    A window has a row of targets for each node, so an output ``[w, num_nodes, horizons]`` becomes
-    ``[w * num_nodes, horizons]``.
+    A window has a row of targets for each node. An output ``[w, num_nodes, horizons]`` therefore
+    becomes ``[w * num_nodes, horizons]``.
 
     Raises:
         ValueError: if the output for windows has another shape.
@@ -117,7 +117,7 @@ def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any,
 
 
 def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tuple[Any, Any, Any]]:
-    """A function from a mask to a model's output, `y` and a mask, with a row for each target row.
+    """Function that maps a mask to a model's output, `y` and a mask, all with one row per target.
 
     Args:
         graph: the graph. The model is called once for the whole graph. For a time series it is
@@ -142,7 +142,7 @@ def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tup
 
 
 def select_windows(graph: Any, rows: Tensor) -> Any:
-    """The same series with only the given windows (ids, int64 ``[m]``), without checks.
+    """Return the series with only the windows of the given ids (int64 ``[m]``); check nothing.
 
     The series, the edges and results computed from them are shared, not copied.
     """

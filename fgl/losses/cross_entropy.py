@@ -58,9 +58,9 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
 
 
 def _shifted(logits: Tensor, target: Tensor) -> Tensor:
-    """Logits minus the label's logit; their `logsumexp` is the loss, exact even for small losses.
+    """Subtract the label's logit from all logits; `logsumexp` of these is the exact loss.
 
-    With only a few classes, this takes a third of the time of `log_softmax`.
+    If there are only a few classes, this method takes a third of the time of `log_softmax`.
     """
     return logits - logits.gather(-1, target)
 
@@ -69,7 +69,7 @@ Targets = tuple[Tensor, Tensor, Tensor]
 
 
 def _targets(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
-    """Labels as an index ``[..., n, 1]``, a tensor with -1 at each label, and the rows' weights."""
+    """Return an index of labels ``[..., n, 1]``, a tensor of -1 at the labels, and row weights."""
     key = y if mask is None else mask
     if key.is_inference() or y.is_inference():  # inference tensors have no version counter
         return _made(y, mask, dtype)

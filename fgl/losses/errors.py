@@ -39,8 +39,8 @@ def squared_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
 def absolute_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean absolute error over the known entries of the masked rows.
 
-    ``1/|K| sum_{(v, j) in K} |output_vj - y_vj|``, with K as for `squared_error`. If K is empty,
-    the loss is 0 and has a gradient.
+    ``1/|K| sum_{(v, j) in K} |output_vj - y_vj|``, where K is defined as in `squared_error`. If K
+    is empty, the loss is 0 and has a gradient.
 
     Args:
         output, y, mask: as for `squared_error`.
@@ -62,9 +62,9 @@ def absolute_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Ten
 def huber(output: Tensor, y: Tensor, mask: Tensor | None = None, *, delta: float = 1.0) -> Tensor:
     """Mean Huber loss over the known entries of the masked rows.
 
-    Let ``e = |output_vj - y_vj|``. An entry's loss is ``e^2 / 2`` for e up to `delta`, and ``delta
-    (e - delta / 2)`` for larger e, which limits the effect of outliers. If no label is known, the
-    loss is 0 and has a gradient.
+    Let ``e = |output_vj - y_vj|``. An entry's loss is ``e^2 / 2`` for e up to `delta`, and
+    ``delta (e - delta / 2)`` for larger e. This limits the effect of outliers. If no label is
+    known, the loss is 0 and has a gradient.
 
     Args:
         output, y, mask: as for `squared_error`.

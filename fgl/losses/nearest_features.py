@@ -1,4 +1,4 @@
-"""Distance of generated neighbours from the nearest true neighbours; FedSage+'s greedy loss."""
+"""Distance of generated neighbours from the nearest true neighbours (FedSage+'s greedy loss)."""
 
 from __future__ import annotations
 

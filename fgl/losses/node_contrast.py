@@ -42,11 +42,10 @@ def node_contrast(
 ) -> Tensor:
     """Pull embeddings towards keys of the same class, and away from others (FGSSL, Eq. 7).
 
-    ``phi_ij = exp(cos(anchor_i, keys_j) / temperature)``,
-    ``loss = -mean_i 1/|P_i| sum_{p in P_i} log(phi_ip / (phi_ip + sum_{k: y_k != y_i} phi_ik))``
-    with ``P_i = {p: y_p = y_i}``. O(N^2 d) time; O(block + N d) extra memory. Similarities are
-    computed one block of rows at a time, and again in the backward pass. Tensors in half precision
-    are computed in float32.
+    ``phi_ij = exp(cos(anchor_i, keys_j) / temperature)``, ``loss = -mean_i 1/|P_i| sum_{p in P_i}
+    log(phi_ip / (phi_ip + sum_{k: y_k != y_i} phi_ik))`` with ``P_i = {p: y_p = y_i}``. The loss
+    takes O(N^2 d) time and O(block + N d) extra memory. Similarities are computed one block of rows
+    at a time, and again in the backward pass. Tensors in half precision are computed in float32.
 
     Args:
         anchor: float ``[num_nodes, d]``, the embeddings being trained.
@@ -208,7 +207,7 @@ def _keys_in_chunks(
 
 
 class _KeySlopes(Function):
-    """The gradient of the loss for the keys; a separate Function so that `vmap` can map it."""
+    """Gradient of the loss for the keys, as an autograd Function of its own for `vmap`."""
 
     @staticmethod
     @full_precision
@@ -238,7 +237,7 @@ class _KeySlopes(Function):
 
 
 def _batched(info: Any, in_dims: Any, args: tuple[Any, ...]) -> list[Tensor]:
-    """Anchors, keys, labels and masks with the clients as the first dimension."""
+    """Move the clients to the first dimension of anchors, keys, labels and masks."""
     pairs = zip(args[:4], in_dims[:4], strict=True)
     return [batched(arg, dim, info.batch_size) for arg, dim in pairs]
 
@@ -253,7 +252,7 @@ def _by_class(y: Tensor, mask: Tensor) -> tuple[Tensor, list[int]]:
 def _blocks(
     anchor: Tensor, keys: Tensor, counts: list[int], divide_by_all: bool, block: int
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """For blocks of rows of one class: their part of the loss and its derivative."""
+    """Yield blocks of rows of one class, with each block's part of the loss and its derivative."""
     anchors = sum(counts)
     size = max(1, block // max(anchors, 1))
     terms = _over_all if divide_by_all else _over_negatives
@@ -292,7 +291,7 @@ def _over_all(sim: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
 
 
 def _chunks(tensors: Sequence[Tensor], block: int) -> Iterator[Any]:
-    """Split tensors into chunks of clients with at most `block` similarities, or of one client.
+    """Split tensors into chunks of clients; a chunk has up to `block` similarities or one client.
 
     On a GPU the size of the mask is not read, because reading it would wait for the GPU.
     """

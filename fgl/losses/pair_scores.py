@@ -1,4 +1,4 @@
-"""Inner products of pairs of rows, computed in little memory: a link decoder."""
+"""A link decoder: inner products of pairs of rows, computed in little memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BLOCK = 2**20  # entries that are gathered at a time
 def pair_scores(z: Tensor, pairs: Tensor) -> Tensor:
     """Inner products of pairs of rows: the decoder's logits, ``s_uv = z_u . z_v``.
 
-    O(num_pairs d) time; O(num_pairs + n d) extra memory, forward and backward. The rows are
+    Forward and backward take O(num_pairs d) time and O(num_pairs + n d) extra memory. The rows are
     gathered one block at a time, and again in the backward pass.
 
     Args:

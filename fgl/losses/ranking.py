@@ -1,4 +1,4 @@
-"""Bayesian personalised ranking: chosen items should score above items that were not chosen."""
+"""Bayesian personalised ranking: chosen items should get higher scores than other items."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .weighted_mean import weighted_mean
 
 @explained
 def ranking(positive: Tensor, negative: Tensor, *, mask: Tensor | None = None) -> Tensor:
-    """Mean loss over pairs: a chosen item should score above a non-chosen item (BPR).
+    """Mean loss over pairs of a chosen and another item; chosen items should score higher (BPR).
 
     ``-1/(n k) sum_i sum_j log sigma(p_i - n_ij)``
 

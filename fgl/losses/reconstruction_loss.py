@@ -27,7 +27,8 @@ def sampled_reconstruction(
     """Reconstruction loss over the edges and the same number of sampled pairs (FedVGAE, Eq. 7).
 
     ``(sum_edges softplus(-z_u . z_v) + sum_negatives softplus(z_u . z_v)) / (edges + negatives)``,
-    the mean binary cross-entropy of the logits. O(num_edges d) time, and no tensor of size n x n.
+    the mean binary cross-entropy of the logits. The function takes O(num_edges d) time and builds
+    no tensor of size n x n.
 
     Args:
         z: float ``[n, d]``, sampled embeddings.
@@ -76,9 +77,8 @@ def dense_reconstruction(
     """Reconstruction loss over the whole adjacency matrix (FedVGAE, Eq. 7); O(n^2) memory.
 
     The printed equation is ``1/n sum_uv BCE(z_u . z_v, A_uv)``. On a sparse graph, the terms of
-    pairs without an edge dominate this sum. Let m be the number of ones in A. In the weighted
-    form, the weight of an edge is ``(n^2 - m) / m``, and the factor before the sum is ``n^2 / (2
-    (n^2 - m))`` times ``1 / n^2``.
+    pairs without an edge dominate this sum. Let m be the number of ones in A. In the weighted form,
+    the weight of an edge is ``(n^2 - m) / m``. The sum is multiplied by ``1 / (2 (n^2 - m))``.
 
     Args:
         z: float ``[n, d]``, sampled embeddings.

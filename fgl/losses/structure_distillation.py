@@ -1,4 +1,4 @@
-"""Structure distillation: the student's similarities of neighbours follow the teacher's."""
+"""Structure distillation: the student's neighbour similarities follow those of the teacher."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ def structure_distillation(
 ) -> Tensor:
     """Distil the similarity of each node to its neighbours (FGSSL, Eq. 9-12).
 
-    ``S_i(j) = softmax_{j in A_i}(z_i . z_j / temperature)`` for both models, and
-    ``loss = mean_i KL(S_i^teacher || S_i^student)`` over the nodes that have a neighbour.
-    O(num_edges * num_classes) time and O(num_edges) extra memory; no tensor of size N x N.
+    ``S_i(j) = softmax_{j in A_i}(z_i . z_j / temperature)`` for both models, and ``loss = mean_i
+    KL(S_i^teacher || S_i^student)`` over the nodes that have a neighbour. The function takes
+    O(num_edges * num_classes) time and O(num_edges) extra memory. It builds no tensor of size N x
+    N.
 
     Args:
         student: logits ``[num_nodes, num_classes]`` of the model being trained.

@@ -12,7 +12,7 @@ from ..sparse.rows import widened
 
 
 def weighted_mean(each: Tensor, weight: Tensor | None = None) -> Tensor:
-    """``sum_i w_i each_i / sum_i w_i``; 0, with a gradient, if all weights are 0."""
+    """Compute ``sum_i w_i each_i / sum_i w_i``, or 0 with a gradient if all weights are 0."""
     dtype, each = each.dtype, widened(each)
     if weight is None:
         return (each.sum() / max(each.numel(), 1)).to(dtype)
@@ -22,7 +22,7 @@ def weighted_mean(each: Tensor, weight: Tensor | None = None) -> Tensor:
 
 
 def mask_weight(name: str, mask: Tensor | None, shape: Sequence[int], like: Tensor) -> Tensor:
-    """A mask as numbers of the dtype of `like`; all ones without a mask.
+    """Convert a mask to numbers in the dtype of `like`; if there is no mask, return ones.
 
     Raises:
         ValueError: if the mask called `name` does not have this shape.

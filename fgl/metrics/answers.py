@@ -18,8 +18,8 @@ from .ranking import auc, average_precision
 def mean_auc(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     """Mean area under the ROC curve over the tasks that have labels of both kinds, as in OGB.
 
-    A score that is NaN is treated as ranked incorrectly relative to all other scores, just as
-    `accuracy` treats a NaN as a miss.
+    A NaN score counts as ranked incorrectly relative to all other scores. Similarly, `accuracy`
+    treats a NaN as a miss.
 
     Args:
         output: logits or any scores, float ``[n]``, ``[n, 1]`` or ``[n, t]``.

@@ -38,7 +38,7 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
 @explained
 def hit_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The counts for `accuracy`, on the device: numbers of correct predictions and of predictions.
+    """The counts for `accuracy`, on the device: number of correct predictions, and of all.
 
     Args:
         logits, y, mask: as for `accuracy`.
@@ -89,8 +89,8 @@ def hit_rows(logits: Tensor, y: Tensor) -> Tensor:
 def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     """Mean over classes of F1, ``2 TP_c / (2 TP_c + FP_c + FN_c)``.
 
-    The mean includes each class that is the label or the prediction of a masked node, as in
-    scikit-learn.
+    As in scikit-learn, the mean includes each class that is the label or the prediction of a masked
+    node.
 
     Args:
         logits: float ``[num_nodes, num_classes]``; a row with a NaN predicts no class.
@@ -167,7 +167,7 @@ def f1_of(counts: Tensor) -> float:
 
 
 def _rows(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """The masked rows and a mask of them; on a GPU all rows, which avoids waiting for the GPU."""
+    """Masked rows and a mask of these; on a GPU, all rows, which avoids waiting for the GPU."""
     check_length(len(logits), y=y)
     if mask is not None:
         check_mask("mask", mask, len(logits))

@@ -42,7 +42,7 @@ def rmse(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
 def mae(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean absolute error of each task, averaged over the tasks.
 
-    ``1/|T| sum_{j in T} 1/|K_j| sum_{v in K_j} |output_vj - y_vj|``, T and K_j as for `rmse`.
+    ``1/|T| sum_{j in T} 1/|K_j| sum_{v in K_j} |output_vj - y_vj|``, with T and K_j from `rmse`.
 
     Args:
         output, y, mask: as for `rmse`.
@@ -64,10 +64,10 @@ def mae(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
 
 @explained
 def mape(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Mean absolute error relative to the label, averaged over the tasks.
+    """Mean relative absolute error (divided by the label) of each task, averaged over the tasks.
 
-    ``1/|T| sum_{j in T} 1/|K_j| sum_{v in K_j} |output_vj - y_vj| / |y_vj|``, T and K_j as for
-    `rmse`, except that labels equal to 0 are left out.
+    ``1/|T| sum_{j in T} 1/|K_j| sum_{v in K_j} |output_vj - y_vj| /
+    |y_vj|``, with T and K_j from `rmse`. Labels equal to 0 are left out.
 
     Args:
         output, y, mask: as for `rmse`.
@@ -127,14 +127,14 @@ def r2(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def _errors(output: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """A model's errors (infinite if the output is NaN), the labels, a mask of the known labels."""
+    """A model's errors (infinite if an output is NaN), the labels, and a mask of known labels."""
     out, answer, answered = known_entries(output, y, mask)
     error = out - answer
     return torch.where(error.isnan(), torch.inf, error), answer, answered
 
 
 def _mean_of(each: Tensor, scored: Tensor) -> Tensor:
-    """The mean over the tasks that can be scored; NaN without such a task."""
+    """Mean over the tasks that can be scored; NaN if no task can be scored."""
     return torch.where(scored, each, 0.0).sum() / scored.sum()
 
 

@@ -1,4 +1,4 @@
-"""Metrics for rankings: area under the ROC curve, average precision, hit rate."""
+"""Metrics for rankings: area under the ROC curve, average precision and hit rate."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from .classes import share
 def auc(scores: Tensor, y: Tensor) -> float:
     """Area under the receiver operating characteristic.
 
-    This is the probability that a positive scores above a negative, with the value 1/2 for a tie:
-    ``mean_{p, q} [s_p > s_q] + [s_p = s_q] / 2``. It is computed exactly by sorting, O(n log n).
+    This is the probability that a positive example has a higher score than a negative example,
+    where a tie counts as 1/2: ``mean_{p, q} [s_p > s_q] + [s_p = s_q] / 2``. It is computed exactly
+    by sorting, O(n log n).
 
     Args:
         scores: float or integer ``[n]``, on any device.
@@ -86,8 +87,8 @@ def auc_and_average_precision(scores: Tensor, y: Tensor) -> tuple[float, float]:
 def hit_rate(scores: Tensor, others: Tensor, *, k: int, mask: Tensor | None = None) -> float:
     """Fraction of rows in which the chosen item has one of the k largest scores.
 
-    ``1/n sum_i [ #{j : o_ij >= s_i} < k ]``: a candidate with an equal score ranks above the chosen
-    item.
+    ``1/n sum_i [ #{j : o_ij >= s_i} < k ]``: if scores are equal, a candidate ranks above the
+    chosen item.
 
     Args:
         scores: float ``[n]``, scores of the chosen items; a row with a NaN is a miss.
@@ -138,7 +139,7 @@ def _precision(hits: Tensor, total: Tensor) -> float:
 
 
 def _by_threshold(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """For each distinct score, in descending order, count positives and all rows at or above it.
+    """For each distinct score, descending, count positives and all rows with at least this score.
 
     Scores are sorted on their own device; everything else is computed on the CPU.
     """

@@ -90,7 +90,7 @@ class AdaFGL(nn.Module):
         return torch.where(self.homophilous > 0, alike_, unlike).log()
 
     def propagated(self, x: Features, edges: SparseMatrix, answers: Tensor) -> Tensor:
-        """S, float ``[n, (hops + 1) in_channels]``."""
+        """The matrix S, float ``[n, (hops + 1) in_channels]``."""
         features = dense(x)
         own = edges.to_dense().to(features)
         matrix = normalised(self.alpha * own + (1 - self.alpha) * joined(answers))
@@ -173,7 +173,7 @@ def prelu(h: Tensor, slope: Tensor) -> Tensor:
 
 
 def alike(answers: Tensor) -> Tensor:
-    """Cosine similarity of the softmaxes of each two nodes, float ``[n, n]``; 0 on the diagonal."""
+    """Cosine similarity of two nodes' softmaxes, for all pairs, float ``[n, n]``; diagonal 0."""
     share = answers.softmax(1)
     unit = share / share.square().sum(1, keepdim=True).sqrt()
     eye = torch.eye(len(answers), dtype=torch.bool, device=answers.device)
@@ -181,7 +181,7 @@ def alike(answers: Tensor) -> Tensor:
 
 
 def joined(answers: Tensor) -> Tensor:
-    """R: 1 if the predictions for two nodes are alike, else 0."""
+    """The matrix R: 1 if the predictions for two nodes are alike, else 0."""
     return (alike(answers.detach()) > 0.999).to(answers.dtype)
 
 
@@ -196,7 +196,7 @@ def signed_messages(h: Tensor, signs: Tensor, slope: Tensor, mask: Tensor | None
     """``(softmax(f(L) h) - softmax(f(-L) h) + h) / 2``, with a PReLU f and signed edges L.
 
     Let m be the mean and M the maximum of `signs`. An entry r becomes ``(r - m) / (M - m)`` in L if
-    r is above m, and ``-r / m`` otherwise. Then 1 is added on the diagonal.
+    r is above m, and ``-r / m`` otherwise. Finally, 1 is added to the diagonal of L.
     """
     present = torch.ones_like(signs[0]) if mask is None else mask.to(signs.dtype)
     signs = signs * present * present[:, None]

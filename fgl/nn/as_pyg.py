@@ -21,13 +21,13 @@ from .sage import SAGEConv
 
 @explained
 def to_pyg(model: nn.Module) -> nn.Module:
-    """A network of PyTorch Geometric's layers with the same weights and outputs.
+    """Build a network of PyTorch Geometric's layers with the same weights and outputs.
 
     The twin's forward takes ``(x, edge_index)``, followed by the arguments of PyG's layers:
-    `edge_weight` for `GCN`, `edge_type` for `RGCN`. Twins of `GIN` and `GINE` take
-    ``(x, edge_index, edge_attr=None, batch=None, batch_size=None)``. In evaluation mode the twin
-    and the model have equal outputs up to rounding. A twin can be exported with ``torch.export``
-    and to ONNX. It does not apply dropout to the input or to attention. Its input features must be
+    `edge_weight` for `GCN`, `edge_type` for `RGCN`. Twins of `GIN` and `GINE` take ``(x,
+    edge_index, edge_attr=None, batch=None, batch_size=None)``. In evaluation mode the twin and the
+    model have equal outputs up to rounding. A twin can be exported with ``torch.export`` and to
+    ONNX. A twin applies no dropout to the input or to attention. A twin's input features must be
     dense (``x.to_dense()``).
 
     Args:
@@ -64,7 +64,7 @@ def to_pyg(model: nn.Module) -> nn.Module:
 
 
 def _twin(pyg: Any, model: Any) -> nn.Module:
-    """The twin of a network or of a convolution, with its own weights."""
+    """Twin of a network or of a convolution; the twin has its own copy of the weights."""
     if type(model).__module__.split(".")[0] != "fgl":
         raise TypeError(
             f"Expected a network of fgl.nn, but got {type(model).__name__}: the forward of another "
@@ -115,7 +115,7 @@ def _sizes(linear: Any) -> tuple[int, int]:
 
 
 class StackTwin(nn.Module):
-    """PyG's convolutions with ReLU and dropout between them; a linear map if the model has one.
+    """PyG's convolutions with ReLU and dropout between them, and the model's linear map, if any.
 
     ``forward(x, edge_index, *of_edges)`` passes the arguments `of_edges` to each convolution.
 
@@ -138,7 +138,7 @@ class StackTwin(nn.Module):
 
 
 class OfGraphsTwin(nn.Module):
-    """PyG's convolutions on whole graphs: linear map, convolutions, pooling, hidden layer, logits.
+    """PyG network for whole graphs: linear map, convolutions, pooling, hidden layer and logits.
 
     Example:
         >>> fgl.nn.to_pyg(fgl.nn.GIN(4, 8, 2))  # doctest: +SKIP

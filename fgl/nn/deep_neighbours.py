@@ -20,7 +20,7 @@ class DeepNeighbours(nn.Module):
     The first ``min(P, round c)`` embeddings are used. The classifier, a `FusedSAGE`, reads
     ``sum_p z_p / P`` over the used embeddings. Training this model does not train the generator,
     which always stays in evaluation mode. `fgl.methods.feddep` trains the generator beforehand.
-    Before the generator is trained, the buffer `mends` is 0, and no node has generated neighbours.
+    Until the generator is trained, the buffer `mends` is 0, and no node has generated neighbours.
 
     A node's output depends on nodes up to four hops away: two hops of the generator and two of the
     classifier.
@@ -83,7 +83,7 @@ class DeepNeighbours(nn.Module):
 
 
 class DeepGenerator(nn.Module):
-    """Generator of the number and embeddings of each node's missing neighbours (FedDEP's DGen).
+    """Generator that predicts each node's number of missing neighbours and their embeddings (DGen).
 
     ``h = SAGE(x)`` has two layers; ``c = ReLU(w h + b)``;
     ``z = tanh(W_3 ReLU(W_2 ReLU(W_1 (h + e))))``. In training e is standard normal noise, and

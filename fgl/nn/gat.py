@@ -82,8 +82,9 @@ class GATConv(nn.Module):
 class GAT(Stack):
     """Layers of `GATConv` with ReLU and dropout between them; the last layer averages its heads.
 
-    Keys equal those of ``torch_geometric.nn.GAT`` of the same sizes. Without dropout the outputs
-    are also equal. Unlike PyG's network, this network does not apply dropout to attention.
+    `state_dict` keys equal those of ``torch_geometric.nn.GAT`` with the same sizes. If dropout is
+    0, the outputs are equal too. Unlike PyG's network, this network does not apply dropout to
+    attention.
 
     Args:
         in_channels: number of node features.

@@ -61,7 +61,7 @@ class GCNConv(nn.Module):
 class GCN(Stack):
     """Layers of `GCNConv` with ReLU and dropout between them.
 
-    Keys and outputs equal those of ``torch_geometric.nn.GCN`` of the same sizes.
+    `state_dict` keys and outputs equal those of ``torch_geometric.nn.GCN`` with the same sizes.
 
     Args:
         in_channels: number of node features.

@@ -56,7 +56,8 @@ class GINConv(nn.Module):
 def _linear(x: Tensor, layer: Linear, before: Linear | None = None) -> Tensor:
     """Compute ``layer(x)`` as a new tensor, which the caller may change in place.
 
-    With `before`, compute ``layer((x W) + n b)`` as one product, where n is the last column of x.
+    If `before` is given, compute ``layer((x W) + n b)`` as one product, where n is the last column
+    of x.
     """
     if before is None:
         return (x @ layer.weight.t()).add_(layer.bias)
@@ -65,7 +66,7 @@ def _linear(x: Tensor, layer: Linear, before: Linear | None = None) -> Tensor:
 
 
 class OfGraphs(nn.Module):
-    """Parts of a network for whole graphs: a linear map, convolutions, a hidden layer, logits.
+    """Parts of a network for whole graphs: linear map, convolutions, hidden layer and logits.
 
     Args:
         in_channels, width, out_channels: sizes of the network.
@@ -98,7 +99,7 @@ class OfGraphs(nn.Module):
 
 
 class GIN(OfGraphs):
-    """GPFL's GIN: linear map, `GINConv` with ReLU and dropout, pooling, one hidden layer, logits.
+    """GPFL's GIN: linear map, `GINConv` with ReLU and dropout, pooling, hidden layer and logits.
 
     The input layer is ``h = x W + b``. Then ``h <- dropout(relu(GINConv(h)))`` is applied
     `num_layers` times. Pooling is ``g = sum_v h_v`` over each graph's nodes, or their mean. The
@@ -181,7 +182,7 @@ class GIN(OfGraphs):
 def pooled_rows(
     h: Tensor, pool: SparseMatrix | Tensor | None, how: Literal["sum", "mean"]
 ) -> Tensor:
-    """Sums or means of rows over each graph's nodes; without `pool` all nodes form one graph.
+    """Sums or means of rows over each graph's nodes; if `pool` is None, all nodes form one graph.
 
     Example:
         >>> pooled_rows(torch.tensor([[1.0], [2.0], [6.0]]), torch.tensor([0, 0, 1]), "mean")

@@ -53,7 +53,7 @@ class GINEConv(nn.Module):
 
 
 def in_order(edges: Edges, num_nodes: int, field: Tensor) -> tuple[SparseMatrix, Tensor]:
-    """Edges as a matrix, and a field of the edges, sorted in the order of the matrix's entries.
+    """Edges as a matrix, and an edge field in the order of the matrix's entries.
 
     Example:
         >>> in_order(torch.tensor([[0, 1], [1, 0]]), 2, torch.tensor([7, 8]))[1]
@@ -66,9 +66,9 @@ def in_order(edges: Edges, num_nodes: int, field: Tensor) -> tuple[SparseMatrix,
 
 
 class GINE(OfGraphs):
-    """Layers of `GINEConv` on whole graphs: linear map, convolutions, pooling, one hidden layer.
+    """Network of `GINEConv` for whole graphs: linear map, convolutions, pooling and hidden layer.
 
-    It differs from `GIN` only in its convolutions. The input layer is ``h = x W + b``. Then
+    `GINE` differs from `GIN` only in its convolutions. The input layer is ``h = x W + b``. Then
     ``h <- dropout(relu(GINEConv(h, e)))`` is applied `num_layers` times. Pooling is
     ``g = sum_v h_v`` over each graph's nodes, or their mean. The logits are
     ``dropout(relu(g W' + b')) W'' + b''``.

@@ -22,8 +22,8 @@ class Hetero(nn.Module):
 
     The wrapper splits the graph into dicts by type. Each node type gets its own columns of the
     features. Each relation gets its edges, with node indices local to their types. If the model
-    reads edge features, each relation also gets its own columns of them. The sizes of types
-    differ between clients, so clients train one after the other.
+    reads edge features, each relation also gets its own columns of edge features. The sizes of
+    types differ between clients, so clients train one after the other.
 
     Args:
         model: called as ``model(x_dict, edge_index_dict)``, and also with ``edge_attr_dict=`` if
@@ -206,7 +206,7 @@ class Hetero(nn.Module):
 
 
 def _reads_attr(model: nn.Module, has_attr: bool) -> tuple[bool, bool]:
-    """Whether a model reads `edge_attr_dict`, and whether it needs it."""
+    """Whether a model reads `edge_attr_dict`, and whether the model requires this argument."""
     parameters = inspect.signature(model.forward).parameters
     if "edge_attr_dict" in parameters:
         default = parameters["edge_attr_dict"].default

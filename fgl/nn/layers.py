@@ -1,4 +1,4 @@
-"""Layers that the networks share: linear map, dropout, a stack of convolutions."""
+"""Layers that the networks share: linear map, dropout, and a stack of convolutions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
 
 
 def as_integers(words: Tensor, dtype: torch.dtype) -> Tensor:
-    """The bytes of int64 words ``[n]`` as smaller integers, ``words.view(dtype)``."""
+    """View the bytes of int64 words ``[n]`` as smaller integers: ``words.view(dtype)``."""
     try:
         return words.view(dtype)
     except RuntimeError:  # torch 2.10 cannot do this under vmap
@@ -84,7 +84,7 @@ def coarse_scale(x: Tensor, p: float) -> Tensor:
 
 @cache
 def _scales(p: float, bits: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Factors of the ``8 / bits`` entries that a byte encodes, for every byte."""
+    """For every byte, the factors of the ``8 / bits`` entries that the byte encodes."""
     byte, place = torch.arange(256)[:, None], torch.arange(0, 8, bits)
     survives = ((byte >> place) % 2**bits) >= p * 2**bits
     scales: Tensor = survives.double() / (1 - p)
@@ -136,7 +136,7 @@ class Layers(nn.Module):
         self.drop_input = drop_input
 
     def outputs(self, x: Features, *fields: Any) -> tuple[Tensor, Tensor]:
-        """The output, and the last hidden layer's output; each layer also reads `fields`."""
+        """Outputs of the last layer and the last hidden layer; each layer also reads `fields`."""
         p = self.dropout if self.training else 0.0
         if self.drop_input and p:
             x = _dropped(x, p)
@@ -157,7 +157,7 @@ class Stack(Layers):
 
 
 def widths(in_channels: int, hidden: int, out_channels: int, num_layers: int) -> list[int]:
-    """Numbers of channels before, between and after `num_layers` layers."""
+    """Channel counts before, between and after `num_layers` layers."""
     check_count(num_layers=num_layers)
     check_count(in_channels=in_channels, hidden_channels=hidden, out_channels=out_channels)
     return [in_channels, *[hidden] * (num_layers - 1), out_channels]

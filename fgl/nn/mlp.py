@@ -13,7 +13,8 @@ from .layers import through, widths
 class MLP(nn.Module):
     """Linear layers with ReLU and dropout between them.
 
-    Keys and outputs equal those of ``torch_geometric.nn.MLP`` of the same sizes with ``norm=None``.
+    `state_dict` keys and outputs equal those of ``torch_geometric.nn.MLP`` with the same sizes and
+    ``norm=None``.
 
     Args:
         in_channels: width of the input.

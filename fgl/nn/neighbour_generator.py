@@ -16,7 +16,7 @@ class NeighbourGenerator(nn.Module):
     """FedSage+'s network: generates the missing neighbours of each node and classifies nodes.
 
     The encoder is ``z = SAGE(ReLU(SAGE(x)))``. The count of missing neighbours is
-    ``c = ReLU(w z + b)`` (dGen). Their features are
+    ``c = ReLU(w z + b)`` (dGen). The features of these neighbours are
     ``tanh(W_3 dropout(ReLU(W_2 ReLU(W_1 (z + e)))))`` with noise e (fGen). The classifier, a
     `SAGE`, reads the graph in which the first ``min(P, floor c)`` generated neighbours of each node
     are joined to that node. Noise and dropout are arguments (see `draw`), so that the same
@@ -109,7 +109,7 @@ class NeighbourGenerator(nn.Module):
         return count, neighbours, self.classify(x, edges, count, neighbours)
 
     def number(self, count: Tensor) -> Tensor:
-        """The predicted counts as whole numbers, without a gradient."""
+        """Predicted counts of neighbours as whole numbers, without a gradient."""
         return count.detach().round() if self.rounded else count.detach().floor()
 
     def there(self, count: Tensor) -> Tensor:

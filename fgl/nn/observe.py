@@ -1,4 +1,4 @@
-"""Observation of a model: outputs and embeddings of the model's calls inside a loss."""
+"""Recording of a model's outputs and embeddings when a loss calls the model."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def gives_embeddings(model: nn.Module) -> bool:
 def observed(model: nn.Module) -> Iterator[list[Seen]]:
     """Collect the outputs and embeddings of every call of a model inside this block.
 
-    A term that is added to a loss can reuse these results. The term then has the same dropout and
-    noise as the loss, and needs no second forward pass.
+    A term that is added to a loss can reuse the collected results. The term then has the same
+    dropout and noise as the loss, and needs no second forward pass.
 
     Args:
         model: returns ``output, embedding, ...`` if called with ``return_embedding=True``.

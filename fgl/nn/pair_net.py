@@ -1,4 +1,4 @@
-"""A network on directed edges with signed features, with an output for pairs of nodes."""
+"""A network that reads directed edges with signed features, and predicts for pairs of nodes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class PairNet(nn.Module):
     """Network that averages over edges in both directions, with an output for each directed pair.
 
     A layer is ``h' = relu(W [h, P_1 h, ..., P_K h] + b)``. Each P_k is a mean over a node's
-    incoming edges or over its outgoing edges. For each direction there is a plain mean, and two
-    further means for each column of `edge_attr`: one with messages multiplied by the column's
-    positive part, and one with messages multiplied by its negative part. The output for (u, v) is
+    incoming edges or over its outgoing edges. Each direction has a plain mean, and two further
+    means for each column of `edge_attr`. One mean multiplies messages by the column's positive
+    part, and the other by the column's negative part. The output for (u, v) is
     ``W_2 relu(W_1 [h_u, h_v] + b_1) + b_2``, which differs from the output for (v, u).
 
     Args:
@@ -77,7 +77,7 @@ class PairNet(nn.Module):
         return out
 
     def _means(self, adj: SparseMatrix, edge_attr: Tensor | None) -> list[SparseMatrix]:
-        """The operators P_k; the operators for incoming edges come first."""
+        """The operators P_k; those for incoming edges come first."""
         got = 0 if edge_attr is None else edge_attr.shape[1]
         reject_if(got != self.edge_dim, f"edge_attr to have {self.edge_dim} columns", got)
         columns = () if edge_attr is None else edge_attr.to(adj.dtype).unbind(1)

@@ -10,7 +10,7 @@ from ..sparse import gather_rows
 
 
 class PairWeights(nn.Module):
-    """Weights of all pairs of nodes: ``sigmoid((e_ij + e_ji) / 2)``, 0 on the diagonal.
+    """Weights ``sigmoid((e_ij + e_ji) / 2)`` of all pairs of nodes; the diagonal is 0.
 
     ``e_ij`` is the output of a three-layer MLP for ``[x_i || x_j]``, with batch norm before each
     ReLU. The pairs are split into parts, row by row. Each part is normalised by its own mean and

@@ -20,7 +20,7 @@ class RGCNConv(nn.Module):
 
     ``out_v = x_v W_0 + b + sum_r 1/|N_r(v)| sum_{u in N_r(v)} x_u W_r``. With `num_bases`,
     ``W_r = sum_b comp_rb V_b``. Keys and outputs equal those of ``torch_geometric.nn.RGCNConv``.
-    All relations are computed together, by one matrix product and one sum over entries.
+    One matrix product and one sum over entries compute all relations together.
 
     Args:
         in_channels: width of the input.
@@ -97,7 +97,7 @@ class RGCNConv(nn.Module):
 def relation_share(
     matrix: SparseMatrix, edge_type: Tensor, num_relations: int, dtype: torch.dtype
 ) -> Tensor:
-    """For each entry, 1 divided by the number of entries with the same row and relation.
+    """For each entry, return 1 divided by the number of entries with the same row and relation.
 
     Example:
         >>> matrix = SparseMatrix.from_dense(torch.ones(1, 3))

@@ -106,7 +106,8 @@ def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
 class SAGE(Stack):
     """Layers of `SAGEConv` with ReLU and dropout between them.
 
-    Keys and outputs equal those of ``torch_geometric.nn.GraphSAGE`` of the same sizes.
+    `state_dict` keys and outputs equal those of ``torch_geometric.nn.GraphSAGE`` with the same
+    sizes.
 
     Args:
         in_channels: number of node features.
@@ -140,11 +141,11 @@ class SAGE(Stack):
 
 
 class EgoSAGE(nn.Module):
-    """FedEgo's network: a linear layer per node, SAGE layers of equal width, a linear classifier.
+    """FedEgo's network: a linear layer, SAGE layers of equal width, and a linear classifier.
 
     The network computes ``r = ReLU(W x + b)``, then ``h = ReLU(SAGE(h))`` in each layer, then
     ``logits = W_c h``. The same parameters apply to a graph and to trees of sampled neighbours. The
-    first layer is called ``reduction``, the others ``convs`` and ``head``. 2-D weights are
+    layers are called ``reduction``, ``convs`` and ``head``, in this order. 2-D weights are
     initialised Kaiming-normal.
 
     Args:
@@ -199,7 +200,7 @@ class EgoSAGE(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialise again: weights Kaiming-normal, biases ``U(+-1/sqrt(fan_in))``."""
+        """Initialise again, with Kaiming-normal weights and ``U(+-1/sqrt(fan_in))`` biases."""
         for layer in self.modules():
             if isinstance(layer, nn.Linear):
                 layer.reset_parameters()

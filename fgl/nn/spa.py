@@ -1,4 +1,4 @@
-"""A network with separate sums over alike, unlike and unknown neighbours, for FedSPA (2025)."""
+"""FedSPA's network (2025), with separate sums over alike, unlike and unknown neighbours."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class SPA(Layers):
 
     It has layers of `SPAConv` with ReLU and dropout between them. Dropout is also applied to the
     features. Only the labels of training nodes are known. If a node's own label is unknown, all its
-    neighbours are of the unknown kind. This is the case for every node that is scored. The kinds of
+    neighbours are of the unknown kind. Every node that is scored has an unknown label. The kinds of
     a training node's edges reveal its label to the network.
 
     Args:
@@ -139,7 +139,7 @@ class SPA(Layers):
 
 
 def kinds(edges: SparseMatrix, train_labels: Tensor) -> list[SparseMatrix]:
-    """Matrices of the edges between unlike nodes, between alike nodes, and with an unlabelled end.
+    """Three matrices: edges of unlike nodes, of alike nodes, and with an end without a label.
 
     Args:
         edges: ``A[target, source]``.

@@ -17,20 +17,20 @@ from .layers import Edges, adjacency, dropout
 class SSP(nn.Module):
     """FedSSP's network: filters on a graph's spectrum give each edge a weight in every channel.
 
-    An eigenvalue is encoded as ``z = W [lambda || sin(100 lambda w) || cos(100 lambda w)] + b``,
-    ``w_i = 10000^(-2i/d)`` (`eigen_encoder`). The eigenvalues of a graph attend to each other:
+    An eigenvalue is encoded as ``z = W [lambda || sin(100 lambda w) || cos(100 lambda w)] +
+    b``, ``w_i = 10000^(-2i/d)`` (`eigen_encoder`). The eigenvalues of a graph attend to each other:
     ``z <- z + MHA(LN(z))``, ``z <- z + MLP(LN(z))``. Each head h decodes ``g_h(lambda)`` from z.
-    Its filter ``U g_h(Lambda) U^T`` gives each edge one number. An MLP with batch norms
+    The filter ``U g_h(Lambda) U^T`` of head h gives each edge one number. An MLP with batch norms
     (`filter_encoder`) maps the numbers of an edge to d channels. A softmax over the incoming edges
     of a node gives the weights ``a_uv`` of each channel. Starting from ``relu(W x + b)``, the steps
     ``y_v = x_v + sum_u a_uv * gelu(W x_u + b)``, ``x_v <- y_v + MLP(y_v)`` are applied `num_layers`
-    times. The embedding e of a graph is the mean over its nodes. Its logits are ``W (e + p) + b``,
-    where p is the parameter `preference`, initially zero.
+    times. The embedding e of a graph is the mean over its nodes. The graph's logits are
+    ``W (e + p) + b``, where p is the parameter `preference`, initially zero.
 
     In training, each call sets the buffer `mean_embedding` to the mean of e over its graphs.
 
     The public code also uses the identity as a filter. The identity is 0 at every edge, so this
-    column is omitted here. The public code omits graphs without edges; this network accepts such
+    network omits that filter. The public code omits graphs without edges; this network accepts such
     graphs.
 
     Args:

@@ -105,7 +105,7 @@ class Star(nn.Module):
 
 
 def _summed(h: Tensor, pool: SparseMatrix | Tensor | None) -> Tensor:
-    """Sum over each graph's nodes; without `pool` all nodes form one graph."""
+    """Sum over each graph's nodes; if `pool` is None, all nodes form one graph."""
     if pool is None:
         return h.sum(0, keepdim=True)
     if isinstance(pool, Tensor):

@@ -40,11 +40,11 @@ def epsilon(
 ) -> float:
     """Epsilon after `rounds` uses of the Gaussian mechanism, for a given delta.
 
-    Without sampling it is exact: the epsilon of one Gaussian mechanism with
-    ``noise_multiplier / sqrt(rounds)`` (Balle and Wang 2018, Theorem 8). With a `sample_rate` the
+    Without sampling, the result is exact: it is the epsilon of one Gaussian mechanism with
+    ``noise_multiplier / sqrt(rounds)`` (Balle and Wang 2018, Theorem 8). With a `sample_rate`, the
     privacy loss of Poisson sampling is rounded up to a grid and composed (Doroshenko et al. 2022).
     The result is never too small, and at most about a thousandth too large. The package
-    dp-accounting computes both.
+    dp-accounting computes both kinds of epsilon.
 
     Args:
         noise_multiplier: the noise's standard deviation divided by the sensitivity, which is the
@@ -121,7 +121,7 @@ def _by_orders(
 
 
 def _event(noise_multiplier: float, sample_rate: float) -> Any:
-    """The dp-accounting event for one use of the mechanism."""
+    """The dp-accounting event for one use of the Gaussian mechanism."""
     accounting = _dp_accounting()
     event = accounting.GaussianDpEvent(noise_multiplier)
     return accounting.PoissonSampledDpEvent(sample_rate, event) if sample_rate < 1 else event
@@ -190,7 +190,7 @@ _spent = epsilon  # `noise_for` has an argument of this name
 
 @contextmanager
 def _quiet_about(text: str) -> Iterator[None]:
-    """A context that suppresses the log lines of dp-accounting (from absl) that contain a text."""
+    """Context that suppresses dp-accounting's log lines (from absl) if they contain a text."""
 
     def unsaid(record: logging.LogRecord) -> bool:
         return text not in record.getMessage()
@@ -204,7 +204,7 @@ def _quiet_about(text: str) -> Iterator[None]:
 
 
 def _dp_accounting(part: str = "") -> Any:
-    """The package dp-accounting, with one of its modules; imported only if it is needed."""
+    """Import the package dp-accounting and one of its modules when they are needed."""
     how = "to compute epsilon", install("private"), "dp-accounting 0.6"
     if part:
         imported(f"dp_accounting.{part}", *how)

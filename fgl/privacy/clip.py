@@ -1,4 +1,4 @@
-"""Clipping: limits the length of one client's update, or of one example's gradient."""
+"""Clipping, which limits the length of one client's update or of one example's gradient."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def length_of(update: Mapping[str, Tensor]) -> Tensor:
 def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
     """The update, shortened if it is too long: ``u min(1, length / ||u||)``.
 
-    The length is taken over all tensors together. The result is within the bound even after
-    rounding to its dtype, because entries are rounded towards 0. If an entry of the update is not
-    finite, the result is zero, since no factor can bound such an update.
+    The length is that of all tensors together. The result is within the bound even after rounding
+    to its dtype, because entries are rounded towards 0. If an entry of the update is not finite,
+    the result is zero, since no factor can bound such an update.
 
     Args:
         update: name to tensor in floating point.
@@ -94,14 +94,14 @@ def clipped_gradient(
     counts: Tensor | None = None,
     sigma: float | None = None,
 ) -> dict[str, Tensor]:
-    """The sum of the gradients of all examples, each clipped: ``sum_i clip(grad loss(x_i))``.
+    """Sum over all examples of the clipped gradient: ``sum_i clip(grad loss(x_i))``.
 
-    The gradients are computed with one ``torch.func.vmap(grad)``; each example has its own dropout
-    mask. Examples must not depend on each other. In contrast, nodes depend on each other through
-    edges, and batch normalisation makes all examples dependent. With a `sigma`, every clipped
-    gradient is rounded to the grid of the noise that is added later (`on_grid`). The sum is then
-    exact, so an example changes the sum only by its own clipped gradient. One effect is not
-    covered: the last bits of a gradient depend on the number of examples mapped together.
+    One ``torch.func.vmap(grad)`` computes the gradients. Each example has its own dropout mask.
+    Examples must not depend on each other. In contrast, nodes depend on each other through edges,
+    and batch normalisation makes all examples dependent. With a `sigma`, every clipped gradient is
+    rounded to the grid of the noise that is added later (`on_grid`). The sum is then exact, so an
+    example changes the sum only by its own clipped gradient. One effect is not covered: the last
+    bits of a gradient depend on the number of examples mapped together.
 
     Args:
         loss: function ``(params, *example) -> scalar`` for a single example.
@@ -151,7 +151,7 @@ def _lengths(grads: Tensor) -> Tensor:
 
 
 def _total(grads: Tensor, factor: Tensor, fine: Tensor, step: float | None) -> Tensor:
-    """The sum over examples, each multiplied by its factor; with a step, rounded to its grid."""
+    """Sum over examples after multiplying each by its factor; `step`, if given, is the grid."""
     total: Any = 0
     size = _at_once(grads)
     for few, times, grid in zip(*(each.split(size) for each in (grads, factor, fine)), strict=True):
@@ -166,5 +166,5 @@ def _at_once(grads: Tensor) -> int:
 
 
 def _like(row: Tensor, tensor: Tensor) -> Tensor:
-    """A number per example, shaped so that it broadcasts to a tensor ``[B, ...]``."""
+    """Reshape one number per example so that it broadcasts to a tensor ``[B, ...]``."""
     return row.view(-1, *[1] * (tensor.dim() - 1))

@@ -27,7 +27,7 @@ class DoesNotFit(ValueError):
 
 @explained
 def encode(value: Tensor, *, weight: int = 1, bits: int, bound: float) -> Tensor:
-    """``weight round(value 2^bits)``; integers are not scaled.
+    """Encode a tensor as ``weight round(value 2^bits)``; integers are not scaled.
 
     Args:
         value: tensor of any shape, with entries in ``[-bound, bound]`` (integers: up to ``bound
@@ -60,7 +60,7 @@ def encode(value: Tensor, *, weight: int = 1, bits: int, bound: float) -> Tensor
 
 @explained
 def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor) -> Tensor:
-    """The mean from a sum of encoded values: ``total / weight / 2^bits``, with one rounding.
+    """Mean from a sum of encoded values, ``total / weight / 2^bits``, rounded only once.
 
     Args:
         total: int64 ``[...]``, the sum over clients of results of `encode`.
@@ -90,7 +90,7 @@ def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor)
 
 @explained
 def largest_weight(num_clients: int, *, bits: int, bound: float) -> int:
-    """The largest weight of a client for which a sum over `num_clients` clients fits in 64 bits.
+    """Largest weight per client for which a sum over `num_clients` clients fits in 64 bits.
 
     Example:
         >>> largest_weight(10, bits=28, bound=1024)

@@ -35,11 +35,11 @@ def gaussian(
     """Add Gaussian noise from the operating system to every entry: ``t + N(0, sigma^2)``.
 
     Entries and noise are rounded to multiples of a power of two that is at most ``sigma / 2^20``.
-    Entries are rounded towards 0, the noise to the nearest multiple. The sum of entry and noise is
-    exact. So the last bits of a float reveal nothing about the value without noise (Mironov 2012):
-    the result equals the rounded result of the ideal mechanism. Two limits remain. The noise of an
-    entry has 64 random bits, so it never exceeds 9.1 sigma. The running time may depend on the
-    data.
+    Entries are rounded towards 0, and noise is rounded to the nearest multiple. The sum of entry
+    and noise is exact. So the last bits of a float reveal nothing about the value without noise
+    (Mironov 2012): the result equals the rounded result of the ideal mechanism. Two limits remain.
+    The noise of an entry has 64 random bits, so it never exceeds 9.1 sigma. The running time may
+    depend on the data.
 
     Args:
         tensors: name to tensor in floating point; the total length must be bounded (`clip`).
@@ -179,7 +179,7 @@ def seed_from_system(device: torch.device) -> None:
 
 
 def _bits(count: int, unprotected: torch.Generator | None) -> Any:
-    """The given number of 64-bit random words, uint64 ``[count]``."""
+    """Draw `count` random words of 64 bits, uint64 ``[count]``."""
     if unprotected is None:
         return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
     halves = torch.randint(2**32, (2 * count,), generator=unprotected, device=unprotected.device)

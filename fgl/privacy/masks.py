@@ -5,7 +5,8 @@ ChaCha20-Poly1305 come from `cryptography`. Shamir's secret sharing comes from `
 Flower uses too.
 
 The clients of an exchange form a list; a client's index in this list is its row. A client has two
-key pairs, one to encrypt letters and one to derive masks. It also has the seed of its own mask.
+key pairs, one to encrypt letters and one to derive masks. Each client also has the seed of its own
+mask.
 
 Source: Bonawitz et al. 2017, https://eprint.iacr.org/2017/281
 """
@@ -123,7 +124,7 @@ def letters(
 def masked(
     words: Tensor, row: int, secrets: Sequence[bytes], keys: Tensor, here: Tensor, about: bytes
 ) -> Tensor:
-    """A client's words, hidden by its own mask and by one mask for each pair with another client.
+    """Hide a client's words by the client's own mask and by one mask per pair with another client.
 
     ``y_u = x_u + PRG(b_u) + sum_{u < v} PRG(s_uv) - sum_{u > v} PRG(s_uv)`` (Sec. 4). The sums are
     over the clients v that sent letters. In the sum over all these clients, the masks of pairs
@@ -345,7 +346,7 @@ def _pair_seed(masking: bytes, keys: Tensor, row: int, other: int, about: bytes)
 def _opened(
     row: int, other: int, sealing: bytes, keys: Tensor, sealed: Tensor, about: bytes
 ) -> bytes:
-    """The content of a letter; empty if the letter is for another client or another exchange."""
+    """Content of a letter; empty if the letter belongs to another client or another exchange."""
     letter = as_bytes(sealed[other])
     try:
         key = _sealing_key(sealing, keys, other, row, own=row, about=about)

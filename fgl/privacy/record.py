@@ -56,7 +56,7 @@ def with_noise(
     colluders: int = 0,
     delta: float | None = None,
 ) -> dict[str, Tensor]:
-    """Return a record that counts later replies with this noise, in addition to earlier replies.
+    """Return a record that keeps the earlier replies and counts all later ones at this noise.
 
     Args:
         record: a server's ``state["privacy"]``; empty for the first run.
@@ -128,9 +128,9 @@ def with_answers(record: Record, times: Mapping[int, float]) -> dict[str, Tensor
 def spent_epsilon(record: Record) -> float:
     """The epsilon of the client with the largest epsilon, over all its replies.
 
-    Replies with several kinds of noise are composed. Without sampling they are equivalent to one
-    Gaussian mechanism, with the sum of ``rounds / noise_multiplier^2``. With sampling, their
-    privacy losses are composed.
+    Replies with several kinds of noise are composed. Without sampling, the replies are equivalent
+    to one Gaussian mechanism, with the sum of ``rounds / noise_multiplier^2``. With sampling, the
+    privacy losses of the replies are composed.
 
     Args:
         record: the record from `with_noise`.
@@ -204,7 +204,7 @@ def _of_several(rounds: Mapping[Noise, float], delta: float) -> float:
 
 
 def _whole(noise: Noise, rounds: float) -> tuple[int, Noise]:
-    """A whole number of uses with the same cost; a reply in a sum may cost less than one."""
+    """A whole number of uses with the same cost; a reply in a sum may cost less than one use."""
     times = math.ceil(rounds) * int(noise.steps)
     factor = math.sqrt(math.ceil(rounds) / rounds) if rounds else 1.0
     return times, noise._replace(noise_multiplier=noise.noise_multiplier * factor)

@@ -68,8 +68,8 @@ def recovered(
     """Recover a secret that passes a check, even if some shares are false.
 
     At most 300 sets of `threshold` shares are tried. The first sets consist of consecutive rows, so
-    that a single false share among up to 300 cannot prevent recovery. Then all other sets follow,
-    or random sets if there are too many.
+    that a single false share among up to 300 cannot prevent recovery. Next, all other sets are
+    tried, or random sets if there are too many.
 
     Args:
         shares: the received shares, by row.

@@ -78,7 +78,7 @@ def _blocks(sizes: Tensor, words: int) -> tuple[Tensor, Tensor, list[int]]:
 
 
 def _neighbours(column: Tensor, start: Tensor, degree: Tensor, at: int) -> tuple[Tensor, list[int]]:
-    """All first neighbours, then all second neighbours, and so on; and the number of each group.
+    """All first neighbours, then all second neighbours, and so on, and the size of each group.
 
     The nodes are sorted by degree. A node without neighbours is its own first neighbour.
     """

@@ -111,8 +111,8 @@ def degree_variance(graphs: Simple) -> Tensor:
 def network_entropy(graphs: Simple) -> Tensor:
     """Entropy of a random walk: ``1/(2m) sum_v d_v log d_v``.
 
-    GPFL's paper prints the factor ``1/m``, which gives twice the entropy. The public code divides
-    by ``2m``, as here, but takes the mean over nodes instead of the sum.
+    GPFL's paper prints the factor ``1/m``, which gives twice the entropy. The public code also
+    divides by ``2m``, but it takes the mean over nodes instead of the sum.
 
     Args and Raises: as `average_degree`.
 

@@ -47,7 +47,7 @@ class Simple:
 
 
 def simple(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None) -> Simple:
-    """Convert graphs to simple undirected graphs: no self-loops, no repeats, both directions.
+    """Convert graphs to undirected graphs without self-loops or repeats, in both directions.
 
     Raises:
         TypeError, ValueError: for an invalid dtype or shape, an index out of range, nodes that are

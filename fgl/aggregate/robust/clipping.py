@@ -1,4 +1,4 @@
-"""Clipping: means to which each client contributes a vector of limited length."""
+"""Clipping: means of the clients' vectors after the vectors' lengths have been limited."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _clipped(
     centre: Mapping[str, Tensor] | None,
     steps: int,
 ) -> dict[str, Tensor]:
-    """``v + mean_k share_k (x_k - v)``, repeated `steps` times."""
+    """Compute ``v <- v + mean_k share_k (x_k - v)`` `steps` times."""
     if radius is not None:
         check_number(name, radius, above=0)
     whole, clients = stacked(stack)

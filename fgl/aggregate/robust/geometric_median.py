@@ -28,9 +28,9 @@ def geometric_median(
     ``z <- sum_k b_k x_k / sum_k b_k`` with ``b_k = 1 / max(eps, ||z - x_k||)``, repeated `steps`
     times.
 
-    If fewer than half of the clients are bad, the result stays near the honest clients. Drawback:
-    it takes several passes over all clients, and honest clients that are far from the others also
-    get small weights.
+    If fewer than half of the clients are bad, the result stays near the honest clients. Drawbacks:
+    the algorithm passes over all clients several times. Honest clients that are far from the others
+    also get small weights.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.

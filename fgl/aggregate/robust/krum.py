@@ -82,7 +82,7 @@ def multi_krum(
 
 
 def _ranked(whole: dict[str, Tensor], bad: int, neighbours: int | None) -> list[int]:
-    """The clients, the most central one first; ties are broken by their entries."""
+    """Sort clients by centrality, the most central client first; clients' entries break ties."""
     rows = flat(whole)
     clients = len(rows)
     check_minority(bad, clients)

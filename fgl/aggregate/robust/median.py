@@ -12,7 +12,7 @@ from .stacks import Stack, check_minority, in_order, stacked
 
 @explained
 def median(stack: Stack, *, bad: int = 0) -> dict[str, Tensor]:
-    """Median over clients, entry by entry; for an even number, the mean of the two middle values.
+    """Median over clients per entry; for an even number of clients, the mean of two middle values.
 
     If fewer than half of the clients are bad, every entry lies between the entries of two honest
     clients. Drawback: if honest clients differ, the median is far from their mean, and information
@@ -47,7 +47,7 @@ def median(stack: Stack, *, bad: int = 0) -> dict[str, Tensor]:
 
 @explained
 def trimmed_mean(stack: Stack, *, bad: int) -> dict[str, Tensor]:
-    """Mean over clients, entry by entry, without the `bad` smallest and the `bad` largest.
+    """Mean over clients per entry, after removing the `bad` smallest and `bad` largest values.
 
     Every entry lies between the entries of two honest clients. Drawback: each entry ignores
     ``2 bad`` of the K clients, even if all clients are honest. With the largest possible `bad`, the

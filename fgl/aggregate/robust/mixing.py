@@ -17,9 +17,9 @@ def bucket_means(
 ) -> dict[str, Tensor]:
     """Means of random buckets of clients (bucketing).
 
-    Drawbacks: each bad client can corrupt one bucket, so the rule that is applied to the buckets
-    must withstand the same number of bad inputs among fewer inputs. Also, results depend on the
-    random buckets of each round.
+    Drawbacks: each bad client can corrupt one bucket. The rule applied to the buckets must
+    therefore withstand the same number of bad inputs, but it has fewer inputs. Results also depend
+    on the random buckets of each round.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``.
@@ -51,9 +51,9 @@ def bucket_means(
 def nearest_means(stack: Stack, *, bad: int) -> dict[str, Tensor]:
     """Replace every client by the mean of the ``K - bad`` clients nearest to it (NNM).
 
-    These clients include the client itself. As a result, honest clients are closer to each other
-    and to their mean. Drawbacks: bad clients that are near honest clients are included in all
-    means, and ``K^2`` distances are computed.
+    A client counts as the nearest client to itself. As a result, honest clients are closer to each
+    other and to their mean. Drawbacks: a bad client near honest clients enters all means. The
+    method also has to compute ``K^2`` distances.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``.

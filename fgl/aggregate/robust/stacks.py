@@ -24,7 +24,7 @@ class TooManyBad(ValueError):
 
 
 def stacked(stack: Stack) -> tuple[dict[str, Tensor], int]:
-    """Name to ``[K, ...]``, and K.
+    """Return a dict from name to stacked tensor ``[K, ...]``, and the number K of clients.
 
     Raises:
         TypeError: if a tensor is complex, or if the tensors of a list have different dtypes.
@@ -59,26 +59,26 @@ def check_minority(bad: int, clients: int) -> None:
 
 
 def in_order(value: Tensor) -> Tensor:
-    """Each entry of ``[K, ...]`` in ascending order over the clients, in the dtype of the sum."""
+    """Sort each entry of ``[K, ...]`` over the clients, ascending, in the dtype for sums."""
     return (value.to(exact(value)) + 0.0).sort(0).values  # turns -0.0 into 0.0: ties of equal bits
 
 
 def flat(stack: Mapping[str, Tensor]) -> Tensor:
-    """Floating-point entries as a row of doubles per client, ``[K, D]``, by name."""
+    """A row of doubles per client, ``[K, D]``: its floating-point entries, sorted by name."""
     names = sorted(name for name, value in stack.items() if value.is_floating_point())
     parts = [stack[name].reshape(len(stack[name]), -1).double() for name in names]
     return torch.cat(parts, 1) if parts else torch.zeros(len(next(iter(stack.values()))), 0)
 
 
 def lengths(rows: Tensor) -> Tensor:
-    """Euclidean norm of each row, ``[K]``, with an order of summation independent of memory."""
+    """Euclidean norm of each row, ``[K]``; the bits do not depend on the memory layout."""
     if not rows.shape[1]:
         return rows.new_zeros(len(rows))
     return root(folded((rows * rows).mT))
 
 
 def distances(rows: Tensor) -> Tensor:
-    """Squared distances between all pairs of rows, ``[K, K]``, exactly symmetric."""
+    """Squared distances between all pairs of rows, as an exactly symmetric matrix ``[K, K]``."""
     out = rows.new_zeros(len(rows), len(rows))
     for i in range(len(rows) - 1):
         out[i, i + 1 :] = out[i + 1 :, i] = lengths(rows[i + 1 :] - rows[i]).square()

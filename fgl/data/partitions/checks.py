@@ -18,7 +18,7 @@ def check_num_clients(num_clients: int, total: int) -> None:
 
 
 def check_labels(y: Any) -> None:
-    """Raise unless `y` holds classes, int64 ``[n]``, at least 0; suggest a solution for floats."""
+    """Raise unless `y` is int64 ``[n]`` and holds classes from 0; suggest a solution for floats."""
     if isinstance(y, Tensor) and y.is_floating_point():
         raise TypeError(
             f"Expected y to be an int64 tensor, but got {y.dtype}: "
@@ -28,7 +28,7 @@ def check_labels(y: Any) -> None:
 
 
 def announced(what: str, num_edges: int, many: int) -> AbstractContextManager[Any]:
-    """Announce the partition of a graph with many edges on stderr, since it takes long."""
+    """Print a message to stderr before the slow partition of a graph with many edges."""
     return shown(f"{what} of {num_edges:,} edges", long=num_edges > many)
 
 

@@ -36,8 +36,8 @@ def louvain_partition(
     """Assign Louvain communities to clients of about equal size (FGSSL).
 
     Let ``s = floor(num_nodes / num_clients)``. A community of more than ``s - delta`` nodes is cut
-    into chunks of ``s - delta`` nodes, in order of node id; the remainder becomes a smaller
-    community. Communities are assigned round-robin in order of size, largest first; a client that
+    into chunks of ``s - delta`` nodes, in order of node id. The remainder becomes a smaller
+    community. Communities are assigned round-robin in order of size, largest first. A client that
     would exceed ``s + delta`` nodes is skipped. The paper does not specify some details. In this
     function a chunk has at least one node. Communities of equal size are ordered by their smallest
     node id. A community that fits no client goes to the smallest client, or to the first of several
@@ -203,7 +203,7 @@ def metis_partition(
 ) -> list[Tensor]:
     """Partition a graph by METIS: clients of almost equal size with few edges between them.
 
-    If METIS leaves a part empty, which can happen in small graphs, the part gets the first node of
+    METIS may leave a part empty if the graph is small. The empty part then gets the first node of
     the largest part. This function needs the extra `partitions`.
 
     Args:
@@ -262,9 +262,9 @@ def ldg_partition(
     """Partition a graph by LDG, which assigns a stream of nodes to clients of bounded size.
 
     Let C be the capacity ``ceil((1 + slack) * n / num_clients)``. A node v goes to the part i with
-    the largest ``|N(v) in P_i| * (1 - |P_i| / C)``. If v has no placed neighbour, or if that part
-    is full, v goes to the smallest part. Each further pass places all nodes again. A neighbour that
-    this pass has not yet placed is counted in the part to which the previous pass assigned it.
+    the largest ``|N(v) in P_i| * (1 - |P_i| / C)``. If v has no placed neighbour, or if part i is
+    full, v goes to the smallest part. Each further pass places all nodes again. A neighbour that
+    the current pass has not yet placed counts as a member of its part from the previous pass.
 
     Nodes are placed in blocks of consecutive ids. For speed, nodes of one block are placed without
     regard to each other's new parts; the capacity is still respected. In addition to the edges and
@@ -322,7 +322,7 @@ def ldg_partition(
 
 
 def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """Sources of all edges, sorted by target, and the end of each node's sources, int64 ``[n]``."""
+    """Index after each node's last source, and the sources of all edges, sorted by target."""
     source, target = edge_index
     if bool((target[1:] < target[:-1]).any()):
         source = source[target.argsort(stable=True)]
@@ -330,7 +330,7 @@ def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
 
 
 def _counts(degree: Tensor, owners: Tensor, num_parts: int) -> Tensor:
-    """Number of neighbours of each node of a block in each part, int64 ``[block, parts]``."""
+    """For each node of a block, the number of neighbours per part, int64 ``[block, parts]``."""
     base = torch.arange(0, len(degree) * (num_parts + 1), num_parts + 1)
     key = base.repeat_interleave(degree, output_size=len(owners)).add_(owners)
     count = key.bincount(minlength=len(degree) * (num_parts + 1))
@@ -354,7 +354,7 @@ def _placed(count: Tensor, size: Tensor, capacity: int) -> Tensor:
 
 
 def _smallest(size: Tensor, count: int) -> Tensor:
-    """Parts for `count` nodes; each node is placed in the part that is then the smallest."""
+    """Parts for `count` nodes; one node after another is placed in the smallest part so far."""
     if not count:
         return size.new_zeros(0)
     low = size.sort().values

@@ -56,7 +56,7 @@ def partition_graph(
 
 
 class CutLoss(NamedTuple):
-    """Numbers of edges and pairs between clients' nodes, and numbers of lost edges and pairs.
+    """Numbers of edges and pairs that join clients' nodes, and how many of these are lost.
 
     Example:
         >>> CutLoss(edges=4, lost_edges=1, pairs=0, lost_pairs=0).lost_edges
@@ -147,14 +147,14 @@ def _warn(counts: CutLoss) -> None:
 
 
 def _stored(graphs: Iterable[Graph], folder: str | os.PathLike[str] | None) -> list[Graph]:
-    """The graphs; if a folder is given, their features are mapped from files."""
+    """Return the graphs; if a folder is given, store their features in mapped files."""
     if folder is None:
         return list(graphs)
     return [map_features(own, Path(folder, f"{client}.x")) for client, own in enumerate(graphs)]
 
 
 def _edges_inside(edge_index: Tensor, owner: Tensor, num_parts: int) -> tuple[Tensor, Tensor]:
-    """Ids of the edges inside disjoint parts, part by part, and each part's number of edges.
+    """Ids of the edges inside disjoint parts, sorted by part, and the number of edges per part.
 
     All edges are read in a single pass instead of one pass per part.
     """

@@ -25,17 +25,17 @@ def major_label_partition(
     num_test: int = 200,
     seed: int = 0,
 ) -> tuple[Graph, list[Graph]]:
-    """Draw overlapping clients, each with most nodes from a few labels, and a global test graph.
+    """Draw a global test graph and overlapping clients, each with mostly nodes of a few labels.
 
     Isolated nodes are dropped; N nodes remain in the pool. ``int(global_share N)`` uniformly drawn
     nodes are removed from the pool and become the global test graph. The clients then draw in turn,
     and each client's test nodes are removed from the pool. Each client first draws `num_major`
-    major labels, and then a sample of ``S = int(share N)`` nodes. ``int(major_rate S)`` of these
-    nodes, or all if there are fewer, have one of its major labels. The other nodes are drawn from
-    the rest of the pool. A sample has fewer than S nodes if the pool is exhausted. Nodes without an
-    edge inside the sample are dropped; the n remaining nodes are in random order. The last
-    `num_test` of them are the client's test nodes, the ``n // 5`` nodes before these are its
-    validation nodes, and all other nodes are training nodes.
+    major labels, and then a sample of ``S = int(share N)`` nodes. ``int(major_rate S)`` nodes of
+    the sample have one of the client's major labels, or all such nodes if there are fewer. The
+    other nodes are drawn from the rest of the pool. A sample has fewer than S nodes if the pool is
+    exhausted. Nodes without an edge inside the sample are dropped; the n remaining nodes are in
+    random order. Of these n nodes, the last `num_test` are the client's test nodes. The ``n // 5``
+    nodes before the test nodes are validation nodes, and the rest are training nodes.
 
     Several clients may therefore share a training node, and a test or validation node of one client
     may be a training node of another client.
@@ -109,7 +109,7 @@ def _linked(edges: Tensor, nodes: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _client(graph: Graph, nodes: Tensor, num_test: int) -> Graph:
-    """The induced subgraph with masks for training, validation and test nodes, in this order."""
+    """The induced subgraph; first come the training nodes, then validation and test nodes."""
     n = nodes.numel()
     position = torch.arange(n)
     test = position >= n - num_test
@@ -134,7 +134,7 @@ def unseen_nodes(clients: Sequence[Graph]) -> list[Tensor]:
     """Masks of each client's test nodes that are not training nodes of another client.
 
     Clients overlap, so a test node of one client may be a training node of another client. The
-    first client can then receive a model that was trained on its test node.
+    model that the first client receives may then have been trained on its test node.
 
     Args:
         clients: graphs with `node_id`, training masks and test masks.

@@ -16,7 +16,7 @@ from .checks import check_num_clients
 
 @typed
 def random_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[Tensor]:
-    """Assign nodes, or graphs of a collection, to clients at random; sizes differ by at most one.
+    """Assign nodes or graphs to clients at random; the clients' sizes differ by at most one.
 
     Args:
         graph: the graph.
@@ -46,7 +46,7 @@ def random_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[T
 def community_clients(
     communities: Sequence[Tensor], clients: Count, *, share: Share = 0.5, seed: int = 0
 ) -> list[Tensor]:
-    """Draw several clients from every community, each with a fraction of its nodes.
+    """Draw several clients from each community, each with a fraction of the community's nodes.
 
     Draws are independent, so clients of one community overlap. Two clients that each draw half of a
     community have, on average, half of their nodes in common.

@@ -29,7 +29,7 @@ def dirichlet_partition(
     ``p_i ~ Dirichlet(alpha 1)``. If an entry exceeds `cap`, the excess is spread evenly over the
     other entries. This is done only once, so with three or more classes another entry may exceed
     `cap` afterwards. In each step, a random client that is not full draws a class from its
-    distribution, and draws again if no example of this class is left. The client gets the last
+    distribution. It draws again if no example of this class is left. The client gets the last
     remaining example of the class.
 
     The rule does not cover the case in which no class in a client's distribution has examples left.
@@ -89,12 +89,12 @@ def dirichlet_partition(
 def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]:
     """Reproduce the partition of GPFL's public implementation, with its seed 0.
 
-    The rule is that of `dirichlet_partition` with ``cap=0.95``. Random numbers come from NumPy's
-    legacy generator, in the order of the public implementation. All class distributions are drawn
-    first. Until all clients are full, the code then draws a client among *all* clients, and redraws
-    if the client is full. It draws a class by inverting the cumulative sum of the distribution, and
-    redraws if no example of the class is left. The resulting clients are therefore those of the
-    paper's Table 2.
+    The function follows the rule of `dirichlet_partition` with ``cap=0.95``. Random numbers come
+    from NumPy's legacy generator, in the order of the public implementation. All class
+    distributions are drawn first. Until all clients are full, the code then draws a client among
+    *all* clients. It redraws if the client is full. For this client, it draws a class by inverting
+    the cumulative sum of the distribution. It redraws if no example of the class is left. The
+    resulting clients are therefore those of the paper's Table 2.
 
     The public implementation would draw for hours if the remaining classes have a probability below
     1e-4 in a client's distribution. In that case this function makes the remaining classes equally
@@ -238,7 +238,7 @@ class Skew:
             )
 
     def parts(self, graph: Graph, num_clients: int, *, seed: int = 0) -> list[Tensor]:
-        """Ids of each client's nodes, or graphs of a collection; `seed` is for the Dirichlet draw.
+        """Ids of each client's nodes or graphs; only the Dirichlet partition uses `seed`.
 
         Raises:
             ValueError, TypeError: if clients should differ in labels, but nodes or graphs have no
@@ -256,7 +256,7 @@ class Skew:
 
 @typed
 def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]:
-    """Sort examples by a number and cut them into clients whose sizes differ by at most 1.
+    """Sort examples by a number, then cut them into clients whose sizes differ by at most 1.
 
     Args:
         graph: a graph, whose nodes are the examples, or a collection, whose graphs are the
@@ -306,7 +306,7 @@ def _means(graph: Graph) -> Tensor:
 
 
 def _alike(value: Tensor, graph: Graph) -> bool:
-    """Whether nonzero means of features are equal up to the rounding of their sums."""
+    """Whether all nonzero means of features are equal, up to rounding errors of their sums."""
     some = value[value != 0]
     if some.numel() < 2:
         return False

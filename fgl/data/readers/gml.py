@@ -25,12 +25,13 @@ Entry = tuple[int, str, "str | list[Entry]"]
 def read_gml(
     folder: Path, name: str, *, targets: str = "value", ignore: Collection[str] = ()
 ) -> Graph:
-    """Read ``NAME.gml``, with the class of a node in ``value``, as in the political blogs.
+    """Read ``NAME.gml``, such as the political blogs; ``value`` holds the class of a node.
 
-    The format has no features, so features are one-hot degrees with 64 columns; the last column
-    means a degree of 63 or more. The graph is undirected, without self-loops and repeats, even if
-    the file's edges are directed. Classes are renumbered from 0 in ascending order. A warning names
-    the unread attributes of nodes and edges, and ``directed`` if the file's edges are directed.
+    The format has no features, so one-hot degrees with 64 columns are used. The last column means a
+    degree of 63 or more. The graph is undirected, without self-loops and repeats, even if the
+    file's edges are directed. Classes are renumbered from 0 in ascending order. A warning names the
+    unread attributes of nodes and edges. It also names ``directed`` if the file's edges are
+    directed.
 
     Args:
         folder: folder of the file.

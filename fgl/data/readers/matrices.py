@@ -74,7 +74,7 @@ def check_inside(name: object, numbers: NDArray[Any], low: int, high: int) -> No
 
 
 def checked_edges(name: str, edges: NDArray[np.int64], num_nodes: int) -> Tensor:
-    """Check the ends of edges: int64 ``[2, *]`` in ``[0, num_nodes)``."""
+    """Check that all ends of edges ``[2, *]`` are in ``[0, num_nodes)``; return int64 edges."""
     check_inside(name, edges, 0, num_nodes)
     return torch.from_numpy(edges)
 

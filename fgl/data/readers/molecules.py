@@ -57,8 +57,8 @@ def read_molecules(
     """Read ``NAME.csv``: a header, a column ``smiles``, and a column of numbers for each target.
 
     An unknown target is empty, NA or NaN; true is 1 and false is 0. Molecules that cannot be read
-    are left out, and a warning gives their number. Columns that only number the rows, as written by
-    pandas, are not targets unless `targets` names them; a warning names these columns.
+    are left out, and a warning gives their number. Columns that only number the rows (pandas writes
+    such columns) are not targets unless `targets` names them. A warning names these columns.
 
     Args:
         folder: folder of the file.
@@ -132,7 +132,7 @@ def _from_smiles() -> Parse:
 def _table(
     path: Path, targets: Sequence[str] | None, smiles: str, ignore: Collection[str]
 ) -> tuple[list[int], list[str], list[list[float]]]:
-    """Lines, strings and targets of all molecules."""
+    """Line numbers, SMILES strings and targets of all molecules."""
     header, lines, rows = _rows(path)
     at = _place_of_smiles(path, header, smiles)
     _check_columns(path, header, "targets", targets or ())
@@ -204,7 +204,7 @@ def _check_columns(path: Path, header: list[str], name: str, columns: Collection
 
 
 def _numbers_rows(column: str, rows: list[list[str]], place: int) -> bool:
-    """Whether a column numbers the rows, or has an index's name and distinct numbers."""
+    """Whether a column numbers the rows, or is named like an index and holds distinct numbers."""
     if UNNAMED.fullmatch(column):
         return True
     fields = [row[place].strip() for row in rows]

@@ -36,11 +36,11 @@ def read_npz(
     ``test_masks``. `split` selects one of the splits; the default is the first. The graph is
     directed if `name` ends with ``_directed``.
 
-    In the layout of gnn-benchmark, features may also be dense (``attr_matrix``) or missing. Missing
-    features are replaced by one-hot degrees with 64 columns; the last column means a degree of 63
-    or more. The graph is undirected, without self-loops and repeats. Edge weights, other arrays,
-    and arrays that need pickle are not read. A warning names unread arrays, except for those in
-    `ignore` (``"adj_data"`` for the weights) and for the names of nodes, features and classes.
+    In the layout of gnn-benchmark, features may also be dense (``attr_matrix``) or missing. One-hot
+    degrees with 64 columns replace missing features. The last column means a degree of 63 or more.
+    The graph is undirected, without self-loops and repeats. Edge weights, other arrays, and arrays
+    that need pickle are not read. A warning names unread arrays. It skips arrays in `ignore`
+    (``"adj_data"`` for the weights) and arrays of node, feature or class names.
 
     Raises:
         ValueError: for a missing or malformed file, or a split that is not in the file.
@@ -147,7 +147,7 @@ def read_saint(folder: Path, name: str, *, ignore: Collection[str] = ()) -> Grap
 def _load(
     path: Path, keys: list[str] | tuple[str, ...]
 ) -> tuple[dict[str, NDArray[Any]], list[str]]:
-    """The named arrays of an archive, if they exist, and the names of its other arrays."""
+    """The requested arrays that an archive has, and the names of the archive's other arrays."""
     try:
         with path.open("rb") as content, np.load(content, allow_pickle=False) as file:
             others = [key for key in file.files if key not in keys]
@@ -157,7 +157,7 @@ def _load(
 
 
 def _weights(arrays: dict[str, NDArray[Any]], name: str) -> list[str]:
-    """Name of the array of edge weights if the weights differ; edges of weight 0 are ignored."""
+    """Name of the array of edge weights if these are not all equal; weights of 0 are ignored."""
     data = arrays.get(name)
     if data is None or data.dtype.kind not in "iuf":
         return []

@@ -24,12 +24,13 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
     """Read OGB's folder ``raw``, and ``split`` next to it: comma-separated text, gzipped.
 
     ``num-node-list.csv.gz`` and ``num-edge-list.csv.gz`` hold one number each. Each line of
-    ``edge.csv.gz`` holds a source and a target, each line of ``node-feat.csv.gz`` the features of a
-    node, and each line of ``node-label.csv.gz`` its class. ``split/NAME/{train,valid,test}.csv.gz``
-    hold node ids, which become the masks. NAME is ``time`` for ogbn-arxiv and ``sales_ranking`` for
-    ogbn-products. The graph is undirected, without self-loops and repeats. Rows are read one after
-    the other, so reading needs little more memory than the graph itself. A warning names unread
-    tables in the folder, except for ``node_year``, which defines the split of ogbn-arxiv.
+    ``edge.csv.gz`` holds a source and a target. For each node, ``node-feat.csv.gz`` has a line of
+    features and ``node-label.csv.gz`` has a line with the class.
+    ``split/NAME/{train,valid,test}.csv.gz`` hold node ids, which become the masks. NAME is ``time``
+    for ogbn-arxiv and ``sales_ranking`` for ogbn-products. The graph is undirected, without
+    self-loops and repeats. Rows are read one after the other, so reading needs little more memory
+    than the graph itself. A warning names unread tables in the folder, except for ``node_year``,
+    which defines the split of ogbn-arxiv.
 
     Args:
         folder: the folder ``raw``.
@@ -86,7 +87,7 @@ def _one(path: Path) -> int:
 
 
 def _table(path: Path, dtype: type[Any], columns: int | None) -> NDArray[Any]:
-    """Rows of numbers, which NumPy decompresses while reading."""
+    """Read rows of numbers from a file that NumPy decompresses while reading."""
     long = path.stat().st_size > 50_000_000
     with warnings.catch_warnings(), shown(f"reading {path.name}", long=long):
         warnings.simplefilter("error")  # for an empty file, or a float among integers

@@ -55,7 +55,7 @@ FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def integers(path: Path, columns: int | None, separator: str | None = None) -> NDArray[np.int64]:
-    """Read a row of integers per line, int64 ``[lines, columns]``; None allows any row length.
+    """Read a row of integers per line, int64 ``[lines, columns]``; `columns` may be None (any).
 
     Raises:
         ValueError: if a line has other content; the error names the first such line.
@@ -101,14 +101,14 @@ def check_range(path: Path, rows: NDArray[Any], low: int, high: int) -> None:
 
 
 def bad_row(path: Path, row: int, be: str, got: object) -> ValueError:
-    """The error about a row of a text file; rows are counted from 0, without empty lines."""
+    """Error about a row of a text file; rows are numbered from 0, and empty lines are skipped."""
     lines = (i for i, line in enumerate(_text(path).split("\n"), 1) if line.strip())
     line = next(i for place, i in enumerate(lines) if place == row)
     return ValueError(f"Expected {path}, line {line}, to be {be}, but got {got}")
 
 
 def contiguous(path: Path, values: NDArray[np.int64]) -> tuple[Tensor, int]:
-    """Labels renumbered as 0, 1, ... in ascending order, int64, and the number of labels."""
+    """Renumber labels in ascending order as int64 0, 1, ...; also return their number."""
     if not values.size:
         raise ValueError(f"Expected {path} to hold labels, but got none")
     used, labels = np.unique(values, return_inverse=True)

@@ -1,7 +1,8 @@
 """Safe reader of pickled arrays, SciPy's CSR matrices and dicts of lists.
 
 Python's unpickler calls functions that are named in the file, and deeply nested tuples can crash
-the process. This reader never calls such functions and supports only the opcodes in these files.
+the process. This reader never calls such functions, and supports only the opcodes that dataset
+files contain.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ def read_pickle(content: bytes) -> Any:
 
 
 class _Reader:
-    """The stack, the open marks and the memo while a pickle is read."""
+    """State while a pickle is read: the stack, the open marks and the memo."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []

@@ -20,9 +20,9 @@ from .parsing import bad_row, check_range, contiguous, floats, integers, need
 def read_acm(folder: Path, name: str) -> Graph:
     """Read papers that share authors: ``NAME.feature``, ``NAME.label``, ``NAME_PAP.edge``.
 
-    For each node, one file has a line of features and one has a line with a label. For each edge,
-    the third file has a line with a pair of nodes. The graph is undirected, without self-loops and
-    repeats. Features are as in the file.
+    For each node, ``NAME.feature`` has a line of features and ``NAME.label`` has a line with a
+    label. For each edge, ``NAME_PAP.edge`` has a line with a pair of nodes. The graph is
+    undirected, without self-loops and repeats. Features are returned as stored.
 
     Raises:
         ValueError: for a missing or malformed file.
@@ -49,10 +49,11 @@ def read_acm(folder: Path, name: str) -> Graph:
 def read_wiki(folder: Path, name: str) -> Graph:
     """Read linked pages with TF-IDF features: ``graph.txt``, ``group.txt``, ``tfidf.txt``.
 
-    A line of these files holds, respectively, a pair of nodes; a node and its label; or a node, a
-    word and the word's weight. Files may be compressed (``.txt.xz``). The graph is undirected,
-    without self-loops and repeats. Labels are renumbered from 0 in ascending order. Two of the
-    labels 1 to 19 do not occur, so there are 17 classes.
+    A line of ``graph.txt`` holds a pair of nodes. A line of ``group.txt`` holds a node and its
+    label. A line of ``tfidf.txt`` holds a node, a word and the word's weight. Files may be
+    compressed (``.txt.xz``). The graph is undirected, without self-loops and repeats. Labels are
+    renumbered from 0 in ascending order. Two of the labels 1 to 19 do not occur, so there are 17
+    classes.
 
     Raises:
         ValueError: for a missing or malformed file.
@@ -95,10 +96,10 @@ HEADER = "source,target,weight,time"
 
 
 def read_bitcoin(folder: Path, name: str) -> Graph:
-    """Read ratings between users, with their times: ``soc-sign-bitcoinotc.csv``.
+    """Read ratings between users, and the times of the ratings: ``soc-sign-bitcoinotc.csv``.
 
-    The graph is directed. Nodes are renumbered from 0 in the order of their ids, and their features
-    are ones. `edge_attr` is the rating, from -10 to 10 without 0. `edge_time` is the number of
+    The graph is directed. Nodes are renumbered from 0 in the order of their ids, and all features
+    are 1. `edge_attr` is the rating, a nonzero number from -10 to 10. `edge_time` is the number of
     seconds since 1970, in float64. Edges are sorted by time.
 
     Raises:
@@ -131,16 +132,16 @@ def read_dblp_four_area(folder: Path, name: str) -> Graph:
     """Read papers (type 0), authors (1) and conferences (2) as a typed graph.
 
     ``author_label.txt``, ``paper_author.txt``, ``paper_conf.txt`` and ``paper_term.txt`` are tables
-    with two ids in each line. Nodes of a type are numbered in the order of their ids. A paper's
-    features are the words of its title, as 0 or 1. Authors have a single column of ones, and each
-    conference has its own one-hot column. Relations 0 and 1 lead from a paper to its authors and to
-    its conference, and relations 2 and 3 are their reverses. The training mask contains only the
-    authors with an area.
+    with two ids in each line. Nodes of a type are numbered in the order of their ids. A paper has
+    one feature per word: 1 if the word is in the paper's title, otherwise 0. Authors have a single
+    column of ones, and each conference has its own one-hot column. Relations 0 and 1 lead from a
+    paper to its authors and to its conference, and relations 2 and 3 are their reverses. The
+    training mask contains only the authors with an area.
 
-    For `fgl.nn.Hetero`: ``columns={"paper": 8920, "author": 1, "conf": 20}``, and relations
-    ``("paper", "by", "author"), ("paper", "at", "conf"), ("author", "rev_by", "paper"), ("conf",
-    "rev_at", "paper")``. Features are sparse; as the dense matrix that PyG's models need, they
-    would take 1 GB.
+    For `fgl.nn.Hetero`, use ``columns={"paper": 8920, "author": 1, "conf":
+    20}`` and the relations ``("paper", "by", "author"), ("paper", "at", "conf"), ("author",
+    "rev_by", "paper"), ("conf", "rev_at", "paper")``. Features are sparse. PyG's models need a
+    dense matrix, which would take 1 GB.
 
     Raises:
         ValueError: for a missing or malformed file.

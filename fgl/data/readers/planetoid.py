@@ -110,7 +110,7 @@ def _features(path: Path) -> Any:
 
 
 def _stack(allx: Any, tx: Any, node: NDArray[np.int64], num_nodes: int) -> SparseMatrix:
-    """Features of all nodes, from the rows of `allx` and `tx` and the node id of each row."""
+    """Build the features of all nodes from the rows of `allx` and `tx` and each row's node id."""
     from scipy.sparse import coo_matrix, vstack
 
     rows = vstack([allx, tx]).tocoo()
@@ -136,7 +136,7 @@ def _edges(path: Path) -> tuple[NDArray[np.int64], int]:
 
 
 def _test_index(path: Path, size: int, low: int, high: int) -> NDArray[np.int64]:
-    """The node of each row of tx: `size` distinct ids in ``[low, high)``."""
+    """Node id of each row of tx: `size` distinct ids in ``[low, high)``."""
     words = path.read_bytes().split()
     if not all(word.isdigit() and len(word) < 19 for word in words):
         raise ValueError(f"Expected {path} to hold one node id a line, but got something else")

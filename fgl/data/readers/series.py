@@ -35,8 +35,8 @@ def read_england_covid(folder: Path, name: str) -> Graph:
     """Read daily new cases of 129 regions, and movements between regions, over 61 days.
 
     `edge_time` is the day of a movement as an index into the series, and `edge_weight` is the
-    number of people. ``england_covid.json`` has ``y`` ``[61, 129]`` and ``edge_mapping``, which
-    holds an ``edge_index`` and an ``edge_weight`` for each day.
+    number of people who moved. ``england_covid.json`` has ``y`` ``[61, 129]`` and ``edge_mapping``,
+    which holds an ``edge_index`` and an ``edge_weight`` for each day.
 
     Raises:
         ValueError: for a missing or malformed file.

@@ -113,7 +113,7 @@ def _check_indicator(path: Path, graph_of: NDArray[np.int64], labels: Path, size
 def _features(
     folder: Path, name: str, edge_index: Tensor, num_nodes: int, with_attributes: bool
 ) -> Tensor:
-    """Attributes followed by one-hot labels; one-hot degrees if both are missing."""
+    """Node features: attributes and one-hot labels, or one-hot degrees if both are missing."""
     parts = []
     attributes = there(folder, f"{name}_node_attributes.txt")
     if attributes is not None and with_attributes:

@@ -94,7 +94,7 @@ def _array(path: Path, data: Any, key: str, kinds: str, shape: tuple[int | None,
 
 
 def _masks(path: Path, data: Any, key: str, shape: tuple[int | None, ...]) -> Any:
-    """Masks from booleans, or from 0 and 1."""
+    """Read masks that are stored as booleans, or as 0 and 1."""
     array = _array(path, data, key, "biu", shape)
     other = array[array.astype(bool) != array]
     if other.size:

@@ -66,12 +66,12 @@ def edge_split(
 ) -> EdgeSplit:
     """Split a graph's edges into training, validation and test edges.
 
-    The returned graph has only the training edges, so message passing never uses a held-out edge;
-    by default this applies to both directions. The function also draws the pairs without an edge.
-    If nodes have types, these pairs join the same types as the held-out edges. If no node is the
-    source of one edge and the target of another, as in a graph of users and items, the pairs join a
-    source and a target. This is also true if the edges of such a graph are stored in both
-    directions.
+    The returned graph has only the training edges, so message passing never uses a held-out edge.
+    By default, both directions of a held-out edge are removed. The function also draws the pairs
+    without an edge. If nodes have types, the pairs without an edge join the same types as the
+    held-out edges. In a graph of users and items, no node is the source of one edge and the target
+    of another. In such a graph, each pair joins a source and a target. This also holds if the
+    graph's edges are stored in both directions.
 
     Args:
         graph: a graph. Unless `directed` is True, the graph is taken as undirected and its
@@ -172,7 +172,7 @@ def _sides(graph: Graph, edges: Tensor) -> Tensor | None:
 
 
 def _keeps_fields(graph: Graph) -> str:
-    """Name of the call that splits a graph whose edges have fields."""
+    """Call, as text, that splits a graph without losing the fields of its edges."""
     turned = {} if graph.edge_type is None else _turned(graph)
     across = [pair for pair in turned if pair[0] != pair[1]]
     if across:
@@ -301,7 +301,7 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
 
 
 def each_once(edge_index: Tensor) -> Tensor:
-    """Distinct undirected edges, sorted by their larger node; no self-loops.
+    """Distinct undirected edges without self-loops, sorted by the larger node of each edge.
 
     Args:
         edge_index: int64 ``[2, num_edges]``; each edge in one direction or in both.
@@ -330,9 +330,9 @@ def negative_edges(
 ) -> Tensor:
     """Draw pairs of different nodes that have no edge; all such pairs are equally likely.
 
-    The function draws ranks among the pairs without an edge and finds the pairs by searching the
-    sorted edges, so no draw is rejected. Time is O((num_edges + num) log num_edges), even for
-    nearly complete graphs.
+    The function draws ranks among the pairs without an edge. It finds the pairs with these ranks by
+    searching the sorted edges, so no draw is rejected. The run time is O((num_edges + num) log
+    num_edges), even for nearly complete graphs.
 
     Args:
         edge_index: int64 ``[2, num_edges]``; each edge in one direction or in both. Self-loops are

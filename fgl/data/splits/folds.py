@@ -21,7 +21,7 @@ def stratified_folds(y: Tensor, num_folds: Several, *, seed: int = 0) -> Tensor:
 
     The shuffled examples are sorted by class and assigned to the folds in turn. The number of
     examples of a class differs by at most one between folds, as in scikit-learn's
-    ``StratifiedKFold``. (That function orders classes by their first example, so a different fold
+    ``StratifiedKFold``. (scikit-learn orders classes by their first example, so a different fold
     may have the extra example.) A class with fewer than `num_folds` examples does not occur in
     every fold.
 
@@ -117,7 +117,7 @@ def fold_clients(
 
 @typed
 def balanced_classes(y: Tensor, *, seed: int = 0) -> Tensor:
-    """Draw the same number of examples of every class, namely the size of the smallest class.
+    """Draw, from every class, as many examples as the smallest class has.
 
     Args:
         y: classes, int64 ``[n]``.

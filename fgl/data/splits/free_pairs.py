@@ -1,8 +1,8 @@
 """Pairs of nodes encoded as numbers, and samplers of pairs without an edge.
 
-Nodes may have sides: types, sources and targets, or the two colours of a bipartite graph. In that
-case edges join only certain sides. A pair that joins other sides can never be an edge, so it is
-useless as a negative example.
+Nodes may have sides: types, sources and targets, or the two colours of a bipartite graph. If nodes
+have sides, edges join only certain sides. A pair that joins other sides can never be an edge, so it
+is useless as a negative example.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class FreePairs:
         return self._ranked(_ranks(self.count, num, replacement, generator))
 
     def _ranked(self, rank: Tensor) -> Tensor:
-        """The pairs without an edge at these ranks."""
+        """The pairs that have these ranks among all pairs without an edge."""
         rank = to_device(rank, self._before.device)
         keys = rank + torch.searchsorted(self._before, rank, right=True)
         return directed_pairs(keys, self.num_nodes) if self.directed else pairs_of(keys)
@@ -85,7 +85,7 @@ class FreeCells:
     def __call__(
         self, num: int, *, replacement: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Draw cells ``[2, num]``, each equally likely.
+        """Draw empty cells ``[2, num]``; all empty cells are equally likely.
 
         Raises:
             ValueError: if too few cells are empty.
@@ -133,7 +133,7 @@ class FreeCells:
     def _reordered(
         self, first: Tensor, like: Tensor, otherwise: Tensor, generator: torch.Generator | None
     ) -> Tensor:
-        """Permute `like` so that the cells are empty; if a row's cell is taken, use `otherwise`."""
+        """Permute `like` among the rows; if a row's cell is then not empty, use `otherwise`."""
 
         def is_taken(rows: Tensor, columns: Tensor) -> Tensor:
             return torch.isin(first[rows] + columns, self._keys)
@@ -160,7 +160,7 @@ class FreeCells:
 
 
 class FreePairsLike:
-    """Sampler of pairs without an edge that join the sides of given pairs, for repeated draws.
+    """Sampler of pairs that have no edge and join the same sides as given pairs.
 
     Args:
         edge_index, num_nodes, directed: as for `FreePairs`.
@@ -205,7 +205,7 @@ class FreePairsLike:
     def __call__(
         self, *, replacement: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Draw pairs ``[2, p]`` in the order of the given pairs; skip those without a free pair."""
+        """Draw a pair per given pair, ``[2, p]``; skip given pairs for which no pair is free."""
         drawn, places = [], []
         for free, rows, columns, own in self.parts:
             num = len(own) if free.count else 0
@@ -222,7 +222,7 @@ class FreePairsLike:
 
 
 def _by_side(edges: Tensor, side: Tensor, directed: bool) -> Tensor:
-    """The edges; an undirected edge has its end with the smaller side first."""
+    """Sort the ends of each undirected edge so that the end with the smaller side comes first."""
     if directed:
         return edges
     turned = side[edges[0]] > side[edges[1]]
@@ -232,7 +232,7 @@ def _by_side(edges: Tensor, side: Tensor, directed: bool) -> Tensor:
 def _free_between(
     edges: Tensor, first: Tensor, second: Tensor, directed: bool
 ) -> tuple[Any, Tensor, Tensor]:
-    """A sampler of pairs without an edge from a first node to a second, and both lists of nodes."""
+    """A sampler of pairs without an edge from one list of nodes to another, and both lists."""
     rows, columns = (mask.nonzero().squeeze(1) for mask in (first, second))
     place = torch.stack([(mask.cumsum(0) - 1)[e] for mask, e in zip((first, second), edges)])  # noqa: B905
     if torch.equal(first, second):
@@ -243,10 +243,10 @@ def _free_between(
 def sides_of(node_type: Tensor | None, edges: Tensor, num_nodes: int) -> Tensor | None:
     """The side of each node; whether two nodes can have an edge depends on their sides.
 
-    If nodes have types, the side is the type. Without types, if no node is both a source and a
-    target, sources have side 0, targets have side 1, and nodes without an edge have side 2.
-    Otherwise each connected part in which every cycle has even length has two sides. An example is
-    a graph of users and items with edges in both directions.
+    If nodes have types, the side is the type. Suppose there are no types, and no node is both a
+    source and a target. Then sources have side 0, targets have side 1, and nodes without an edge
+    have side 2. Otherwise each connected part in which every cycle has even length has two sides.
+    An example is a graph of users and items with edges in both directions.
 
     Returns:
         int64 ``[num_nodes]``; or None if nodes have neither types nor sides.
@@ -271,11 +271,11 @@ CYCLES = 20
 
 
 def _two_sides(pairs: Tensor, num_nodes: int) -> Tensor | None:
-    """Sides 1 and 2 in the first part with two sides, 3 and 4 in the second, and 0 elsewhere.
+    """Sides of nodes: 1 and 2 in the first two-sided part, 3 and 4 in the second, 0 elsewhere.
 
     The double cover of the graph joins ``(u, 0)`` with ``(v, 1)`` and ``(u, 1)`` with ``(v, 0)``
     for each edge. A connected part has two sides if it is disconnected in the double cover. Parts
-    with fewer than `CYCLES` independent cycles, such as trees, are not given sides: every tree is
+    with fewer than `CYCLES` independent cycles get no sides. Trees, for example, are always
     bipartite.
 
     Args:
@@ -305,7 +305,7 @@ def _two_sides(pairs: Tensor, num_nodes: int) -> Tensor | None:
 
 
 def _ranks(free: int, num: int, replacement: bool, generator: torch.Generator | None) -> Tensor:
-    """Draw `num` of the integers below `free`, in random order."""
+    """Draw `num` integers from 0 to ``free - 1``, in random order."""
     if num == 0:
         return torch.zeros(0, dtype=torch.int64)
     if replacement:
@@ -319,33 +319,33 @@ def _ranks(free: int, num: int, replacement: bool, generator: torch.Generator | 
 
 
 def keys_of(edge_index: Tensor) -> Tensor:
-    """Undirected edges as sorted numbers ``v (v - 1) / 2 + u`` with u < v; no self-loops."""
+    """Encode undirected edges, without self-loops, as sorted ``v (v - 1) / 2 + u`` with u < v."""
     u, v = edge_index.min(0).values, edge_index.max(0).values
     key: Tensor = (v * (v - 1) // 2 + u)[u != v].unique()
     return key
 
 
 def pairs_of(keys: Tensor) -> Tensor:
-    """The edges of `keys_of`, in order: ``[2, *]``, rows u and v."""
+    """Decode the numbers of `keys_of` to edges ``[2, *]``, with u in row 0 and v in row 1."""
     v = ((1 + (1 + 8 * keys.double()).sqrt()) / 2).long()
     v = v - (v * (v - 1) // 2 > keys).long()  # the root may be one too large, never too small
     return torch.stack([keys - v * (v - 1) // 2, v])
 
 
 def directed_keys(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """Distinct directed edges as sorted numbers, source by source; no self-loops."""
+    """Encode distinct directed edges, without self-loops, as numbers sorted by source."""
     key: Tensor = key_of_each(edge_index, num_nodes)[edge_index[0] != edge_index[1]].unique()
     return key
 
 
 def key_of_each(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """The number ``u (n - 1) + v - [v > u]`` of every edge, int64; self-loops are left out."""
+    """Encode each edge as ``u (n - 1) + v - [v > u]``, int64; leave out self-loops."""
     u, v = edge_index
     key: Tensor = u * (num_nodes - 1) + v - (v > u).long()
     return key
 
 
 def directed_pairs(keys: Tensor, num_nodes: int) -> Tensor:
-    """The edges of `directed_keys`, in order: ``[2, *]``."""
+    """Decode the numbers of `directed_keys` to edges ``[2, *]``, in the same order."""
     u, v = keys // (num_nodes - 1), keys % (num_nodes - 1)
     return torch.stack([u, v + (v >= u).long()])

@@ -22,13 +22,13 @@ def with_negatives(
     """Add pairs without an edge, with label 0, to the validation and test pairs of a graph.
 
     For each validation or test pair with label 1, a pair with the same source is added. Its target
-    is drawn from the nodes with the same type as the pair's target. The source must have neither an
-    edge nor a pair with this node, in any window. If every message edge has its reverse, a pair and
-    its reverse are the same pair. The drawn node must have an edge or a pair in this window or an
-    earlier window, so nodes that only appear later are never drawn.
+    is drawn from the nodes with the same type as the pair's target. The drawn node has neither an
+    edge nor a pair with the source, in any window. If every message edge has its reverse, a pair
+    and its reverse are the same pair. The drawn node must have an edge or a pair in this window or
+    an earlier window. Nodes that only appear later are therefore never drawn.
 
-    If nodes have no types and no node is the source of one edge and the target of another, as in a
-    graph of users and items, the new targets are drawn from the targets of edges.
+    Suppose nodes have no types, and no node is the source of one edge and the target of another, as
+    in a graph of users and items. Then the new targets are drawn from the targets of edges.
 
     Args:
         graph: a graph with pairs and masks, as `split_by_time` returns it. If the graph has
@@ -114,7 +114,7 @@ def checked_answers(graph: Graph) -> Tensor:
 
 
 class Window:
-    """Sampler of pairs without an edge between the nodes that appear up to a window.
+    """Sampler of pairs without an edge whose targets appear in a window or in an earlier window.
 
     The given pairs are never drawn, whatever their window and label. Otherwise a model that
     memorises training pairs would have an advantage.
@@ -157,7 +157,7 @@ class Window:
     def __call__(
         self, positive: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Draw pairs ``[2, *]`` with the sources of a mask's pairs; also return the pairs' ids."""
+        """Draw targets for the sources of a mask's pairs; return pairs ``[2, *]`` and their ids."""
         chosen = positive.nonzero().squeeze(1)
         target, drawn = torch.zeros_like(chosen), torch.zeros_like(chosen, dtype=torch.bool)
         for (relation, kind), (free, among) in self.free.items():
@@ -175,7 +175,7 @@ def _not_free(graph: Graph, relation: int | None, own: Tensor) -> Tensor:
     """Edges and pairs of a relation, and their reverses if the relation is undirected.
 
     A relation is undirected if every message edge has its reverse, as after
-    `pair_split(is_undirected=True)`. If there are no message edges, it is undirected if no pair is
+    `pair_split(is_undirected=True)`. A relation without message edges is undirected if no pair is
     the reverse of another pair.
     """
     edges, pairs, n = graph.edge_index, graph.edge_label_index[:, own], graph.num_nodes  # type: ignore[index]

@@ -62,9 +62,9 @@ def class_capped_split(
 ) -> Graph:
     """Split nodes with a limited number of training nodes per class.
 
-    Of the other nodes, `num_val` are validation nodes, and the rest are test nodes. If a class has
-    fewer nodes than this limit, all its nodes are training nodes, so the class distribution of the
-    test nodes is skewed (FGSSL).
+    Of the other nodes, `num_val` are validation nodes, and the rest are test nodes. In a class with
+    fewer nodes than the limit, all nodes are training nodes. The class distribution of the test
+    nodes is therefore skewed (FGSSL).
 
     Args:
         graph: a graph with labels.
@@ -128,7 +128,7 @@ def random_split(
     seed: int = 0,
     among: Tensor | None = None,
 ) -> Graph:
-    """Split examples at random by fractions; the rest are test examples.
+    """Split examples at random by fractions; all remaining examples are test examples.
 
     Args:
         graph: the graph. Its examples are its nodes, its pairs, or the graphs of a collection.
@@ -170,7 +170,7 @@ def random_split(
 
 
 def _pairs_alike(graph: Graph, examples: Tensor) -> Tensor | None:
-    """Number of each pair, shared with its copies and its reverse; None if all pairs differ."""
+    """Number of each pair's group, which has its copies and reverses; None if all pairs differ."""
     low, high = graph.edge_label_index.cpu()[:, examples].sort(0).values  # type: ignore[union-attr]
     key = low * graph.num_nodes + high
     return units_of(key)[1]
@@ -234,9 +234,9 @@ def scaffold_split(
     """Split molecules by scaffold, without randomness; each scaffold is in exactly one mask.
 
     The groups of `scaffold_groups` are assigned one after the other, largest first. A group is
-    added to the training molecules if these remain at most ``train n``. Otherwise it is added to
-    the validation molecules if training and validation molecules together remain at most
-    ``(train + val) n``. Otherwise it is added to the test molecules.
+    added to the training molecules if their number stays at most ``train n``. Otherwise it is added
+    to the validation molecules if the number of training and validation molecules together stays at
+    most ``(train + val) n``. Otherwise it is added to the test molecules.
 
     Args:
         graph: a collection of n molecules.

@@ -117,7 +117,7 @@ def split_by_time(
 def _with_other_relations(
     graph: Graph, messages: Tensor, pairs: Tensor, edge_type: int, *, presence: bool
 ) -> Tensor:
-    """Ids of one relation's message edges, and of other relations' edges before any pair."""
+    """Ids of one relation's message edges, and of other relations' edges that precede all pairs."""
     times, relation = graph.edge_time, graph.edge_type
     early = torch.zeros_like(times, dtype=torch.bool)  # type: ignore[arg-type]  # checked
     early[messages] = True
@@ -133,7 +133,7 @@ def _with_other_relations(
 
 
 def _at_once(graph: Graph, own: Tensor) -> tuple[Graph, Tensor]:
-    """The graph and the edges `own`; if undirected, an edge and its reverse get the same time."""
+    """Return the graph and the edges `own`; an undirected edge and its reverse get equal times."""
     times, n = graph.edge_time[own], graph.num_nodes  # type: ignore[index]  # checked
     source, target = graph.edge_index[:, own]
     key = source * n + target
@@ -214,8 +214,8 @@ def pair_split(
 
     This function is like `split_by_time`, but a model may read edges that are later than the pairs
     it predicts. Edges between the same two nodes are held out together, so no copy of a pair is a
-    message edge or is in another part. Without `y` such edges become one pair, and a self-loop is
-    always a message edge.
+    message edge or is in another part. Without `y`, all edges between the same two nodes become one
+    pair, and a self-loop is always a message edge.
 
     Args:
         graph: a graph with or without times.
@@ -311,7 +311,7 @@ def _check_split(graph: Graph, y: Tensor | None, shares: Sequence[float]) -> Non
 
 
 def _ends(shares: Sequence[float], total: int) -> list[int]:
-    """Starts of the training, validation and test pairs."""
+    """Indices at which the training, validation and test pairs start."""
     return [round(share * total) for share in accumulate(shares)][:3]
 
 
@@ -353,7 +353,7 @@ def _check_same_answers(y: Tensor, unit: Tensor, count: int) -> None:
 
 
 def _reverse_of(graph: Graph, edges: Tensor, relation: int) -> Tensor:
-    """Mask of a relation's edges that are the reverses of some edges."""
+    """Mask of a relation's edges that are reverses of the given edges."""
     n, own = graph.num_nodes, graph.edge_type == relation
     source, target = graph.edge_index
     return own & torch.isin(source * n + target, (target * n + source)[edges])

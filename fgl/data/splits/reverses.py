@@ -85,7 +85,7 @@ def _shares(
 def copying_relations(
     edges: Tensor, relation: Tensor, only: int, num_nodes: int
 ) -> dict[int, float]:
-    """Find relations that have most edges of `only`, in the same direction.
+    """Find relations that contain most edges of relation `only`, in the same direction.
 
     Returns:
         ``{b: share}``: the fraction of the distinct edges of relation `only` that are also in b.
@@ -117,7 +117,7 @@ def _density(ends: Tensor, num_nodes: int) -> float:
 
 
 def reversed_share(keys: Tensor, num_nodes: int) -> float:
-    """Fraction of edges whose reverse exists; 0 unless most do, as in `turned_relations`.
+    """Fraction of edges whose reverse exists, or 0 unless "most" do (see `turned_relations`).
 
     Args:
         keys: int64, sorted distinct numbers ``source * num_nodes + target`` of the edges.
@@ -166,7 +166,7 @@ def symmetric(edges: Tensor, num_nodes: int) -> bool:
 
 
 def all_reversed(keys: Tensor, num_nodes: int) -> bool:
-    """Like `symmetric`, for sorted distinct numbers ``source * num_nodes + target``."""
+    """Like `symmetric`, for edges given as sorted distinct ``source * num_nodes + target``."""
     for step in (keys.numel() // SAMPLE + 1, 1):
         sample = keys[::step]
         back = (sample % num_nodes) * num_nodes + sample // num_nodes
@@ -264,7 +264,7 @@ def check_reverses(
 
 
 def warn_of_copies(graph: Graph, edge_type: int) -> None:
-    """Warn if another relation contains most edges of this relation as message edges."""
+    """Warn if another relation's message edges include most edges of this relation."""
     copies = copying_relations(graph.edge_index, graph.edge_type, edge_type, graph.num_nodes)  # type: ignore[arg-type]
     for other, share in copies.items():
         warn(
