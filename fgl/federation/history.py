@@ -19,6 +19,7 @@ from ..graph import Graph
 from ..kinds import explained
 from ..predict import predict
 from ..targets import less_is_better, selected
+from ..warn import warn
 from .method.fedavg import deploy_received
 from .method.message import Message, Params, State
 from .method.method import Method
@@ -62,7 +63,12 @@ def usual_select(history: Sequence[HasMetrics], select: str = "") -> str:
     validation = [name for name in names if name.startswith("val_") and "/" not in name]
     # A loss is chosen only if there is no other metric.
     validation.sort(key=lambda name: name.endswith("_loss"))
-    return f"{'-' * less_is_better(validation[0])}{validation[0]}" if validation else ""
+    usual = f"{'-' * less_is_better(validation[0])}{validation[0]}" if validation else ""
+    if select and usual:
+        warn(
+            f"No round has {select}, so {usual} selects the best round{did_you_mean(select, names)}"
+        )
+    return usual
 
 
 def checked_select(history: Sequence[Any], metric: str, select: str) -> str:
@@ -128,6 +134,9 @@ def best_round(history: Sequence[Scored], select: str = "val_accuracy") -> Score
         clients, loss = metrics.get("scored_clients", 0.0), metrics.get("val_loss", 0.0)
         return not math.isnan(value), clients, value, -loss
 
+    names = names_of(history)
+    if names and select.removeprefix("-") not in names:
+        warn(f"No round has {select}, so the best of them is unknown{did_you_mean(select, names)}")
     return max(history, key=key)
 
 

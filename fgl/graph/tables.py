@@ -14,6 +14,7 @@ from ..checks import reject_if
 from ..warn import warn
 
 MISSING = (None, "")
+UNKNOWN = {"", "na", "n/a", "nan", "-nan", "null", "none", "<na>", "#n/a", "#na", "?"}
 
 
 class Table(NamedTuple):
@@ -52,19 +53,29 @@ class Table(NamedTuple):
 
     def numbers(self, name: str, *, gaps: bool = False) -> Tensor:
         """A column as float ``[n]``, or as ``[n, d]`` if each value is a row of d numbers."""
-        values = self.column_with_gaps(name) if gaps else self.column(name)
-        read = [_number(self, name, row, v) for row, v in zip(self.rows, values, strict=True)]
+        read = self._read(name, gaps)
         widths = {len(v) if isinstance(v, list) else 0 for v in read}
         reject_if(len(widths) > 1, f"{name!r} to have one width in all {self.of}s", sorted(widths))
         return torch.tensor(read, dtype=torch.get_default_dtype())
+
+    def _read(self, name: str, gaps: bool) -> list[Any]:
+        """The numbers of a column; without `gaps`, raise an error for the first missing one."""
+        values = self.column_with_gaps(name)
+        read = [_number(self, name, row, v) for row, v in zip(self.rows, values, strict=True)]
+        for row, value, number in zip(self.rows, values, read, strict=True):
+            if number != number and not gaps:
+                raise ValueError(
+                    f"Expected every {self.of} to have {name!r}, but got {value!r} of {self.of} "
+                    f"{row!r}: write a number, such as the mean, and a column that marks it"
+                )
+        return read
 
     def times(self, name: str) -> Tensor:
         """A column as int64 ``[n]`` if all values are integers, otherwise as (precise) float64."""
         values = self.column(name)
         if all(_is_whole(value) for value in values):
             return torch.tensor([int(value) for value in values], dtype=torch.int64)
-        read = [_number(self, name, row, v) for row, v in zip(self.rows, values, strict=True)]
-        return torch.tensor(read, dtype=torch.float64)
+        return torch.tensor(self._read(name, False), dtype=torch.float64)
 
     def matrix(self, names: Sequence[str]) -> Tensor:
         """Join columns side by side into a float matrix ``[n, d]``."""
@@ -164,7 +175,7 @@ def _number(table: Table, name: str, row: Hashable, value: Any) -> Any:
     """A value as a float or as a list of floats; NaN for a missing value."""
     if not _is_scalar(value):
         return [_number(table, name, row, each) for each in value]
-    if _is_missing(value):
+    if _is_missing(value) or str(value).strip().lower() in UNKNOWN:
         return float("nan")
     try:
         return float(value)

@@ -80,8 +80,17 @@ def read(graph: Any) -> Any:
 
 
 def unscaled(graph: Any, output: Any) -> Any:
-    """Convert a model's output for windows to the units of `y`; other output does not change."""
-    if not (graph.has("window_index") and graph.has("scale") and isinstance(output, Tensor)):
+    """Convert a model's output for windows to the units of `y`; other output does not change.
+
+    Raises:
+        ValueError: if the output for windows has another shape.
+    """
+    if not (graph.has("window_index") and isinstance(output, Tensor)):
+        return output
+    shape = [len(graph.window_index), graph.x.shape[0], graph.horizon_index.shape[1]]
+    expected = f"the model to give {shape}, windows by nodes by horizons"
+    reject_if(list(output.shape) != shape, expected, list(output.shape))
+    if not graph.has("scale"):
         return output
     mean, deviation = _scale(graph)
     return output * deviation[:, -1:] + mean[:, -1:]
@@ -109,11 +118,7 @@ def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any,
     if not graph.has("y"):
         return output, None, each
     y = graph.y.transpose(0, 1)[graph.horizon_index].transpose(1, 2)
-    if output is not None:
-        expected = f"the model to give {list(y.shape)}, windows by nodes by horizons"
-        reject_if(output.shape != y.shape, expected, list(output.shape))
-        output = output.flatten(0, 1)
-    return output, y.flatten(0, 1), each
+    return None if output is None else output.flatten(0, 1), y.flatten(0, 1), each
 
 
 def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tuple[Any, Any, Any]]:

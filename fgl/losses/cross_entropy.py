@@ -46,7 +46,9 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
         >>> cross_entropy(torch.zeros(2, 4), torch.tensor([0, 3]), torch.tensor([True, False]))
         tensor(1.3863)
     """
-    check_length(logits.shape[0], y=y, mask=mask)
+    shape = list(logits.shape)
+    reject_if(len(shape) != 2, "logits to have shape [num_nodes, num_classes]", shape)
+    check_length(shape[0], y=y, mask=mask)
     reject_if(y.dtype not in (torch.int64, torch.int32), "y to be int64", y.dtype, TypeError)
     if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
         raise TypeError(f"Expected mask to be bool or float weights, but got {mask.dtype}")

@@ -31,6 +31,7 @@ from ..graph import Graph
 from ..graph.neighbours import neighbour_features
 from ..kinds import typed
 from ..losses import nearest_features
+from ..nn import NeighbourGenerator
 from ..nn.observe import outputs
 from .own_models import own_models
 
@@ -106,7 +107,9 @@ def fedsage_plus(
     """
     base, model = own_models(fedavg), fedavg.model
     steps: Any = fedavg.train.batches
-    reject_if(steps is None, "fedavg to be that of generator_task", "one without steps")
+    of = type(model).__name__ if steps is not None else f"{type(model).__name__} without steps"
+    wrong = steps is None or not isinstance(model, NeighbourGenerator)
+    reject_if(wrong, "fedavg to be that of generator_task", f"one of {of}")
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         sent = fed.drop(message, ("pull", "owners"))

@@ -168,6 +168,8 @@ def f1_of(counts: Tensor) -> float:
 
 def _rows(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Masked rows and a mask of these; on a GPU, all rows, which avoids waiting for the GPU."""
+    shape = list(logits.shape)
+    reject_if(len(shape) != 2, "logits to have shape [num_nodes, num_classes]", shape)
     check_length(len(logits), y=y)
     if mask is not None:
         check_mask("mask", mask, len(logits))

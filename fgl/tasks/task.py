@@ -161,12 +161,12 @@ def _send_size(params: Params, context: Any, state: State, graph: Graph) -> tupl
 
 @fed.layer
 def weighed_equally(fedavg: Method) -> Method:
-    """The method with equal weights for all clients."""
+    """The method with equal weights for all clients that have a training example."""
     return replace(fedavg, send=_send_one, accept=fed.accept_equally)
 
 
 def _send_one(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-    return {"model": params, "num_examples": torch.tensor(1)}, state
+    return {"model": params, "num_examples": torch.tensor(int(graph.num_train > 0))}, state
 
 
 def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from ...checks import imported, install, reject_if
 from ...graph import Graph
+from ...graph.tables import UNKNOWN
 from ...progress import shown
 from ...warn import warn
 from .parsing import FLOAT, need, warn_unread
 
 MANY = 2000  # rdkit reads this number of molecules in about a second
-UNKNOWN = {"", "na", "n/a", "nan", "-nan", "null", "none", "<na>", "#n/a", "#na", "?"}
 TRUTH = {"true": 1.0, "false": 0.0}
 UNNAMED = re.compile(r"(unnamed: *[0-9.]+)?", re.IGNORECASE)  # names that pandas gives its index
 NAMES = re.compile(
