@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from fgl.data import load
+import fgl
+from fgl.data import load, load_graphs
 
 EDGES = [(0, 1), (1, 2), (3, 2), (2, 3), (4, 4), (0, 1)]
 TEXTS = {
@@ -103,3 +107,190 @@ def test_without_the_files_the_error_says_where_they_belong(tmp_path: Path) -> N
     message = f"not downloaded.* put the folders raw and split .* a folder ogbn-arxiv in {tmp_path}"
     with pytest.raises(ValueError, match=message):
         load("ogbn-arxiv", tmp_path)
+
+
+GRAPHS = {  # a path of three nodes, one node, and an edge with a feature of its own
+    "raw/num-node-list": "3\n1\n2\n",
+    "raw/num-edge-list": "2\n0\n1\n",
+    "raw/edge": "0,1\n1,2\n0,1\n",
+    "raw/node-feat": "5,0\n6,1\n7,0\n8,1\n6,0\n5,1\n",
+    "raw/edge-feat": "0,1\n1,0\n2,1\n",
+    "raw/graph-label": "1.0,\n,0.0\n0.0,1.0\n",
+}
+OF_NODES = {name: None for name in TEXTS if name not in GRAPHS}
+
+
+def write_graphs(folder: Path, **changed: str | None) -> Path:
+    return write(folder, **(OF_NODES | GRAPHS | changed))
+
+
+def test_a_folder_of_graphs_is_a_collection(tmp_path: Path) -> None:
+    split = {f"split/scaffold/{role}": f"{row}\n" for row, role in enumerate(("train", "valid"))}
+    write_graphs(tmp_path / "ogbg_tiny", **split, **{"split/scaffold/test": "2\n"})
+    graphs = load("ogbg-tiny", tmp_path)
+    sizes, edges = [3, 1, 2], [{(0, 1): [0, 1], (1, 2): [1, 0]}, {}, {(0, 1): [2, 1]}]
+    assert graphs.batch.tolist() == [0, 0, 0, 1, 2, 2]  # type: ignore[union-attr]
+    for row, (size, own) in enumerate(zip(sizes, edges, strict=True)):
+        one = graphs.select(torch.tensor([row]))
+        both = {ends: attr for (a, b), attr in own.items() for ends in ((a, b), (b, a))}
+        pairs = zip(*one.edge_index.tolist(), strict=True)
+        assert one.num_nodes == size
+        assert one.num_edges == len(both)
+        assert dict(zip(pairs, one.edge_attr.tolist(), strict=True)) == both  # type: ignore[union-attr]
+    assert graphs.x[:, 0].tolist() == [5, 6, 7, 8, 6, 5]
+    unknown = torch.tensor([[1, torch.nan], [torch.nan, 0], [0, 1]])
+    torch.testing.assert_close(graphs.y, unknown, equal_nan=True)
+    masks = [graphs.train_mask, graphs.val_mask, graphs.test_mask]
+    assert torch.stack(masks).equal(torch.eye(3, dtype=torch.bool))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("2\n0\n1\n", torch.tensor([2, 0, 1])),
+        ("2\n-1\n1\n", torch.tensor([2.0, -1.0, 1.0])),
+        ("2.5\n0\n1\n", torch.tensor([2.5, 0.0, 1.0])),
+        ('2\n""\n1\n', torch.tensor([2.0, torch.nan, 1.0])),
+        ("2,1\n0,1\n1,0\n", torch.tensor([[2.0, 1.0], [0.0, 1.0], [1.0, 0.0]])),
+    ],
+)
+def test_labels_of_graphs(tmp_path: Path, text: str, wanted: torch.Tensor) -> None:
+    write_graphs(tmp_path / "mine", **{"raw/graph-label": text})
+    torch.testing.assert_close(load("mine", tmp_path).y, wanted, equal_nan=True)
+
+
+def test_edges_of_graphs_that_are_stored_both_ways_are_not_doubled(tmp_path: Path) -> None:
+    both = {"raw/edge": "0,1\n1,0\n0,1\n1,0\n", "raw/num-edge-list": "2\n0\n2\n"}
+    write_graphs(tmp_path / "mine", **both, **{"raw/edge-feat": None, "raw/node-feat": None})
+    graphs = load("mine", tmp_path)
+    assert graphs.num_edges == 4
+    degrees = graphs.x.to_dense().argmax(1)  # the features of nodes that have none
+    assert degrees.tolist() == [1, 1, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"raw/edge": "0,1\n1,2\n0,2\n"}, r"edge\.csv\.gz to be in \[0, 2\), but got 2"),
+        ({"raw/num-edge-list": "2\n1\n"}, "num-edge-list.* 3 rows, but got 2"),
+        ({"raw/num-edge-list": "2\n-1\n2\n"}, "num-edge-list.*-1"),
+        ({"raw/graph-label": "1\n0\n"}, "graph-label.* 3 labels, but got 2"),
+        ({"raw/graph-label": "a\n0\n1\n"}, "graph-label.*rows of float32"),
+        ({"raw/edge-feat": "1\n"}, "edge-feat.* 3 rows, but got 1"),
+    ],
+)
+def test_it_names_the_file_of_graphs_that_is_wrong(
+    tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    write_graphs(tmp_path / "mine", **changed)
+    with pytest.raises(ValueError, match=message):
+        load("mine", tmp_path)
+    with pytest.raises(ValueError, match="which load reads"):
+        load_graphs("ogbg-molhiv", tmp_path)
+
+
+def write_pairs(folder: Path, parts: dict[str, dict[str, Any]], **changed: str | None) -> Path:
+    years = {"raw/edge_year": "1\n2\n3\n4\n5\n6\n", "raw/edge_weight": "1\n2\n1\n1\n1\n1\n"}
+    labels = {name: None for name in TEXTS if "split" in name or name == "raw/node-label"}
+    write(folder, **(labels | {"raw/node_year": None} | years | changed))
+    where = folder / "split" / "time"
+    where.mkdir(parents=True)
+    for role, content in parts.items():
+        torch.save(content, where / f"{role}.pt")
+    return where
+
+
+COLLAB = {
+    "train": {"edge": torch.tensor(EDGES)},
+    "valid": {"edge": torch.tensor([[0, 2]]), "edge_neg": torch.tensor([[0, 3], [4, 4]])},
+    "test": {"edge": torch.tensor([[1, 3]]), "edge_neg": torch.tensor([[1, 4]])},
+}
+CITATION = {
+    "train": {"source_node": torch.tensor([0, 3]), "target_node": torch.tensor([1, 2])},
+    **{
+        role: {
+            "source_node": torch.tensor([a, 4]),
+            "target_node": torch.tensor([b, 0]),
+            "target_node_neg": torch.tensor([[2, 3], [1, 2]]),
+        }
+        for role, a, b in (("valid", 0, 4), ("test", 1, 3))
+    },
+}
+
+
+def test_a_folder_of_undirected_pairs(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "ogbl_tiny", COLLAB)
+    graph = load("ogbl-tiny", tmp_path)
+    assert graph.edge_label_index.T.tolist() == [  # type: ignore[union-attr]
+        *([*pair] for pair in EDGES), [0, 2], [0, 3], [4, 4], [1, 3], [1, 4]
+    ]  # fmt: skip
+    assert graph.y.tolist() == [1] * 7 + [0, 0, 1, 0]  # type: ignore[union-attr]
+    assert graph.val_mask.nonzero()[:, 0].tolist() == [6, 7, 8]  # type: ignore[union-attr]
+    assert graph.test_mask.nonzero()[:, 0].tolist() == [9, 10]  # type: ignore[union-attr]
+    fields = zip(*graph.edge_index.tolist(), graph.edge_weight, graph.edge_time, strict=True)
+    rows = [
+        (a, b, w, t) for (a, b), w, t in zip(EDGES, (1, 2, 1, 1, 1, 1), range(1, 7), strict=True)
+    ]
+    wanted = sorted([*rows, *((b, a, w, t) for a, b, w, t in rows)])
+    assert sorted((a, b, float(w), float(t)) for a, b, w, t in fields) == wanted
+    bare = load("ogbl-tiny", tmp_path, ignore=["edge_neg"])
+    assert bare.y.tolist() == [1] * 8  # type: ignore[union-attr]
+
+
+def test_a_folder_of_directed_pairs(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "mine", CITATION, **{"raw/edge_year": None, "raw/edge_weight": None})
+    graph = load("mine", tmp_path)
+    assert graph.edge_index.T.tolist() == [[*pair] for pair in EDGES]
+    own = graph.val_mask.nonzero()[:, 0]  # type: ignore[union-attr]
+    assert graph.edge_label_index[:, own].T.tolist() == [  # type: ignore[index]
+        [0, 4], [4, 0], [0, 2], [0, 3], [4, 1], [4, 2]
+    ]  # fmt: skip
+    assert graph.y[own].tolist() == [1, 1, 0, 0, 0, 0]  # type: ignore[index]
+
+
+def test_pickles_of_arrays_are_refused_and_the_advice_works(tmp_path: Path) -> None:
+    arrays = {role: {k: v.numpy() for k, v in part.items()} for role, part in COLLAB.items()}
+    write_pairs(tmp_path / "mine", arrays)
+    with pytest.raises(ValueError, match=r"train\.pt to hold only tensors") as caught:
+        load("mine", tmp_path)
+    (code,) = re.findall("`(.*)`", str(caught.value))
+    exec(code, {})
+    assert load("mine", tmp_path).num_examples == 11
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"edge": torch.tensor([[0, 5]])}, r"edge in .*valid\.pt to be in \[0, 5\), but got 5"),
+        ({"edge": torch.tensor([[0, 1, 2]])}, r"edge in .*valid\.pt to have shape"),
+        ({"head": torch.tensor([0])}, "source_node and target_node, but got .'head'.*load_triples"),
+        ({"source_node": torch.tensor([0]), "target_node": torch.tensor([0, 1])}, "target_node"),
+    ],
+)
+def test_it_names_the_pairs_that_are_wrong(
+    tmp_path: Path, part: dict[str, Any], message: str
+) -> None:
+    where = write_pairs(tmp_path / "mine", COLLAB | {"valid": part})
+    with pytest.raises(ValueError, match=message):
+        load("mine", tmp_path)
+    (where / "train.pt").write_bytes(b"no file of torch")
+    with pytest.raises(ValueError, match=r"train\.pt"):
+        load("mine", tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:1 of 1 clients")  # a single test graph has no AUC
+@pytest.mark.filterwarnings("ignore:Expected pairs that are tested to be new")
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_client_trains_on_what_was_read(tmp_path: Path, pairs: bool) -> None:
+    train = fgl.Training(partial(torch.optim.SGD, lr=0.01))
+    if pairs:
+        write_pairs(tmp_path / "mine", COLLAB, **{"raw/edge_year": None, "raw/edge_weight": None})
+        own = load("mine", tmp_path)
+        task = fgl.tasks.pair_task([own], fgl.nn.PairNet(2, 4, 1), train)
+    else:
+        split = {f"split/random/{role}": f"{k}\n" for k, role in ((0, "train"), (1, "valid"))}
+        write_graphs(tmp_path / "mine", **split, **{"split/random/test": "2\n"})
+        own = load("mine", tmp_path)
+        net = fgl.nn.GINE(2, 4, 2, edge_dim=2)
+        task = fgl.tasks.graph_task([own], [own], net, train, target=fgl.targets.ANSWERS)
+    assert np.isfinite(fgl.run(task.fedavg, task, num_rounds=1).history[-1].loss)

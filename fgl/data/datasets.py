@@ -24,6 +24,8 @@ from .readers.parsing import there
 from .synthetic import csbm, small_graphs
 from .traffic import TRAFFIC, traffic
 
+OGB = ("ogbn-", "ogbg-", "ogbl-")
+
 
 @typed
 def load(
@@ -42,12 +44,12 @@ def load(
     ``"pubmed"``, ``"acm"``, ``"wiki"``, ``"cora_full"``, ``"wiki_cs"``, ``"polblogs"``,
     ``"minesweeper"``, ``"tolokers"`` and ``"squirrel_filtered"`` are read from `root`, or
     downloaded to it. ``"dblp"`` is never downloaded, only read from `root`, since the published
-    file has another format. Any other name is a folder in `root`. Its files are in the folder
-    itself or in its subfolder ``raw``. They must have one of these layouts: Planetoid
-    (``ind.NAME.*``), gnn-benchmark or the heterophilous graphs (``NAME.npz``, such as roman_empire,
-    amazon_ratings and questions), GraphSAINT (``adj_full.npz`` and three more, such as flickr),
-    Wiki-CS (``data.json``), ``NAME.gml``, or OGB's (``edge.csv.gz`` and others in ``raw``, and
-    ``split`` next to ``raw``) for ogbn-arxiv and ogbn-products.
+    file has another format. Any other name is a folder in `root`. Its files, in the folder itself
+    or in its subfolder ``raw``, must have a known layout: Planetoid (``ind.NAME.*``), gnn-benchmark
+    or the heterophilous graphs (``NAME.npz``, such as roman_empire, amazon_ratings and questions),
+    GraphSAINT (``adj_full.npz`` and three more, such as flickr), Wiki-CS (``data.json``),
+    ``NAME.gml``, or OGB's (``edge.csv.gz`` and others in ``raw``, and ``split`` next to ``raw``),
+    such as ogbn-arxiv, ogbg-molhiv (a collection with masks) and ogbl-collab (pairs with masks).
 
     Edges are undirected, without self-loops and repeats. A heterophilous graph whose name ends with
     ``_directed`` has directed edges. Features are returned as stored, without row normalisation.
@@ -261,7 +263,7 @@ def _read(
         read = _accepting(entries[name].read, name, options)
         return read(_public(name, entries[name], places), name, **options)
     folders = _found(places, layouts)
-    if name.startswith("ogbn-") and name not in folders and name.replace("-", "_") in folders:
+    if name.startswith(OGB) and name not in folders and name.replace("-", "_") in folders:
         folders[name] = folders[name.replace("-", "_")]  # the folder's name in OGB's own library
     if name not in folders:
         where = " or ".join(str(place) for place in places)
@@ -297,15 +299,15 @@ def _names(entries: Mapping[str, Any]) -> str:
 
 
 def _elsewhere(name: str, entries: Mapping[str, Any], where: str) -> str:
-    """Hint for a dataset that another function loads or whose files the user must provide."""
-    if name.startswith("ogbn-") and entries is catalogue.GRAPHS:
+    """Hint about a name that the other function loads, or whose files the user must provide."""
+    if name.startswith(OGB) and entries is catalogue.GRAPHS:
         return (
             ": it is not downloaded, for its checksums are not known; put the folders raw and "
             f"split of OGB's zip file into a folder {name} in {where}"
         )
     if name in catalogue.COLLECTIONS and entries is not catalogue.COLLECTIONS:
         return ", which load_graphs reads"
-    return ", which load reads" if name in catalogue.GRAPHS else ""
+    return ", which load reads" if name in catalogue.GRAPHS or name.startswith(OGB) else ""
 
 
 def _public(name: str, entry: Entry[Any], places: list[Path]) -> Path:

@@ -1,98 +1,248 @@
-"""Reader of OGB's raw folders for node classification, such as ogbn-arxiv and ogbn-products."""
+"""Reader of OGB's raw folders, such as ogbn-arxiv, ogbg-molhiv and ogbl-collab."""
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from ...checks import check_length, reject_if
 from ...graph import Graph
+from ...graph.checks import check_index
 from ...progress import shown
+from ..features import one_hot_degree
+from ..splits.reverses import all_reversed
 from ..undirected import undirected
 from .matrices import check_size, checked_edges, checked_labels, dense_features, masks_of
 from .parsing import need, warn_unread
 
-FILES = ("num-node-list", "num-edge-list", "edge", "node-feat", "node-label")
+FILES = ("num-node-list", "num-edge-list", "edge")
+EDGE_FILES = {"edge-feat": "edge_attr", "edge_weight": "edge_weight", "edge_year": "edge_time"}
+KNOWN = (*FILES, "node-feat")
 ROLES = ("train", "valid", "test")
+PAIRS = {"edge": 2, "edge_neg": 2, "source_node": 1, "target_node": 1, "target_node_neg": None}
+CONVERT = (
+    "import pathlib, torch; [torch.save({{name: torch.as_tensor(value) for name, value in "
+    "torch.load(file, weights_only=False).items()}}, file) for file in pathlib.Path({!r})"
+    ".glob('*.pt')]"
+)
 
 
 def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Graph:
     """Read OGB's folder ``raw``, and ``split`` next to it: comma-separated text, gzipped.
 
-    ``num-node-list.csv.gz`` and ``num-edge-list.csv.gz`` hold one number each. Each line of
-    ``edge.csv.gz`` holds a source and a target. For each node, ``node-feat.csv.gz`` has a line of
-    features and ``node-label.csv.gz`` has a line with the class.
+    ``num-node-list.csv.gz`` and ``num-edge-list.csv.gz`` hold a number for each graph. Each line of
+    ``edge.csv.gz`` holds a source and a target, each line of ``node-feat.csv.gz`` the features of a
+    node. Rows are read one after the other, so reading needs little more memory than the graph
+    itself. A warning names unread tables in the folder, except for ``node_year``, which defines the
+    split of ogbn-arxiv.
+
+    With ``node-label.csv.gz`` (ogbn), there is one graph, and each line is the class of a node.
     ``split/NAME/{train,valid,test}.csv.gz`` hold node ids, which become the masks. NAME is ``time``
     for ogbn-arxiv and ``sales_ranking`` for ogbn-products. The graph is undirected, without
-    self-loops and repeats. Rows are read one after the other, so reading needs little more memory
-    than the graph itself. A warning names unread tables in the folder, except for ``node_year``,
-    which defines the split of ogbn-arxiv.
+    self-loops and repeats.
+
+    With ``graph-label.csv.gz`` (ogbg), the graphs become one collection with a `batch`, and the ids
+    of the split are ids of graphs. A column of integers of at least 0 holds classes; other labels
+    are float targets, NaN if a field is empty. With ``split/NAME/{train,valid,test}.pt`` (ogbl),
+    the examples are pairs, and their labels are 1, or 0 for ``edge_neg`` and ``target_node_neg``.
+    Edges keep their repeats and the fields of ``edge-feat``, ``edge_weight`` and ``edge_year``.
+    Both directions of an edge are stored, unless pairs have a ``source_node``.
 
     Args:
         folder: the folder ``raw``.
-        ignore: names of tables that the warning should not mention, such as ``"edge-feat"``.
+        ignore: names of tables that the warning should not mention, such as ``"node_year"``, or of
+            negative pairs that are left out, such as ``"edge_neg"``.
 
     Raises:
-        ValueError: for a missing or malformed file, more than one graph, or several splits.
+        ValueError: for a missing or malformed file, several graphs with labels of nodes, several
+            splits, or a split that is a pickle of other objects than tensors.
 
-    Source: https://ogb.stanford.edu/docs/nodeprop/
+    Source: https://ogb.stanford.edu/docs/nodeprop/ and https://github.com/snap-stanford/ogb
     """
-    paths = need(folder, [f"{name}.csv.gz" for name in FILES])
-    nodes, edges, ends, features, labels = paths
-    tables = (file.name.removesuffix(".csv.gz") for file in sorted(folder.glob("*.csv.gz")))
-    warn_unread(folder, (name for name in tables if name not in (*FILES, "node_year")), ignore)
-    num_nodes, num_edges = _one(nodes), _one(edges)
-    pairs = _table(ends, np.int64, 2)
-    check_size(ends, len(pairs), num_edges, "edges")
-    edge_index = undirected(
-        checked_edges(str(ends), np.ascontiguousarray(pairs.T), num_nodes), num_nodes
-    )
-    del pairs
+    split = (folder.parent if folder.name == "raw" else folder) / "split"
+    of_pairs = _only(split, "train.pt")
+    if (folder / "graph-label.csv.gz").is_file():
+        return _collection(folder, split, ignore)
+    if of_pairs is not None:
+        return _of_pairs(folder, of_pairs, ignore)
+    labels = need(folder, [f"{name}.csv.gz" for name in (*KNOWN, "node-label")])[-1]
+    fields, (n,) = _fields(folder, ("node-label", "node_year"), ignore, {}, one=True)
     y = _table(labels, np.int64, 1)[:, 0]
-    check_size(labels, len(y), num_nodes, "labels")
-    x = _table(features, np.float32, None)
-    check_size(features, len(x), num_nodes, "rows")
-    return Graph(
-        dense_features(features, x),
-        edge_index,
-        y=checked_labels(str(labels), y, num_nodes),
-        **_masks((folder.parent if folder.name == "raw" else folder) / "split", num_nodes),
-    )
+    check_size(labels, len(y), n, "labels")
+    fields |= {"edge_index": undirected(fields["edge_index"], n), **_masks(split, n)}
+    return Graph(**fields, y=checked_labels(str(labels), y, n))
 
 
-def _masks(folder: Path, num_nodes: int) -> dict[str, Any]:
+def _collection(folder: Path, split: Path, ignore: Collection[str]) -> Graph:
+    """The graphs of a folder as one collection, with one or several labels for each graph."""
+    fields, num_nodes = _fields(folder, ("graph-label",), ignore, EDGE_FILES)
+    labels = folder / "graph-label.csv.gz"
+    try:
+        y = _table(labels, np.int64, None)
+    except ValueError:  # floats, or unknown values
+        y = _table(labels, np.float32, None, gaps=True)
+    check_size(labels, len(y), len(num_nodes), "labels")
+    y = y[:, 0] if y.shape[1] == 1 else y
+    classes = y.ndim == 1 and y.dtype == np.int64 and bool((y >= 0).all())
+    fields["y"] = torch.from_numpy(y if classes else y.astype(np.float32))
+    fields["batch"] = torch.arange(len(num_nodes)).repeat_interleave(torch.from_numpy(num_nodes))
+    return Graph(**fields, **_masks(split, len(num_nodes)))
+
+
+def _of_pairs(folder: Path, split: Path, ignore: Collection[str]) -> Graph:
+    """The graph of a folder, with the pairs of its split."""
+    paths = need(split, [f"{role}.pt" for role in ROLES])
+    contents = [_tensors(path, ignore) for path in paths]
+    directed = "source_node" in contents[0]
+    fields, (n,) = _fields(folder, (), ignore, EDGE_FILES, directed=directed, one=True)
+    parts = [_pairs_in(*each, n) for each in zip(paths, contents, strict=True)]
+    warn_unread(split, (name for each in contents for name in each if name not in PAIRS), ())
+    fields["edge_label_index"] = torch.cat([pairs for pairs, _ in parts], 1)
+    fields["y"] = torch.cat([y for _, y in parts])
+    own = torch.arange(len(fields["y"])).split([len(y) for _, y in parts])
+    fields |= masks_of(split, own, len(fields["y"]))
+    return Graph(**fields)
+
+
+def _tensors(path: Path, ignore: Collection[str]) -> dict[str, Tensor]:
+    """The tensors in a file of `torch.save`; a pickle of anything else is not read."""
+    try:
+        content = torch.load(path, "cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            f"Expected {path} to hold only tensors, but got a pickle of other objects, and reading "
+            "it can run any code: if you trust the files of this folder, convert them by "
+            f"`{CONVERT.format(str(path.parent))}`"
+        ) from error
+    except (RuntimeError, EOFError) as error:
+        raise ValueError(f"Expected {path} to be a file of torch.save, but got {error}") from error
+    return {name: value for name, value in content.items() if name not in ignore}
+
+
+def _pairs_in(path: Path, content: dict[str, Tensor], num_nodes: int) -> tuple[Tensor, Tensor]:
+    """The pairs in a file, ``[2, n]``, and their labels; pairs with label 1 come first."""
+    for name in PAIRS.keys() & content.keys():
+        shape = (None,) if PAIRS[name] == 1 else (None, PAIRS[name])
+        check_index(f"{name} in {path}", content[name], shape, num_nodes)
+    if "edge" in content:
+        true = content["edge"]
+        false = content.get("edge_neg", true[:0])
+    elif {"source_node", "target_node"} <= content.keys():
+        source, target = content["source_node"], content["target_node"]
+        others = content.get("target_node_neg", target.new_empty(len(target), 0))
+        check_length(len(source), target_node=target)
+        check_size(path, len(others), len(source), "rows of target_node_neg")
+        true = torch.stack([source, target], 1)
+        false = torch.stack([source[:, None].expand_as(others), others], 2).flatten(0, 1)
+    else:
+        raise ValueError(
+            f"Expected {path} to hold edge, or source_node and target_node, but got {[*content]}: "
+            "fgl.data.load_triples reads a knowledge graph from text"
+        )
+    return torch.cat([true, false]).T, torch.arange(len(true) + len(false)).lt(len(true)).float()
+
+
+def _fields(
+    folder: Path,
+    others: Collection[str],
+    ignore: Collection[str],
+    edge_files: dict[str, str],
+    *,
+    directed: bool = False,
+    one: bool = False,
+) -> tuple[dict[str, Any], NDArray[np.int64]]:
+    """The fields of all graphs in a folder as one graph, and the number of nodes of each graph.
+
+    Without `edge_files`, edges are as stored. Otherwise edges have fields, and unless they are
+    `directed` or both directions are stored, the other directions are added.
+    """
+    tables = [file.name.removesuffix(".csv.gz") for file in sorted(folder.glob("*.csv.gz"))]
+    read = {*KNOWN, *others, *edge_files}
+    warn_unread(folder, (name for name in tables if name not in read), ignore)
+    sizes, counts, ends = need(folder, [f"{name}.csv.gz" for name in FILES])
+    num_nodes, num_edges = (_counts(path, one) for path in (sizes, counts))
+    check_size(counts, len(num_edges), len(num_nodes), "rows")
+    pairs = _table(ends, np.int64, 2)
+    check_size(ends, len(pairs), int(num_edges.sum()), "edges")
+    own = num_nodes if one else num_nodes.repeat(num_edges)
+    high = np.broadcast_to(own[:, None], pairs.shape)
+    outside = (pairs < 0) | (pairs >= high)
+    if outside.any():
+        between = f"[0, {high[outside][0]})"
+        raise ValueError(f"Expected {ends} to be in {between}, but got {pairs[outside][0]}")
+    edge_index = torch.from_numpy(np.ascontiguousarray(pairs.T))
+    if not one:
+        edge_index += torch.from_numpy((num_nodes.cumsum() - num_nodes).repeat(num_edges))
+    total, copies = int(num_nodes.sum()), 1
+    source, target = edge_index
+    if edge_files and not directed:
+        copies = 1 if all_reversed((source * total + target).unique(), total) else 2
+    if copies == 2:
+        edge_index = torch.stack([edge_index, edge_index.flip(0)], 2).flatten(1)
+    fields: dict[str, Any] = {"edge_index": edge_index}
+    for name, field in {"node-feat": "x", **edge_files}.items():
+        path = folder / f"{name}.csv.gz"
+        if path.is_file():
+            values = dense_features(path, _table(path, np.float32, None))
+            check_size(path, len(values), total if field == "x" else len(pairs), "rows")
+            values = values if field == "x" else values.repeat_interleave(copies, 0)
+            fields[field] = values if "feat" in name else values[:, 0]
+    fields.setdefault("x", one_hot_degree(edge_index, total))
+    return fields, num_nodes
+
+
+def _masks(folder: Path, num_examples: int) -> dict[str, Any]:
     """The masks of the only split in a folder; an empty dict if the folder has no split."""
-    splits = sorted(path.parent for path in folder.glob("*/train.csv.gz"))
-    if not splits:
+    where = _only(folder, "train.csv.gz")
+    if where is None:
+        warn_unread(folder, (file.name for file in sorted(folder.glob("*/*.pt"))), ())
         return {}
-    if len(splits) > 1:
-        names = ", ".join(path.name for path in splits)
-        raise ValueError(f"Expected {folder} to hold one split, but got {names}")
-    paths = need(splits[0], [f"{role}.csv.gz" for role in ROLES])
-    parts = [checked_edges(str(p), _table(p, np.int64, 1)[:, 0], num_nodes) for p in paths]
-    return masks_of(splits[0], parts, num_nodes)
+    paths = need(where, [f"{role}.csv.gz" for role in ROLES])
+    parts = [checked_edges(str(p), _table(p, np.int64, 1)[:, 0], num_examples) for p in paths]
+    return masks_of(where, parts, num_examples)
 
 
-def _one(path: Path) -> int:
-    """The single number in a file."""
-    table = _table(path, np.int64, 1)
-    if len(table) != 1 or table[0, 0] < 0:
-        got = table[:, 0].tolist()[:3]
-        raise ValueError(f"Expected {path} to hold the size of one graph, but got {got}")
-    return int(table[0, 0])
+def _only(folder: Path, file: str) -> Path | None:
+    """The only split in a folder that has this file, if any."""
+    splits = sorted(path.parent for path in folder.glob(f"*/{file}"))
+    reject_if(
+        len(splits) > 1, f"{folder} to hold one split", ", ".join(path.name for path in splits)
+    )
+    return splits[0] if splits else None
 
 
-def _table(path: Path, dtype: type[Any], columns: int | None) -> NDArray[Any]:
-    """Read rows of numbers from a file that NumPy decompresses while reading."""
+def _counts(path: Path, one: bool) -> NDArray[np.int64]:
+    """The numbers of nodes or edges of the graphs, or of a single graph."""
+    table = _table(path, np.int64, 1)[:, 0]
+    if (one and len(table) != 1) or table.min() < 0:
+        what = "the size of one graph" if one else "sizes of graphs"
+        raise ValueError(f"Expected {path} to hold {what}, but got {table.tolist()[:3]}")
+    return table
+
+
+def _number(text: str) -> float:
+    """A number; NaN for an empty field, which pandas quotes if it is alone in its line."""
+    return float(text.strip('"') or "nan")
+
+
+def _table(
+    path: Path, dtype: type[Any], columns: int | None, *, gaps: bool = False
+) -> NDArray[Any]:
+    """Rows of numbers, which NumPy decompresses while reading; with `gaps`, fields may be empty."""
     long = path.stat().st_size > 50_000_000
+    parse: dict[str, Any] = {"converters": _number, "encoding": "utf-8"} if gaps else {}
     with warnings.catch_warnings(), shown(f"reading {path.name}", long=long):
         warnings.simplefilter("error")  # for an empty file, or a float among integers
         try:
-            table = np.loadtxt(path, dtype, None, ",", ndmin=2)
+            table = np.loadtxt(path, dtype, None, ",", ndmin=2, **parse)
         except (ValueError, Warning, OSError, EOFError) as error:
             raise ValueError(
                 f"Expected {path} to be rows of {np.dtype(dtype).name}, but got {error}"
