@@ -28,10 +28,12 @@ EDGE_FILES = {"edge-feat": "edge_attr", "edge_weight": "edge_weight", "edge_year
 KNOWN = (*FILES, "node-feat")
 ROLES = ("train", "valid", "test")
 PAIRS = {"edge": 2, "edge_neg": 2, "source_node": 1, "target_node": 1, "target_node_neg": None}
-CONVERT = (
-    "import pathlib, torch; [torch.save({{name: torch.as_tensor(value) for name, value in "
-    "torch.load(file, weights_only=False).items()}}, file) for file in pathlib.Path({!r})"
-    ".glob('*.pt')]"
+CONVERT = (  # allows arrays of numbers only, under both of NumPy's names for their function
+    "import numpy, pathlib, torch; new = numpy.zeros(1).__reduce__()[0]; "
+    "torch.serialization.add_safe_globals([*((new, f'numpy.{{core}}.multiarray._reconstruct') for "
+    "core in ('core', '_core')), numpy.ndarray, numpy.dtype, *(type(numpy.dtype(kind)) for kind in "
+    "('int64', 'int32', 'float64', 'float32'))]); [torch.save({{name: torch.as_tensor(value) for "
+    "name, value in torch.load(file).items()}}, file) for file in pathlib.Path({!r}).glob('*.pt')]"
 )
 
 
@@ -118,9 +120,8 @@ def _tensors(path: Path, ignore: Collection[str]) -> dict[str, Tensor]:
         content = torch.load(path, "cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ValueError(
-            f"Expected {path} to hold only tensors, but got a pickle of other objects, and reading "
-            "it can run any code: if you trust the files of this folder, convert them by "
-            f"`{CONVERT.format(str(path.parent))}`"
+            f"Expected {path} to hold only tensors, but got a pickle of other objects: convert "
+            f"NumPy's arrays in the files of this folder by `{CONVERT.format(str(path.parent))}`"
         ) from error
     except (RuntimeError, EOFError) as error:
         raise ValueError(f"Expected {path} to be a file of torch.save, but got {error}") from error
