@@ -75,6 +75,7 @@ ASKED: list[tuple[str, str, str, Read]] = [
     ("K = 100, over before", "", "versus", than_before("gcn_fedavg/K=100 auto")),
     ("FGSSL, K = 10, over before", "", "versus", than_before("fgssl/K=10 all")),
     ("NCI1, over before", ">= .97", "versus", than_before("NCI1 auto")),
+    ("a leaderboard's process", ">= 1.7", "versus", than_before("leaderboard auto")),
     ("share of the limit, K = 10", ">= .25", "limits", of_limit("gcn_fedavg/K=10")),
     ("share of the limit, K = 100", ">= .5", "limits", of_limit("gcn_fedavg/K=100")),
     ("NCI1, best over PyG", ">= 2", "graphs", graphs_over_pyg),
