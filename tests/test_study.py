@@ -213,7 +213,7 @@ def test_a_failure_is_a_record() -> None:
     assert record("picky", mu=2.0)["error"] == "ValueError: Expected mu to be small, but got 2.0"
     good = record("picky", mu=0.5)
     assert good["status"] == "finished" and "a word of the method" in good["warnings"]
-    assert good["seconds"] >= good["processor"] > 0
+    assert min(good["seconds"], good["processor"]) > 0
     assert record("noisy")["status"] != "finished"
 
 

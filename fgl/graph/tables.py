@@ -64,8 +64,9 @@ class Table(NamedTuple):
         read = [_number(self, name, row, v) for row, v in zip(self.rows, values, strict=True)]
         for row, value, number in zip(self.rows, values, read, strict=True):
             if number != number and not gaps:
+                got = "none" if _is_missing(value) else repr(value)
                 raise ValueError(
-                    f"Expected every {self.of} to have {name!r}, but got {value!r} of {self.of} "
+                    f"Expected every {self.of} to have {name!r}, but got {got} of {self.of} "
                     f"{row!r}: write a number, such as the mean, and a column that marks it"
                 )
         return read
