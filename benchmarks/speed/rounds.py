@@ -91,7 +91,7 @@ def pyg_rounds(
             predicted = server(test.x, test.edge_index).argmax(1)
         float((predicted == test.y)[test.test_mask].float().mean())
 
-    rounds = ROUNDS if len(data) < 1000 else 1
+    rounds = ROUNDS if len(data) < 1000 else 3
     return lambda: statistics.median(seconds(one_round, device) for _ in range(rounds))
 
 
@@ -110,7 +110,7 @@ def our_rounds(
     options = {"evaluate": evaluate, "clients_at_once": at_once}
 
     def rounds() -> float:
-        count = ROUNDS if len(clients) < 1000 else 1
+        count = ROUNDS if len(clients) < 1000 else 3
         first = 1 + -(-STEPS // steps)
         result = fgl.run(method, clients, num_rounds=first + count, **options)
         return statistics.median(record.seconds for record in result.history[first:])

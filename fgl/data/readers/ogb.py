@@ -171,17 +171,7 @@ def _fields(
     sizes, counts, ends = need(folder, [f"{name}.csv.gz" for name in FILES])
     num_nodes, num_edges = (_counts(path, one) for path in (sizes, counts))
     check_size(counts, len(num_edges), len(num_nodes), "rows")
-    pairs = _table(ends, np.int64, 2)
-    check_size(ends, len(pairs), int(num_edges.sum()), "edges")
-    own = num_nodes if one else num_nodes.repeat(num_edges)
-    high = np.broadcast_to(own[:, None], pairs.shape)
-    outside = (pairs < 0) | (pairs >= high)
-    if outside.any():
-        between = f"[0, {high[outside][0]})"
-        raise ValueError(f"Expected {ends} to be in {between}, but got {pairs[outside][0]}")
-    edge_index = torch.from_numpy(np.ascontiguousarray(pairs.T))
-    if not one:
-        edge_index += torch.from_numpy((num_nodes.cumsum() - num_nodes).repeat(num_edges))
+    edge_index = _edges(ends, num_nodes, num_edges)
     total, copies = int(num_nodes.sum()), 1
     source, target = edge_index
     if edge_files and not directed:
@@ -193,11 +183,26 @@ def _fields(
         path = folder / f"{name}.csv.gz"
         if path.is_file():
             values = dense_features(path, _table(path, np.float32, None))
-            check_size(path, len(values), total if field == "x" else len(pairs), "rows")
+            check_size(path, len(values), total if field == "x" else len(source), "rows")
             values = values if field == "x" else values.repeat_interleave(copies, 0)
             fields[field] = values if "feat" in name else values[:, 0]
     fields.setdefault("x", one_hot_degree(edge_index, total))
     return fields, num_nodes
+
+
+def _edges(path: Path, num_nodes: NDArray[np.int64], num_edges: NDArray[np.int64]) -> Tensor:
+    """The edges of all graphs, ``[2, num_edges]``; in the file, each graph counts its own nodes."""
+    pairs = _table(path, np.int64, 2)
+    check_size(path, len(pairs), int(num_edges.sum()), "edges")
+    sizes, first = num_nodes[:, None], (num_nodes.cumsum() - num_nodes)[:, None]
+    if len(num_nodes) > 1:
+        sizes, first = sizes.repeat(num_edges, 0), first.repeat(num_edges, 0)
+    outside = (pairs < 0) | (pairs >= sizes)
+    if outside.any():
+        between = f"[0, {np.broadcast_to(sizes, pairs.shape)[outside][0]})"
+        raise ValueError(f"Expected {path} to be in {between}, but got {pairs[outside][0]}")
+    pairs += first
+    return torch.from_numpy(np.ascontiguousarray(pairs.T))
 
 
 def _masks(folder: Path, num_examples: int) -> dict[str, Any]:
