@@ -30,8 +30,8 @@ def subgraph_node_task(clients: Sequence[Graph], model: nn.Module, train: Traini
 
     Each client keeps its trained model and is scored on its own nodes.
 
-    All clients that train have equal weights. Scores are means over the clients. A score whose name ends in
-    ``_before`` belongs to the model at the start of a client's round.
+    All clients that train have equal weights. Scores are means over the clients. A score whose name
+    ends in ``_before`` belongs to the model at the start of a client's round.
 
     Args:
         clients: graphs with their own labels and masks.
