@@ -168,7 +168,7 @@ TAKEN = {  # whose losses are those of their examples, and whose messages are a 
     "ring of fedper", "mix updates of fedprox", "fedprox of fedamp", "fedprox of pfedgraph",
     "gcfl of fedprox", "gcfl of fedper", "gcfl of fedopt", "robust median of fedavg",
     "robust krum of fedprox", "robust buckets of fedper", "fedopt of robust",
-    "attacked robust median of fedavg", "server of one's own", "feddyn", "ditto", "retrained",
+    "attacked robust median of fedavg", "server of one's own", "ditto", "retrained",
 }  # fmt: skip
 QUICK = ("fedprox", "moon", "graphfl", "fgssl contrast", "fedper", "scaffold", "adaptive fedprox")
 
