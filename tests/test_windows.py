@@ -208,6 +208,26 @@ def test_white_noise_cannot_be_forecast() -> None:
     assert scores["test_rmse"] > 0.97
 
 
+def test_a_whole_series_is_scored_and_told_of_times_that_train() -> None:
+    whole = cut(series())
+    clients = fgl.data.partitions.partition_graph(whole, [torch.arange(4), torch.arange(4, 9)])
+    task = fgl.tasks.node_task(whole, clients, seeded(), training(), target=FORECAST)
+    result = fgl.run(task.fedavg, task, num_rounds=1)
+    model, rows = seeded(), whole.test_mask
+    model.load_state_dict(states_of(result))
+    seen = whole.x.transpose(0, 1)[whole.window_index[rows]]
+    with torch.no_grad():
+        out = model(seen, whole.edge_index, whole.edge_weight)
+    errors = (out - whole.y.T[whole.horizon_index[rows]].transpose(1, 2)).abs().nanmean((0, 1))
+    for ahead, error in zip(AHEAD, errors.tolist(), strict=True):
+        assert result.history[0].metrics[f"test_mae@{ahead}"] == pytest.approx(error, rel=1e-9)
+    last = clients[0].train_mask.nonzero()[-1]
+    asked = clients[0].horizon_index.index_fill(0, last, 59)  # a target time of a test window
+    with pytest.warns(UserWarning, match="got 1 in the test_mask of the whole graph"):
+        leaking = [clients[0].replace(horizon_index=asked)]
+        fgl.tasks.node_task(whole, leaking, seeded(), training(), target=FORECAST)
+
+
 def test_only_times_travel_a_step_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     stacked: list[tuple[str, int]] = []
     own = fgl.federation.Cohort._stacked
