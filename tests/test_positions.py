@@ -140,6 +140,33 @@ class Energy(nn.Module):
         return energy, force
 
 
+class Twice(nn.Module):
+    """One block under two names, with parameters and a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.BatchNorm1d(3)
+        self.two, self.head = self.one, nn.Linear(3, 2)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        out: Tensor = self.head(self.two(self.one(x)))
+        return out
+
+
+@pytest.mark.parametrize("kind", [Tied, Twice])
+def test_runs_scores_and_predictions_leave_a_model_as_it_was(kind: Any) -> None:
+    torch.manual_seed(0)
+    model = kind().double()
+    clients = [fgl.data.splits.random_split(of_nodes(nodes, nodes)) for nodes in (7, 11)]
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    task = fgl.tasks.node_task(None, clients, model, adam())
+    runs = [fgl.run(task.fedavg, task, num_rounds=2, clients_at_once=1) for _ in range(2)]
+    assert all(torch.equal(start[name], value) for name, value in model.state_dict().items())
+    assert runs[0].history[-1].metrics == runs[1].history[-1].metrics
+    runs[0].predict(clients[0])
+    assert all(torch.equal(start[name], value) for name, value in model.state_dict().items())
+
+
 def test_forces_are_gradients_by_positions() -> None:
     graph = molecules(6)
     forces = torch.randn(graph.pos.shape, dtype=torch.float64)  # type: ignore[union-attr]
