@@ -94,7 +94,8 @@ class Hetero(nn.Module):
             raise ValueError(
                 f"Expected edge_columns to be of {self.relations}, but got {unknown[0]}"
             )
-        self.model, self.target = model, target
+        self.model = model
+        self.target: Any = target if isinstance(target, str) else tuple(target)
         self._reads_attr, self._needs_attr = _reads_attr(model, any(self.edge_columns.values()))
 
     def forward(
@@ -219,7 +220,8 @@ class Hetero(nn.Module):
             )
         if pairs is not None:
             wanted = node_type.new_tensor([[types.index(target[end])] for end in (0, 2)])
-            reject_if((node_type[pairs] != wanted).any(), f"pairs of {target}", "others")
+            others = int((node_type[pairs] != wanted).any(0).sum())
+            reject_if(others, f"pairs of {target}", f"{others} that join other types")
             return
         strange = node_type != types.index(target)
         if mask is not None and mask.shape == strange.shape and (mask & strange).any():

@@ -41,10 +41,8 @@ def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> Non
         scored += [(f"{name} of client {client}", count) for name, count in counts]
     of_nodes = whole is not None and whole.batch is None and whole.edge_label_index is None
     if not scored and whole is not None and of_nodes:
-        trained = (_trained_windows if whole.has("window_index") else _trained_nodes)(
-            whole, clients
-        )
-        counts = _counts(whole, trained)[:1]
+        trains = _trained_windows if whole.has("window_index") else _trained_nodes
+        counts = _counts(whole, trains(whole, clients))[:1]
         scored = [(f"{name} of the whole graph", count) for name, count in counts]
     if not scored:
         return

@@ -195,7 +195,7 @@ def atoms(folder: Path, noise: bool) -> Script:
 
 
 def club(folder: Path, noise: bool) -> Script:
-    people = networkx.stochastic_block_model([60, 60], [[0.1, 0.02], [0.02, 0.1]], seed=0)
+    people = networkx.stochastic_block_model([150, 150], [[0.05, 0.01], [0.01, 0.05]], seed=0)
     for own in people.nodes.values():
         block = own.pop("block")
         own["team"] = ["red", "blue"][int(torch.rand(()) < 0.5) if noise else block]
