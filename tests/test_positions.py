@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import Any
 
@@ -77,6 +78,31 @@ def test_a_model_of_positions_runs_as_it_is() -> None:
     model.load_state_dict(dict(got))  # both names of a parameter have its value
     out = result.predict(graph).detach()
     assert torch.allclose(out, model(graph.z, graph.pos, graph.batch), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("DimeNet", {"num_bilinear": 2}),
+        ("DimeNetPlusPlus", {"int_emb_size": 4, "basis_emb_size": 2, "out_emb_channels": 4}),
+    ],
+)
+def test_dimenet_runs_as_it_is(name: str, sizes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch_sparse")  # DimeNet's triplets
+    dimenet = pytest.importorskip("torch_geometric.nn.models.dimenet")
+
+    def radius_graph(pos: Tensor, *, batch: Tensor, **_: Any) -> Tensor:
+        return radius_edges(pos, batch)
+
+    monkeypatch.setattr(dimenet, "radius_graph", radius_graph)
+    sizes = {"hidden_channels": 4, "out_channels": 1, "num_blocks": 1} | sizes
+    torch.manual_seed(0)
+    model = getattr(dimenet, name)(**sizes, num_spherical=2, num_radial=2).double()
+    graph, start = molecules(), copy.deepcopy(model)
+    result = fgl.run(fgl.fedavg(model, train=adam(), target=REGRESSION), [graph], num_rounds=2)
+    want = trained_plainly(start, graph, 2)
+    got = result.server_state["model"]
+    assert all(torch.allclose(got[name], want[name], rtol=0, atol=1e-6) for name in want)
 
 
 class Tied(nn.Module):

@@ -247,6 +247,19 @@ def test_only_times_travel_a_step_of_a_batch(monkeypatch: pytest.MonkeyPatch) ->
     assert max(size for name, size in stacked[names.index("node_mask") + 1 :]) <= most
 
 
+def test_a_batch_is_the_loop() -> None:
+    """Unequal districts and windows, unknown values, and a client without a training window."""
+    ends = []
+    for at_once in (1, 4):
+        task = fgl.tasks.node_task(None, districts(), seeded(), training(epochs=3), target=FORECAST)
+        result = fgl.run(task.fedavg, task, num_rounds=3, clients_at_once=at_once)
+        assert not result.history[-1].one_by_one
+        ends.append((states_of(result), result.history[-1].metrics))
+    (one, alone), (two, together) = ends
+    assert all(torch.allclose(one[name], two[name], rtol=0, atol=1e-10) for name in one)
+    assert alone == pytest.approx(together, abs=1e-10)
+
+
 def test_clients_weigh_by_their_known_answers() -> None:
     for graph in districts():
         count = 0
