@@ -219,8 +219,8 @@ class Hetero(nn.Module):
                 f"otherwise, but got {target!r}"
             )
         if pairs is not None:
-            wanted = node_type.new_tensor([[types.index(target[end])] for end in (0, 2)])
-            others = int((node_type[pairs] != wanted).any(0).sum())
+            ends = node_type.new_tensor([[types.index(target[end])] for end in (0, 2)])
+            others = int((node_type[pairs] != ends).any(0).sum())
             reject_if(others, f"pairs of {target}", f"{others} that join other types")
             return
         strange = node_type != types.index(target)

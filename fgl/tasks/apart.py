@@ -76,11 +76,11 @@ def _trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
 def _trained_windows(whole: Graph, clients: Sequence[Graph]) -> Tensor:
     """Mask of the windows of the whole series with a target time that clients train on."""
     times: Any = whole.horizon_index
-    asked = [times[:0].flatten()]
+    trained = [times[:0].flatten()]
     for own in clients:
         if own.horizon_index is not None:
-            asked.append(own.horizon_index[own.training_mask].flatten().to(times))
-    return torch.isin(times, torch.cat(asked)).any(1)
+            trained.append(own.horizon_index[own.training_mask].flatten().to(times))
+    return torch.isin(times, torch.cat(trained)).any(1)
 
 
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
