@@ -41,7 +41,8 @@ def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> Non
         scored += [(f"{name} of client {client}", count) for name, count in counts]
     of_nodes = whole is not None and whole.batch is None and whole.edge_label_index is None
     if not scored and whole is not None and of_nodes:
-        counts = _counts(whole, _trained_nodes(whole, clients))[:1]
+        trains = _trained_windows if whole.has("window_index") else _trained_nodes
+        counts = _counts(whole, trains(whole, clients))[:1]
         scored = [(f"{name} of the whole graph", count) for name, count in counts]
     if not scored:
         return
@@ -70,6 +71,16 @@ def _trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
     nodes = torch.arange(whole.num_nodes, device=whole.device)
     own = nodes if whole.node_id is None else whole.node_id
     return torch.isin(own, torch.cat(ids).to(whole.device)) if ids else nodes < 0
+
+
+def _trained_windows(whole: Graph, clients: Sequence[Graph]) -> Tensor:
+    """Mask of the windows of the whole series with a target time that clients train on."""
+    times: Any = whole.horizon_index
+    trained = [times[:0].flatten()]
+    for own in clients:
+        if own.horizon_index is not None:
+            trained.append(own.horizon_index[own.training_mask].flatten().to(times))
+    return torch.isin(times, torch.cat(trained)).any(1)
 
 
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
