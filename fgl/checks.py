@@ -219,6 +219,24 @@ def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
     return f": did you mean {names[nearest[0]]!r}?" if nearest else ""
 
 
+def check_classes(logits: Tensor) -> None:
+    """Raise an error unless there is a logit for each of several classes.
+
+    With one column, each row would predict class 0, and its cross-entropy would be 0.
+
+    Example:
+        >>> check_classes(torch.zeros(3, 1))
+        Traceback (most recent call last):
+        ValueError: Expected logits to have shape [num_nodes, num_classes] of two classes or more,
+            but got [3, 1]: fgl.targets.ANSWERS takes one logit, and y as floats 0 and 1
+    """
+    shape = list(logits.shape)
+    one = shape[-1:] == [1]
+    way = ": fgl.targets.ANSWERS takes one logit, and y as floats 0 and 1" if one else ""
+    expected = "logits to have shape [num_nodes, num_classes] of two classes or more"
+    reject_if(len(shape) != 2 or one, expected, f"{shape}{way}")
+
+
 def check_length(length: int, **tensors: torch.Tensor | None) -> None:
     """Raise unless each tensor has the given number of rows.
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_length, check_mask, reject_if
+from ..checks import check_classes, check_length, check_mask, reject_if
 from ..kinds import explained
 from ..transfer import to_host
 
@@ -81,6 +81,7 @@ def hit_rows(logits: Tensor, y: Tensor) -> Tensor:
         >>> hit_rows(torch.tensor([[1.0, 0.0], [torch.nan, 0.0]]), torch.tensor([0, 0]))
         tensor([ True, False])
     """
+    check_classes(logits)
     hit: Tensor = logits.argmax(1) == y
     return hit & ~logits.isnan().any(1)  # argmax returns the position of a NaN
 
@@ -168,8 +169,7 @@ def f1_of(counts: Tensor) -> float:
 
 def _rows(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Masked rows and a mask of these; on a GPU, all rows, which avoids waiting for the GPU."""
-    shape = list(logits.shape)
-    reject_if(len(shape) != 2, "logits to have shape [num_nodes, num_classes]", shape)
+    check_classes(logits)
     check_length(len(logits), y=y)
     if mask is not None:
         check_mask("mask", mask, len(logits))
