@@ -77,6 +77,8 @@ def ego_node_task(
     sampler = Once(partial(EgoSampler, fanouts=fanouts), len(clients))
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
+        if not graph.num_train:  # a client that joins later
+            return
         nodes = int(own_node_mask(graph, context).sum())
         how: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "num_nodes": nodes}
         for step in ego_steps(sampler(graph), graph, **how):
