@@ -169,8 +169,7 @@ def is_unknown(value: Any) -> bool:
 
 def _is_scalar(value: Any) -> bool:
     """Whether a value is not a row of several values; bytes and sets have no order of numbers."""
-    scalars = str | bytes | Set | Mapping
-    return isinstance(value, scalars) or not hasattr(value, "__len__")
+    return isinstance(value, str | bytes | Set | Mapping) or not hasattr(value, "__len__")
 
 
 def _is_fraction(value: Any) -> bool:

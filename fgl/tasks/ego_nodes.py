@@ -71,7 +71,8 @@ def ego_node_task(
             f"{type(model).__name__}: fgl.tasks.node_task takes any model"
         )
     _check(clients, test)
-    warn_of_trained(clients)
+    named = all(own.node_id is not None for own in clients)  # the score of unseen nodes tells
+    warn_of_trained(clients, elsewhere=not named)
     for graph in clients:
         check_batch_size(batch_size, graph)
     sampler = Once(partial(EgoSampler, fanouts=fanouts), len(clients))
