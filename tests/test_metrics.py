@@ -153,3 +153,13 @@ def test_one_logit_is_no_score_of_classes() -> None:
         for shape in ([3, 1], [3]):
             with pytest.raises(ValueError, match=rf"logits .*\[{', '.join(map(str, shape))}\]"):
                 metric(torch.zeros(shape), y)
+
+
+def test_a_label_that_is_no_class_is_told() -> None:
+    """It would be a miss in silence, as 1 to 3 in place of 0 to 2 are."""
+    for y, kind in (([1, 2, 3], ValueError), ([-1, 0, 1], ValueError), ([0.0, 1.0], TypeError)):
+        for metric in (accuracy, macro_f1, hit_counts, class_counts):
+            with pytest.raises(kind, match=rf"y .* got ({y[0]}|{y[-1]}|torch.float32)"):
+                metric(torch.eye(3)[: len(y)], torch.tensor(y))
+        unlabelled = torch.tensor([0, -1, 9])
+        assert accuracy(torch.eye(3), unlabelled, torch.tensor([True, False, False])) == 1

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from .. import federation as fed
-from ..checks import reject_if
+from ..checks import check_classes, reject_if
 from ..data.partitions.major_label import unseen_nodes
 from ..data.splits import EdgeSplit
 from ..federation import Cohort, Evaluate, Inbox, Method, Outbox, Params, Score, State
@@ -531,6 +531,7 @@ def _evaluate_classes(
         graph = cohort.graph(Member(index))
         logits = fed.predict(model, params, graph)
         y: Any = graph.y
+        check_classes(logits, graph.num_classes)
         hit = hit_rows(logits, y) & graph.example_mask
         correct: Tensor = hit.sum().double() / graph.num_graphs
         return correct
