@@ -20,6 +20,7 @@ from ..graph.facts import check_graphs
 from ..warn import warn
 
 SCORED = ("val_mask", "test_mask")
+MOST = 10**8  # entries of features, which take a second or two to hash
 
 
 def warn_of_trained(
@@ -68,11 +69,14 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
     A copy has the same label, the same features and the same neighbours' features. Where each graph
     has `node_id`, a copy has the same id in place of the neighbours. Examples that are not unique
     in their own client do not count, so that nodes without features of their own give no warning.
+    Large graphs are not compared.
     """
     scored = clients if whole is None else [whole]
     others = (own.batch is not None or own.window_index is not None for own in clients)
-    if any(others) or any(own.y is None for own in (*clients, *scored)):
+    size = sum(own.num_nodes * own.num_features for own in (*clients, *scored))
+    if any(others) or size > MOST or any(own.y is None for own in (*clients, *scored)):
         return
+    _warn_of_repeated(scored)
     named = all(own.node_id is not None and own.edge_label_index is None for own in clients)
     if whole is not None and named:
         return
@@ -98,18 +102,50 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
             return
 
 
-def _recognised(graph: Graph, mask: Tensor, *, steps: int, named: bool) -> Tensor:
-    """Hashes of the examples in a mask, without examples that are not unique in the graph."""
+def _warn_of_repeated(graphs: Sequence[Graph]) -> None:
+    """Warn if most held-out examples of a graph are copies of its own training examples.
+
+    Equal features are no sign of a copy where fewer than a third of them are distinct.
+    """
+    for own in graphs:
+        masks = [mask for name in SCORED if (mask := getattr(own, name)) is not None]
+        if own.train_mask is None or not masks:
+            continue
+        held_out, key = torch.stack(masks).any(0), _with_labels(_unlabelled(own, 1), own)
+        copies, total = (
+            int(torch.isin(key[held_out], key[own.train_mask]).sum()),
+            int(held_out.sum()),
+        )
+        if copies <= max(10, total * 0.5):
+            continue
+        features = _unlabelled(own, 0)[own.train_mask]
+        if features.unique().numel() > len(features) / 3:
+            warn(
+                f"Expected examples that are scored not to train, but got {copies} of {total} of a "
+                "client that are copies of its training examples: leave copies out, or split "
+                "before examples are repeated",
+            )
+            return
+
+
+def _with_labels(key: Tensor, graph: Graph) -> Tensor:
     y: Any = graph.y
+    return mixed(key + rows_fingerprints(y.view(len(y), -1), graph))
+
+
+def _unlabelled(graph: Graph, steps: int) -> Tensor:
     pairs = graph.edge_label_index  # a split also changes the neighbours of their ends
     key = node_fingerprints(graph, 0 if pairs is not None else steps)
-    if pairs is not None:
-        key = mixed(mixed(key[pairs[0]]) + key[pairs[1]])
+    return key if pairs is None else mixed(mixed(key[pairs[0]]) + key[pairs[1]])
+
+
+def _recognised(graph: Graph, mask: Tensor, *, steps: int, named: bool) -> Tensor:
+    """Hashes of the examples in a mask, without examples that are not unique in the graph."""
+    key = _unlabelled(graph, steps)
     chosen = mask & _occurs_once(key)
     if named:
         key = mixed(key + graph.node_id)  # type: ignore[operator]  # checked
-    key = mixed(key + rows_fingerprints(y.view(len(y), -1), graph))
-    return key[chosen].cpu()
+    return _with_labels(key, graph)[chosen].cpu()
 
 
 def _counts(graph: Graph, trained: Tensor) -> list[tuple[str, int]]:

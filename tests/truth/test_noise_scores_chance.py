@@ -884,7 +884,17 @@ def parts(seed: int = 5, **fields: Any) -> list[fgl.Graph]:
     return [own.replace(**fields) for own in halves(shuffled(labelled(), seed))]
 
 
+def repeated(times: int) -> fgl.Graph:
+    """The same nodes several times, as oversampling leaves them, and a split after that."""
+    own, n = labelled(200), 200
+    x, y = own.x.repeat(times, 1), own.y.repeat(times)  # type: ignore[union-attr]
+    edges = torch.cat([own.edge_index + k * n for k in range(times)], 1)
+    return fgl.data.splits.random_split(fgl.Graph(x, edges, y=y, num_classes=2))
+
+
 COPIES: dict[str, Callable[[], tasks.Task]] = {
+    "nodes twice": lambda: by_nodes([repeated(2)]),
+    "nodes four times": lambda: by_nodes([repeated(4)]),
     "nodes": lambda: by_nodes([shuffled(labelled(), k, ids=False) for k in range(4)]),
     "nodes by ids": lambda: by_nodes(overlaps()),
     "nodes of the whole": lambda: by_nodes(parts(node_id=None), shuffled(labelled(), 6, ids=False)),
@@ -901,6 +911,12 @@ APART: dict[str, Callable[[], tasks.Task]] = {
     "one-hot": lambda: by_nodes(unlike(lambda edges: torch.eye(30))),
     "degrees": lambda: by_nodes(unlike(degrees)),
     "ids of other graphs": lambda: by_nodes(unlike(lambda edges: torch.ones(30, 4), own=True)),
+    "bits": lambda: by_nodes(
+        [fgl.data.splits.random_split(labelled().replace(x=(labelled().x[:, :8] > 0).float()))]
+    ),
+    "types": lambda: by_nodes(
+        [fgl.data.splits.random_split(labelled().replace(x=(labelled().x[:, :2] > 0).float()))]
+    ),
     "edges of parts": lambda: by_edges(parts(node_id=None)),
     "edges, no features": lambda: by_edges(unlike(lambda edges: torch.ones(30, 4))),
     "edges, one-hot": lambda: by_edges(unlike(lambda edges: torch.eye(30))),
