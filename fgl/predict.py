@@ -159,6 +159,9 @@ def predict(
 ) -> Any:
     """The output of a model for a graph, with the given parameters.
 
+    The model stays in its mode: call ``model.eval()`` first if dropout should be off.
+    `Result.predict` and the scores of a run use evaluation mode.
+
     The names of the forward's parameters select the fields that are passed to it. A forward with
     ``edge_index``, `z` or `pos` is called like PyG's models. Such a forward can read `x`,
     `edge_index`, `edge_weight`, `edge_attr`, `edge_type`, `edge_time`, `node_type`, `z`, `pos`,
