@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from .. import federation as fed
 from ..checks import Count, Positive, Weight
 from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
-from ..losses import cross_entropy
 from .fedproto import mean_prototypes, near_prototypes
 
 
@@ -71,14 +70,17 @@ def fedtgp(
         rows, classes = prototypes[has], has.nonzero()[:, 1]
         generator = state["generator"] if "generator" in state else drawn_like(prototypes[0])
         bound = largest_gap(prototypes, has).clamp(max=margin)
+        margins = bound.expand(len(has[0])).diag()
 
         def loss(params: Params, rows: Tensor, classes: Tensor) -> Tensor:
-            return contrast(rows, classes, made(params), bound)
+            return contrast(rows, classes, made(params), margins)
 
         def batches() -> Iterator[tuple[Tensor, Tensor]]:
             for _ in range(server_epochs):
                 order = torch.randperm(len(rows)).to(rows.device)
-                yield from ((rows[some], classes[some]) for some in order.split(server_batch))
+                yield from zip(
+                    *(each[order].split(server_batch) for each in (rows, classes)), strict=True
+                )
 
         trained = fed.minimise(loss, generator, batches(), optimizer=sgd).params
         with torch.no_grad():
@@ -135,23 +137,22 @@ def largest_gap(rows: Tensor, has: Tensor) -> Tensor:
     return apart.fill_diagonal_(torch.inf).min(1).values.max()
 
 
-def contrast(rows: Tensor, classes: Tensor, centres: Tensor, margin: Tensor) -> Tensor:
+def contrast(rows: Tensor, classes: Tensor, centres: Tensor, margins: Tensor) -> Tensor:
     """``-log softmax_c(-||C - z_c|| - margin [c is the class])`` of prototypes (FedTGP, Eq. 8).
 
     Args:
         rows: C, float ``[n, d]``, prototypes of clients.
         classes: int64 ``[n]``, their classes.
         centres: z, float ``[num_classes, d]``.
-        margin: scalar.
+        margins: float ``[num_classes, num_classes]``, the margin on the diagonal, 0 elsewhere.
 
     Returns:
         Scalar, the mean over the prototypes.
 
     Example:
         >>> rows, classes = torch.tensor([[0.0]]), torch.tensor([0])
-        >>> contrast(rows, classes, torch.tensor([[1.0], [3.0]]), torch.tensor(2.0))
+        >>> contrast(rows, classes, torch.tensor([[1.0], [3.0]]), 2 * torch.eye(2))
         tensor(0.6931)
     """
     apart = torch.cdist(rows, centres, compute_mode="donot_use_mm_for_euclid_dist")
-    own = nn.functional.one_hot(classes, len(centres)).to(apart.dtype)
-    return cross_entropy(-(apart + own * margin), classes)
+    return nn.functional.cross_entropy(-(apart + margins[classes]), classes)
