@@ -65,7 +65,7 @@ def check_number(
     below: float = math.inf,
     integer: bool = False,
 ) -> None:
-    """Raise unless a value is a finite number between the bounds.
+    """Raise an error unless a value is a finite number between the bounds.
 
     Args:
         name: the value's name in the message.
@@ -110,7 +110,7 @@ Several = Annotated[int, partial(check_number, at_least=2, integer=True)]
 
 
 def check_weight(**values: Any) -> None:
-    """Raise unless each value is a finite number of at least 0.
+    """Raise an error unless each value is a finite number of at least 0.
 
     Args:
         values: values by name.
@@ -128,7 +128,7 @@ def check_weight(**values: Any) -> None:
 
 
 def check_share(**values: Any) -> None:
-    """Raise unless each value is a number from 0 to 1.
+    """Raise an error unless each value is a number from 0 to 1.
 
     Args:
         values: values by name.
@@ -146,7 +146,7 @@ def check_share(**values: Any) -> None:
 
 
 def check_count(**values: Any) -> None:
-    """Raise unless each value is an integer of at least 1.
+    """Raise an error unless each value is an integer of at least 1.
 
     Args:
         values: values by name.
@@ -185,7 +185,7 @@ def check_fanouts(fanouts: Any, *, unlimited: bool = False) -> tuple[int, ...]:
 
 
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
-    """Raise unless a value is one of the choices.
+    """Raise an error unless a value is one of the choices.
 
     Args:
         name: the name of the value in the message.
@@ -220,7 +220,7 @@ def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
 
 
 def check_length(length: int, **tensors: torch.Tensor | None) -> None:
-    """Raise unless each tensor has the given number of rows.
+    """Raise an error unless each tensor has the given number of rows.
 
     Args:
         length: the number of rows.
@@ -242,7 +242,7 @@ def check_length(length: int, **tensors: torch.Tensor | None) -> None:
 
 
 def check_mask(name: str, mask: Any, length: int) -> None:
-    """Raise unless a mask is a bool tensor with the given number of rows.
+    """Raise an error unless a mask is a bool tensor with the given number of rows.
 
     Raises:
         TypeError: for another dtype.
@@ -260,7 +260,7 @@ def check_mask(name: str, mask: Any, length: int) -> None:
 
 
 def check_device(device: Any) -> None:
-    """Raise unless torch can compute on a device of this computer.
+    """Raise an error unless torch can compute on a device of this computer.
 
     Args:
         device: torch's name of the device, such as ``"cpu"`` or ``"cuda:1"``.
@@ -283,7 +283,7 @@ def check_device(device: Any) -> None:
 
 
 def check_rows(name: str, rows: Tensor, shape: str = "k, *") -> None:
-    """Raise unless `rows` is a finite floating-point matrix; the error names the client.
+    """Raise an error unless `rows` is a finite floating-point matrix; the error names the client.
 
     Args:
         name: the name of the matrix in the message.
@@ -309,7 +309,7 @@ def check_rows(name: str, rows: Tensor, shape: str = "k, *") -> None:
 
 
 def check_kind(name: str, value: Tensor, dtype: torch.dtype, shape: Sequence[int]) -> None:
-    """Raise if a tensor's dtype, shape or layout is not as expected, before its bytes are read.
+    """Before a tensor is read, raise an error if its dtype, shape or layout is unexpected.
 
     Raises:
         ValueError: with the expected dtype, shape or layout.

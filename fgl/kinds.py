@@ -279,7 +279,7 @@ def check_options(
     *,
     taken: Collection[str] = (),
 ) -> None:
-    """Raise unless all options that `outer` passes on to `inner` are arguments of `inner`.
+    """Raise an error unless all options that `outer` passes on to `inner` are arguments of `inner`.
 
     Args:
         outer, inner: the function that received the options, and the function that it calls.

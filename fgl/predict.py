@@ -227,7 +227,7 @@ _names: WeakKeyDictionary[nn.Module, list[frozenset[str]]] = WeakKeyDictionary()
 
 
 def _check_params(model: nn.Module, params: Any) -> None:
-    """Raise if parameters are missing, since the model would silently use its own values."""
+    """Raise an error if parameters are missing; the model would use its own values."""
     check_kind("params", params, Mapping)
     if model not in _names:
         _names[model] = _names_of(model)
@@ -340,7 +340,7 @@ def _explain(error: Exception, model: nn.Module, graph: Graph, read: Reads) -> N
 def _check_parameters(
     model: nn.Module, inputs: tuple[Any, ...], options: Mapping[str, Any]
 ) -> None:
-    """Raise unless a forward accepts the inputs of a graph and the options of a method."""
+    """Raise an error unless a forward accepts the inputs of a graph and the options of a method."""
     signature, name = inspect.signature(model.forward), type(model).__name__
     parameters = signature.parameters
     open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
@@ -385,7 +385,7 @@ def _called(
 
 
 def _check_reads_windows(model: nn.Module, read: Reads, graph: Graph) -> None:
-    """Raise if a model is from fgl.nn or cannot exclude edges of later times."""
+    """Raise an error if a model is from fgl.nn or cannot exclude edges of later times."""
     name = type(model).__name__
     if not read.edge_index and type(model).__module__.startswith("fgl.nn"):
         raise ValueError(
@@ -401,7 +401,7 @@ def _check_reads_windows(model: nn.Module, read: Reads, graph: Graph) -> None:
 
 
 def check_reads(model: nn.Module, graph: Graph, outer: str) -> None:
-    """Raise unless a common graph has the fields that the clients' model reads.
+    """Raise an error unless a common graph has the fields that the clients' model reads.
 
     Args:
         model: the clients' model.

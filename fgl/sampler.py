@@ -149,7 +149,7 @@ class NeighbourSampler:
         return torch.arange(start, stop, dtype=torch.int32, device=self._place.device)
 
     def _add(self, nodes: Tensor, before: int) -> Tensor:
-        """Number the new nodes in their order, starting at `before`; return each of them once."""
+        """Number the new nodes in their order from `before` on, and return each new node once."""
         number = self._numbers(before, before + len(nodes))
         where = nodes.long()
         self._place.scatter_reduce_(0, where, number, "amin")  # the first occurrence of a node
@@ -198,7 +198,7 @@ class NeighbourSampler:
 
     @cached_property
     def scale(self) -> tuple[Tensor, Tensor]:
-        """The inverse square roots of the row sums of the graph's ``A + I``, and its diagonal."""
+        """Inverse square roots of the row sums of the graph's ``A + I``, and the diagonal."""
         with torch.inference_mode(False):
             adj = self.graph.adj.astype(self.graph.x.dtype)
             check_degrees(adj.value)
@@ -217,7 +217,7 @@ class NeighbourSampler:
 
 
 class SampledMatrix(SparseMatrix):
-    """The adjacency of a batch; a GCN reads it with the degrees of the whole graph.
+    """The adjacency matrix of a batch; a GCN normalises it by the degrees of the whole graph.
 
     Example:
         >>> star = torch.tensor([[1, 2, 3, 0, 0, 0], [0, 0, 0, 1, 2, 3]])
@@ -235,7 +235,7 @@ class SampledMatrix(SparseMatrix):
         self.nodes = nodes
 
     def _normalised(self) -> SparseMatrix:
-        """`SparseMatrix.gcn_norm` of the whole graph, with entries times ``degree / drawn``."""
+        """The batch's rows of the graph's `gcn_norm`; entries are times ``degree / drawn``."""
         n, own = self.shape[0], self.pattern
         scale, loop = (each.index_select(0, self.nodes) for each in self.sampler.scale)
         value = own.ones(self.dtype) if self.value is None else self.value
@@ -302,7 +302,10 @@ def drawn(
 
 
 def _where_more(total: Tensor, more: Tensor) -> tuple[int, Tensor]:
-    """Total number of entries, and the rows in `more`. On a GPU, this synchronises only once."""
+    """The total number of entries, and the indices of the rows that `more` selects.
+
+    On a GPU, this synchronises only once.
+    """
     if not len(total):
         return 0, total
     if not total.is_cuda:

@@ -70,7 +70,7 @@ class Target:
         return f"{'-' if self.first in self.lower else ''}val_{self.first}"
 
     def at(self, horizons: Sequence[int]) -> Target:
-        """The target with further metrics for each horizon's column, such as ``"mae@3"``.
+        """The target with additional metrics for each horizon's column, such as ``"mae@3"``.
 
         Example:
             >>> list(FORECAST.at((3, 12)).metrics)[2:5]
@@ -91,7 +91,7 @@ class Target:
     def measure(
         self, prefix: str, output: Tensor, y: Tensor, mask: Tensor | None = None
     ) -> dict[str, Any]:
-        """Every metric by its name, with a prefix such as ``"test_"``."""
+        """All metrics as a dict. Each key begins with a prefix such as ``"test_"``."""
         return {f"{prefix}{name}": metric(output, y, mask) for name, metric in self.metrics.items()}
 
 

@@ -274,7 +274,7 @@ def _ends(edges: Any, source: str, target: str, above: Table, below: Table) -> t
 
 
 def _check_once(table: Table, ends: Tensor) -> None:
-    """Raise if an undirected edge is listed in both directions, since it would be added twice."""
+    """Raise an error if an undirected edge is listed in both directions, that is, twice."""
     pairs = {(s, t) for s, t in ends.t().tolist() if s != t}
     double = next(((s, t) for s, t in pairs if (t, s) in pairs), None)
     if double is not None:

@@ -308,7 +308,7 @@ def check_steps(epochs: int, batch_size: int) -> None:
 
 
 def check_float(value: object, name: str) -> None:
-    """Raise unless a value is a dense floating-point tensor.
+    """Raise an error unless a value is a dense floating-point tensor.
 
     Example:
         >>> check_float(torch.tensor([1]), "values")

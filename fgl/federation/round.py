@@ -339,7 +339,7 @@ def _of_nobody(method: Method, nobody: Inbox, state: State, plan: Plan) -> Made 
 def check_goes_on(
     history: Sequence[Round], most: int | None, cause: BaseException | None = None
 ) -> None:
-    """Raise if the last `most` rounds used no upload, since a run should not fail silently.
+    """Raise an error if the last `most` rounds used no upload; a run must not fail silently.
 
     Args:
         history: all rounds, including the last one.

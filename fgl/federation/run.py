@@ -308,7 +308,7 @@ def _check_go_back(method: Method, go_back: int, state: State) -> None:
 
 
 def _check_history(result: Result, rounds: Sequence[Round]) -> None:
-    """Raise if a callback changed the list of rounds, which defines the run's position."""
+    """Raise an error if a callback changed the list of rounds, which defines the run's position."""
     now = result.history
     same = isinstance(now, list) and len(now) == len(rounds)
     if not same or any(a is not b for a, b in zip(now, rounds, strict=True)):
@@ -362,7 +362,7 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
 
 
 def _check_whole_exchange(start: Result) -> None:
-    """Raise if `start` ended inside an exchange, since a new run begins with a new exchange."""
+    """Raise an error if `start` ended inside an exchange; a run begins with a new exchange."""
     exchange = 1 if start.method is None else start.method.rules.exchange
     if len(start.history) % exchange:
         raise ValueError(

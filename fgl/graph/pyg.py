@@ -101,7 +101,7 @@ def _num_examples(fields: Mapping[str, Any]) -> int:
 
 
 def _check_all_read(data: Any, ignore: Collection[str]) -> None:
-    """Raise if a field would be lost."""
+    """Raise an error if a field would be lost."""
     keys = getattr(data, "keys", None)
     stored = [str(key) for key in keys()] if callable(keys) else []
     readable = {*READ, *DERIVED, *ALL_IDS, *ignore}

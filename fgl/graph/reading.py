@@ -64,7 +64,7 @@ class Reading:
 
     @contextmanager
     def around(self, model: nn.Module) -> Iterator[None]:
-        """Raise if a model call in this block writes into the client's features.
+        """Raise an error if a model call in this block writes into the client's features.
 
         Raises:
             ValueError: if the features were changed.

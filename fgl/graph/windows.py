@@ -20,7 +20,7 @@ CELLS = 2**20  # nodes x times that a model reads at once during evaluation
 
 
 def check_windows(graph: Any) -> None:
-    """Raise unless windows are times of a series, and each window's targets follow its inputs.
+    """Raise an error unless windows are times of a series and targets come after inputs.
 
     Raises:
         ValueError: naming the field.
@@ -58,7 +58,7 @@ def check_windows(graph: Any) -> None:
 
 
 def check_no_series(graph: Any, what: str) -> None:
-    """Raise if a graph is a time series, since the operation `what` would lose times.
+    """Raise an error if a graph is a time series, since the operation `what` would lose times.
 
     Raises:
         ValueError: naming `what`.

@@ -216,7 +216,7 @@ def matched(
 
 
 def check_gradients(message: Mapping[str, Any], params: Params) -> None:
-    """Raise unless an upload has, for each class, a gradient of each parameter and a count.
+    """Raise an error unless an upload has a count and all gradients for each class.
 
     Example:
         >>> params, count = {"w": torch.zeros(3)}, torch.tensor([4, 0])

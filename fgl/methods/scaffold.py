@@ -132,7 +132,7 @@ def rate_of_path(fedavg: Method, control: Control, lr: float | None) -> tuple[bo
 
 
 def _check_rate(eta: float, all_rates: list[float]) -> None:
-    """Raise unless a rate is between the smallest and largest rate of plain SGD, up to rounding."""
+    """Raise an error unless a rate is in the range of plain SGD's rates, up to rounding."""
     if not all_rates[0] * (1 - 1e-6) <= eta <= all_rates[-1] * (1 + 1e-6):
         span = " to ".join(f"{rate:g}" for rate in sorted({all_rates[0], all_rates[-1]}))
         raise ValueError(

@@ -32,7 +32,7 @@ def call(function: Any, *args: Any) -> Any:
 
 
 def mapped(function: Any, *args: Any) -> Any:
-    """Call ``function.apply(*args)``, or inside `vmap` its rule; do not flatten the arguments.
+    """Call ``function.apply(*args)``, or its rule inside `vmap`, without flattening arguments.
 
     The arguments must be tensors or constants. The result must be a tensor or a tuple of tensors.
     """

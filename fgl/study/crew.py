@@ -52,7 +52,7 @@ def finish(folder: Path, plan: Plan, workers: int | str) -> None:
 
 @contextmanager
 def counted(plan: Plan) -> Iterator[Count]:
-    """A context with a progress bar over all runs; it yields the function that updates the bar."""
+    """A context with a progress bar over all runs. It yields a function that updates the bar."""
     with shown("study", plan.count(), unit="run", bar_after=0.0, left=True) as advance:
         before = 0
 
@@ -127,7 +127,10 @@ class Worker:
         self.start()
 
     def _marks(self) -> Iterator[str]:
-        """Mark files of runs that processes have started; other workers may delete these files."""
+        """The marker files of runs that processes have started.
+
+        Other workers may delete these files.
+        """
         for mark in self.marks.glob("*.begun"):
             with suppress(FileNotFoundError):
                 yield mark.read_text()

@@ -29,7 +29,9 @@ ENDINGS = 3  # after so many deaths of its process, a run is not started again
 
 
 class Store:
-    """Finished runs by id. Each run has a file, which is first written completely, then renamed.
+    """Finished runs, each stored under its id.
+
+    Each run has its own file, which is written completely under another name and then renamed.
 
     Args:
         folder: the study's folder.
@@ -70,7 +72,7 @@ class Store:
         return name in self._names
 
     def __getitem__(self, name: str) -> dict[str, Any]:
-        """A record without its report, which remains only on disk."""
+        """A record without its report; the report is kept only on disk."""
         if name not in self._read:
             self.full(name)
         return self._read[name]
@@ -122,7 +124,7 @@ def described(value: Any) -> str:
 
 
 def save_plan(folder: Path, plan: Plan, *, tries: int) -> Plan:
-    """Write a plan to a folder, unless it contradicts the study that was started in the folder.
+    """Write a plan to a folder. Raise an error if it contradicts the study that was started there.
 
     Args:
         folder: the study's folder.
@@ -167,7 +169,7 @@ def saved_plan(folder: Path) -> dict[str, Any]:
 
 
 def check_same(known: Mapping[str, str], now: Mapping[str, str], folder: Path) -> None:
-    """Raise if a method, setting or other fingerprinted value has changed under the same name."""
+    """Raise an error if a method, setting or other fingerprinted value changed but not its name."""
     other = [name for name, text in now.items() if known.get(name, text) != text]
     reject_if(
         other,
@@ -226,7 +228,7 @@ def begun(store: Store, name: str) -> Iterator[int | None]:
 
 @functools.cache
 def environment(folder: Path) -> str:
-    """Write the environment of this process to a file that is named after the file's content."""
+    """Write the environment of this process to a file whose name is computed from its content."""
     import torch
 
     here = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]

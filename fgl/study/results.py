@@ -142,7 +142,9 @@ class Study:
 
     @functools.cached_property
     def tests(self) -> dict[tuple[str, str], Tested]:
-        """Tests of each method except the first on each setting; together they are Holm's family.
+        """Test each method except the first on each setting.
+
+        Holm's correction covers all of these tests together.
 
         Cells that were given up are left out. Unfinished cells have p = 1.
         """

@@ -58,7 +58,7 @@ def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> Non
 
 
 def _counts(graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
-    """Masks of scored examples that contain training examples, and how many they contain."""
+    """The masks of scored examples that contain training examples, and the number in each."""
     masks = {name: getattr(graph, name) for name in SCORED}
     counts = {name: int((m & trained).sum()) for name, m in masks.items() if m is not None}
     return [(name, count) for name, count in counts.items() if count]
@@ -73,7 +73,7 @@ def _trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
 
 
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
-    """Warn if more than two and over a tenth of the tested graphs are copies of training graphs.
+    """Warn if many tested graphs are copies of training graphs: more than two and over a tenth.
 
     A smaller number of copies is normal: in NCI1, one of sixty molecules occurs twice.
 

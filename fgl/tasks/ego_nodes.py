@@ -108,10 +108,10 @@ def ego_steps(
 
     In an epoch, the number of sampled training nodes is a fifth of all nodes.
 
-    ``"trees"`` (int64 ``[b, size]``) contains indices of rows of ``"x"``, which has the features of
-    all nodes in the trees. So the first layer processes each node only once. ``"labels"`` contains
-    one-hot rows, ``[b, C]``. All three entries are `Ragged`, since the last step can have fewer
-    centres.
+    ``"trees"`` (int64 ``[b, size]``) contains row indices into ``"x"``. The rows of ``"x"`` are the
+    features of all nodes in the trees. So the first layer processes each node only once.
+    ``"labels"`` contains one-hot rows, ``[b, C]``. All three entries are `Ragged`, since the last
+    step can have fewer centres.
 
     Args:
         sampler: the sampler of the client's graph.

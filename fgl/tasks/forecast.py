@@ -23,7 +23,7 @@ class Forecaster(nn.Module):
     """Two linear layers that read the features of a node and its neighbours at a window's times.
 
     ``out_v = W2 relu(W1 [x_v, m_v])``, where m_v is the weighted mean over the edges that end at v,
-    computed separately for each time. If an edge has a time, it is used only at this time.
+    computed separately for each time. An edge that has a time is used only at this time.
     """
 
     def __init__(self, num_features: int, hidden: int, *, steps: int, num_horizons: int) -> None:

@@ -119,8 +119,8 @@ class Links(Disjoint):
     then uses only training edges, so no held-out edge influences which client has a node. A client
     is scored on held-out edges between its own nodes. Edges between nodes of different clients are
     lost. Communities are computed from training edges. Therefore a larger fraction of the held-out
-    edges than of the training edges is lost. So a client has less than 5 % and 10 % held-out edges,
-    and some clients have none.
+    edges than of the training edges is lost. So a client holds out less than 5 % of its edges for
+    validation and less than 10 % for the test. Some clients hold out no edge.
 
     Example:
         >>> task = Links(clients=3, partition="random", hidden=8).load(seed=0)

@@ -1,6 +1,6 @@
 """Presets: settings that published methods need.
 
-Some methods are FedAvg of such a setting's task.
+Some methods are FedAvg on the task of such a setting.
 """
 
 from __future__ import annotations

@@ -381,7 +381,8 @@ def with_pooled(
 ) -> Evaluate:
     """The score.
 
-    If a metric is undefined for some client's labels, `evaluate_pooled` is added.
+    The score function. `evaluate_pooled` is added if a metric is undefined for the labels of some
+    client.
 
     A warning names the clients for which a metric is undefined.
     """
@@ -397,7 +398,7 @@ def with_pooled(
 
 
 def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[str]]:
-    """The last part of a warning about undefined metrics, and the undefined ones when pooled."""
+    """The end of a warning about undefined metrics, and the metrics undefined even when pooled."""
     lost = undefined_metrics(target, *(torch.cat(part) for part in zip(*answered, strict=True)))
     if lost:
         return ", nor is there one of all clients' answers together", lost
@@ -418,9 +419,10 @@ def evaluate_graphs(
     For class labels, the score is the accuracy. The accuracy is also computed for a control that
     always predicts the most frequent class of a client's training graphs. If classes tie, the
     control predicts the class with the lowest index. For other targets, the scores are the pooled
-    metric, and the mean of a metric over the clients that have it. The pooled metric is computed
-    over the test graphs of all clients together. The output for a graph comes from the model of its
-    own client; in a centralized run, it comes from the only model.
+    metric and the mean over clients. The mean leaves out clients for which the metric is undefined.
+    The pooled metric is computed over the test graphs of all clients together. The output for a
+    graph comes from the model of its own client; in a centralized run, it comes from the only
+    model.
 
     Args:
         method: the method; its model is called as ``model(*graph.inputs)`` and returns logits, or

@@ -85,7 +85,7 @@ def clipped(method: Method, *, length: Positive) -> Method:
 def added(sent: Params, update: Params, names: list[str]) -> Params:
     """The sent tensors.
 
-    If a tensor has an update, the update is added.
+    Tensors that have an update are returned with their update added.
     """
     return {name: sent[name] + update[name] if name in update else sent[name] for name in names}
 

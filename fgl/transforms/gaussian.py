@@ -170,8 +170,8 @@ def privacy_spent(state: State) -> dict[str, float]:
     transform says which data sets are compared. The bound does not cover scores. With
     `central_gaussian`, it does not cover losses either.
 
-    A run with a `start` continues the count. Earlier answers under other noise, and rounds without
-    noise, are composed with the answers of this run.
+    A run that is given a `start` continues the count of the earlier run. Earlier answers under
+    other noise, and rounds without noise, are composed with the answers of this run.
 
     Args:
         state: the server's state under a method with noise, as in this module.
@@ -200,7 +200,7 @@ def privacy_spent(state: State) -> dict[str, float]:
 
 
 def local_noise(method: Method, *, kind: str, delta: float, **numbers: float) -> Method:
-    """The method with clients and a server that record the noise's cost `numbers` for each answer.
+    """The method, with clients and a server that record the privacy cost `numbers` of each answer.
 
     Lost and rejected answers are counted too, since the client has sent them.
     """
@@ -261,7 +261,7 @@ def counted(
 def _without_record(aggregate: Any) -> Any:
     """The server's function.
 
-    The state of this function does not include the record of the rounds.
+    The server's function gets a state without the record of the rounds.
     """
 
     def hidden(serve: Callable[[Any, State], Any]) -> Callable[[Any, State], Any]:

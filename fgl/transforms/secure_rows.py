@@ -99,7 +99,8 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
     A client adds a pad to the rows that it requested.
 
     A round is an exchange of rows without training. `deploy` returns the sums of the rows that the
-    client requested. All other rows are zeros.
+    client requested. A bool mask ``[R]`` of the rows that a client requested. Marked nodes without
+    features stand for these rows.
 
     Args:
         num_rows: total number of rows that clients request.

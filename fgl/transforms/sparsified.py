@@ -25,9 +25,8 @@ def sparsified(
 
     Clients send ``top_k(model - sent + left)``, where k is a given fraction of the entries of each
     tensor. The state of a client keeps entries that were not sent as `left` for the next round
-    (error feedback). A sent entry takes 64 bits, for its index and its value. The `accept` function
-    of the method sees the change and not the model. The method may be wrapped in `local_gaussian`
-    first.
+    (error feedback). A sent entry takes 64 bits, for its index and its value. The method's `accept`
+    function gets the change, not the model. The method may be wrapped in `local_gaussian` first.
 
     Args:
         method: the method; its uploads have a ``"model"``, as in FedAvg.

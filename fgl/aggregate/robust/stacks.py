@@ -46,7 +46,7 @@ def _clients(value: Tensor | Sequence[Tensor]) -> int:
 
 
 def check_minority(bad: int, clients: int) -> None:
-    """Raise unless `bad` is less than half of the number of clients, as every rule requires.
+    """Raise an error unless `bad` is less than half of the number of clients.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.

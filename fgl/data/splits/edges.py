@@ -187,7 +187,7 @@ def _turned(graph: Graph) -> dict[tuple[int, int], float]:
 
 
 def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
-    """Raise if every edge has its reverse; warn if most edges do.
+    """Raise an error if every edge has its reverse; warn if most edges do.
 
     Args:
         graph: the graph.

@@ -188,7 +188,7 @@ def _first_of_ends(edges: Tensor, num_nodes: int, presence: bool) -> Tensor | No
 def _check_windows(
     bounds: Sequence[int], total: int, window: Any, is_example: Tensor, num_times: int
 ) -> None:
-    """Raise if a window with a positive fraction of the edges gets no edge."""
+    """Raise an error if a window with a positive fraction of the edges gets no edge."""
     for which, (name, a, b) in enumerate(zip(PARTS, [0, *bounds], [*bounds, total], strict=True)):
         own = window == which if which == 0 else is_example & (window == which)
         if a < b and not own.any():
@@ -298,7 +298,7 @@ def pair_split(
 
 
 def _check_split(graph: Graph, y: Tensor | None, shares: Sequence[float]) -> None:
-    """Raise unless the graph's edges can be split by these fractions."""
+    """Raise an error unless the graph's edges can be split by these fractions."""
     if graph.edge_label_index is not None or graph.batch is not None:
         got = "a batch" if graph.edge_label_index is None else "edge_label_index"
         raise ValueError(f"Expected a graph whose examples are nodes, but got {got}")
@@ -340,7 +340,7 @@ def _with_reverses(
 
 
 def _check_same_answers(y: Tensor, unit: Tensor, count: int) -> None:
-    """Raise unless all edges of a unit have the same label."""
+    """Raise an error unless all edges of a unit have the same label."""
     first = y[heads_of(unit, count).to(y.device)][unit.to(y.device)]
     same = (first == y) | (first != first) & (y != y)
     if not same.all():

@@ -204,7 +204,7 @@ def heads_of(unit: Tensor, count: int) -> Tensor:
 def check_relations(
     graph: Graph, edge_type: int | None, rev_edge_type: int | None, is_undirected: bool | None
 ) -> None:
-    """Raise unless these relations exist in the graph and can be combined."""
+    """Raise an error unless these relations exist in the graph and can be combined."""
     if rev_edge_type is not None and edge_type is None:
         raise ValueError("Expected edge_type beside rev_edge_type, but got none")
     if rev_edge_type is not None and rev_edge_type == edge_type:
@@ -228,7 +228,10 @@ def check_reverses(
     is_undirected: bool | None,
     presence: bool,
 ) -> None:
-    """Raise if most pairs' reverses would be message edges; only warn if the caller chose this."""
+    """Raise an error if the reverses of most pairs would be message edges.
+
+    If the caller chose this, only warn.
+    """
     if edge_type is None and (is_undirected or (is_undirected is False and not presence)):
         return
     n, types = graph.num_nodes, graph.edge_type

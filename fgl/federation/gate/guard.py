@@ -311,7 +311,7 @@ def _counts(value: Any) -> bool:
 
 
 def check_own(client: int, messages: Any, seen: dict[int, tuple[int, Tensor, int]]) -> None:
-    """Raise if a client sends a tensor that another client has sent and that has changed since.
+    """Raise an error if a client sends another client's tensor that has changed since it was sent.
 
     A method that sends a network's ``state_dict()`` sends the tensors of the network itself. If all
     clients share one network, these tensors are overwritten by the next client.

@@ -684,7 +684,7 @@ def _in_order(message: Message, form: Form) -> Message:
 
 
 def _check_count(message: Message, most: float) -> None:
-    """Raise unless `num_examples` is a valid weight for a client."""
+    """Raise an error unless `num_examples` is a valid weight for a client."""
     if "num_examples" not in message:
         return
     for value in message["num_examples"].flatten().tolist():

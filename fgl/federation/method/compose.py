@@ -194,7 +194,7 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
 
 @explained
 def check_model_alone(method: Method, outer: str) -> None:
-    """Raise if clients train tensors outside the model, such as masks, since `outer` drops them.
+    """Raise an error if clients train tensors outside the model (masks); `outer` drops them.
 
     Args:
         method: the method that is passed to `outer`.
@@ -313,7 +313,7 @@ def check_seals(method: Method) -> None:
 
 @explained
 def check_averages(method: Method, outer: str) -> None:
-    """Raise unless the server averages as FedAvg's server does, since `outer` replaces the server.
+    """Raise an error unless the server averages as FedAvg's does, since `outer` replaces it.
 
     Args:
         method: the method that is passed to `outer`.

@@ -408,7 +408,7 @@ def _check_params(
 
 
 def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -> None:
-    """Raise unless the output has all classes and, if examples are pairs, one row per pair."""
+    """Raise an error unless the output has a column per class, and for pairs a row per pair."""
     if not isinstance(output, Tensor):
         raise TypeError(
             f"Expected the model to return a tensor, a row an example, but got a "

@@ -262,7 +262,7 @@ def _own(state: Mapping[str, Tensor], client: int) -> Params:
 
 
 def _check_model(model: nn.Module, cohort: Cohort) -> None:
-    """Raise if a layer mixes nodes, since it would also mix in padded nodes and the sink."""
+    """Raise an error if a layer mixes nodes; it would mix in padded nodes and the sink."""
     mixing = batch_norms(model)
     sink = reads(model).edge_index
     if mixing and (cohort.padding or sink):

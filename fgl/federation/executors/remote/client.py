@@ -95,7 +95,7 @@ def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[s
 
 @torch.no_grad()
 def check_width(method: Method, graph: Graph, client: int) -> None:
-    """Raise if the model does not accept the client's number of features.
+    """Raise an error if the model does not accept the client's number of features.
 
     Raises:
         Refusal: with the number of features.
