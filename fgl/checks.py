@@ -164,7 +164,9 @@ def check_count(**values: Any) -> None:
 
 
 def check_fanouts(fanouts: Any, *, unlimited: bool = False) -> tuple[int, ...]:
-    """Return fan-outs as a tuple; raise unless each is a positive integer (or -1 if `unlimited`).
+    """Return fan-outs as a tuple.
+
+    Raise an error unless each fan-out is a positive integer (or -1 if `unlimited`).
 
     Raises:
         TypeError: if an entry is no integer.
@@ -208,7 +210,7 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
 
 
 def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
-    """End of an error message that names the choice spelled most like a value, if any is similar.
+    """The end of an error message: it suggests the most similar choice, or is empty.
 
     Example:
         >>> did_you_mean("Cora", ["cora", "citeseer"])

@@ -385,7 +385,7 @@ class _Hints:
 
 
 def bounds_of(hint: Any) -> list[Check]:
-    """Functions ``(name, value)`` that raise if a value is outside the bounds of an annotation.
+    """Functions ``(name, value)`` that raise an error if a value is outside an annotation's bounds.
 
     Example:
         >>> for check in bounds_of(Literal["sgd", "adam"] | None):

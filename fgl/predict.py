@@ -25,7 +25,7 @@ WITH_EDGE_INDEX = ("x", "edge_index", "batch", "num_nodes", "batch_size", "num_g
 
 
 class Reads(NamedTuple):
-    """The fields of a graph that a model's forward reads, by the names of its parameters.
+    """The fields of a graph that a model's `forward` method reads, by the names of its parameters.
 
     Args:
         edge_index: whether the forward reads edges or positions like PyG's models; otherwise its
@@ -82,7 +82,7 @@ def reads(model: nn.Module) -> Reads:
 
 
 def _parameters(model: nn.Module) -> dict[str, bool]:
-    """The parameters of a forward: name to whether the parameter is required."""
+    """The parameters of a `forward` method, each with whether it is required."""
     inner = getattr(model, "reads_like", getattr(model, "_orig_mod", None))  # torch.compile's
     if isinstance(inner, nn.Module):
         return _parameters(inner)
@@ -97,7 +97,7 @@ def _parameters(model: nn.Module) -> dict[str, bool]:
 
 
 def _takes_more(model: nn.Module) -> bool:
-    """Whether a forward accepts any number of arguments."""
+    """Whether a `forward` method accepts any number of arguments."""
     kinds = {each.kind for each in inspect.signature(model.forward).parameters.values()}
     return inspect.Parameter.VAR_POSITIONAL in kinds
 
@@ -161,15 +161,15 @@ def predict(
 ) -> Any:
     """The output of a model for a graph, with the given parameters.
 
-    The names of the forward's parameters select the fields that are passed to it. A forward with
-    ``edge_index``, `z` or `pos` is called like PyG's models. Such a forward can read `x`,
-    `edge_index`, `edge_weight`, `edge_attr`, `edge_type`, `edge_time`, `node_type`, `z`, `pos`,
-    `u`, `edge_label_index`, `edge_label_type`, `window_index`, `horizon_index`, `node_mask`,
-    `train_mask`, `train_labels`, `batch`, `num_nodes` and `num_graphs`. Any other forward gets
-    `Graph.inputs` and the fields of edges and nodes that its parameters name. Fields of edges are
-    in the order of the entries of `adj`. If a parameter has a default, the graph may lack the
-    field. A model in which every node depends on all other nodes should read `node_mask`, which
-    excludes the padding in a batch of clients.
+    The parameter names of the model's `forward` method select the fields that are passed to it. A
+    `forward` method with ``edge_index``, `z` or `pos` is called like PyG's models. Such a method
+    can read `x`, `edge_index`, `edge_weight`, `edge_attr`, `edge_type`, `edge_time`, `node_type`,
+    `z`, `pos`, `u`, `edge_label_index`, `edge_label_type`, `window_index`, `horizon_index`,
+    `node_mask`, `train_mask`, `train_labels`, `batch`, `num_nodes` and `num_graphs`. Any other
+    `forward` method gets `Graph.inputs` and the fields of edges and nodes that its parameters name.
+    Fields of edges are in the order of the entries of `adj`. If a parameter has a default, the
+    graph may lack the field. A model in which every node depends on all other nodes should read
+    `node_mask`, which excludes the padding in a batch of clients.
 
     Args:
         model: the architecture, see also `standing_in`.
@@ -311,7 +311,7 @@ FOREIGN = (RuntimeError, ValueError, TypeError, LookupError, AttributeError)
 
 
 def _explain(error: Exception, model: nn.Module, graph: Graph, read: Reads) -> None:
-    """Raise a clear error if the text or type of a forward's error shows the cause."""
+    """Raise a clear error if the text or type of an error in `forward` shows the cause."""
     text, name = str(error), type(model).__name__
     if isinstance(error, TypeError | LookupError | AttributeError):
         again = TypeError if isinstance(error, TypeError) else ValueError
@@ -340,7 +340,7 @@ def _explain(error: Exception, model: nn.Module, graph: Graph, read: Reads) -> N
 def _check_parameters(
     model: nn.Module, inputs: tuple[Any, ...], options: Mapping[str, Any]
 ) -> None:
-    """Raise an error unless a forward accepts the inputs of a graph and the options of a method."""
+    """Raise an error unless `forward` accepts a graph's inputs and a method's options."""
     signature, name = inspect.signature(model.forward), type(model).__name__
     parameters = signature.parameters
     open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
@@ -435,7 +435,7 @@ def _field(graph: Graph, name: str) -> Tensor | None:
 
 
 def _checked(model: nn.Module, read: Reads, own: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a forward by name; raise if a needed field is missing."""
+    """The arguments of `forward` by name; raise an error if a needed field is missing."""
     if read.strange:
         raise TypeError(
             f"Expected {type(model).__name__}'s forward to read fields of a graph, or what has a "

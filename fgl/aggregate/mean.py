@@ -176,7 +176,7 @@ def as_dtype(average: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def root(value: Tensor) -> Tensor:
-    """Square root ``1 / (1 / sqrt(x))`` of each entry; the last digit is wrong by at most two.
+    """Square root ``1 / (1 / sqrt(x))`` of each entry, exact up to two units of the last digit.
 
     On a CPU, `torch.sqrt` calls MKL, and the last digit of MKL's result depends on the type of CPU.
     `rsqrt` and `reciprocal` use the square root and the division of IEEE arithmetic, which have the

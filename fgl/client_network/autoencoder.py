@@ -25,7 +25,7 @@ def init_encoder(
     generator: torch.Generator | None = None,
     dtype: torch.dtype | None = None,
 ) -> dict[str, Tensor]:
-    """Initial weights of the encoder: ``U(+-1/sqrt(fan_out))``; the layer norm is the identity.
+    """Initial weights: ``U(+-1/sqrt(fan_out))``; the encoder's layer norm starts as the identity.
 
     Args:
         width: width of the features.

@@ -86,7 +86,9 @@ def finch(rows: Tensor) -> Tensor:
 
 
 def linked(rows: Tensor) -> Tensor:
-    """Clusters of linked rows: one is the other's nearest row, or both have the same nearest row.
+    """Clusters of linked rows.
+
+    Two rows are linked if one is the other's nearest row, or if both have the same nearest row.
 
     Example:
         >>> linked(torch.tensor([[1.0, 0.0], [1.0, 0.1]]))
@@ -106,7 +108,9 @@ def linked(rows: Tensor) -> Tensor:
 
 @explained
 def nearest_rows(rows: Tensor, count: int) -> Tensor:
-    """Indices of each row's `count` nearest other rows (or all) by cosine, int64 ``[n, count]``.
+    """Indices of the `count` other rows (or all) that are nearest to each row by cosine.
+
+    The dtype and shape are int64 ``[n, count]``.
 
     Example:
         >>> nearest_rows(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]), 1).flatten()

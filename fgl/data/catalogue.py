@@ -73,7 +73,7 @@ def _read_polblogs(folder: Path, name: str) -> Graph:
 
 
 def _planetoid(name: str, *sha256: str) -> Entry[Graph]:
-    """Entry of a dataset in Planetoid's eight files; `sha256` has the order of `PARTS`."""
+    """Entry of a dataset in Planetoid's format; `sha256` has a checksum for each of `PARTS`."""
     files = (f"ind.{name}.{part}" for part in PARTS)
     return Entry(read_planetoid, dict(zip(files, sha256, strict=True)), PLANETOID)
 

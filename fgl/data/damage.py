@@ -103,7 +103,7 @@ def _drawn(mask: Tensor, share: float, generator: Draws) -> Tensor:
 
 
 def share_nodes(graphs: Sequence[Graph]) -> bool:
-    """Whether clients have training nodes in common, and each node has one class at all clients.
+    """Whether clients share training nodes and each node has the same class at all clients.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([0, 1]))
@@ -210,7 +210,7 @@ class Damage:
 def damaged(
     graphs: Sequence[Graph], how: Damage, *, seed: int = 0, features: Features = None
 ) -> list[Graph]:
-    """The clients' graphs, in which first edges, then features and then labels are damaged.
+    """The clients' graphs with damage: first to edges, then to features, then to labels.
 
     Clients may overlap and share training nodes of one graph (`node_id`). In that case changed
     labels are drawn per node. The fraction refers to the training nodes of all clients together. A
@@ -367,7 +367,7 @@ def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Gra
 
 
 def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
-    """Mask of the entries left; each row of sorted `row` loses ``int(share count)`` entries."""
+    """Mask of the entries to keep; each row in sorted `row` loses ``int(share count)`` entries."""
     count = row.bincount(minlength=rows)
     order = torch.randperm(len(row), generator=generator)
     order = order[row[order].argsort(stable=True)]  # row by row, at random within each

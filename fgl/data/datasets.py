@@ -198,8 +198,8 @@ def load_molecules(
     has one. These datasets are read from `root`, or downloaded to it, and checked by SHA-256. Any
     other name is a folder in `root`. The folder or its subfolder ``raw`` holds ``NAME.csv``, which
     has a header, a column ``smiles``, and a column of numbers for each target. An unknown value is
-    empty, NA or NaN. A column that only numbers the rows (pandas writes such columns) is left out,
-    and a warning names the column.
+    written as an empty field, NA or NaN. A column that only numbers the rows (pandas writes such
+    columns) is left out, and a warning names the column.
 
     Atoms are nodes and bonds are edges in both directions; hydrogen atoms are counted but are not
     nodes. The nine features of an atom and the three of a bond are the integers of

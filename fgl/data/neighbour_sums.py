@@ -244,7 +244,7 @@ def neighbour_sums(
 
 
 def summed(graph: Graph) -> Graph:
-    """Replace a graph's features by ``P X`` and its edges by weighted edges P, its `gcn_norm`.
+    """Replace a graph's features by ``P X`` and its edges by the entries of P, its `gcn_norm`.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))
@@ -273,7 +273,7 @@ def _scipy(matrix: SparseMatrix) -> Any:
 
 
 def _with_neighbours(own: Graph, whole: Graph, cut: Borders) -> Graph:
-    """Extend a client's graph by neighbours that other clients hold, and by edges from these."""
+    """Extend a client's graph by neighbours that other clients hold, and by the edges from them."""
     weight: Any = whole.edge_weight
     ids, place = whole.edge_index[0, cut.edge].unique(return_inverse=True)
     x = rows_of(whole.x, ids)

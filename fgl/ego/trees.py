@@ -260,7 +260,9 @@ def tree_minibatches(
     *,
     fanouts: Sequence[int] | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield minibatches of mashed ego-graphs for a server; an epoch uses a random fifth of all.
+    """Yield minibatches of mashed ego-graphs for a server.
+
+    An epoch uses a random fifth of all ego-graphs.
 
     Sampling uses torch's global generator.
 
@@ -296,7 +298,7 @@ def tree_minibatches(
 
 @explained
 def check_steps(epochs: int, batch_size: int) -> None:
-    """Raise for a number of epochs below 0 or a batch size below 1.
+    """Raise an error if the number of epochs is below 0 or the batch size is below 1.
 
     Example:
         >>> check_steps(5, 0)

@@ -104,7 +104,7 @@ def _check_tasks(presets: Mapping[str, Any], mains: Mapping[str, Main]) -> None:
 def _origin(
     main: Main, arguments: Mapping[str, Any], flags: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The recipe, dataset and other flags of a command for its report; empty if it has no `Run`."""
+    """The recipe, dataset and other flags of a command for its report; empty without a `Run`."""
     if not any(isinstance(value, Run) for value in arguments.values()):
         return {}
     recipe = Path(inspect.getfile(inspect.unwrap(main))).stem
@@ -253,7 +253,7 @@ def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _sources(main: Main) -> list[tuple[Main, inspect.Parameter]]:
-    """Parameters of a main and options of its builder, each with the function that has it."""
+    """Parameters of a main and options of its builder, each with the function that declares it."""
     parameters = list(inspect.signature(main).parameters.values())
     own = [(main, each) for each in parameters if each.kind is not each.VAR_KEYWORD]
     if len(own) == len(parameters):

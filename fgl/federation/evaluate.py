@@ -235,9 +235,9 @@ def evaluate_on(
         ValueError: in the default score, if a graph lacks labels or test nodes, or no client has a
             test node. The returned function raises a ValueError if a model lacks tensors.
 
-    Warns:
-        UserWarning: in the default score, with the clients whose labels do not define a metric,
-            and the reason. With `each`, a single warning names all clients that lack a metric.
+    Warns: UserWarning: from the default score, if the labels of some clients do not define a
+        metric. The warning names these clients and the reason. With `each`, a single warning names
+        all clients that lack a metric.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -491,7 +491,7 @@ def _why_none(graphs: Any, client: int, name: str) -> str:
 
 
 def _rate(pairs: Sequence[tuple[float, float]]) -> float:
-    """The sum of the first numbers divided by the sum of the second numbers.
+    """For pairs of numbers: the sum of the first numbers divided by the sum of the second numbers.
 
     Without pairs the result is NaN.
     """

@@ -147,7 +147,7 @@ class Graph(Facts):
 
     @cached_property
     def pool(self) -> SparseMatrix:
-        """Matrix ``[num_graphs, num_nodes]``, 1 at a graph's nodes; ``pool @ h`` sums per graph.
+        """Matrix ``[num_graphs, num_nodes]`` with 1 at a graph's nodes, for sums ``pool @ h``.
 
         The matrix also works under `vmap`. In that case padding nodes are in no graph, and padding
         graphs are empty.
@@ -164,7 +164,7 @@ class Graph(Facts):
 
     @property
     def inputs(self) -> tuple[Any, ...]:
-        """Arguments of a model's forward: ``x, adj``, and with a `batch` also ``pool``."""
+        """Arguments of a model's `forward` method: ``x, adj``, and with a `batch` also ``pool``."""
         return (read(self), self.adj) if self.batch is None else (self.x, self.adj, self.pool)
 
     @cached_property
@@ -202,7 +202,7 @@ class Graph(Facts):
 
     @cached_property
     def reading(self) -> Reading:
-        """Fields of the graph for models whose forward takes an `edge_index`; computed once."""
+        """Fields of the graph for models whose `forward` takes an `edge_index`; computed once."""
         return Reading(self)
 
     def with_adj(self, adj: SparseMatrix, *, x: Any = None) -> Graph:

@@ -149,7 +149,7 @@ class Facts:
 
     @property
     def labels(self) -> Tensor:
-        """Class labels `y`, int64 ``[num_examples]``; raise if `y` holds no classes.
+        """Class labels `y`, int64 ``[num_examples]``; raise an error if `y` holds no classes.
 
         Raises:
             ValueError: if there is no `y`.
@@ -219,7 +219,7 @@ class Facts:
         return torch.ones(self.num_examples, dtype=torch.bool, device=self.device)
 
     def before(self, time: float) -> Any:
-        """Return the graph without edges from a given time on; nodes and examples stay.
+        """Return the graph without edges at or after a given time; nodes and examples stay.
 
         Raises:
             ValueError: if the edges have no times.

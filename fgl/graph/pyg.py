@@ -168,7 +168,7 @@ def _answers(data: Any, fields: dict[str, Any], ignore: Collection[str]) -> dict
 
 
 def pairs_of(labels: Tensor, pairs: Tensor | None, edge_index: Tensor | None) -> Tensor:
-    """Node pairs that ``edge_label`` labels: `edge_label_index`; if it is missing, the edges."""
+    """The labelled node pairs: `edge_label_index`, or all edges if this field is missing."""
     pairs = edge_index if pairs is None else pairs
     if pairs is None or pairs.shape[1:] != labels.shape[:1]:
         got = "none" if pairs is None else f"{pairs.shape[1]} edges"

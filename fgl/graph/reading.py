@@ -1,4 +1,4 @@
-"""Fields of a graph by name, for models whose forward has an argument `edge_index`."""
+"""Fields of a graph by name, for models whose `forward` has an argument `edge_index`."""
 
 from __future__ import annotations
 

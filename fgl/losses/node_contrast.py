@@ -40,7 +40,7 @@ def node_contrast(
     direction: str = "anchor",
     block: int = BLOCK,
 ) -> Tensor:
-    """Pull embeddings towards keys of the same class, and away from others (FGSSL, Eq. 7).
+    """Pull embeddings to keys of the same class and away from other classes' keys (FGSSL, Eq. 7).
 
     ``phi_ij = exp(cos(anchor_i, keys_j) / temperature)``, ``loss = -mean_i 1/|P_i| sum_{p in P_i}
     log(phi_ip / (phi_ip + sum_{k: y_k != y_i} phi_ik))`` with ``P_i = {p: y_p = y_i}``. The loss
@@ -103,7 +103,7 @@ def node_contrast(
 
 
 class _Contrast(Function):
-    """Loss on scaled unit rows, and its gradient for the anchors, one block of rows at a time."""
+    """Loss on scaled unit rows and its gradient in the anchors, one block of rows at a time."""
 
     @staticmethod
     @full_precision
@@ -155,7 +155,7 @@ class _Contrast(Function):
 
 
 class _Batch(Function):
-    """The losses of K clients, and their gradients for the anchors."""
+    """The losses of K clients, and their gradients with respect to the anchors."""
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor]:
@@ -179,7 +179,7 @@ class _Batch(Function):
 def _in_chunks(
     anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: int
 ) -> tuple[Tensor, Tensor]:
-    """The losses ``[K]`` and their gradients for the anchors, one chunk of clients at a time."""
+    """The losses ``[K]`` and their gradients in the anchors, one chunk of clients at a time."""
     divide_by_all, block = options
     parts = [
         _contrast_batch(*chunk, bool(divide_by_all))
@@ -195,7 +195,7 @@ def _in_chunks(
 def _keys_in_chunks(
     anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: int
 ) -> tuple[Tensor]:
-    """The gradients of the losses for the keys, one chunk of clients at a time."""
+    """The gradients of the losses with respect to the keys, one chunk of clients at a time."""
     divide_by_all, block = options
     parts = [
         _contrast_batch(*chunk, bool(divide_by_all), by_keys=True)[1]

@@ -1,4 +1,4 @@
-"""Second step of AdaFGL: each client trains locally and propagates along federated predictions."""
+"""Second step of AdaFGL: each client trains networks that refine a federated model's output."""
 
 from __future__ import annotations
 

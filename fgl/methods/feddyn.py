@@ -21,7 +21,7 @@ SIZES = ("num_examples", "num_clients")  # numbers that the server sends to all 
 
 @fed.layer(checks=[fed.check_averages])
 def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
-    """FedAvg with a dynamic regulariser: fixed points minimise the global loss (FedDyn, Alg. 1).
+    """FedAvg with a dynamic regulariser whose fixed points minimise the global loss (FedDyn).
 
     Client k minimises ``loss + alpha_k <h_k, theta> + alpha_k / 2 ||theta - theta^t||^2``. The
     drift ``h_k = sum (theta_k - theta^t)`` over a client's rounds is ``-g_k / alpha`` in the paper.
@@ -177,7 +177,7 @@ def share_of(message: Mapping[str, Any], graph: Graph) -> Tensor:
 def inner(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
     """The inner product of two models, over the names in the first model.
 
-    No gradient flows to the first.
+    No gradient flows to the first model.
 
     Example:
         >>> inner({"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([3.0, 4.0])})

@@ -1,4 +1,4 @@
-"""MOON: embeddings near those of the received model, far from those of the client's last model."""
+"""MOON: a loss pulls embeddings to the received model's and away from the client's last model's."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def s2fgl(
     book_share: PositiveShare = 0.7,
     restart: Share = 0.85,
 ) -> Method:
-    """FedAvg that aligns embeddings to the received model's, by codebook and by frequency (S2FGL).
+    """FedAvg that aligns embeddings with the received model's, by codebook and frequency (S2FGL).
 
     A client ranks its nodes by ``max_j P_ij t_j + restart sum_j P_ij t_j``. Here
     ``P = (I - (1 - restart) D^-1 A)^-1``, and t_j is 1 for training nodes and 0 for others. From

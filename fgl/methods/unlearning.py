@@ -83,16 +83,16 @@ def unlearned(
     clients, weighted as in `fedavg`. The mean of several results also lies in the ball. The paper
     treats only one client to forget.
 
-    As in the authors' notebook, the optimiser is reset in every round. With moments from gradient
-    descent, the ascent would be influenced. This method follows the notebook, with four exceptions.
-    The ascent has as many steps as the local training of a round, since the task sets one number of
-    steps for all clients. The authors use up to five times as many steps. Clients are weighted as
-    in `fedavg`; the authors give clients equal weights. In the round of the ascent all clients
-    train, but the uploads of the other clients are ignored, since a method cannot choose
-    participants. The default radius is the mean of the authors' radius,
-    ``mean ||w_ref - w||^2 / 3`` over newly initialised models w. Most tensors of newly initialised
-    models have mean 0 and about the norm of the initial model's tensors. All others are constant,
-    such as a norm layer's weights.
+    As in the authors' notebook, the optimiser is reset in every round. Moments from the earlier
+    gradient descent would influence the ascent. This method follows the notebook, with four
+    exceptions. The ascent has as many steps as the local training of a round, since the task sets
+    one number of steps for all clients. The authors use up to five times as many steps. Clients are
+    weighted as in `fedavg`; the authors give clients equal weights. In the round of the ascent all
+    clients train, but the uploads of the other clients are ignored, since a method cannot choose
+    participants. The default radius is the mean of the authors' radius, ``mean ||w_ref - w||^2 /
+    3`` over newly initialised models w. Most tensors of newly initialised models have mean 0 and
+    about the norm of the initial model's tensors. All other tensors, such as a norm layer's
+    weights, are constant.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages.

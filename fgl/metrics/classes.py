@@ -167,7 +167,10 @@ def f1_of(counts: Tensor) -> float:
 
 
 def _rows(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Masked rows and a mask of these; on a GPU, all rows, which avoids waiting for the GPU."""
+    """The masked rows and a mask for these rows.
+
+    On a GPU all rows are returned, to avoid waiting for the GPU.
+    """
     shape = list(logits.shape)
     reject_if(len(shape) != 2, "logits to have shape [num_nodes, num_classes]", shape)
     check_length(len(logits), y=y)

@@ -81,12 +81,12 @@ class SPAConv(nn.Module):
 
 
 class SPA(Layers):
-    """FedSPA's network: separates neighbours with the same, a different or an unknown label.
+    """FedSPA's network: it separates neighbours with the same, a different or an unknown label.
 
-    It has layers of `SPAConv` with ReLU and dropout between them. Dropout is also applied to the
-    features. Only the labels of training nodes are known. If a node's own label is unknown, all its
-    neighbours are of the unknown kind. Every node that is scored has an unknown label. The kinds of
-    a training node's edges reveal its label to the network.
+    The network has layers of `SPAConv` with ReLU and dropout between them. Dropout is also applied
+    to the features. Only the labels of training nodes are known. If a node's own label is unknown,
+    all its neighbours are of the unknown kind. Every node that is scored has an unknown label. The
+    kinds of a training node's edges reveal its label to the network.
 
     Args:
         in_channels: number of node features.
@@ -139,7 +139,7 @@ class SPA(Layers):
 
 
 def kinds(edges: SparseMatrix, train_labels: Tensor) -> list[SparseMatrix]:
-    """Three matrices: edges of unlike nodes, of alike nodes, and with an end without a label.
+    """Three matrices: edges between unlike nodes, between alike nodes, and with an unlabelled end.
 
     Args:
         edges: ``A[target, source]``.

@@ -151,7 +151,7 @@ def _lengths(grads: Tensor) -> Tensor:
 
 
 def _total(grads: Tensor, factor: Tensor, fine: Tensor, step: float | None) -> Tensor:
-    """Sum over examples after multiplying each by its factor; `step`, if given, is the grid."""
+    """Sum over examples, each multiplied by its factor; `step`, if given, is the grid's step."""
     total: Any = 0
     size = _at_once(grads)
     for few, times, grid in zip(*(each.split(size) for each in (grads, factor, fine)), strict=True):

@@ -153,7 +153,7 @@ def spent_epsilon(record: Record) -> float:
 
 
 def _by_noise(record: Record) -> dict[Noise, Tensor]:
-    """Noise to each client's number of replies, ``[K]``; the current noise comes first."""
+    """Each noise with the clients' numbers of replies, ``[K]``; the current noise comes first."""
     if not record:
         return {}
     one = torch.tensor(1.0)

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def call(function: Any, *args: Any) -> Any:
-    """Call ``function.apply(*args)``, or only its forward if no gradient is needed."""
+    """Call ``function.apply(*args)``, or only its `forward` if no gradient is needed."""
     pattern = args[-1]
     if pattern.stack is not None:
         return mapped(function, *pattern.owned(args))

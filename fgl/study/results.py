@@ -231,10 +231,10 @@ class Study:
             needed = sorted(test.needed for test in tests)
             most = f"{needed[-1]}" if needed[-1] < MANY else f"{MANY} or more"
             lines.append(
-                f"{len(self.plan.seeds)} seeds find, in {len(self.tests)} comparisons and with a "
-                f"power of 80 %, a difference of {statistics.median(least):.1f} points (median; "
-                f"{least[-1]:.1f} at most); 1 point needs {statistics.median_low(needed)} seeds "
-                f"(at most {most})"
+                f"With {len(self.plan.seeds)} seeds, {len(self.tests)} comparisons and a power of "
+                f"80 %, the smallest detectable difference is {statistics.median(least):.1f} "
+                f"points (median; at most {least[-1]:.1f}). To detect 1 point, "
+                f"{statistics.median_low(needed)} seeds are needed (at most {most})"
             )
         if 1 < count < SETTINGS_FOR_OTHERS:
             lines.append(

@@ -174,7 +174,9 @@ def _capped(mix: np.ndarray, cap: float) -> np.ndarray:
 
 @typed
 def quantile_labels(y: Tensor, bins: Several) -> Tensor:
-    """Label each number by its quantile, so that `bins` labels have equally many known numbers.
+    """Label each number by its quantile, so that all labels have equally many known numbers.
+
+    There are `bins` labels.
 
     ``dirichlet_partition(quantile_labels(y, 4), num_clients, alpha=0.5)`` gives the clients
     different distributions of small and large numbers.

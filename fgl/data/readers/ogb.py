@@ -162,8 +162,8 @@ def _fields(
 ) -> tuple[dict[str, Any], NDArray[np.int64]]:
     """The fields of all graphs in a folder as one graph, and the number of nodes of each graph.
 
-    Without `edge_files`, edges are as stored. Otherwise edges have fields, and unless they are
-    `directed` or both directions are stored, the other directions are added.
+    Without `edge_files`, edges are as stored. Otherwise edges have fields. Missing reverses are
+    added, unless edges are `directed` or both directions are stored.
     """
     tables = [file.name.removesuffix(".csv.gz") for file in sorted(folder.glob("*.csv.gz"))]
     read = {*KNOWN, *others, *edge_files}

@@ -172,7 +172,7 @@ def _sides(graph: Graph, edges: Tensor) -> Tensor | None:
 
 
 def _keeps_fields(graph: Graph) -> str:
-    """Call, as text, that splits a graph without losing the fields of its edges."""
+    """The text of a call that splits a graph without losing the fields of its edges."""
     turned = {} if graph.edge_type is None else _turned(graph)
     across = [pair for pair in turned if pair[0] != pair[1]]
     if across:

@@ -205,7 +205,7 @@ class FreePairsLike:
     def __call__(
         self, *, replacement: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Draw a pair per given pair, ``[2, p]``; skip given pairs for which no pair is free."""
+        """Draw a pair per given pair, ``[2, p]``; skip given pairs without any free pair."""
         drawn, places = [], []
         for free, rows, columns, own in self.parts:
             num = len(own) if free.count else 0
@@ -232,7 +232,7 @@ def _by_side(edges: Tensor, side: Tensor, directed: bool) -> Tensor:
 def _free_between(
     edges: Tensor, first: Tensor, second: Tensor, directed: bool
 ) -> tuple[Any, Tensor, Tensor]:
-    """A sampler of pairs without an edge from one list of nodes to another, and both lists."""
+    """A sampler of unlinked pairs from one list of nodes to another list, and both lists."""
     rows, columns = (mask.nonzero().squeeze(1) for mask in (first, second))
     place = torch.stack([(mask.cumsum(0) - 1)[e] for mask, e in zip((first, second), edges)])  # noqa: B905
     if torch.equal(first, second):

@@ -170,7 +170,7 @@ def random_split(
 
 
 def _pairs_alike(graph: Graph, examples: Tensor) -> Tensor | None:
-    """Number of each pair's group, which has its copies and reverses; None if all pairs differ."""
+    """For each pair, the number of its group of copies and reverses; None if all pairs differ."""
     low, high = graph.edge_label_index.cpu()[:, examples].sort(0).values  # type: ignore[union-attr]
     key = low * graph.num_nodes + high
     return units_of(key)[1]

@@ -213,9 +213,9 @@ def pair_split(
     """Split edges at random into message edges and labelled pairs.
 
     This function is like `split_by_time`, but a model may read edges that are later than the pairs
-    it predicts. Edges between the same two nodes are held out together, so no copy of a pair is a
-    message edge or is in another part. Without `y`, all edges between the same two nodes become one
-    pair, and a self-loop is always a message edge.
+    it predicts. Edges between the same two nodes are held out together. So a copy of a pair is
+    never a message edge, and it is in the same part as the pair. Without `y`, all edges between the
+    same two nodes become one pair, and a self-loop is always a message edge.
 
     Args:
         graph: a graph with or without times.

@@ -117,7 +117,9 @@ def _density(ends: Tensor, num_nodes: int) -> float:
 
 
 def reversed_share(keys: Tensor, num_nodes: int) -> float:
-    """Fraction of edges whose reverse exists, or 0 unless "most" do (see `turned_relations`).
+    """Fraction of edges whose reverse exists.
+
+    The fraction is 0 unless "most" edges have a reverse (see `turned_relations`).
 
     Args:
         keys: int64, sorted distinct numbers ``source * num_nodes + target`` of the edges.

@@ -280,7 +280,7 @@ class Noted:
             self.versions = [VERSION(v) if _counts(v) else 0 for v in self.values]
 
     def __eq__(self, other: object) -> bool:
-        """Whether both have equal tensors under equal names, and all tensors are unchanged."""
+        """Whether both objects have equal tensors under equal names and no tensor has changed."""
         assert isinstance(other, Noted)
         same = (self.keys, self.ends, self.versions) == (other.keys, other.ends, other.versions)
         if same and all(map(is_, self.values, other.values)):

@@ -122,7 +122,7 @@ def changes(
 def _of_each(
     uploads: Mapping[int, Message], clients: Sequence[int], key: str, name: str
 ) -> list[Tensor]:
-    """The values in memory of one tensor, for each client."""
+    """For each client, the stored values of one tensor."""
     values = [uploads[client][key] for client in clients]
     tensors = [value[name] for value in values] if isinstance(values[0], Mapping) else values
     strided = tensors[0].layout == torch.strided
@@ -256,7 +256,7 @@ class _Norms:
     norms: list[list[Tensor]] = field(default_factory=list)
 
     def add(self, tensors: Sequence[Tensor], old: Tensor | None) -> int:
-        """Add tensors, from each of which `old` is subtracted.
+        """Add tensors; `old` is subtracted from each of them.
 
         Return the index of these tensors in the result of `read`.
         """
@@ -608,7 +608,7 @@ def _entries(message: Mapping[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]
 
 
 def _check_numbers(path: tuple[str, ...], tensor: Tensor, ragged: bool) -> None:
-    """Raise for shared memory, and for subclasses of Tensor, since they can redefine addition."""
+    """Raise an error for shared memory and for Tensor's subclasses, which can redefine addition."""
     layout, dtype = tensor.layout, tensor.dtype
     numbers = type(tensor) in (Tensor, Parameter) and dtype in DTYPES and layout in LAYOUTS
     in_memory = numbers and not tensor.is_meta and not tensor.is_nested

@@ -242,7 +242,7 @@ def check_no_joining(method: Method, outer: str, why: str) -> None:
 
 @explained
 def check_one_architecture(method: Method, outer: str) -> None:
-    """Raise if clients have different models: `outer` would confuse their parts with the server's.
+    """Raise an error if clients have different models, whose parts `outer` would confuse.
 
     Args:
         method: the method that is passed to `outer`.

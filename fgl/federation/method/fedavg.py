@@ -522,8 +522,8 @@ average = OfMeans(send_mean, averages=True)
 """FedAvg's `aggregate`: send every client the mean of the models, weighted by examples.
 
 If no client has an example, the outbox is empty, a warning is given and every client keeps the
-old model. If a loss needs no labels, clients should send its number of examples, such as the
-number of nodes, as ``num_examples``. A negative number of examples raises a ValueError.
+old model. If a loss needs no labels, clients should send the number of examples that the loss uses,
+such as the number of nodes, as ``num_examples``. A negative number of examples raises a ValueError.
 
 Example:
     >>> message = {"model": {"w": torch.tensor(2.0)}, "num_examples": torch.tensor(5)}

@@ -225,7 +225,7 @@ class Method:
 
     @property
     def unknown(self) -> list[str]:
-        """Functions that may have settings recorded by no builder, also those of inner layers."""
+        """Functions that may have settings that no builder recorded, even of inner layers."""
         listed = [layer.settings["unknown"] for layer in self.made_of if layer.name == "replace"]
         return list(dict.fromkeys(name for names in listed for name in names))
 

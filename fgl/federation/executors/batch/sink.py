@@ -114,7 +114,7 @@ class Filtered(TorchFunctionMode):
 
     Edges that a mask excludes are moved to the sink. The largest index in a tensor is replaced by
     the largest possible index. If a layer creates a tensor, each client gets its own copy. Whole
-    rows are read and added, which is faster than single entries.
+    rows are read and added, which is faster than reading and adding single entries.
     """
 
     def __init__(self, reading: SunkReading) -> None:

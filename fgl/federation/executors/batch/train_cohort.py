@@ -238,7 +238,7 @@ def _check_optimizer(optimizer: optim.Optimizer) -> None:
 def _stack(dicts: Sequence[Mapping[str, Tensor]], equal: Collection[str]) -> Params:
     """Stack the tensors of each name to ``[K, ...]``.
 
-    Names with a prefix in `equal` have equal tensors.
+    If a name begins with a prefix in `equal`, its tensors are equal for all clients.
     """
     out = {}
     for path, first in dicts[0].items():

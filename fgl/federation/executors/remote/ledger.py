@@ -103,7 +103,7 @@ class Ledger:
 
         The number is 2 if the process was killed before it sent the first answer.
 
-        The number is 0 without a folder, since nothing is recorded, and after a full file was
+        The number is 0 if there is no folder, since nothing is recorded, or if a full file was
         renamed.
         """
         lines = (json.loads(line) for line in self._lines().splitlines())
