@@ -355,7 +355,7 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
 class _Hints:
     """The types and bounds of a function's parameters, read at the first call.
 
-    `_Hints` can be pickled together with a script's function. After unpickling, it reads the
+    `_Hints` can be pickled together with a script's function. After unpickling, `_Hints` reads the
     parameters again.
     """
 
@@ -406,7 +406,7 @@ def bounds_of(hint: Any) -> list[Check]:
 def _bound_partly(
     signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of an incomplete call by name; empty if they do not fit the signature."""
+    """Arguments of an incomplete call by name; empty if the call does not fit the signature."""
     try:
         return dict(signature.bind_partial(*args, **kwargs).arguments)
     except TypeError:

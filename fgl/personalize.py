@@ -261,8 +261,8 @@ def adaptive_aggregation(
 ) -> tuple[dict[str, Tensor], float, int]:
     """Use the received model; if the score drops, mix it with the own model (FedVGAE, Alg. 1).
 
-    The function starts with ``theta = received``. While ``validate(theta) < last - delta``, it sets
-    ``theta <- phi own + (1 - phi) theta``, at most `max_adjust` times.
+    The function starts with ``theta = received``. While ``validate(theta) < last - delta``, the
+    function sets ``theta <- phi own + (1 - phi) theta``, at most `max_adjust` times.
 
     Args:
         received: the model from the server, name to tensor.

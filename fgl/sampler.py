@@ -46,7 +46,7 @@ class NeighbourSampler:
       (`fgl.augment`) uses the degrees of its own edges instead.
 
     If all neighbours are kept and there are as many hops as layers of the model, the logits of the
-    seeds equal those on the whole graph.
+    seeds equal the seeds' logits on the whole graph.
 
     Args:
         graph: one graph, with a number of nodes that fits int32.

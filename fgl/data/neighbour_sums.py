@@ -97,11 +97,11 @@ Total = Callable[[Sequence[Graph]], tuple[Sequence[Tensor], int]]
 def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -> list[Graph]:
     """Build graphs whose adjacency computes each client's part of the rows that clients request.
 
-    Row (k, v) is the row of node v that client k requests. It is ``sum_u [x_u / sqrt(d_u), 1]``,
-    where u runs over v and its neighbours, and ``d_u`` is the in-degree of u plus one. A client's
-    graph has the client's nodes, followed by one node with zero features for each row. An edge
-    joins each node of the client to every row whose sum contains it. The client's part of the sums
-    is ``adj @ x`` at the nodes of the rows.
+    Row (k, v) is the row of node v that client k requests. Row (k, v) is ``sum_u [x_u / sqrt(d_u),
+    1]``, where u runs over v and its neighbours, and ``d_u`` is the in-degree of u plus one. A
+    client's graph has the client's nodes, followed by one node with zero features for each row. An
+    edge joins each node of the client to every row whose sum contains it. The client's part of the
+    sums is ``adj @ x`` at the nodes of the rows.
 
     Args:
         graph: the whole graph, without weights.
@@ -196,15 +196,15 @@ def neighbour_sums(
       edges into the client's own nodes are added. The neighbours are in no mask. Two convolutions
       give the same result as on the whole graph.
 
-    All rows go through the server. Each row is sent with the id of its node; it is dense and has
-    the dtype of `x`. Suppose a node v of one client has neighbours u at a second client. The second
-    client sends its part ``sum_u x_u / sqrt(d_u)`` of the sum of v, and the client of v receives
-    the total. With two hops, each client also sends its parts of the sums for its own nodes that
-    are neighbours of other clients' nodes. In return the client receives the sums and degrees of
-    its nodes' neighbours at other clients. Features of individual nodes are not sent, with one
-    exception. If v has only one neighbour at the second client, the part equals this neighbour's
-    scaled features. The paper encrypts the parts. This function encrypts them only if `total` does,
-    as `fgl.transforms.secure_rows` does.
+    All rows go through the server. Each row is sent with the id of its node. Rows are dense and
+    have the dtype of `x`. Suppose a node v of one client has neighbours u at a second client. The
+    second client sends its part ``sum_u x_u / sqrt(d_u)`` of the sum of v, and the client of v
+    receives the total. With two hops, each client also sends its parts of the sums for its own
+    nodes that are neighbours of other clients' nodes. In return the client receives the sums and
+    degrees of its nodes' neighbours at other clients. Features of individual nodes are not sent,
+    with one exception. If v has only one neighbour at the second client, the part equals this
+    neighbour's scaled features. The paper encrypts the parts. This function encrypts the parts only
+    if `total` encrypts them, as `fgl.transforms.secure_rows` does.
 
     Args:
         graph: the whole graph.

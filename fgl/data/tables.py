@@ -201,8 +201,8 @@ def columns_of(of: str, table: Any, names_of: Collection[str]) -> dict[str, list
     """The columns of a data frame, a dict or a CSV file.
 
     In a CSV file numbers become int or float, and true and false become bool. All other values
-    remain strings. Values in the columns `names_of` remain strings too, since they are names of
-    nodes.
+    remain strings. Values in the columns `names_of` remain strings too, since these values are node
+    names.
 
     Example:
         >>> columns_of("node", {"id": [0, 1]}, ["id"])

@@ -31,7 +31,7 @@ class Setting(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """The results of several methods over seeds; it is printed as a table.
+    """The results of several methods over seeds, which are printed as a table.
 
     Args:
         reports: the report of each run, by method and seed; see `fgl.experiment.report`. Each
@@ -224,7 +224,7 @@ def _checked(methods: Any, setting: Any, seeds: Iterable[int]) -> list[int]:
 
 
 def check_seeds(seeds: Any, argument: str = "seeds") -> list[int]:
-    """The seeds as a list; raise an error unless they are distinct integers, at least one."""
+    """The seeds as a list. Raise an error unless there is a seed and all are distinct integers."""
     if not isinstance(seeds, Iterable):
         raise TypeError(
             f"Expected {argument} to be several numbers, but got {seeds!r}: range({seeds})"

@@ -220,7 +220,7 @@ def _of_report(report: Mapping[str, Any]) -> Curve:
 
 
 def _usual(names: Sequence[str]) -> list[str]:
-    """Test metrics; if there are none, all metrics except those of training or single clients."""
+    """The test metrics, or else all metrics except for training and for individual clients."""
     plain = [name for name in names if "/" not in name and not name.endswith("loss")]
     return [name for name in plain if name.startswith("test_")] or plain or ["train_loss"]
 

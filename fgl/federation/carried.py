@@ -83,7 +83,8 @@ def counted_on(method: Method, state: State) -> Method:
 
     Without noise in earlier runs, the method is returned unchanged.
 
-    If a run without noise lies between two runs with noise, all its rounds are therefore counted.
+    If a run without noise lies between two runs with noise, all rounds of this run are therefore
+    counted.
 
     Args:
         method: the method of a run.

@@ -424,9 +424,9 @@ def merging(
 ) -> Callable[[Mapping[int, Mapping[str, Value]]], dict[str, float]]:
     """A function that returns the means of the clients' metrics.
 
-    With `each` it also returns ``name/3``, the metric of client 3, and ``worst_name``, the worst
-    value over all clients. Clients without a metric are left out of the metric's mean and worst
-    value. With `graphs`, a warning names the clients without a metric, and the reason.
+    With `each` the function also returns ``name/3``, the metric of client 3, and ``worst_name``,
+    the worst value over all clients. Clients without a metric are left out of the metric's mean and
+    worst value. With `graphs`, a warning names the clients without a metric, and the reason.
 
     Args:
         each: whether to add each client's metrics and the worst value.

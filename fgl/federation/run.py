@@ -445,7 +445,7 @@ def check_numbers(
 def heard(callbacks: Sequence[Callback], result: Result) -> Iterator[None]:
     """A context that calls the callbacks' ``begin(result)`` first, and their ``end(result)`` last.
 
-    Callbacks may lack either of these functions. ``end`` is called even if a round raised an error,
+    A callback may lack `begin`, `end` or both. ``end`` is called even if a round raised an error,
     so that a file or a progress bar can be closed.
     """
     with ExitStack() as stack:

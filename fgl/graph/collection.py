@@ -166,7 +166,7 @@ def appended(
 
 
 def _weights(weights: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor | None:
-    """Weights of old and new edges; if only some edges have weights, the others get 1."""
+    """Weights of old and new edges; if only some edges have weights, the other weights are 1."""
     some = [weight for weight in weights if weight is not None]
     if not some:
         return None

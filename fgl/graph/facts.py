@@ -115,7 +115,7 @@ class Facts:
 
     @property
     def training_mask(self) -> Tensor:
-        """Bool mask of the training examples; these are all real examples if there is no mask."""
+        """Bool mask of the training examples; without a training mask, all real examples."""
         return self.example_mask if self.train_mask is None else self.train_mask
 
     @property
@@ -235,7 +235,7 @@ class Facts:
         return self.with_edges(self.edge_time < time)  # type: ignore[attr-defined]
 
     def with_edges(self, edges: Tensor) -> Any:
-        """Return the graph with only the edges of these ids (int64 ``[m]``) or this bool mask.
+        """Return the graph with only some edges, given by ids (int64 ``[m]``) or by a bool mask.
 
         Example:
             >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 2], [1, 2, 0]]))

@@ -194,8 +194,8 @@ def narrowed(value: Any) -> Any:
 def edges_of(adj_t: Any) -> dict[str, Tensor]:
     """The edges in ``adj_t``, the output of `ToSparseTensor`; its rows are targets.
 
-    The values of ``adj_t`` become `edge_weight`, or `edge_attr` if each edge has several values. If
-    all values are 1, they are dropped.
+    The values of ``adj_t`` become `edge_weight`, or `edge_attr` if each edge has several values.
+    The values are dropped if all of them are 1.
 
     Raises:
         TypeError: if ``adj_t`` is not a sparse tensor of torch or of torch-sparse.

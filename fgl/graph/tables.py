@@ -84,7 +84,7 @@ class Table(NamedTuple):
         return torch.cat([part if part.dim() == 2 else part[:, None] for part in parts], dim=1)
 
     def features(self, x: Sequence[str]) -> Tensor:
-        """Join columns side by side; if none is named, return a column of ones."""
+        """Join columns side by side; if no column is named, return a column of ones."""
         return self.matrix(x) if x else torch.ones(len(self.rows), 1)
 
     def edge_fields(
@@ -101,7 +101,7 @@ class Table(NamedTuple):
         return fields
 
     def labels(self, name: str, classes: Sequence[Hashable] | None, argument: str) -> Tensor:
-        """Convert a column to int64 ``[n]``: indices into `classes`, or integers as they are."""
+        """Convert a column to int64 ``[n]``: indices into `classes`, or the integers themselves."""
         values = self.column(name)
         if classes is not None:
             place = {each: i for i, each in enumerate(classes)}

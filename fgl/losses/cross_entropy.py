@@ -60,7 +60,7 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
 
 
 def _shifted(logits: Tensor, target: Tensor) -> Tensor:
-    """Subtract the label's logit from all logits; `logsumexp` of these is the exact loss.
+    """Subtract the label's logit from all logits; `logsumexp` of the differences is the exact loss.
 
     If there are only a few classes, this method takes a third of the time of `log_softmax`.
     """

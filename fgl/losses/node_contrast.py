@@ -207,7 +207,7 @@ def _keys_in_chunks(
 
 
 class _KeySlopes(Function):
-    """Gradient of the loss for the keys, as an autograd Function of its own for `vmap`."""
+    """Gradient of the loss with respect to the keys, as a separate autograd Function for `vmap`."""
 
     @staticmethod
     @full_precision
@@ -312,7 +312,7 @@ def _contrast_batch(
     *,
     by_keys: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Loss ``[K]`` of K clients on scaled unit rows; its gradient for the anchors or the keys.
+    """Loss ``[K]`` of K clients on scaled unit rows; its gradient in the anchors or the keys.
 
     Args:
         anchor: float ``[K, num_nodes, d]``.

@@ -1,4 +1,4 @@
-"""Structure distillation: the student's neighbour similarities follow those of the teacher."""
+"""Structure distillation: the student's neighbour similarities follow the teacher's."""
 
 from __future__ import annotations
 

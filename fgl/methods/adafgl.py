@@ -32,9 +32,9 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
     to the other half. The function `propagation_accuracy` does this. If the accuracy on the other
     half is at least `threshold`, the client minimises
 
-    ``CE(MLP(S)) + mean (MLP(S) - P)^2``,
+    ``CE(MLP(S)) + mean (MLP(S) - P)^2``.
 
-    where the second term compares logits with probabilities, over all nodes. Otherwise the client
+    The second term compares logits with probabilities, over all nodes. Otherwise the client
     minimises ``CE(own) + CE(smooth) + CE(signed)``, the losses of its three networks.
 
     The public code trains each client without interruption, so this method keeps the optimiser's

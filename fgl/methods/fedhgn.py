@@ -30,9 +30,9 @@ def fedhgn(
     relation number may stand for different relations at different clients. The server forwards each
     client's coefficients to the other clients, and a client minimises
 
-    ``loss + align sum_layers sum_r min_{r'} ||c_r - c'_{r'}||^2``,
+    ``loss + align sum_layers sum_r min_{r'} ||c_r - c'_{r'}||^2``.
 
-    where r' runs over the relations of all other clients. In a client's first round, the penalty is
+    The index r' runs over the relations of all other clients. In a client's first round, the penalty is
     0.
 
     The published settings are 20 bases, SGD with a learning rate of .1, and 3 epochs per round. The

@@ -34,7 +34,8 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
     with its head. The authors' server drops ``C^c`` if no participant has class c. The authors
     compute embeddings in the forward passes of the last epoch, with dropout and before the steps.
     Here embeddings are computed after training, as in Eq. 3 and in FedTGP's code. Embeddings of
-    `fgl.nn` networks are taken before the activation; the authors take them after it.
+    `fgl.nn` networks are taken before the activation. The authors' embeddings are taken after the
+    activation.
 
     Args:
         fedavg: FedAvg of a task; its model takes ``return_embedding=True``, and its examples have

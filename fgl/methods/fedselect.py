@@ -42,10 +42,10 @@ def fedselect(
     entries, and the second pass changes its shared entries. The server averages each entry over the
     clients that share it. In every third round, except the first round, each client makes some of
     its shared entries personal. From n shared entries of a weight, the client selects
-    ``n - round((1 - top) n)`` entries. The selected entries are those that changed most since the
-    last selection, including ties. A weight is a tensor with "weight" in its name. Other tensors
-    are always shared. Each client keeps its batch norm statistics. An entry that a pass does not
-    change keeps its moments in the optimiser. Adam's step count includes both passes.
+    ``n - round((1 - top) n)`` entries. The selected entries are the entries that changed most since
+    the last selection. Ties are included. A weight is a tensor with "weight" in its name. Other
+    tensors are always shared. Each client keeps its batch norm statistics. An entry that a pass
+    does not change keeps its moments in the optimiser. Adam's step count includes both passes.
 
     This method follows the public code, with two exceptions. The public code gives clients equal
     weights, since its clients have equal sizes. Here `fgl.tasks.task.weighed_equally` gives clients

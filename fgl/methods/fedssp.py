@@ -30,9 +30,9 @@ def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Metho
     receives the consensus ``m``, which is the mean of ``m_k`` over the clients. From its second
     round on, a client minimises
 
-    ``loss + weight / 2 mean_i (m_B - m)_i^2``
+    ``loss + weight / 2 mean_i (m_B - m)_i^2``.
 
-    where the mean is over the d entries i, and ``m_B`` is the mean embedding of the graphs in a
+    The mean is over the d entries i, and ``m_B`` is the mean embedding of the graphs in a
     step.
 
     The preference is a vector p that a client adds to embeddings before the head of its model. The

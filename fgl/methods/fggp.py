@@ -37,9 +37,9 @@ def fggp(
     output R, and computes ``l = R R^T``. The augmentor keeps an edge with probability
     ``(l / max l + A) / 2``, with a straight-through gradient (Eq. 10). The loss is
 
-    ``CE(view 1) + CE(view 2) + BCE(l, A) + align(P_2, P_1)``:
+    ``CE(view 1) + CE(view 2) + BCE(l, A) + align(P_2, P_1)``.
 
-    where P_1 and P_2 are the class means of the embeddings in view 1 and view 2. For these class
+    P_1 and P_2 are the class means of the embeddings in view 1 and view 2. For these class
     means, the class of a training node is its label. Any other node has its predicted class, with
     the probability of this class as weight. `align` contrasts the two means of a class with the
     means of all other classes (Eq. 13). The server averages the clients' models and augmentors.
@@ -54,8 +54,8 @@ def fggp(
     has three layers, and batch norm without parameters. Here the network is a `GCN`. Clients are
     weighted as in `fedavg`; the authors weight clients by numbers of nodes. Here P_1 is computed
     after training. P_1 and the embeddings for the nearest nodes are computed without dropout. If a
-    client lacks a class, it sends the other prototypes under their own labels. In the authors'
-    code, prototypes of later classes then get labels of other classes.
+    client lacks a class, the client sends the other prototypes under their own labels. In the
+    authors' code, prototypes of later classes then get labels of other classes.
 
     Args:
         fedavg: FedAvg of a task; its model is a `fgl.nn.GCN` that normalises its edges.

@@ -53,20 +53,19 @@ def opfgl(
     """Communicate in only one round, then personalise the model at each client (O-pFGL).
 
     In the first round no client trains. For each class with at least two labelled nodes, a client
-    sends three values: the number of these nodes, the sum of their ``h`` and the sum of ``h^2``.
-    ``h = [x || S x || ...]`` has `propagations` propagation steps, with
-    ``S = D^-1/2 (A + I) D^-1/2``. The server reads only sums over clients, so
-    `fgl.transforms.secure_sum` works with this method. (If only one client has a class, the sums of
-    the class are that client's sums; if the class has two nodes, the sums reveal the nodes'
-    features.) The server generates a graph whose classes have these means and deviations
-    (`surrogate.Condensation`). Then the server trains the initial model on the generated graph, and
-    sends the trained model ``f_g`` to all clients. From the second round on, clients and server
-    send nothing. In the second round a client starts from f_g, and in later rounds from its own
-    model. The client minimises
+    sends three values: the number of these nodes, and the sums of ``h`` and of ``h^2`` over these
+    nodes. ``h = [x || S x || ...]`` has `propagations` propagation steps, with ``S = D^-1/2 (A + I)
+    D^-1/2``. The server reads only sums over clients, so `fgl.transforms.secure_sum` works with
+    this method. (If only one client has a class, the sums of the class are that client's sums; if
+    the class has two nodes, the sums reveal the nodes' features.) The server generates a graph
+    whose classes have these means and deviations (`surrogate.Condensation`). Then the server trains
+    the initial model on the generated graph, and sends the trained model ``f_g`` to all clients.
+    From the second round on, clients and server send nothing. In the second round a client starts
+    from f_g, and in later rounds from its own model. The client minimises
 
-    ``fedavg's loss + 1/n sum_v gamma_v KL(f_g(v) || f(v))``,
+    ``fedavg's loss + 1/n sum_v gamma_v KL(f_g(v) || f(v))``.
 
-    over its n nodes v, with ``gamma_v = clamp(distil sum_c F_vc / (1 + log(1 + H_c)))``. ``F`` are
+    The sum is over the client's n nodes v, with ``gamma_v = clamp(distil sum_c F_vc / (1 + log(1 + H_c)))``. ``F`` are
     propagated labels (see `propagated_labels`). For each training node, take the fraction of its
     training neighbours that have the node's class. ``H_c`` is the sum of these fractions over the
     training nodes of class c. So a client learns frequent classes more from its own labels, and it

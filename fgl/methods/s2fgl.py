@@ -36,14 +36,13 @@ def s2fgl(
 ) -> Method:
     """FedAvg that aligns embeddings with the received model's, by codebook and frequency (S2FGL).
 
-    A client ranks its nodes by ``max_j P_ij t_j + restart sum_j P_ij t_j``. Here
-    ``P = (I - (1 - restart) D^-1 A)^-1``, and t_j is 1 for training nodes and 0 for others. From
-    the first third of the ranked nodes, the client computes the mean embedding and the number of
-    nodes of each class, and sends both. The server computes `books` codebooks, each from a random
-    fraction of the clients. A codebook holds the mean of each class, or 0 if no client of the
-    codebook has the class. Let c run over all rows of all codebooks, let h be a client's
-    embeddings, and let g be the embeddings of the received model. From the second round on the loss
-    is
+    A client ranks its nodes by ``max_j P_ij t_j + restart sum_j P_ij t_j``. Here ``P = (I - (1 -
+    restart) D^-1 A)^-1``, and t_j is 1 for training nodes and 0 for other nodes. From the first
+    third of the ranked nodes, the client computes the mean embedding and the number of nodes of
+    each class, and sends both. The server computes `books` codebooks, each from a random fraction
+    of the clients. A codebook holds the mean of each class, or 0 if no client of the codebook has
+    the class. Let c run over all rows of all codebooks, let h be a client's embeddings, and let g
+    be the embeddings of the received model. From the second round on the loss is
 
     ``CE + knowledge mean_i KL(softmax_c cos(g_i, c), softmax_c cos(h_i, c)) + alignment A(h, g)``,
 
@@ -63,7 +62,7 @@ def s2fgl(
     uses as many frequencies as it has nodes. The public code raises an error unless the first fifth
     has more nodes than `frequencies`. The public code also raises an error for clients without
     training nodes. Here a client without training nodes uses neither term and does not change its
-    model. Both terms are minimal at its start, and Adam would follow rounding errors.
+    model. Both terms are minimal at the client's start, and Adam would follow rounding errors.
 
     In the public code, a codebook also uses labels of validation and test nodes. This codebook
     lacks all classes above the largest class of the first client. If a third of the nodes are

@@ -262,8 +262,8 @@ def usual_radius(initial: Params, model: Params) -> Tensor:
     """``sqrt(mean ||w - theta||^2 / 3)`` over newly initialised models theta.
 
     A constant tensor, such as a norm layer's weights, is always initialised to the same values. All
-    other tensors have mean 0 and about the norm of the initial tensors, so their part of ``mean ||w
-    - theta||^2`` is ``||w||^2 + ||theta_0||^2``.
+    other tensors have mean 0 and about the norm of the initial tensors, so their part of
+    ``mean ||w - theta||^2`` is ``||w||^2 + ||theta_0||^2``.
 
     Example:
         >>> usual_radius({"w": torch.tensor([1.0, -1.0])}, {"w": torch.tensor([3.0, 1.0])})

@@ -204,7 +204,7 @@ def _quiet_about(text: str) -> Iterator[None]:
 
 
 def _dp_accounting(part: str = "") -> Any:
-    """Import the package dp-accounting and one of its modules when they are needed."""
+    """Import the package dp-accounting and one of its modules at first use."""
     how = "to compute epsilon", install("private"), "dp-accounting 0.6"
     if part:
         imported(f"dp_accounting.{part}", *how)

@@ -161,7 +161,7 @@ def _total(grads: Tensor, factor: Tensor, fine: Tensor, step: float | None) -> T
 
 
 def _at_once(grads: Tensor) -> int:
-    """Number of examples to convert to float64 together, so that they fit in a cache."""
+    """Number of examples that are converted to float64 together, chosen to fit in a cache."""
     return max(1, CACHED // max(grads[0].numel(), 1))
 
 

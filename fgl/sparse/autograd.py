@@ -74,7 +74,7 @@ def one_by_one(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) ->
 
 
 def positional(forward: Callable[..., T]) -> Callable[..., T]:
-    """Mark a forward that has no defaults, so that `apply` does not inspect its signature."""
+    """Mark a `forward` that has no defaults, so that `apply` does not inspect its signature."""
     forward.__signature__ = _Positional()  # type: ignore[attr-defined]
     return forward
 

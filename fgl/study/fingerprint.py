@@ -29,8 +29,8 @@ def fingerprint(value: Any) -> str:
 
     For functions from the user's own files and notebooks, the fingerprint depends on their code,
     their defaults, the values in their closures, and the globals that they use. For functions of
-    installed packages, it depends only on their names. Docstrings, file names and line numbers do
-    not affect it.
+    installed packages, the fingerprint depends only on their names. Docstrings, file names and line
+    numbers do not affect the fingerprint.
 
     Example:
         >>> fingerprint(lambda x: x + 1) == fingerprint(lambda x: x + 1)

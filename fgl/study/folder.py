@@ -124,7 +124,9 @@ def described(value: Any) -> str:
 
 
 def save_plan(folder: Path, plan: Plan, *, tries: int) -> Plan:
-    """Write a plan to a folder. Raise an error if it contradicts the study that was started there.
+    """Write a plan to a folder.
+
+    Raise an error if the plan contradicts the study that was started in this folder.
 
     Args:
         folder: the study's folder.

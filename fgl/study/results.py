@@ -62,7 +62,7 @@ class Tested:
 
 
 class Study:
-    """The results of the finished runs of a study; they are printed as a table.
+    """The results of the finished runs of a study, which are printed as a table.
 
     Args:
         folder: the study's folder.

@@ -155,8 +155,8 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
     """Warn if most tested pairs are messages, reverses of messages, or training pairs.
 
     If labels are 1 and 0, the check compares two fractions of such known pairs: among the tested
-    pairs with label 1, and among those with label 0. The check warns if the first fraction exceeds
-    the second by more than one half.
+    pairs with label 1, and among the tested pairs with label 0. The check warns if the first
+    fraction exceeds the second by more than one half.
 
     Example:
         >>> edges, pairs = torch.tensor([[0], [1]]), torch.tensor([[1], [2]])

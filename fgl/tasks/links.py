@@ -42,8 +42,8 @@ def link_task(
 
     The sampled reconstruction is a mean over the pairs, and KL is already a mean over n nodes. So
     the divergence, which is a sum in the paper, is divided by n twice in this loss. With ``kl=n``
-    it is divided only once. The public code of Kipf and Welling also divides the divergence by n
-    twice.
+    the divergence is divided by n only once. The public code of Kipf and Welling also divides the
+    divergence by n twice.
 
     Args:
         splits: one per client. The graph of a split has only training edges; a warning is given if

@@ -73,7 +73,7 @@ class Task:
 def centralized(task: Task) -> Task:
     """The same task with a single client that has all data (centralized training).
 
-    The scores are those of the federated task.
+    The scores are computed as for the federated task.
 
     Raises:
         ValueError: if the task does not define the union of the data.

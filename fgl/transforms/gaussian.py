@@ -107,7 +107,7 @@ def central_gaussian(
     updates again, since its noise only hides changes of the sum up to `length`. Epsilon is for
     **replacing one client's update by zeros**. The number of clients is public. Clients are
     protected against those who receive the server's messages, but not against the server. The
-    server of the method reads this noisy mean, as it does with `robust`.
+    method's server reads this noisy mean in place of the mean of the models.
 
     Args:
         method: as for `clipped`; its `aggregate` is a `fgl.federation.OfMeans`.
@@ -168,7 +168,7 @@ def privacy_spent(state: State) -> dict[str, float]:
     the information about all data of one client in all its messages together. With
     `per_example_gaussian`, epsilon bounds the information about one example. The docstring of each
     transform says which data sets are compared. The bound does not cover scores. With
-    `central_gaussian`, it does not cover losses either.
+    `central_gaussian`, the bound does not cover losses either.
 
     A run that is given a `start` continues the count of the earlier run. Earlier answers under
     other noise, and rounds without noise, are composed with the answers of this run.

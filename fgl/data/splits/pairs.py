@@ -47,10 +47,10 @@ def split_by_time(
     windows, they are in the later window.
 
     Without `y`, the task is to predict the first edge between two nodes. Self-loops and later edges
-    between the same two nodes do not become pairs, since the first edge reveals later edges. They
-    become message edges if they are early enough. If every edge has its reverse, the graph is taken
-    as undirected, and each reverse gets the time and the fields of its edge. With `y`, a reverse is
-    left out if its window is later than the window of its edge.
+    between the same two nodes do not become pairs, since the first edge reveals later edges. Such
+    self-loops and edges become message edges if they are early enough. If every edge has its
+    reverse, the graph is taken as undirected, and each reverse gets the time and the fields of its
+    edge. With `y`, a reverse is left out if its window is later than the window of its edge.
 
     Args:
         graph: a graph whose edges have times.

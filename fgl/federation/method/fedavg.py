@@ -108,8 +108,8 @@ Change = Callable[[Mapping[int, Message], State, Means, State], Made]
 class OfMeans:
     """A method's `aggregate` that reads only the means of the clients' uploads.
 
-    ``means["model"] = sum_k n_k theta_k / sum_k n_k``, where n_k is ``"num_examples"``. So it is
-    known before a run which entries the server reads. Therefore `fgl.transforms.secure_sum` can
+    ``means["model"] = sum_k n_k theta_k / sum_k n_k``, where n_k is ``"num_examples"``. So the
+    entries that the server reads are known before a run. Therefore `fgl.transforms.secure_sum` can
     pass means of masked uploads to the server, and `fgl.transforms.robust` can pass a robust mean
     of the models.
 

@@ -92,10 +92,7 @@ class Training:
                 check_takes(name, function, arguments)
 
     def adjusted(self, grads: Params, params: Params, context: Any) -> Params:
-        """The gradients.
-
-        If `adjust` is set, it changes the gradients.
-        """
+        """The gradients after `adjust`; without `adjust`, the given gradients."""
         return grads if self.adjust is None else self.adjust(grads, params, context)
 
     def settled(self, new: Params, old: Params, context: Any) -> Params:
@@ -209,8 +206,8 @@ class Method:
 
         If fields were replaced afterwards, a final layer ``"replace"`` is added.
 
-        The final layer lists the functions whose settings are unknown. Such functions were recorded
-        by no builder, and they are not plain functions without settings.
+        The final layer lists the functions whose settings are unknown. No builder recorded such a
+        function, and the function may have settings of its own.
         """
         left = self.layers[-1].left if self.layers else {}
         now = {**_functions(self), **_hooks(self.train)}

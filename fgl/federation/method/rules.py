@@ -65,7 +65,7 @@ class Models:
     def __getstate__(self) -> dict[str, Any]:
         """The fields to pickle.
 
-        Models are left out, since they are built again.
+        Models are left out, since they are built again after unpickling.
         """
         return {**vars(self), "_known": None, "_kinds": {}}
 

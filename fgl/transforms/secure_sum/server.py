@@ -260,7 +260,7 @@ class Server:
 def _check_phase(message: Message, phase: int) -> Mapping[str, Tensor]:
     """The content of an answer.
 
-    Raise an error unless it answers the request of the current phase.
+    Raise an error unless the answer is for the request of the current phase.
     """
     got, payload = message.get("phase"), message.get("secure")
     if set(message) != {"phase", "secure"} or not isinstance(payload, Mapping):

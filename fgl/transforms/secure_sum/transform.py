@@ -42,7 +42,7 @@ def secure_sum(
     encrypted shares are called letters. In the third round, clients train and send masked uploads.
     In the fourth round, clients reveal the shares that remove the masks. So ``num_rounds=40`` gives
     ten rounds of the method. `summed_rounds` joins the four rounds of each exchange. Between two
-    exchanges, the outbox and the states are those of the method without this transform.
+    exchanges, the outbox and the states are the same as without this transform.
 
     Args:
         method: its `aggregate` is a `fgl.federation.OfMeans` that reads no single upload, or a
@@ -155,7 +155,7 @@ def _check_rest(bits: int, bound: float, signed: Any) -> None:
 def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Round]:
     """Join the rounds of each exchange, so that the history has one record per sum.
 
-    Bytes and seconds are added up. The metrics are those after the sum. `dropped` contains each
+    Bytes and seconds are added up. The metrics are taken after the sum. `dropped` contains each
     participant that is missing from the sum, with the first reason for its absence. A client that
     missed only the last round of an exchange is still in the sum. Rounds after the last complete
     exchange are left out.

@@ -138,8 +138,8 @@ class Cohort:
 
         The cohort has one graph per client. `batches` has None for a client without a step.
 
-        If the graphs are windows of the clients' series, they share the stacked series and the
-        stacked edges.
+        If the graphs are windows of the clients' series, the graphs share the stacked series and
+        the stacked edges.
         """
         first = next(graph for graph in batches if graph is not None)
         if not first.has("window_index"):

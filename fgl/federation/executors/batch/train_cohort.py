@@ -55,7 +55,7 @@ def train_cohort(
 ) -> list[Trained]:
     """Train all clients of a cohort together.
 
-    The results are those that `train` gives for each client.
+    The results equal the results of `train` for each client.
 
     A step has three parts: the loss, mapped over the clients by ``torch.func.vmap``; one backward
     pass; and one optimiser step on the stacked parameters. A client that has fewer minibatches than

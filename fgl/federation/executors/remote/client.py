@@ -70,7 +70,7 @@ class Note(NamedTuple):
 def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Values that must be equal at server and clients.
 
-    With different values, results would differ from those in one process.
+    If the values differed, results would differ from the results of a run in one process.
 
     Args:
         method: the method; the values include its initial model, its training and its functions'
