@@ -86,9 +86,7 @@ def gcfl(
     seq_length: Natural = 0,
     measure: Measure = update_norms,
 ) -> Method:
-    """FedAvg within clusters.
-
-    A cluster splits if its clients' updates diverge (GCFL, Algorithm 1).
+    """FedAvg within clusters; a cluster splits if its clients' updates diverge (GCFL, Alg. 1).
 
     A cluster Q of more than two clients splits if ``||mean_{i in Q} Delta_i|| < eps1`` and
     ``max_{i in Q} ||Delta_i|| > eps2``. The cluster splits along the minimum cut of `similarity`.

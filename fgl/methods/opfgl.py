@@ -65,11 +65,11 @@ def opfgl(
 
     ``fedavg's loss + 1/n sum_v gamma_v KL(f_g(v) || f(v))``.
 
-    The sum is over the client's n nodes v, with ``gamma_v = clamp(distil sum_c F_vc / (1 + log(1 + H_c)))``. ``F`` are
-    propagated labels (see `propagated_labels`). For each training node, take the fraction of its
-    training neighbours that have the node's class. ``H_c`` is the sum of these fractions over the
-    training nodes of class c. So a client learns frequent classes more from its own labels, and it
-    learns rare classes more from f_g.
+    The sum is over the client's n nodes v, with ``gamma_v = clamp(distil sum_c F_vc / (1 + log(1 +
+    H_c)))``. ``F`` are propagated labels (see `propagated_labels`). For each training node, take
+    the fraction of its training neighbours that have the node's class. ``H_c`` is the sum of these
+    fractions over the training nodes of class c. So a client learns frequent classes more from its
+    own labels, and it learns rare classes more from f_g.
 
     Before the sums are computed, some nodes that are not training nodes also get labels. A node
     gets a label under two conditions. The node's degree must be at least `min_degree`. The node's

@@ -25,13 +25,13 @@ def scaffold(
     The control variate ``c_i`` estimates the gradient of client i, and ``c`` is the mean over all
     clients. There are two options for the next control variate of a client:
 
-    - Option II (``"path"``) uses ``c_i - c + (theta^t - theta_i) / (S eta)`` after S local steps with
-      learning rate eta. This is the mean gradient along the path if each step is ``-eta`` times its
-      gradient.
+    - Option II (``"path"``) uses ``c_i - c + (theta^t - theta_i) / (S eta)`` after S local steps
+      with learning rate eta. This is the mean gradient along the path if each step is ``-eta``
+      times its gradient.
     - Option I (``"gradient"``) computes the gradient of each step's loss at ``theta^t``, over S
-      further steps, and uses the mean of these gradients. Option I also works with momentum and Adam,
-      whose steps are not gradients. For each minibatch, option I computes one more gradient, without
-      dropout.
+      further steps, and uses the mean of these gradients. Option I also works with momentum and
+      Adam, whose steps are not gradients. For each minibatch, option I computes one more gradient,
+      without dropout.
 
     All clients with examples have the same weight. The server computes
     ``theta += eta_g mean_i (theta_i - theta^t)`` and ``c += |S| / K mean_i (c_i^+ - c_i)`` over the

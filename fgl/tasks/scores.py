@@ -379,9 +379,9 @@ def with_pooled(
     tests: Sequence[Graph],
     target: Target,
 ) -> Evaluate:
-    """The score.
+    """The score function, with pooled scores if a client alone cannot be scored.
 
-    The score function. `evaluate_pooled` is added if a metric is undefined for the labels of some
+    `evaluate_pooled` is added if a metric is undefined for the labels of some
     client.
 
     A warning names the clients for which a metric is undefined.

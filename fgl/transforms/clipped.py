@@ -83,10 +83,7 @@ def clipped(method: Method, *, length: Positive) -> Method:
 
 
 def added(sent: Params, update: Params, names: list[str]) -> Params:
-    """The sent tensors.
-
-    Tensors that have an update are returned with their update added.
-    """
+    """The sent tensors, with an update added to each tensor that has one."""
     return {name: sent[name] + update[name] if name in update else sent[name] for name in names}
 
 

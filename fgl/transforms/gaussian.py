@@ -259,10 +259,7 @@ def counted(
 
 
 def _without_record(aggregate: Any) -> Any:
-    """The server's function.
-
-    The server's function gets a state without the record of the rounds.
-    """
+    """The server's function, which gets a state without the record of the rounds."""
 
     def hidden(serve: Callable[[Any, State], Any]) -> Callable[[Any, State], Any]:
         def unaware(uploads: Any, state: State) -> Any:

@@ -96,10 +96,7 @@ class Training:
         return grads if self.adjust is None else self.adjust(grads, params, context)
 
     def settled(self, new: Params, old: Params, context: Any) -> Params:
-        """The new tensors after a step.
-
-        If `settle` is set, it changes the new tensors.
-        """
+        """The new tensors after `settle`; without `settle`, the given new tensors."""
         return new if self.settle is None else self.settle(new, old, context)
 
 
