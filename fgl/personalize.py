@@ -234,7 +234,7 @@ def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
 
 @explained
 def emd_share(gamma: float = 0.5) -> Callable[[Tensor, Tensor], Tensor]:
-    """`mixing_coefficient` with a fixed `gamma`, which is checked immediately.
+    """`mixing_coefficient` with a fixed `gamma`; `gamma` is checked immediately.
 
     Raises:
         ValueError: if `gamma` is not above 0.

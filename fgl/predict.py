@@ -82,7 +82,7 @@ def reads(model: nn.Module) -> Reads:
 
 
 def _parameters(model: nn.Module) -> dict[str, bool]:
-    """The parameters of a `forward` method, each with whether it is required."""
+    """The parameters of a `forward` method: name to True if the parameter is required."""
     inner = getattr(model, "reads_like", getattr(model, "_orig_mod", None))  # torch.compile's
     if isinstance(inner, nn.Module):
         return _parameters(inner)

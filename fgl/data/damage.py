@@ -249,7 +249,7 @@ def damaged(
 
 @typed
 def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """Remove ``round(share m)`` of the m edges of a graph, each in both directions.
+    """Remove ``round(share m)`` of the m edges of a graph; an edge is removed in both directions.
 
     Args:
         graph: a graph or a collection. The edges of all graphs in a collection are drawn together.
@@ -268,7 +268,7 @@ def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
 
 @typed
 def move_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """Move ``round(share m)`` of the m edges of a graph, each to two other nodes.
+    """Move ``round(share m)`` of the m edges of a graph to other pairs of nodes.
 
     A moved edge joins two nodes that no edge joined before. Both directions of a moved edge keep
     their weights, features and times. In a collection an edge stays within its graph. If too few

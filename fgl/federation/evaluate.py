@@ -47,7 +47,7 @@ _RUNNING: ContextVar[Method | None] = ContextVar("running", default=None)
 
 @contextmanager
 def running(method: Method) -> Iterator[None]:
-    """A context in which `deployed` warns if `method` deploys models other than the scored ones."""
+    """A context in which `deployed` warns if the scored models are not the deployed models."""
     token = _RUNNING.set(method)
     try:
         yield

@@ -274,7 +274,7 @@ def _resumed(folder: Folder, method: Method, place: Place) -> Result | None:
 
 
 def _check_counted(history: Sequence[Round], exchange: int, limits: Limits) -> None:
-    """Raise at the end of a run in which no round, or no complete exchange, used an upload."""
+    """Raise an error at the end of a run if no round, or no complete exchange, used an upload."""
     if limits.empty_rounds is None:
         return
     check_goes_on(history, len(history))

@@ -98,7 +98,7 @@ def fedgta(
 
 
 def with_labels(rows: Tensor, graph: Graph) -> Tensor:
-    """The rows, in which each training node's row is replaced by the node's one-hot label.
+    """The rows, with each training node's row replaced by the node's one-hot label.
 
     Args:
         rows: float ``[num_nodes, num_classes]``.

@@ -6,8 +6,7 @@ In addition to its trained model, a client keeps three tensors for each weight:
 - ``"held"``, which marks the entries that were personal in the last round; when a model arrives,
   the client keeps its own values only for the entries in ``"held"``, and an entry selected since
   then starts from the server's mean;
-- ``"reference"``, the weight at the last selection, relative to which changes of entries are
-  measured.
+- ``"reference"``, the weight at the last selection, from which changes of entries are measured.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def ego_node_task(
     Every client starts from its own model.
 
     A client keeps the state of its optimiser and its trained model. All clients have equal weights.
-    A client is scored on its own test nodes, and on a graph on which no client trained.
+    A client is scored on its own test nodes, and on a graph that no client trained on.
 
     Args:
         clients: graphs with labels and masks.

@@ -45,7 +45,7 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
     """A setting that has the values of a published method.
 
     FedSage is FedAvg on a task with a GraphSAGE network. FedGCN is FedAvg on a task in which the
-    features of each node are sums over its neighbours, also over neighbours at other clients.
+    features of each node are sums over its neighbours, including neighbours at other clients.
 
     Args:
         method: ``"fedaux"``, ``"feddep"``, ``"fedgcn"``, ``"fedhgn"``, ``"fedsage"``,

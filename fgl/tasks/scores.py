@@ -174,10 +174,10 @@ def evaluate_own(
     each: bool = False,
     lower: Set[str] = CLASSES.lower,
 ) -> Evaluate:
-    """Score each client's deployed model, and the model from which the client's last round started.
+    """Score each client's deployed model, and the model at the start of the client's last round.
 
-    The model from which the round started is scored only if the method keeps it in the clients'
-    states as ``"adopted"``.
+    The model at the start of the round is scored only if the method keeps it in the clients' states
+    as ``"adopted"``.
 
     Args:
         score: ``(params, graph) -> metrics``, such as `link_scores` or `node_scores`.
@@ -236,7 +236,7 @@ def evaluate_own(
 def evaluate_ego(
     method: Method, clients: Sequence[Graph], test: Graph, *, each: bool = False
 ) -> Evaluate:
-    """Score each client's model on its own test nodes, and on a graph on which no client trained.
+    """Score each client's model on its own test nodes, and on a graph that no client trained on.
 
     The score is micro-F1, which equals accuracy if each node has one label. A client that has never
     taken part has no model of its own yet, so it is not scored.

@@ -32,8 +32,8 @@ def dirichlet_partition(
     distribution. It draws again if no example of this class is left. The client gets the last
     remaining example of the class.
 
-    The rule does not cover the case in which no class in a client's distribution has examples left.
-    In that case all classes with remaining examples are equally likely.
+    The rule does not cover one case: no class in a client's distribution has examples left. In that
+    case all classes with remaining examples are equally likely.
 
     Args:
         y: classes, int64 ``[n]``.

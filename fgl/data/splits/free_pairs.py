@@ -245,8 +245,8 @@ def sides_of(node_type: Tensor | None, edges: Tensor, num_nodes: int) -> Tensor 
 
     If nodes have types, the side is the type. Suppose there are no types, and no node is both a
     source and a target. Then sources have side 0, targets have side 1, and nodes without an edge
-    have side 2. Otherwise each connected part in which every cycle has even length has two sides.
-    An example is a graph of users and items with edges in both directions.
+    have side 2. Otherwise a connected part has two sides if all its cycles have even length. An
+    example is a graph of users and items with edges in both directions.
 
     Returns:
         int64 ``[num_nodes]``; or None if nodes have neither types nor sides.

@@ -42,8 +42,8 @@ def checked(method: Method) -> Method:
 
     - `receive` must return a context and a complete model, including the personal tensors.
       `receive` must not change the message or the state.
-    - `send` must return a message and a state, which is a dict of detached tensors. `send` must not
-      change its context or its state. The message from `send` is checked by the server.
+    - `send` must return a message and a state; a state is a dict of detached tensors. `send` must
+      not change its context or its state. The message from `send` is checked by the server.
     - `aggregate` must return an outbox and a state. The outbox must have only known clients, and
       models with valid names and shapes. Outbox and state must be finite and not far larger than
       before; otherwise `Diverged` is raised. `aggregate` must not change the uploads or its old
@@ -247,7 +247,7 @@ def _check_outbox(
 
 
 class Noted:
-    """The tensors of messages, states or contexts, each with the number of its changes so far.
+    """The tensors of messages, states or contexts, each with its number of changes so far.
 
     Args:
         messages: dicts with the tensors, and possibly other objects. A dict that occurs twice, such

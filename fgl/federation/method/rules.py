@@ -315,7 +315,7 @@ class Rules:
 
 
 def without_noise(message: Message) -> Mapping[str, float]:
-    """The cost of an answer without noise, which is a noise multiplier of 0.
+    """The cost of an answer without noise: a noise multiplier of 0.
 
     Example:
         >>> without_noise({})

@@ -100,7 +100,7 @@ def alone(graph: Graph, which: Tensor) -> Graph:
 
 
 def like_row(graph: Graph) -> Graph:
-    """A graph of one row, which is equal for all clients with one kind of data.
+    """A graph of one row that is equal for all clients with the same kind of data.
 
     `of_row` fills it.
     """
@@ -150,9 +150,9 @@ def check_alone(method: Method, graph: Graph, context: Any) -> None:
     """Raise an error unless the loss of some made-up examples is the mean of their separate losses.
 
     The result depends only on the form of the client's graph and on no example, so an error reveals
-    no example. The loss is called in evaluation mode, at parameters at which no term of the loss is
-    0 by chance. Torch's random state is restored afterwards. A loss may be a mean over all known
-    labels. In that case an example with half of its labels known has half the weight.
+    no example. The loss is called in evaluation mode, with parameters chosen so that no term of the
+    loss is 0 by chance. Torch's random state is restored afterwards. A loss may be a mean over all
+    known labels. In that case an example with half of its labels known has half the weight.
 
     Args:
         method: the method, for its loss.

@@ -194,9 +194,9 @@ def answer(
     The reply is stored. If the same request is repeated in the same round, the client sends the
     stored reply again, bit for bit. Sending a reply again has no privacy cost. The reply is the
     same if two processes of the site answer simultaneously. The answer's `paid` is the number of
-    answers to this request for which the ledger was charged. For a first answer, `paid` is 0. The
-    new state is stored in addition to the valid state. The `onward` entries of the new state
-    replace the old entries on disk before the reply is sent.
+    answers to this request that the ledger has charged. For a first answer, `paid` is 0. The new
+    state is stored in addition to the valid state. The `onward` entries of the new state replace
+    the old entries on disk before the reply is sent.
 
     Raises:
         ValueError: if the valid state is not on the shelf, if an answer would exceed the ledger's

@@ -197,7 +197,7 @@ class Ledger:
         return uses
 
     def _write(self, what: Mapping[str, Any]) -> None:
-        """Append a line, which is on the disk before the function returns."""
+        """Append a line; when the function returns, the line is on the disk."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = json.dumps({"time": now, **self.about, **what}).encode() + b"\n"
         before = self._lines()
