@@ -1,4 +1,4 @@
-"""MOON: a loss pulls embeddings to the received model's and away from the client's last model's."""
+"""MOON: a loss pulls embeddings to the received model, and away from the client's last model."""
 
 from __future__ import annotations
 

@@ -379,7 +379,7 @@ def with_pooled(
     tests: Sequence[Graph],
     target: Target,
 ) -> Evaluate:
-    """The score function, with pooled scores if a client alone cannot be scored.
+    """The score function, extended by pooled scores if needed.
 
     `evaluate_pooled` is added if a metric is undefined for the labels of some
     client.

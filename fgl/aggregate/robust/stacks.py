@@ -59,7 +59,7 @@ def check_minority(bad: int, clients: int) -> None:
 
 
 def in_order(value: Tensor) -> Tensor:
-    """Sort each entry of ``[K, ...]`` over the clients in ascending order; sums' dtype."""
+    """Sort each entry of ``[K, ...]`` over clients in ascending order, in the dtype for sums."""
     return (value.to(exact(value)) + 0.0).sort(0).values  # turns -0.0 into 0.0: ties of equal bits
 
 
