@@ -224,7 +224,10 @@ def _checked(methods: Any, setting: Any, seeds: Iterable[int]) -> list[int]:
 
 
 def check_seeds(seeds: Any, argument: str = "seeds") -> list[int]:
-    """The seeds as a list. Raise an error unless there is a seed and all are distinct integers."""
+    """The seeds as a list.
+
+    Raise an error unless there is at least one seed and all seeds are distinct integers.
+    """
     if not isinstance(seeds, Iterable):
         raise TypeError(
             f"Expected {argument} to be several numbers, but got {seeds!r}: range({seeds})"

@@ -32,7 +32,7 @@ class TensorBoard:
         self.folder, self._make = os.fspath(folder), tensorboard.SummaryWriter
 
     def begin(self, result: Result) -> None:
-        """Open a file; rounds that a resumed run repeats replace their earlier lines."""
+        """Open a file; if a resumed run repeats rounds, their earlier lines are replaced."""
         self._writer = self._make(self.folder, purge_step=len(result.history) or None)
         self._writer.add_text("method", f"`{result.method}`")
 

@@ -1,6 +1,6 @@
 """Privacy costs of earlier runs.
 
-A run with ``start=`` adds its own costs to those of the earlier runs.
+A run with ``start=`` adds its own costs to the costs of the earlier runs.
 """
 
 from __future__ import annotations

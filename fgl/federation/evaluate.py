@@ -328,7 +328,7 @@ def _local_score(
 
 @explained
 def together(*evaluates: Evaluate) -> Evaluate:
-    """Join several `evaluate` functions into one that returns all their metrics.
+    """Join several `evaluate` functions into one function that returns all their metrics.
 
     Example:
         >>> together(lambda outbox, states: {"a": 1.0}, lambda outbox, states: {"b": 2.0})({}, {})

@@ -373,7 +373,7 @@ def _check_whole_exchange(start: Result) -> None:
 
 
 def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:
-    """Whether another round follows, which is False if a callback ended the run."""
+    """Whether another round follows; False if a callback ended the run."""
     unscored = folder.unscored is not None
     rounds = len(result.history) + unscored
     if rounds > num_rounds:

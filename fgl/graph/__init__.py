@@ -206,7 +206,7 @@ class Graph(Facts):
         return Reading(self)
 
     def with_adj(self, adj: SparseMatrix, *, x: Any = None) -> Graph:
-        """Return the graph with another operator ``A[target, source]`` as `adj`; check nothing.
+        """Return the graph with another operator ``A[target, source]`` as `adj`, without checks.
 
         Models do not normalise an operator from `SparseMatrix.as_operator`. If `x` is given, it
         replaces the features. Edges and all other fields do not change.
@@ -369,7 +369,7 @@ class Graph(Facts):
     def from_pyg(
         cls, data: Any, *, split: int | None = None, ignore: Collection[str] = ()
     ) -> Graph:
-        """Convert a ``torch_geometric.data.Data`` or `Batch`, or an object with such attributes.
+        """Convert a ``torch_geometric.data.Data`` or `Batch`, or an object with the same fields.
 
         Args:
             data: an object whose fields have the names of a `Graph`'s fields. ``y [n, 1]`` becomes

@@ -31,7 +31,7 @@ def answered(mask: Tensor, y: Tensor | None) -> Tensor:
 
 
 def unscored(graph: Any) -> Tensor:
-    """Mask of the training examples that are neither validation nor test examples, bool.
+    """Bool mask of the training examples that are neither validation nor test examples.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([1, 0]))
@@ -134,7 +134,7 @@ class Facts:
 
     @property
     def num_outputs(self) -> int:
-        """Number of model outputs per example: number of classes, or of columns of a float `y`.
+        """Number of model outputs per example: the classes, or the columns of a float `y`.
 
         Raises:
             ValueError: if the graph has no `y` and no number of classes.

@@ -19,7 +19,7 @@ from .windows import read
 class Reading:
     """Edges in PyG's format: ``edge_index [2, E]``, in the order of the entries of `adj`.
 
-    If `adj` was replaced by `Graph.with_adj`, its entries with value 0 are not edges.
+    If `adj` was replaced by `Graph.with_adj`, entries with value 0 are not edges.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 2], [2, 0, 0]]))

@@ -59,7 +59,7 @@ class Table(NamedTuple):
         return torch.tensor(read, dtype=torch.get_default_dtype())
 
     def _read(self, name: str, gaps: bool) -> list[Any]:
-        """The numbers of a column; without `gaps`, raise an error for the first missing one."""
+        """The numbers of a column; without `gaps`, raise an error for the first missing number."""
         values = self.column_with_gaps(name)
         read = [_number(self, name, row, v) for row, v in zip(self.rows, values, strict=True)]
         for row, value, number in zip(self.rows, values, read, strict=True):
@@ -72,7 +72,7 @@ class Table(NamedTuple):
         return read
 
     def times(self, name: str) -> Tensor:
-        """A column as int64 ``[n]`` if all values are integers, otherwise as (precise) float64."""
+        """A column as int64 ``[n]`` if all values are integers, otherwise as float64 ``[n]``."""
         values = self.column(name)
         if all(_is_whole(value) for value in values):
             return torch.tensor([int(value) for value in values], dtype=torch.int64)

@@ -69,7 +69,10 @@ def check_no_series(graph: Any, what: str) -> None:
 
 
 def read(graph: Any) -> Any:
-    """Model input: `x`; for a series, scaled windows ``[w, steps, num_nodes, num_features]``."""
+    """The input of a model: `x`, or for a series windows ``[w, steps, num_nodes, num_features]``.
+
+    Windows are scaled.
+    """
     if not graph.has("window_index"):
         return graph.x
     inputs = graph.x.transpose(0, 1)[graph.window_index].contiguous()
@@ -122,7 +125,7 @@ def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any,
 
 
 def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tuple[Any, Any, Any]]:
-    """Function that maps a mask to a model's output, `y` and a mask, all with one row per target.
+    """A function from a mask to the output, `y` and the mask, all with one row per target row.
 
     Args:
         graph: the graph. The model is called once for the whole graph. For a time series it is

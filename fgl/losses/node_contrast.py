@@ -103,7 +103,7 @@ def node_contrast(
 
 
 class _Contrast(Function):
-    """Loss on scaled unit rows and its gradient in the anchors, one block of rows at a time."""
+    """Loss on scaled unit rows, and its gradient with respect to the anchors, block by block."""
 
     @staticmethod
     @full_precision
@@ -179,7 +179,7 @@ class _Batch(Function):
 def _in_chunks(
     anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: int
 ) -> tuple[Tensor, Tensor]:
-    """The losses ``[K]`` and their gradients in the anchors, one chunk of clients at a time."""
+    """The losses ``[K]`` and gradients with respect to anchors, one chunk of clients at a time."""
     divide_by_all, block = options
     parts = [
         _contrast_batch(*chunk, bool(divide_by_all))
@@ -243,7 +243,7 @@ def _batched(info: Any, in_dims: Any, args: tuple[Any, ...]) -> list[Tensor]:
 
 
 def _by_class(y: Tensor, mask: Tensor) -> tuple[Tensor, list[int]]:
-    """Indices of the masked nodes, sorted so that each class is a slice, and the class sizes."""
+    """Indices of the masked nodes, sorted by class, and the size of each class."""
     nodes = mask.nonzero().squeeze(1)
     labels, order = y.index_select(0, nodes).sort(stable=True)
     return nodes[order], labels.unique_consecutive(return_counts=True)[1].tolist()
@@ -312,7 +312,7 @@ def _contrast_batch(
     *,
     by_keys: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Loss ``[K]`` of K clients on scaled unit rows; its gradient in the anchors or the keys.
+    """Loss ``[K]`` of K clients on scaled unit rows, and gradient for the anchors or the keys.
 
     Args:
         anchor: float ``[K, num_nodes, d]``.

@@ -164,7 +164,7 @@ def prototypes(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
 
 
 def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tensor:
-    """Mean squared distance between training examples and their class's prototype, per entry.
+    """Mean squared distance per entry between training examples and their class's prototype.
 
     ``1 / (n d) sum_v ||h_v - C^{y_v}||^2`` over the n training examples. If the class of a training
     example has no prototype, the example adds 0.
@@ -190,7 +190,7 @@ def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tens
 
 
 def labelled(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Labels (0 for non-training examples), and a mask of training examples in `embedding`'s dtype.
+    """Labels (0 for other examples) and a mask of the training examples, in `embedding`'s dtype.
 
     Raises:
         ValueError: without class labels, or if the number of embeddings is not the number of

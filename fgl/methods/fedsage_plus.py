@@ -186,7 +186,7 @@ def kept_draws(state: State) -> dict[str, Any]:
 
 @torch.no_grad()
 def offer(model: Any, params: Params, graph: Graph, context: Any, drawn: Any) -> Message:
-    """Message of a client: generated neighbours, and the number that each training node misses."""
+    """A client's message: generated neighbours, and each node's number of missing neighbours."""
     count, generated, _ = functional_call(model, params, (graph.x, graph.adj), drawn)
     rows, dtype = graph.training_mask, model.count.weight.dtype
     sent = {"made": generated[rows].to(dtype), "count": model.number(count)[rows].to(dtype)}

@@ -3,9 +3,9 @@
 In addition to its trained model, a client keeps three tensors for each weight:
 
 - ``"mask"``, which marks the entries that are personal from now on;
-- ``"held"``, which marks the entries that were personal in the last round; when a model arrives,
-  the client keeps its own values only for the entries in ``"held"``, and an entry selected since
-  then starts from the server's mean;
+- ``"held"``, which marks the entries that were personal in the last round. When a model arrives,
+  the client keeps its own values only for these entries. An entry selected since then starts from
+  the server's mean.
 - ``"reference"``, the weight at the last selection, from which changes of entries are measured.
 """
 

@@ -21,7 +21,8 @@ def fedstar(fedavg: Method, *, shared: Sequence[str] = Star.STRUCTURE, draw: boo
 
     In its first round, every client initialises its own feature channel. A client predicts with its
     own feature channel and the received structure channel. In the authors' code, clients keep their
-    Adam state between rounds (``Training(keep_optimizer=True)``). Here `fedavg` determines this.
+    Adam state between rounds (``Training(keep_optimizer=True)``). Here `fedavg` determines whether
+    clients keep this state.
 
     Args:
         fedavg: FedAvg of a task; its model is a `fgl.nn.Star`, or has the layers of `shared`.

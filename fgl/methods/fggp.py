@@ -31,11 +31,11 @@ def fggp(
 ) -> Method:
     """FedAvg of a GCN that is trained on two views, with prototypes clustered by the server (FGGP).
 
-    In the second view, each node is connected to the nearest other nodes by the cosine of
-    embeddings of the received model. The nearest nodes are recomputed every few rounds. A network
-    named augmentor samples the edges of the second view. The augmentor has two convolutions with
-    output R, and computes ``l = R R^T``. The augmentor keeps an edge with probability
-    ``(l / max l + A) / 2``, with a straight-through gradient (Eq. 10). The loss is
+    In the second view, each node is connected to the nearest other nodes, by the cosine of the
+    received model's embeddings. The nearest nodes are recomputed every few rounds. A network named
+    augmentor samples the edges of the second view. The augmentor has two convolutions with output
+    R, and computes ``l = R R^T``. The augmentor keeps an edge with probability ``(l / max l + A) /
+    2``, with a straight-through gradient (Eq. 10). The loss is
 
     ``CE(view 1) + CE(view 2) + BCE(l, A) + align(P_2, P_1)``.
 
@@ -214,7 +214,7 @@ def augmented(params: Params, graph: Graph, matrix: Tensor) -> tuple[Tensor, Ten
 def second_view(
     model: GCN, params: Params, graph: Graph, drawn_edges: Tensor, matrix: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """A GCN's logits and embedding: sampled edges in hidden layers, all edges in the last."""
+    """A GCN's logits and embedding: sampled edges in hidden layers, all edges in the last layer."""
     h: Any = graph.x
     last = len(model.convs) - 1
     for depth in range(last):

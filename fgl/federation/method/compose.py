@@ -37,7 +37,7 @@ def layer(
 ) -> Any:
     """A decorator for builders of methods.
 
-    Each method then records its builder and the arguments.
+    Each method then records its builder and the builder's arguments.
 
     The arguments of the builder are stored as part of a run. A run cannot be resumed from a
     checkpoint that has different arguments. ``repr(method)`` shows the arguments, and `refuse`
@@ -131,7 +131,7 @@ def _layers(built: Method, method: Method | None) -> tuple[tuple[Layer, ...], tu
 
 
 def _method_of(value: Any) -> Method | None:
-    """The method that a builder received, or the method of the task that it received."""
+    """The method that a builder received, either directly or as the method of a task."""
     value = getattr(value, "fedavg", value)
     return value if isinstance(value, Method) else None
 

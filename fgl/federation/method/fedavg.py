@@ -564,7 +564,7 @@ def accept_equally(message: Message, client: int, state: State) -> None:
     With equal weights, ``"num_examples"`` is at most 1.
 
     `Rules.max_examples` is still the number of examples of the largest client, since other entries
-    of an upload may contain a number of examples.
+    of an upload may contain numbers of examples.
 
     Example:
         >>> accept_equally({"num_examples": torch.tensor(2)}, 0, {})

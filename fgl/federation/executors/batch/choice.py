@@ -32,7 +32,7 @@ FEWEST = 3  # clients that are worth a batch
 
 
 class Choice(NamedTuple):
-    """Number of clients that train as one batch, the reason, and whether batches are not possible.
+    """Number of clients that train as one batch, the reason, and whether batches are impossible.
 
     Example:
         >>> print(Choice(8, "together they fit the cache"))
