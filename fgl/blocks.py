@@ -31,7 +31,7 @@ def logits_in_blocks(
     block_size: int = 65536,
     hops: int | None = None,
 ) -> Tensor:
-    """Compute a model's outputs at all nodes, in eval mode, in bounded memory.
+    """Compute a model's outputs at all nodes in evaluation mode, with bounded memory.
 
     Each layer of `GCN`, `SAGE` or `GAT` is computed for one block of nodes after another. The input
     of a block is the previous layer's output at the block's nodes and at all their neighbours. Up

@@ -1,4 +1,4 @@
-"""Groups of clients: distances between sequences (DTW), clusters (FINCH), minimum cuts."""
+"""Groups of clients: distances between sequences (DTW), clusters (FINCH) and minimum cuts."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def nearest_rows(rows: Tensor, count: int) -> Tensor:
 
 @explained
 def min_cut(weight: Tensor) -> Tensor:
-    """The smaller part of a network that is divided by its minimum cut (Stoer and Wagner).
+    """The smaller of the two parts into which a minimum cut divides a network (Stoer and Wagner).
 
     ``argmin_S sum_{i in S, j not in S} w_ij`` over all sets S except the empty and the full set.
 

@@ -220,7 +220,7 @@ class Graph(Facts):
         return other
 
     def replace(self, **changes: Any) -> Graph:
-        """Return a checked copy with changed fields; float targets have no `num_classes`."""
+        """Return a checked copy with changed fields; without classes, there is no `num_classes`."""
         y = changes.get("y")
         if isinstance(y, Tensor) and y.is_floating_point():
             changes.setdefault("num_classes", None)

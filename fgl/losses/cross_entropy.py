@@ -71,7 +71,7 @@ Targets = tuple[Tensor, Tensor, Tensor]
 
 
 def _targets(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
-    """Return an index of labels ``[..., n, 1]``, a tensor of -1 at the labels, and row weights."""
+    """Return label indices ``[..., n, 1]``, a tensor with -1 at the labels, and row weights."""
     key = y if mask is None else mask
     if key.is_inference() or y.is_inference():  # inference tensors have no version counter
         return _made(y, mask, dtype)

@@ -1,4 +1,4 @@
-"""O-pFGL: one round of class sums, a model trained on these sums, then only local training."""
+"""O-pFGL: one round of class sums, training on these sums, and then only local training."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def check_not_sampled(steps: Sequence[tuple[Graph, Any]], graph: Graph) -> None:
 
 
 def check_sees_all(logits: Tensor, answers: Ragged) -> None:
-    """Raise a ValueError unless a step has logits for each node for which a teacher has output."""
+    """Raise a ValueError unless a step has logits for all nodes that a teacher has output for."""
     if len(logits) != len(answers):
         raise ValueError(
             f"Expected opfgl's local steps to see all {len(answers)} nodes of a client, since "

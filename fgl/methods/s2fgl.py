@@ -1,4 +1,4 @@
-"""S2FGL: embeddings are aligned with the received model's, by a class codebook and by frequency."""
+"""S2FGL: two loss terms align embeddings with the received model, by codebook and by frequency."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def check_sees_all(h: Tensor, g: Tensor) -> None:
 
 
 def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
-    """Nodes ordered by their proximity to training nodes, the nearest first, int64 ``[num_nodes]``.
+    """Nodes sorted by proximity to training nodes, nearest first, int64 ``[num_nodes]``.
 
     Args:
         graph: one graph; a dense inverse ``[num_nodes, num_nodes]`` is computed.

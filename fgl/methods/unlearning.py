@@ -219,7 +219,7 @@ def _check_there(clients: Sequence[int], inbox: Inbox) -> None:
 def ask(model: Any, num_clients: int, clients: Sequence[int]) -> Outbox:
     """The model for all clients.
 
-    Clients to forget, if any, also get a request for ascent.
+    Clients to be forgotten also get a request for ascent.
     """
     device = next(iter(model.values())).device
     forget = torch.zeros((), dtype=torch.bool, device=device)

@@ -261,7 +261,7 @@ class Study:
         return lines
 
     def to_latex(self, *, best: Literal["bold", "none"] = "bold", percent: bool = True) -> str:
-        """The table in LaTeX: a line per method, a column per setting, with booktabs' rules.
+        """The table in LaTeX with booktabs' rules: a line per method and a column per setting.
 
         A star marks a difference from the first method that is significant after Holm's correction.
         A dash marks a cell with a missing or failed run.

@@ -213,7 +213,7 @@ def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
 
 
 def _each(edges: Tensor, num_nodes: int, directed: bool) -> Tensor:
-    """Distinct edges, sorted, without self-loops."""
+    """Sorted distinct edges without self-loops."""
     if directed:
         return free_pairs.directed_pairs(free_pairs.directed_keys(edges, num_nodes), num_nodes)
     return free_pairs.pairs_of(free_pairs.keys_of(edges))

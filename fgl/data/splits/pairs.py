@@ -377,7 +377,7 @@ def _split(
     window: Any,
     flipped: Tensor | None = None,
 ) -> Graph:
-    """Split edges, given by their ids, into message edges and pairs of the windows 1, 2 and 3."""
+    """Split edges, given by ids, into message edges and the pairs of three windows."""
     masks = {name: window == which for which, name in enumerate(MASKS, 1)}
     ones = torch.ones(len(pairs), dtype=graph.x.dtype, device=graph.device)
     answers = ones if y is None else y.to(graph.device)[pairs]

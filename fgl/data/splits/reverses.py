@@ -109,7 +109,7 @@ def copying_relations(
 
 
 def _density(ends: Tensor, num_nodes: int) -> float:
-    """Fraction of the possible edges, from any source to any target, that exist."""
+    """Number of edges divided by the number of possible edges from any source to any target."""
     sources, targets = (
         (each.bincount() > 0).sum() for each in (ends // num_nodes, ends % num_nodes)
     )

@@ -355,7 +355,7 @@ class Privacy:
 @typed
 @dataclass(frozen=True)
 class Own:
-    """Parts of a model that each client keeps for itself, and further tensors that it keeps.
+    """Parts of a model that each client keeps for itself, and other tensors that clients keep.
 
     Args:
         modules: names of modules of the model, such as an input layer or a head, that each client

@@ -49,7 +49,7 @@ def per_example_gaussian(
     Epsilon is for **adding or removing one example**. So a client's number of examples is private.
     Therefore b is an argument that is the same for all clients, and all clients have equal weights.
     Clients report neither losses nor numbers of examples. Losses in the history are NaN. If one
-    example is replaced, epsilon is at most doubled, at ``(1 + e^epsilon) delta``.
+    example is replaced, epsilon is at most doubled, and delta becomes ``(1 + e^epsilon) delta``.
 
     Clipped gradients and noise are multiples of the same unit, so their sum is exact
     (`fgl.privacy.gaussian`). Random numbers for dropout come from the operating system too. The
@@ -140,7 +140,7 @@ def per_example_gaussian(
     def loss(params: Params, graph: Graph, context: Any) -> torch.Tensor:
         """The method's own loss.
 
-        This loss is 0 in a local step, where the gradient comes only from `adjust`.
+        In a local step this loss is 0, and the gradient comes only from `adjust`.
         """
         if "example_noise" not in context:
             return method.loss(params, graph, context)
