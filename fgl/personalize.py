@@ -259,7 +259,7 @@ def adaptive_aggregation(
     max_adjust: int = 1,
     strict: bool = True,
 ) -> tuple[dict[str, Tensor], float, int]:
-    """Use the received model; if the score drops, mix it with the own model (FedVGAE, Alg. 1).
+    """Use the received model; if the score drops, mix it with the client's own (FedVGAE, Alg. 1).
 
     The function starts with ``theta = received``. While ``validate(theta) < last - delta``, the
     function sets ``theta <- phi own + (1 - phi) theta``, at most `max_adjust` times.

@@ -244,7 +244,7 @@ _ties: WeakKeyDictionary[nn.Module, dict[str, str]] = WeakKeyDictionary()
 
 
 def with_ties(model: nn.Module, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the parameters; in a tied pair, the second name gets the value of the first name.
+    """Return the parameters; of two tied parameters, the second gets the value of the first.
 
     Example:
         >>> layer = torch.nn.Linear(1, 1, bias=False)
@@ -289,7 +289,7 @@ def _names_of(model: nn.Module) -> list[frozenset[str]]:
 
 
 class OtherWidth(RuntimeError, ValueError):
-    """Error if a model expects another number of features than the graph has.
+    """Error if a model expects a different number of features than the graph has.
 
     Example:
         >>> str(OtherWidth("Expected GCN to take 4 features, but got 3"))

@@ -25,7 +25,7 @@ NOBODY = torch.iinfo(torch.int32).max
 class NeighbourSampler:
     """Samples the neighbourhood of some nodes: a given number of neighbours per node and hop.
 
-    A node's neighbours are the sources of its incoming edges. They are sampled uniformly and
+    A node's neighbours are the sources of its incoming edges. Neighbours are sampled uniformly and
     without replacement. If a node has no more neighbours than the fan-out, all its neighbours are
     kept. A node's neighbours are sampled only at the hop that first reaches the node, and each node
     appears only once in the batch. Edges of weight 0 are never sampled.
@@ -33,9 +33,9 @@ class NeighbourSampler:
     The features may stay in CPU memory (`Graph.to`). In that case the rows of a batch are selected
     on the CPU and copied to the device of the edges.
 
-    A batch is a `Graph`. Its nodes are the seeds in the given order, followed by the new nodes of
-    each hop. Its `train_mask` selects the seeds, `node_id` has the nodes' indices in the whole
-    graph, and `adj` has the sampled edges.
+    A batch is a `Graph`. The nodes of a batch are the seeds in the given order, followed by the new
+    nodes of each hop. The batch's `train_mask` selects the seeds, `node_id` has the nodes' indices
+    in the whole graph, and `adj` has the sampled edges.
 
     - `SAGE` computes the mean over the sampled neighbours, an unbiased estimate of the mean over
       all neighbours.
@@ -235,7 +235,7 @@ class SampledMatrix(SparseMatrix):
         self.nodes = nodes
 
     def _normalised(self) -> SparseMatrix:
-        """The batch's rows of the graph's `gcn_norm`; entries are times ``degree / drawn``."""
+        """The batch's rows of `gcn_norm`; each entry is multiplied by ``degree / drawn``."""
         n, own = self.shape[0], self.pattern
         scale, loop = (each.index_select(0, self.nodes) for each in self.sampler.scale)
         value = own.ones(self.dtype) if self.value is None else self.value

@@ -147,7 +147,7 @@ def checked_y(target: Target, y: Tensor | None) -> Tensor:
 def of_clients(target: Target) -> Target:
     """The target for scores of individual clients.
 
-    For classes its only metric is the accuracy, since a client may have few nodes.
+    For classes, the accuracy is the only metric, since a client may have few nodes.
 
     Example:
         >>> list(of_clients(CLASSES).metrics), list(of_clients(ANSWERS).metrics)

@@ -1,4 +1,4 @@
-"""pFedGraph: a learned graph has the weight of each client's model in the mix of each client."""
+"""pFedGraph: a learned graph holds the weights of the models in each client's mix."""
 
 from __future__ import annotations
 

@@ -49,30 +49,32 @@ def s2fgl(
     ``A = sum_f mean (v_f v_f^T h - u_f u_f^T g)^2`` over the first fifth of the ranked nodes. The
     vectors v_f are the first and last `frequencies` eigenvectors of the Laplacian of a similarity
     graph. The similarity graph connects each node to itself and to the `neighbours` most similar
-    nodes by the cosine of h, with the cosines as weights. The vectors u_f are the same eigenvectors
-    for g. No gradient flows through the eigenvectors.
+    nodes by the cosine of h, with the cosines as weights. The vectors u_f are the corresponding
+    eigenvectors for g. No gradient flows through the eigenvectors.
 
     The public code passes the Laplacian of a directed graph to a solver for symmetric matrices. The
     results of this solver are not eigenvectors, and they differ from call to call. Here the weights
     of the two directions of an edge are averaged. Several eigenvectors can have the same
     eigenvalue, such as 0 for a graph with several components. A ramp of 1e-6 along the nodes then
-    determines their order. So A is smaller here than in the public code, and has a different
-    gradient. Here h and g have the same eigenvectors for the eigenvalue 0; in the public code these
-    eigenvectors differ (decision 2841 has numbers). A client with fewer nodes than `frequencies`
-    uses as many frequencies as it has nodes. The public code raises an error unless the first fifth
-    has more nodes than `frequencies`. The public code also raises an error for clients without
-    training nodes. Here a client without training nodes uses neither term and does not change its
-    model. Both terms are minimal at the client's start, and Adam would follow rounding errors.
+    determines the order of these eigenvectors. So A is smaller here than in the public code, and
+    has a different gradient. Here h and g have the same eigenvectors for the eigenvalue 0; in the
+    public code these eigenvectors differ (decision 2841 has numbers). A client with fewer nodes
+    than `frequencies` uses as many frequencies as it has nodes. The public code raises an error
+    unless the first fifth of the ranked nodes has more nodes than `frequencies`. The public code
+    also raises an error for clients without training nodes. Here a client without training nodes
+    uses neither term and does not change its model. Both terms are minimal at the client's start,
+    and Adam would follow rounding errors.
 
-    In the public code, a codebook also uses labels of validation and test nodes. This codebook
-    lacks all classes above the largest class of the first client. If a third of the nodes are
-    training nodes, the public code's codebook uses the same labels as here. The public code
-    computes embeddings before the last step, with dropout. Here embeddings are computed with the
-    sent model and without dropout. The public code's server shuffles the clients, and weights the
-    i-th client in this order by the number of nodes of client i. The public code computes weights
-    from the distances between test nodes and training nodes (``LPS``), but does not use these
-    weights. The public code applies dropout during evaluation. The network of the public code is an
-    ACM-GCN with a linear head. Here the task determines the clients' weights and the network.
+    In the public code, a codebook also uses labels of validation and test nodes. The public code's
+    codebook lacks every class with a larger number than the largest class of the first client. If a
+    third of the nodes are training nodes, the public code's codebook uses the same labels as here.
+    The public code computes embeddings before the last step, with dropout. Here embeddings are
+    computed with the sent model and without dropout. The public code's server shuffles the clients,
+    and weights the i-th client in this order by the number of nodes of client i. The public code
+    computes weights from the distances between test nodes and training nodes (``LPS``), but does
+    not use these weights. The public code applies dropout during evaluation. The network of the
+    public code is an ACM-GCN with a linear head. Here the task determines the clients' weights and
+    the network.
 
     The public script trains with SGD (learning rate .2), 10 steps, a width of 128 and dropout .1.
 

@@ -56,7 +56,7 @@ def hop_rows(operator: Any, x: Tensor, hops: int) -> Tensor:
 
 
 def class_sums(rows: Tensor, labels: Tensor, num_classes: int) -> Params:
-    """Sums over a client's nodes of each class.
+    """For each class, sums over a client's nodes of this class.
 
     Classes with fewer than two nodes have sums of 0.
 

@@ -21,7 +21,7 @@ def retrained(fedavg: Method, *, client: int | Sequence[int]) -> Method:
     """The same method, trained without some clients, as a reference for unlearning these clients.
 
     The random numbers of a client depend only on the seed, the round and the client's number. With
-    ``clients_at_once=1`` the result is therefore bit-identical to that of a run without these
+    ``clients_at_once=1`` the result is therefore bit-identical to the result of a run without these
     clients. So the result is a reference for approximate unlearning. If several clients train as a
     batch, dropout is sampled for the whole batch, and rounding differs. The ignored clients still
     get the same messages as the other clients.
@@ -73,15 +73,15 @@ def unlearned(
     """FedAvg that unlearns clients by gradient ascent on the losses of these clients (PGA, Alg. 1).
 
     After `at` rounds the server computes ``w_ref``, the mean of the models of the other clients. In
-    the next round the client to forget starts from ``w_ref``. The client maximises its loss by its
-    own local steps, with a new optimiser. After each step, the model ``w`` is projected to the ball
-    ``||w - w_ref|| <= radius``. The client stops after the first step with ``||w - w_k||^2 > far``,
-    where w_k is the last model that the client trained. The result becomes the model of all
-    clients. From then on, only the other clients' uploads are used. If the client to forget is
-    absent, the server repeats the request in the next round. If there are several clients to
-    forget, all of them must take part. The new model is then the mean of the results of these
-    clients, weighted as in `fedavg`. The mean of several results also lies in the ball. The paper
-    treats only one client to forget.
+    the next round the client to be forgotten starts from ``w_ref``. The client maximises its loss
+    by its own local steps, with a new optimiser. After each step, the model ``w`` is projected to
+    the ball ``||w - w_ref|| <= radius``. The client stops after the first step with
+    ``||w - w_k||^2 > far``, where w_k is the last model that the client trained. The result becomes
+    the model of all clients. From then on, only the other clients' uploads are used. If the client to be
+    forgotten is absent, the server repeats the request in the next round. If there are several
+    clients to be forgotten, all of them must take part. The new model is then the mean of the
+    results of these clients, weighted as in `fedavg`. The mean of several results also lies in the
+    ball. The paper treats only one client to be forgotten.
 
     As in the authors' notebook, the optimiser is reset in every round. Moments from the earlier
     gradient descent would influence the ascent. This method follows the notebook, with four

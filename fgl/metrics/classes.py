@@ -38,7 +38,7 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
 @explained
 def hit_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The counts for `accuracy`, on the device: number of correct predictions, and of all.
+    """The counts for `accuracy`, on the device: the numbers of correct and of all predictions.
 
     Args:
         logits, y, mask: as for `accuracy`.

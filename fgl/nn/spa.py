@@ -49,7 +49,7 @@ class SPAConv(nn.Module):
         self.balance = nn.Linear(out_channels, 1)
 
     def reset_parameters(self) -> None:
-        """Initialise the layer's own parameters again; the linear maps initialise their own."""
+        """Initialise the layer's parameters again; the linear maps initialise their weights."""
         for own in self.parameters(recurse=False):
             nn.init.xavier_uniform_(own)
 

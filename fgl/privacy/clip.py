@@ -42,9 +42,9 @@ def length_of(update: Mapping[str, Tensor]) -> Tensor:
 def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
     """The update, shortened if it is too long: ``u min(1, length / ||u||)``.
 
-    The length is that of all tensors together. The result is within the bound even after rounding
-    to its dtype, because entries are rounded towards 0. If an entry of the update is not finite,
-    the result is zero, since no factor can bound such an update.
+    The length is computed over all tensors together. The result is within the bound even after
+    rounding to its dtype, because entries are rounded towards 0. If an entry of the update is not
+    finite, the result is zero, since no factor can bound such an update.
 
     Args:
         update: name to tensor in floating point.

@@ -56,7 +56,7 @@ def with_noise(
     colluders: int = 0,
     delta: float | None = None,
 ) -> dict[str, Tensor]:
-    """Return a record that keeps the earlier replies and counts all later ones at this noise.
+    """Return a record that keeps the earlier replies and counts all later replies at this noise.
 
     Args:
         record: a server's ``state["privacy"]``; empty for the first run.

@@ -1,6 +1,7 @@
 """Helpers of the sparse `autograd.Function` classes.
 
-They reduce the cost of a call, since `Function.apply` takes more time than a small sparse product.
+The helpers reduce the cost of a call, since `Function.apply` takes more time than a small sparse
+product.
 """
 
 from __future__ import annotations

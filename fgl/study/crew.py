@@ -52,7 +52,10 @@ def finish(folder: Path, plan: Plan, workers: int | str) -> None:
 
 @contextmanager
 def counted(plan: Plan) -> Iterator[Count]:
-    """A context with a progress bar over all runs. It yields a function that updates the bar."""
+    """A context with a progress bar over all runs.
+
+    The context yields a function that updates the bar.
+    """
     with shown("study", plan.count(), unit="run", bar_after=0.0, left=True) as advance:
         before = 0
 

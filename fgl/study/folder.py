@@ -202,8 +202,8 @@ def load_plan(folder: str | os.PathLike[str]) -> Plan:
 def begun(store: Store, name: str) -> Iterator[int | None]:
     """A context that locks a run and yields how often the run's process has died so far.
 
-    It yields None if the run is locked by another process or is finished. While a process works on
-    the run, there is a mark file next to the lock. If the process dies, the mark remains.
+    The context yields None if the run is locked by another process or is finished. While a process
+    works on the run, there is a mark file next to the lock. If the process dies, the mark remains.
     """
     lock, mark = store.locked(name), store.folder / "locks" / f"{name}.begun"
     try:

@@ -90,7 +90,7 @@ class Uniform:
     def around(self, share: float, best: float, tried: Sequence[float], trials: int) -> float:
         """A value near the best value.
 
-        It can be further outwards if the best value is the smallest or largest tried value.
+        The value can be further outwards if the best value is the smallest or largest tried value.
 
         Let ``s = (high - low) / max(trials, 5)``. The new value differs from the best value by at
         most ``1.5 s``. If the best value is at an edge of the tried values, the new value is at
@@ -198,7 +198,7 @@ def wide_values(space: Values, shares: Sequence[float]) -> dict[str, Any]:
 def near_values(
     space: Values, best: Values, tried: Sequence[Values], shares: Sequence[float]
 ) -> dict[str, Any]:
-    """Values near those of the best point. Choices from lists stay the same.
+    """Values near the values of the best point. Choices from lists stay the same.
 
     Args:
         space: the space.

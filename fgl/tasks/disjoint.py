@@ -81,7 +81,7 @@ class Disjoint(Cut):
     def graphs(self) -> tuple[Graph, bool]:
         """The whole graph, and whether its clients use degrees as features.
 
-        Degrees in the whole graph would reveal edges that a client must not know of. So each client
+        Degrees in the whole graph would reveal edges that a client must not know. So each client
         computes degrees from its own training edges.
         """
         graph = data.load(self.dataset).replace(backend=self.sparse).to(self.device)

@@ -67,7 +67,7 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
 
 @typed
 def fedgcn(fedavg: Method) -> Method:
-    """FedGCN: FedAvg after clients have summed features of neighbours, also across clients.
+    """FedGCN: FedAvg after clients have summed features of neighbours, even across clients.
 
     The public code gives all clients equal weights, like `fgl.tasks.task.weighed_equally`. Here the
     weights come from the task, so the sums are the only difference from FedAvg.

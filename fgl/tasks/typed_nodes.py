@@ -21,9 +21,9 @@ class TypedNodes(Cut):
 
     Papers, authors and conferences are divided among the clients.
 
-    A partition gives each conference to one client. At all other clients, the papers of this
-    conference lose their edge to it. To avoid this loss, clients can share conferences, so that
-    each client knows the conferences of its own papers.
+    A partition gives each conference to one client. At all other clients, papers lose their edges
+    to this conference. To avoid this loss, clients can share conferences, so that each client knows
+    the conferences of its own papers.
 
     Example:
         >>> task = TypedNodes(clients=3, hidden=8).load(seed=0)

@@ -106,7 +106,7 @@ def central_gaussian(
     clients in a round. Clients clip their updates before they send them. The server clips the
     updates again, since its noise only hides changes of the sum up to `length`. Epsilon is for
     **replacing one client's update by zeros**. The number of clients is public. Clients are
-    protected against those who receive the server's messages, but not against the server. The
+    protected against everybody who receives the server's messages, but not against the server. The
     method's server reads this noisy mean in place of the mean of the models.
 
     Args:

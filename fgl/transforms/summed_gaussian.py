@@ -182,9 +182,9 @@ def _credit(
     """A function that returns the cost of a sum for each client, measured in rounds.
 
     In a sum of n clients, of which q reveal their noise, ``n - q`` parts of the noise are secret.
-    The noise multiplier is that of `planned` parts. Gaussian mechanisms compose by the inverse
-    squares of their noise multipliers, so the sum costs ``planned / (n - q)`` rounds. The cost is
-    counted as soon as shares are requested, even if no sum follows.
+    The noise multiplier assumes `planned` parts. Gaussian mechanisms compose by the inverse squares
+    of their noise multipliers, so the sum costs ``planned / (n - q)`` rounds. The cost is counted
+    as soon as shares are requested, even if no sum follows.
     """
 
     def paid(inbox: Inbox, state: State) -> Mapping[int, float]:

@@ -269,8 +269,8 @@ def made_up(graph: Graph) -> Graph:
 
     The features of these examples are 0 and 1.
 
-    Fields, widths and dtypes are those of the client's graph, but no value depends on an example.
-    The made-up labels are 0 and 1.
+    Fields, widths and dtypes are the same as in the client's graph, but no value depends on an
+    example. The made-up labels are 0 and 1.
 
     Args:
         graph: a collection, or one without edges.

@@ -65,8 +65,8 @@ def per_example_gaussian(
 
     Only the noisy sums depend on an example. So neither an error nor a client's absence reveals
     that an example exists. An example is left out if its loss raises an error or if its gradient is
-    not finite. The client's log has the number of such examples. Some labels of an example may be
-    unknown (NaN). Every example has the same weight, whatever its number of known labels.
+    not finite. The client's log contains the number of excluded examples. Some labels of an example
+    may be unknown (NaN). Every example has the same weight, whatever its number of known labels.
 
     `privacy_spent` bounds the information about one example in all messages that a client sends.
 

@@ -287,7 +287,7 @@ def _check_public_keys(keys: Tensor) -> None:
 def _check_member(client: int, exchange: Mapping[str, Tensor]) -> int:
     """Number of clients in the exchange.
 
-    Raise an error if the given client has dropped out of it.
+    Raise an error if the given client has dropped out of the exchange.
     """
     clients = exchange["clients"].tolist() if "clients" in exchange else []
     here = exchange.get("signers", exchange.get("sent", exchange.get("here")))
