@@ -330,7 +330,7 @@ def check_kind(name: str, value: Tensor, dtype: torch.dtype, shape: Sequence[int
 
 @contextmanager
 def check_disk(wanted: str, hint: str = "") -> Iterator[None]:
-    """A context that replaces an OSError by one whose message is a single sentence.
+    """A context that replaces an OSError by an OSError with a one-sentence message.
 
     Args:
         wanted: the expected result, such as "a.json to be written".

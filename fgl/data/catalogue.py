@@ -31,7 +31,7 @@ Reader = Callable[..., Content]  # takes a folder, a name and the reader's optio
 class Entry(NamedTuple, Generic[Content]):
     """A dataset; `url` is a folder or a zip file.
 
-    If there is no `url`, `how` tells how to get the dataset.
+    If there is no `url`, `how` describes how to get the dataset.
     """
 
     read: Reader[Content]

@@ -336,8 +336,8 @@ def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
 def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """Set ``int(share k)`` of the k nonzero features of each node to 0.
 
-    With one-hot features, k is 1: all nodes lose their feature if `share` is 1, and no node does
-    otherwise. A warning is given if no node loses a feature.
+    With one-hot features, k is 1. Every node loses its feature if `share` is 1; otherwise no node
+    loses its feature. A warning is given if no node loses a feature.
 
     Args:
         graph: a graph or a collection.

@@ -92,8 +92,8 @@ def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
     """Move a graph's features to a memory-mapped file. Only the parts in use are then in memory.
 
     The values do not change, so all results are the same. The file holds only the rows of features.
-    It must exist while the graph is used. Graphs that already map `path` keep the old content of
-    the file. Changes to `x` are not written to the file.
+    The file must exist while the graph is used. Graphs that already map `path` keep the old content
+    of the file. Changes to `x` are not written to the file.
 
     Args:
         graph: a graph with dense features on the CPU.

@@ -365,7 +365,7 @@ def _check_types(name: str, data: Any) -> None:
 
 
 def _width(stored: Any, name: str, otherwise: int) -> int:
-    """Number of columns of a field at one type."""
+    """Number of columns of a field for one type."""
     if name not in stored:
         return otherwise
     return 1 if stored[name].dim() == 1 else int(stored[name].shape[1])

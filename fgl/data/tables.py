@@ -42,8 +42,8 @@ def from_tables(
     """Build a graph from a table of edges and a table of nodes.
 
     A table is an object with ``table[name]``, such as a pandas or polars ``DataFrame`` or a dict of
-    lists. It may also be the path of a CSV file with a header. Row i of `nodes` is node i of the
-    graph, so ``zip(nodes["id"], predictions)`` pairs each node's name with its prediction.
+    lists. A table may also be the path of a CSV file with a header. Row i of `nodes` is node i of
+    the graph, so ``zip(nodes["id"], predictions)`` pairs each node's name with its prediction.
 
     Args:
         edges: table with a row for each edge.
@@ -237,7 +237,7 @@ def _length(columns: Mapping[str, list[Any]]) -> int:
 
 
 def _numeric(values: Sequence[str]) -> list[Any]:
-    """Convert strings to integers, floats or bools if all nonempty strings allow it."""
+    """Convert strings to integers, floats or bools if all nonempty strings allow this."""
     for kind in (int, float, _boolean):
         try:
             return [None if value.strip().lower() in UNKNOWN else kind(value) for value in values]

@@ -199,7 +199,8 @@ def mash(
     """Aligned Mixup: the mean over a batch of ego-graphs, position by position (FedEgo, Eq. 8).
 
     ``X_j = 1/b sum_i r_{tree_i(j)}`` for every position j. Position 0 is a mean over centres,
-    position 1 a mean over first neighbours, and so on. The mean of one-hot labels is a soft label.
+    position 1 is a mean over first neighbours, and so on. The mean of one-hot labels is a soft
+    label.
 
     Args:
         values: embeddings or one-hot labels, float ``[num_nodes, H]``.

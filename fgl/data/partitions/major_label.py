@@ -135,7 +135,7 @@ def unseen_nodes(clients: Sequence[Graph]) -> list[Tensor]:
     """Masks of each client's test nodes that are not training nodes of another client.
 
     Clients overlap, so a test node of one client may be a training node of another client. The
-    model that the first client receives may then have been trained on its test node.
+    model that the first client receives may then have been trained on this test node.
 
     Args:
         clients: graphs with `node_id`, training masks and test masks.

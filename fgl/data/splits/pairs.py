@@ -44,7 +44,7 @@ def split_by_time(
     are earlier than validation pairs, and validation pairs are earlier than test pairs. No edge is
     both a message edge and a pair, since a model could then copy the pair's label from the features
     of the edge. Edges with equal times are always in the same window; at a boundary between
-    windows, they are in the later window.
+    windows, these edges are in the later window.
 
     Without `y`, the task is to predict the first edge between two nodes. Self-loops and later edges
     between the same two nodes do not become pairs, since the first edge reveals later edges. Such
@@ -214,8 +214,8 @@ def pair_split(
 
     This function is like `split_by_time`, but a model may read edges that are later than the pairs
     it predicts. Edges between the same two nodes are held out together. So a copy of a pair is
-    never a message edge, and it is in the same part as the pair. Without `y`, all edges between the
-    same two nodes become one pair, and a self-loop is always a message edge.
+    never a message edge, and is always in the same part as the pair. Without `y`, all edges between
+    the same two nodes become one pair, and a self-loop is always a message edge.
 
     Args:
         graph: a graph with or without times.

@@ -26,8 +26,8 @@ def windows(
 ) -> Graph:
     """Split a time series into windows with input times, target times and masks.
 
-    A window that ends at time t reads the times ``t - steps + 1`` to t. Its target times are
-    ``t + h`` for each horizon h. Times are divided in order into training, validation and test
+    A window that ends at time t reads the times ``t - steps + 1`` to t. The window's target times
+    are ``t + h`` for each horizon h. Times are divided in order into training, validation and test
     times. A window belongs to the part that contains all its target times. A window with target
     times in two parts is left out. A test window may read training times, which are in its past.
 
