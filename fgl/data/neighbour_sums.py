@@ -190,8 +190,9 @@ def neighbour_sums(
     ``GCN(..., normalize=False, summed=True)`` on the result equals a GCN on the original graph.
 
     - ``hops=0``: nothing is exchanged; each client computes P from its own subgraph.
-    - ``hops=1``: a client gets the rows of ``P X`` for its own nodes. Its first convolution gives
-      the same result as on the whole graph; its second convolution uses only its own nodes.
+    - ``hops=1``: a client gets the rows of ``P X`` for its own nodes. The first convolution gives
+      the same result as on the whole graph; the second convolution uses only the client's own
+      nodes.
     - ``hops=2``: a client also gets the rows of its nodes' neighbours. These neighbours and their
       edges into the client's own nodes are added. The neighbours are in no mask. Two convolutions
       give the same result as on the whole graph.

@@ -110,7 +110,7 @@ class MLflow:
 class CSV:
     """A callback that writes a CSV file with a line per round, in the format of `Result.to_csv`.
 
-    The file is written after each round. It includes the rounds before a resume.
+    The file is written after each round. The file includes the rounds before a resume.
 
     Args:
         path: the file.

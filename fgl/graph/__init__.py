@@ -272,9 +272,9 @@ class Graph(Facts):
     ) -> Graph:
         """Append new nodes, which are not training, validation or test nodes.
 
-        New nodes are in no mask. Their label is the placeholder 0, or NaN for float targets. If the
-        graph has no training mask, the result gets a training mask of the old nodes. Features
-        become dense unless both are sparse.
+        New nodes are in no mask. The label of a new node is the placeholder 0, or NaN for float
+        targets. If the graph has no training mask, the result gets a training mask of the old
+        nodes. Features become dense unless both are sparse.
 
         Args:
             x: float ``[m, num_features]``, the new nodes' features.

@@ -30,8 +30,8 @@ def fuse(
     """For every node, the weighted mean over the clients that hold the node (FedGL, Eq. 12).
 
     ``out_i = sum_{k holds i} w_k rows_k[i] / sum_{k holds i} w_k``. A node that no client holds
-    gets 0. The function computes two indexed sums. It creates
-    no tensor of size clients x nodes.
+    gets 0. The function computes two indexed sums. The function creates no tensor of size clients x
+    nodes.
 
     Args:
         rows: one float ``[N_k, C]`` per client, e.g. predictions or embeddings.

@@ -93,7 +93,8 @@ def _watch(folder: Path, plan: Plan, store: Store, workers: int, count: Count) -
 class Worker:
     """A worker process that is restarted if it dies, and that ends when this process ends.
 
-    Its standard input is a pipe from this process. The worker exits when the pipe is closed.
+    The worker's standard input is a pipe from this process. The worker exits when the pipe is
+    closed.
     """
 
     def __init__(self, folder: Path, plan: Plan, index: int) -> None:

@@ -331,8 +331,8 @@ def negative_edges(
     """Draw pairs of different nodes that have no edge; all such pairs are equally likely.
 
     The function draws ranks among the pairs without an edge. The function finds the pairs with
-    these ranks by searching the sorted edges, so no draw is rejected. The run time is O((num_edges
-    + num) log num_edges), even for nearly complete graphs.
+    these ranks by searching the sorted edges, so no draw is rejected. The run time is
+    O((num_edges + num) log num_edges), even for nearly complete graphs.
 
     Args:
         edge_index: int64 ``[2, num_edges]``; each edge in one direction or in both. Self-loops are
