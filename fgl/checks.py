@@ -45,7 +45,9 @@ def reject_if(wrong: Any, expected: str, got: Any, error: type[Exception] = Valu
 
 
 def about(argument: str, error: E) -> E:
-    """Store the invalid argument's name in an error, for the command line, and return the error.
+    """Store the invalid argument's name in an error and return the error.
+
+    The command line reads the name.
 
     Example:
         >>> vars(about("mu", ValueError("Expected mu to be positive, but got -1")))

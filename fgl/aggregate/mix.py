@@ -91,9 +91,9 @@ def _mixed(flat: Tensor, others: Tensor, own: float, sparse: bool) -> Tensor:
 
     Each client's tensor is divided by its largest magnitude, and the client's column of the matrix
     is multiplied by this magnitude. So a client with large values causes rounding errors only for
-    clients that give this client a weight. In a row of the matrix, the row's sum limits the digits
-    that are kept. In a column of the tensors, the column's largest entry limits the digits that are
-    kept. Every partial sum is then an integer below 2^53.
+    clients that give this client a weight. Digits are dropped from each row of the
+    matrix according to the row's sum, and from each column of the tensors according to the column's
+    largest entry. Every partial sum is then an integer below 2^53.
     """
     clients = len(flat)
     if flat.dtype == torch.float32:

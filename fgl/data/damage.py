@@ -212,7 +212,7 @@ def damaged(
 ) -> list[Graph]:
     """The clients' graphs with damage: first to edges, then to features, then to labels.
 
-    Clients may overlap and share training nodes of one graph (`node_id`). In that case changed
+    Clients that overlap may share training nodes of one graph (`node_id`). In that case changed
     labels are drawn per node. The fraction refers to the training nodes of all clients together. A
     node has the same changed label at every client that trains on it. All other damage is drawn for
     each client independently.

@@ -100,7 +100,7 @@ def unscaled(graph: Any, output: Any) -> Any:
 
 
 def _scale(graph: Any) -> tuple[Tensor, Tensor]:
-    """Means and deviations of features and `y`; a deviation of 0 (a constant) becomes 1."""
+    """Means and deviations of features and `y`; deviations of 0 (constant values) become 1."""
     mean, deviation = graph.scale.chunk(2, -1)
     return mean, torch.where(deviation > 0, deviation, 1.0)
 

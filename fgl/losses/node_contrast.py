@@ -312,7 +312,7 @@ def _contrast_batch(
     *,
     by_keys: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Loss ``[K]`` of K clients on scaled unit rows, and gradient for the anchors or the keys.
+    """Losses ``[K]`` of K clients on scaled unit rows, and the gradient of the anchors or keys.
 
     Args:
         anchor: float ``[K, num_nodes, d]``.

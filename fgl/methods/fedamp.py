@@ -97,7 +97,7 @@ def heurfedamp(
 def passing(
     fedavg: Method, attention: Attention, *, weight: float, at_first: bool = True
 ) -> Method:
-    """A method in which each client keeps its own model and penalises the distance to a mix.
+    """Each client keeps its own model; the loss penalises the model's distance to a mix of models.
 
     Args:
         fedavg: FedAvg of a task.

@@ -259,7 +259,7 @@ def square(tensors: Mapping[str, Tensor]) -> Tensor:
 
 
 def usual_radius(initial: Params, model: Params) -> Tensor:
-    """``sqrt(mean ||w - theta||^2 / 3)`` over newly initialised models theta.
+    """Compute ``sqrt(mean ||w - theta||^2 / 3)``; theta are newly initialised models.
 
     A constant tensor, such as a norm layer's weights, is always initialised to the same values. All
     other tensors have mean 0 and about the norm of the initial tensors, so their part of

@@ -66,7 +66,7 @@ def batched(tensor: Tensor, dim: int | None, size: int) -> Tensor:
 
 
 def one_by_one(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[Tensor, int]:
-    """The rule for a second `vmap` inside the `vmap` over the members: one call per element."""
+    """Call the function once per element, for a second `vmap` inside the `vmap` over members."""
     parts = [
         arg.unbind(dim) if dim is not None else [arg] * info.batch_size
         for arg, dim in zip(args, in_dims, strict=True)

@@ -118,7 +118,7 @@ class Pattern:
         return pattern, order
 
     def turned(self, value: Tensor) -> tuple[Pattern, Tensor]:
-        """The transposed pattern, and `value` in its order; the last result is cached."""
+        """Transpose the pattern and reorder `value` to match; the last result is cached."""
         pattern, order = self.transpose
         if value.requires_grad:  # a cached tensor has no graph
             return pattern, gather_rows(value, order)

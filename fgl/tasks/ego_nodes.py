@@ -110,8 +110,8 @@ def ego_steps(
 
     ``"trees"`` (int64 ``[b, size]``) contains row indices into ``"x"``. The rows of ``"x"`` are the
     features of all nodes in the trees. So the first layer processes each node only once.
-    ``"labels"`` contains one-hot rows, ``[b, C]``. All three entries are `Ragged`, since the last
-    step can have fewer centres.
+    ``"labels"`` contains one-hot rows, ``[b, C]``. The last step can have fewer
+    centres, so all three entries are of class `Ragged`.
 
     Args:
         sampler: the sampler of the client's graph.

@@ -398,7 +398,7 @@ def with_pooled(
 
 
 def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[str]]:
-    """The end of a warning about undefined metrics, and the metrics undefined even when pooled."""
+    """End a warning about undefined metrics; list the metrics that pooling leaves undefined."""
     lost = undefined_metrics(target, *(torch.cat(part) for part in zip(*answered, strict=True)))
     if lost:
         return ", nor is there one of all clients' answers together", lost

@@ -42,13 +42,13 @@ def local_gaussian(
     """Make clients clip their updates and add noise before they send them.
 
     ``sent + clip(model - sent) + N(0, (2 length noise_multiplier)^2)``. The server does not need to
-    be trusted. Epsilon is for **replacing all data of one client**. For any two data sets, the
-    client's clipped updates differ by at most ``2 length``, and the noise hides this difference
-    (`fgl.privacy.gaussian`). Outside the message, clients report neither losses nor numbers of
-    examples. Losses in the history are NaN. If a client's training raises an error, the client does
-    not take part in the round, and the server notices this. The server of the method may use any
-    function, since its results reveal no more than the noisy uploads. The noise is large. The noise
-    in the mean over K clients is the noise of one client divided by ``sqrt(K)``.
+    be trusted. Epsilon bounds the effect of **replacing all data of one client**. For any two data
+    sets, the client's clipped updates differ by at most ``2 length``, and the noise hides this
+    difference (`fgl.privacy.gaussian`). Outside the message, clients report neither losses nor
+    numbers of examples. Losses in the history are NaN. If a client's training raises an error, the
+    client does not take part in the round, and the server notices this. The server of the method
+    may use any function, since its results reveal no more than the noisy uploads. The noise is
+    large. The noise in the mean over K clients is the noise of one client divided by ``sqrt(K)``.
 
     Args:
         method: as for `clipped`.
@@ -104,10 +104,11 @@ def central_gaussian(
 
     ``(sum_k clip(update_k) + N(0, (length noise_multiplier)^2)) / K``, where K is the number of
     clients in a round. Clients clip their updates before they send them. The server clips the
-    updates again, since its noise only hides changes of the sum up to `length`. Epsilon is for
-    **replacing one client's update by zeros**. The number of clients is public. Clients are
-    protected against everybody who receives the server's messages, but not against the server. The
-    method's server reads this noisy mean in place of the mean of the models.
+    updates again, since the noise hides only changes of the sum that are at most `length` long.
+    Epsilon bounds the effect of **replacing one client's update by zeros**. The number of clients
+    is public. Clients are protected against everybody who receives the server's messages, but not
+    against the server. The method's server reads this noisy mean in place of the mean of the
+    models.
 
     Args:
         method: as for `clipped`; its `aggregate` is a `fgl.federation.OfMeans`.

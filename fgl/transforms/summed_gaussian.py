@@ -61,7 +61,7 @@ def summed_gaussian(
     ``length noise_multiplier / sqrt(threshold - colluders)``. So the noise that is unknown to the
     server and the colluders has at least the variance ``(length noise_multiplier)^2``.
 
-    Epsilon is for **replacing one client's update by zeros**, at client level, as with
+    Epsilon bounds the effect of **replacing one client's update by zeros**, as with
     `central_gaussian`. The list of clients in a sum is public. The noise protects against all
     parties that follow the protocol, including the server. With `signed`, the noise also protects
     against a dishonest server. At most `colluders` clients may reveal their own noise to the

@@ -88,7 +88,7 @@ def _without_loops(graph: Graph, mask: Tensor) -> Graph:
 
 
 def _longer(graph: Graph, mask: str, pairs: Tensor, like: Tensor) -> Graph:
-    """Append pairs without an edge to the graph, in one of its masks."""
+    """Append pairs of nodes without an edge to the graph and add the pairs to the mask `mask`."""
     rows = torch.zeros_like(like, dtype=torch.bool)
     masks = {name: own for name in MASKS if (own := getattr(graph, name)) is not None}
     longer = {name: torch.cat([own, rows | (name == mask)]) for name, own in masks.items()}

@@ -697,10 +697,10 @@ def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict
 
     The first bound is `most` times the round's median. The first bound applies only to changes that
     are larger than the sent entry, or larger than 1 if no entry was sent. If the number of clients
-    is even, the upper median is used. With the lower median, half of the clients could have the
-    other half refused by sending almost unchanged models. The second bound is `most` times the size
-    of the sent entry. A size below 1 is replaced by 1. The second bound also limits the growth of
-    the server's own message.
+    is even, the upper median is used. With the lower median, half of the clients could send
+    almost unchanged models, and the uploads of the other half would then be refused. The second
+    bound is `most` times the size of the sent entry. A size below 1 is replaced by 1. The second
+    bound also limits the growth of the server's own message.
     """
     diverged: dict[int, Diverged] = {}
     by_key: dict[str, dict[int, Change]] = {}

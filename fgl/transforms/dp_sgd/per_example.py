@@ -46,10 +46,11 @@ def per_example_gaussian(
     with probability q. The random numbers for this sampling and for the noise come from the
     operating system. The task's minibatches are not used.
 
-    Epsilon is for **adding or removing one example**. So a client's number of examples is private.
-    Therefore b is an argument that is the same for all clients, and all clients have equal weights.
-    Clients report neither losses nor numbers of examples. Losses in the history are NaN. If one
-    example is replaced, epsilon is at most doubled, and delta becomes ``(1 + e^epsilon) delta``.
+    Epsilon bounds the effect of **adding or removing one example**. So a client's number of
+    examples is private. Therefore b is an argument that is the same for all clients, and all
+    clients have equal weights. Clients report neither losses nor numbers of examples. Losses in the
+    history are NaN. If one example is replaced, epsilon is at most doubled, and delta becomes
+    ``(1 + e^epsilon) delta``.
 
     Clipped gradients and noise are multiples of the same unit, so their sum is exact
     (`fgl.privacy.gaussian`). Random numbers for dropout come from the operating system too. The
