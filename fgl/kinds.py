@@ -228,7 +228,7 @@ NOT_NAMED = (torch.autograd.Function, BaseException)
 
 
 def _short(function: Any) -> str:
-    """The name of a function as in a call; for `__init__` this is the name of the class."""
+    """The name by which a function is called; for `__init__` this is the class's name."""
     name: str = function.__qualname__.removesuffix(".__init__")
     return name.rsplit("<locals>.", 1)[-1]
 

@@ -140,7 +140,7 @@ def _sum_of_list(rows: Sequence[Tensor], divisor: Tensor) -> Tensor:
 
 
 def _divisors(weight: Tensor) -> Tensor:
-    """Divisor of each client's tensor: ``sum_j weight_j / weight_k``, a double tensor ``[K]``."""
+    """The divisors of the clients' tensors, double ``[K]``: ``sum_j weight_j / weight_k``."""
     reject_if(weight.dim() != 1, "weight to have shape [K]", list(weight.shape))
     share = weight.double()
     low, high = (float(end) for end in share.detach().aminmax()) if len(share) else (0.0, 0.0)

@@ -44,13 +44,18 @@ def load(
     ``"pubmed"``, ``"acm"``, ``"wiki"``, ``"cora_full"``, ``"wiki_cs"``, ``"polblogs"``,
     ``"minesweeper"``, ``"tolokers"`` and ``"squirrel_filtered"`` are read from `root`, or
     downloaded to it. ``"dblp"`` is never downloaded, only read from `root`, since the published
-    file has a different format. Any other name is a folder in `root`. Its files, in the folder
-    itself or in its subfolder ``raw``, must have a known layout: Planetoid (``ind.NAME.*``),
-    gnn-benchmark or the heterophilous graphs (``NAME.npz``, such as roman_empire, amazon_ratings
-    and questions), GraphSAINT (``adj_full.npz`` and three more, such as flickr), Wiki-CS
-    (``data.json``), ``NAME.gml``, or OGB's (``edge.csv.gz`` and others in ``raw``, and ``split``
-    next to ``raw``), such as ogbn-arxiv, ogbg-molhiv (a collection with masks) and ogbl-collab
-    (pairs with masks).
+    file has a different format. Any other name is a folder in `root`. The files can be in this
+    folder or in its subfolder ``raw``. One of these layouts is required:
+
+    - Planetoid: ``ind.NAME.*``.
+    - gnn-benchmark and the heterophilous graphs: ``NAME.npz``. Examples are roman_empire,
+      amazon_ratings and questions.
+    - GraphSAINT: ``adj_full.npz`` and three more files. An example is flickr.
+    - Wiki-CS: ``data.json``.
+    - GML: ``NAME.gml``.
+    - OGB: ``edge.csv.gz`` and other files in ``raw``, and the folder ``split`` next to ``raw``.
+      Examples are ogbn-arxiv, ogbg-molhiv (a collection with masks) and ogbl-collab (pairs with
+      masks).
 
     Edges are undirected, without self-loops and repeats. A heterophilous graph whose name ends with
     ``_directed`` has directed edges. Features are returned as stored, without row normalisation.

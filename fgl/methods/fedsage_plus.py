@@ -44,7 +44,7 @@ DRAWN = ("noise", "keep")
 
 @typed
 def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Tensor]:
-    """Features of `width` random neighbours, with repeats, for each of `count` random nodes.
+    """Features of `width` neighbours, drawn with replacement, for each of `count` random nodes.
 
     Nodes are sampled from all nodes that have a neighbour.
 

@@ -72,7 +72,7 @@ def fedtad(
     which dominate the features. Here the topology features are the return probabilities of the
     paper; another function can be passed as `topology`. The public code's GCN also applies dropout
     during evaluation. Here only the mean model applies dropout, while it is trained. If no client
-    has a certain class, the public code divides 0 by 0. Here the class has weight 0. In the public
+    has a certain class, the public code divides 0 by 0. Here it gets weight 0. In the public
     code, clients are also weighted by their numbers of nodes and keep their Adam state. Here the
     task determines both.
 

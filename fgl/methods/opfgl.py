@@ -79,14 +79,14 @@ def opfgl(
     The public code differs in the following places. In the public code, clients upload means and
     deviations instead of sums. In the public code, each client trains the initial model on the
     server's graph and keeps the step with the best validation score on its own nodes. Here the
-    server trains a single time and keeps the last step. In the public code, fine-tuning ends at the
-    best validation score. Here the caller selects the round. The loops of the public code run one
-    more step. The public code labels a node by ``F / (sum F + 1e-9)``. This value reaches 1 only in
-    float32, and only if sum F is above about .03. So here more nodes are labelled if `min_degree`
-    is small. In a directed graph, the public code counts degrees at the other ends of the edges. On
-    ogbn-arxiv, the graph of the public code's server has ``ceil(rate n_c)`` nodes of class c.
-    Features in the public code are 0 or 1. For much smaller features, such as rows divided by their
-    sums, the learning rates of the server are too small.
+    server trains only once and keeps the model of the last step. In the public code, fine-tuning
+    ends at the best validation score. Here the caller selects the round. The loops of the public
+    code run one more step. The public code labels a node by ``F / (sum F + 1e-9)``. This value
+    reaches 1 only in float32, and only if sum F is above about .03. So here more nodes are labelled
+    if `min_degree` is small. In a directed graph, the public code counts degrees at the other ends
+    of the edges. On ogbn-arxiv, the graph of the public code's server has ``ceil(rate n_c)`` nodes
+    of class c. Features in the public code are 0 or 1. For much smaller features, such as rows
+    divided by their sums, the learning rates of the server are too small.
 
     Args:
         fedavg: FedAvg of a task; clients use its loss and local training from the second round on.

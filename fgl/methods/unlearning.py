@@ -81,7 +81,7 @@ def unlearned(
     to be forgotten is absent, the server repeats the request in the next round. If there are
     several clients to be forgotten, all of them must take part. The new model is then the mean of
     the results of these clients, weighted as in `fedavg`. The mean of several results also lies in
-    the ball. The paper treats only one client to be forgotten.
+    the ball. In the paper, only one client is forgotten.
 
     As in the authors' notebook, the optimiser is reset in every round. Moments from the earlier
     gradient descent would influence the ascent. This method follows the notebook, with four

@@ -153,7 +153,7 @@ def spent_epsilon(record: Record) -> float:
 
 
 def _by_noise(record: Record) -> dict[Noise, Tensor]:
-    """Each noise with the clients' numbers of replies, ``[K]``; the current noise comes first."""
+    """For each noise, the number of replies per client, ``[K]``; the current noise comes first."""
     if not record:
         return {}
     one = torch.tensor(1.0)

@@ -119,7 +119,7 @@ def plain(value: Any) -> Any:
 
 
 def described(value: Any) -> str:
-    """A chosen value as a text; for a function, its name."""
+    """Convert a chosen value to text; a function becomes its name."""
     return str(getattr(value, "__name__", None) or repr(value))
 
 

@@ -234,9 +234,9 @@ def scaffold_split(
     """Split molecules by scaffold, without randomness; each scaffold is in exactly one mask.
 
     The groups of `scaffold_groups` are assigned one after the other, largest first. A group is
-    added to the training molecules if their number stays at most ``train n``. Otherwise the group
-    is added to the validation molecules, if training and validation molecules together stay at most
-    ``(train + val) n``. Otherwise the group is added to the test molecules.
+    added to the training molecules if at most ``train n`` molecules are then in the training set.
+    Otherwise the group is added to the validation molecules, if the training and validation sets
+    then have at most ``(train + val) n`` molecules in total. Otherwise the group is added to the test molecules.
 
     Args:
         graph: a collection of n molecules.

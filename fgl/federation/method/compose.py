@@ -242,7 +242,7 @@ def check_no_joining(method: Method, outer: str, why: str) -> None:
 
 @explained
 def check_one_architecture(method: Method, outer: str) -> None:
-    """Raise an error if clients have different models, whose parts `outer` would confuse.
+    """Raise an error if clients have different models, since `outer` needs equal models.
 
     Args:
         method: the method that is passed to `outer`.

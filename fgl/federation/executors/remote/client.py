@@ -369,7 +369,7 @@ def scores(
 def _loop(
     method: Method, graph: Graph, note: Note, shelf: Shelf, score: Score | None = None
 ) -> Iterator[Loop]:
-    """A loop with one client and its valid state.
+    """Yield a `Loop` with this one client and the client's checked state.
 
     Modes and random state are restored afterwards.
     """
