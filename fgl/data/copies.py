@@ -18,9 +18,9 @@ STEPS = 4  # of neighbourhood aggregation
 def first_copies(graph: Graph) -> Tensor:
     """Mask of the graphs in a collection that are not copies of an earlier graph.
 
-    A copy has the same edges and the same features of nodes and edges. A copy may have another
-    label and another order of nodes. ``random_split(graph, among=first_copies(graph))`` excludes
-    later copies, so that no test graph is a copy of a training graph.
+    A copy has the same edges and the same features of nodes and edges. A copy may have a different
+    label and a different order of nodes. ``random_split(graph, among=first_copies(graph))``
+    excludes later copies, so that no test graph is a copy of a training graph.
 
     Args:
         graph: the collection.

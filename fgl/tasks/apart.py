@@ -150,7 +150,7 @@ def _recognised(graph: Graph, mask: Tensor, *, steps: int, named: bool) -> Tenso
 
 
 def _counts(graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
-    """Masks of scored examples that contain training examples, and how many they contain."""
+    """The masks of scored examples that contain training examples, and the number in each."""
     masks = {name: getattr(graph, name) for name in SCORED}
     counts = {name: int((m & trained).sum()) for name, m in masks.items() if m is not None}
     return [(name, count) for name, count in counts.items() if count]
@@ -175,7 +175,7 @@ def _trained_windows(whole: Graph, clients: Sequence[Graph]) -> Tensor:
 
 
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
-    """Warn if more than two and over a tenth of the tested graphs are copies of training graphs.
+    """Warn if many tested graphs are copies of training graphs: more than two and over a tenth.
 
     A smaller number of copies is normal: in NCI1, one of sixty molecules occurs twice.
 
@@ -279,8 +279,8 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
     """Warn if most tested pairs are messages, reverses of messages, or training pairs.
 
     If labels are 1 and 0, the check compares two fractions of such known pairs: among the tested
-    pairs with label 1, and among those with label 0. The check warns if the first fraction exceeds
-    the second by more than one half.
+    pairs with label 1, and among the tested pairs with label 0. The check warns if the first
+    fraction exceeds the second by more than one half.
 
     Example:
         >>> edges, pairs = torch.tensor([[0], [1]]), torch.tensor([[1], [2]])
