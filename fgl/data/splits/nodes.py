@@ -236,7 +236,8 @@ def scaffold_split(
     The groups of `scaffold_groups` are assigned one after the other, largest first. A group is
     added to the training molecules if at most ``train n`` molecules are then in the training set.
     Otherwise the group is added to the validation molecules, if the training and validation sets
-    then have at most ``(train + val) n`` molecules in total. Otherwise the group is added to the test molecules.
+    then have at most ``(train + val) n`` molecules in total. Otherwise the group is added to the
+    test molecules.
 
     Args:
         graph: a collection of n molecules.
