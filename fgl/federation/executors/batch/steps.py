@@ -177,7 +177,7 @@ class Alone(View):
 
     @classmethod
     def of(cls, method: Method, layout: Layout, graph: Graph, context: Any) -> Alone:
-        """The view of a step of the given client."""
+        """Return a view of one step of the client that holds this graph."""
         view = cls(method, layout)
         view.cohort, view.contexts = graph, [context]
         return view
