@@ -223,6 +223,25 @@ def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
     return f": did you mean {names[nearest[0]]!r}?" if nearest else ""
 
 
+def check_classes(logits: Tensor, classes: int | None = None) -> None:
+    """Raise an error unless there is a logit for each of several classes, at least `classes`.
+
+    With one column, each row would predict class 0, and its cross-entropy would be 0.
+
+    Example:
+        >>> check_classes(torch.zeros(3, 1))
+        Traceback (most recent call last):
+        ValueError: Expected logits to have shape [num_nodes, num_classes] of 2 classes or more,
+            but got [3, 1]: fgl.targets.ANSWERS takes one logit, and y as floats 0 and 1
+    """
+    shape = list(logits.shape)
+    least = max(classes or 0, 2)
+    way = ": fgl.targets.ANSWERS takes one logit, and y as floats 0 and 1"
+    expected = f"logits to have shape [num_nodes, num_classes] of {least} classes or more"
+    fewer = len(shape) != 2 or shape[1] < least
+    reject_if(fewer, expected, f"{shape}{way if shape[-1:] == [1] else ''}")
+
+
 def check_length(length: int, **tensors: torch.Tensor | None) -> None:
     """Raise an error unless each tensor has the given number of rows.
 

@@ -155,11 +155,12 @@ def predict(
     model: nn.Module,
     params: Mapping[str, Tensor],
     graph: Graph,
-    *,
-    tie_weights: bool = True,
     **options: Any,
 ) -> Any:
     """The output of a model for a graph, with the given parameters.
+
+    The model stays in its mode: call ``model.eval()`` first if dropout should be off.
+    `Result.predict` and the scores of a run use evaluation mode.
 
     The parameter names of the model's `forward` method select the fields that are passed to it. A
     `forward` method with ``edge_index``, `z` or `pos` is called like PyG's models. Such a method
@@ -175,7 +176,6 @@ def predict(
         model: the architecture, see also `standing_in`.
         params: all of the model's parameters and buffers, by the names in ``model.state_dict()``.
         graph: the graph.
-        tie_weights: whether parameters that are tied in the model are also tied in this call.
         options: keyword arguments for the forward, such as ``return_embedding=True``.
 
     Returns:
@@ -211,7 +211,7 @@ def predict(
     if _tied(model):
         twice = _second_paths(model)
         params = {n: p for n, p in with_ties(model, params).items() if n not in twice}
-    call = partial(functional_call, model, dict(params), tie_weights=tie_weights)
+    call = partial(functional_call, model, dict(params), tie_weights=False)  # tied above
     try:
         return _called(call, model, read, graph, options)
     except FOREIGN as error:
@@ -257,18 +257,20 @@ def with_ties(model: nn.Module, params: Mapping[str, Tensor]) -> dict[str, Tenso
 
 
 def _tied(model: nn.Module) -> dict[str, str]:
-    """The second name of each tied parameter of a model, mapped to its first name."""
+    """The second name of each tied parameter or buffer of a model, mapped to its first name."""
     if model not in _ties:
-        first = {p: name for name, p in model.named_parameters()}
-        every = model.named_parameters(remove_duplicate=False)
-        _ties[model] = {name: first[p] for name, p in every if first[p] != name}
+        tensors = model.state_dict(keep_vars=True).items()
+        first: dict[int, str] = {}
+        each = [(name, first.setdefault(id(tensor), name)) for name, tensor in tensors]
+        _ties[model] = {name: one for name, one in each if name != one}
     return _ties[model]
 
 
 def _second_paths(model: nn.Module) -> set[str]:
-    """Names of parameters whose module also has another, earlier name.
+    """Names of tensors whose module also has another, earlier name.
 
-    `torch.func.functional_call` would replace such a parameter twice, and restore an invalid value.
+    `torch.func.functional_call` would replace such a tensor twice, and leave the replacement in the
+    model.
     """
     pairs = _tied(model).items()
     ends = ([each.rpartition(".") for each in pair] for pair in pairs)

@@ -58,6 +58,14 @@ def test_public_names_in_a_page_become_links_outside_of_code() -> None:
         assert links(text) == text
 
 
+def test_a_newcomers_script_has_less_than_25_lines() -> None:
+    for name in ("pairs_and_time", "forecast", "positions", "tables", "knowledge_graphs"):
+        text = (ROOT / f"docs/guides/{name}.md").read_text(encoding="utf-8")
+        blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        sizes = [sum(map(bool, block.split("\n"))) for block in blocks if "fgl.run(" in block]
+        assert sizes and max(sizes) < 25, name
+
+
 @pytest.mark.parametrize(
     "page",
     [

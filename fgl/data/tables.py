@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..checks import reject_if
 from ..graph import Graph
-from ..graph.tables import UNKNOWN, Table, targets_of
+from ..graph.tables import Table, is_unknown, targets_of
 from ..kinds import typed
 from .typed import Relation, typed_graph
 
@@ -240,7 +240,7 @@ def _numeric(values: Sequence[str]) -> list[Any]:
     """Convert strings to integers, floats or bools if all nonempty strings allow this."""
     for kind in (int, float, _boolean):
         try:
-            return [None if value.strip().lower() in UNKNOWN else kind(value) for value in values]
+            return [None if is_unknown(value) else kind(value) for value in values]
         except (ValueError, KeyError):
             continue
     return list(values)

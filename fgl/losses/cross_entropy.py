@@ -12,7 +12,7 @@ from torch.autograd import Function
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..checks import check_length, reject_if
+from ..checks import check_classes, check_length, reject_if
 from ..kinds import explained
 from ..sparse.autograd import batched, mapped, positional
 from ..sparse.rows import widened
@@ -46,9 +46,8 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
         >>> cross_entropy(torch.zeros(2, 4), torch.tensor([0, 3]), torch.tensor([True, False]))
         tensor(1.3863)
     """
-    shape = list(logits.shape)
-    reject_if(len(shape) != 2, "logits to have shape [num_nodes, num_classes]", shape)
-    check_length(shape[0], y=y, mask=mask)
+    check_classes(logits)
+    check_length(len(logits), y=y, mask=mask)
     reject_if(y.dtype not in (torch.int64, torch.int32), "y to be int64", y.dtype, TypeError)
     if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
         raise TypeError(f"Expected mask to be bool or float weights, but got {mask.dtype}")

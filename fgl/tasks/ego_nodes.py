@@ -71,12 +71,15 @@ def ego_node_task(
             f"{type(model).__name__}: fgl.tasks.node_task takes any model"
         )
     _check(clients, test)
-    warn_of_trained(clients)
+    named = all(own.node_id is not None for own in clients)  # the score of unseen nodes tells
+    warn_of_trained(clients, elsewhere=not named)
     for graph in clients:
         check_batch_size(batch_size, graph)
     sampler = Once(partial(EgoSampler, fanouts=fanouts), len(clients))
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
+        if not graph.num_train:  # a client that joins later
+            return
         nodes = int(own_node_mask(graph, context).sum())
         how: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "num_nodes": nodes}
         for step in ego_steps(sampler(graph), graph, **how):

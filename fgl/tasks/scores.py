@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from .. import federation as fed
-from ..checks import reject_if
+from ..checks import check_classes, reject_if
 from ..data.partitions.major_label import unseen_nodes
 from ..data.splits import EdgeSplit
 from ..federation import Cohort, Evaluate, Inbox, Method, Outbox, Params, Score, State
@@ -520,9 +520,10 @@ def _evaluate_classes(
     """The accuracy of the clients' models and of the control; see `evaluate_graphs`."""
     model, models = method.model, fed.deployed(method, clients)
     tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
-    train = [_masked(graph, "train_mask", k) for k, graph in enumerate(clients)]
-    pairs: Any = zip(train, tests, strict=True)
-    hits = [(test.y == own.y.bincount().argmax()).double().mean() for own, test in pairs]
+    pairs: Any = [
+        (own.labels[own.training_mask], test.y) for own, test in zip(clients, tests, strict=True)
+    ]
+    hits = [(y == labels.bincount().argmax()).double().mean() for labels, y in pairs if len(labels)]
     majority = float(torch.stack(hits).mean())
     if method.own.models is not None or fed.batch_norms(model):  # nor do they train in a batch
         return _one_by_one(method, tests, clients, {"majority_accuracy": majority}, each)
@@ -532,6 +533,7 @@ def _evaluate_classes(
         graph = cohort.graph(Member(index))
         logits = fed.predict(model, params, graph)
         y: Any = graph.y
+        check_classes(logits, graph.num_classes)
         hit = hit_rows(logits, y) & graph.example_mask
         correct: Tensor = hit.sum().double() / graph.num_graphs
         return correct

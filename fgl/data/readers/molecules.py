@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...checks import imported, install, reject_if
 from ...graph import Graph
-from ...graph.tables import UNKNOWN
+from ...graph.tables import is_unknown
 from ...progress import shown
 from ...warn import warn
 from .parsing import FLOAT, need, warn_unread
@@ -219,9 +219,9 @@ def _numbers_rows(column: str, rows: list[list[str]], place: int) -> bool:
 
 
 def _number(where: str, column: str, field: str) -> float:
-    text = field.strip().lower()
-    if text in UNKNOWN:
+    if is_unknown(field):
         return math.nan
+    text = field.strip().lower()
     value = TRUTH.get(text, float(text) if FLOAT.fullmatch(text) else math.inf)
     if math.isinf(value):
         raise ValueError(

@@ -387,7 +387,7 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
             shapes_of[called] = [name for name, _ in called.named_parameters()], shapes
         _check_params(called, params, *shapes_of[called])
         checked_y(target, graph.y)
-        output = predict(model, params, graph, tie_weights=False)
+        output = predict(model, params, graph)
         _check_output(called, output, graph, target)
         return target.loss(*by_answer(graph, graph.train_mask, output))
 

@@ -112,7 +112,8 @@ def _compare_in(training: bool, view: View, start: Params, clients: Sequence[int
             nearby = both(start)
         at, ones, padded = nearby
         for client, one, other in zip(clients, ones, padded, strict=True):
-            if torch.allclose(other, one, rtol=1e-4, atol=1e-5, equal_nan=True):
+            rtol = max(1e-4, 4 * torch.finfo(one.dtype).eps)
+            if torch.allclose(other, one, rtol=rtol, atol=1e-5, equal_nan=True):
                 continue
             if not one.isnan() and not torch.equal(one, _alone(view, at, client, seed=1)):
                 continue  # a loss that draws
