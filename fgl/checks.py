@@ -224,9 +224,9 @@ def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
 
 
 def check_classes(logits: Tensor, classes: int | None = None) -> None:
-    """Raise an error unless there is a logit for each of several classes, at least `classes`.
+    """Raise an error unless `logits` has at least `classes` columns, and at least two.
 
-    With one column, each row would predict class 0, and its cross-entropy would be 0.
+    With only one column, each row would predict class 0, and the cross-entropy would be 0.
 
     Example:
         >>> check_classes(torch.zeros(3, 1))

@@ -159,8 +159,8 @@ def predict(
 ) -> Any:
     """The output of a model for a graph, with the given parameters.
 
-    The model stays in its mode: call ``model.eval()`` first if dropout should be off.
-    `Result.predict` and the scores of a run use evaluation mode.
+    The function does not change the model's mode, so call ``model.eval()`` first to turn off
+    dropout. `Result.predict` and the scores of a run use evaluation mode.
 
     The parameter names of the model's `forward` method select the fields that are passed to it. A
     `forward` method with ``edge_index``, `z` or `pos` is called like PyG's models. Such a method
@@ -267,7 +267,7 @@ def _tied(model: nn.Module) -> dict[str, str]:
 
 
 def _second_paths(model: nn.Module) -> set[str]:
-    """Names of tensors whose module also has another, earlier name.
+    """Names of tensors that also have an earlier name, since their module has several names.
 
     `torch.func.functional_call` would replace such a tensor twice, and leave the replacement in the
     model.

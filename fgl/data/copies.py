@@ -71,7 +71,7 @@ def fingerprints(graph: Graph) -> Tensor:
 
 
 def node_fingerprints(graph: Graph, steps: int) -> Tensor:
-    """Hash of each node: of its features and, after each step, also of its neighbours' hashes.
+    """Hash each node's features, and in each step also the hashes of the node's neighbours.
 
     Example:
         >>> edges = torch.tensor([[0, 2], [1, 3]])

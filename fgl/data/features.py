@@ -150,8 +150,10 @@ def one_space(graphs: Sequence[Graph]) -> list[Graph]:
         >>> [(own.x.shape, own.y.tolist(), own.num_classes) for own in made]
         [(torch.Size([2, 3]), [0, 1], 4), (torch.Size([2, 3]), [2, 3], 4)]
 
-    Source: "cross_domain" of OpenFGL, https://arxiv.org/abs/2408.16288, in which clients instead
-    have different first and last layers (in this library: `fgl.methods.fedper` with `models`)
+    In OpenFGL, clients instead have different first and last layers. In this library,
+    `fgl.methods.fedper` with `models` gives such layers.
+
+    Source: "cross_domain" of OpenFGL, https://arxiv.org/abs/2408.16288
     """
     if not graphs or any(own.y is None or not own.num_classes for own in graphs):
         raise ValueError("Expected graphs to have classes, each of them, but got none")

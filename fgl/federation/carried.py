@@ -25,8 +25,8 @@ def carried(method: Method, start: Result, state: State) -> State:
     The state includes the costs of the earlier run.
 
     If a method counts privacy costs, its state has a record of the costs from the first round on.
-    So a state without such a record belongs to a method that adds no noise. If `start` has rounds
-    that no transform counted, these rounds had no protection.
+    So a state without such a record belongs to a method that adds no noise. If rounds of
+    `start` were not counted by a transform, these rounds had no protection.
 
     Args:
         method: the method of the new run.

@@ -436,7 +436,7 @@ class Result:
         }
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write a CSV table with one line per round; its columns are those of `Round.numbers`.
+        """Write a CSV table with one line per round; the columns are the keys of `Round.numbers`.
 
         Raises:
             OSError: if the file cannot be written.

@@ -150,7 +150,7 @@ class Table(NamedTuple):
 
 
 def _is_missing(value: Any) -> bool:
-    """Whether a value is missing: an empty string, or no string and unknown.
+    """Whether a value is missing: an empty string, or an unknown value of another type.
 
     A node or a class may have the name "NA".
     """
@@ -158,7 +158,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def is_unknown(value: Any) -> bool:
-    """Whether a value stands for an unknown number, as None, NaN, ``pandas.NA`` and "n/a" do.
+    """Whether a value means an unknown number; examples are None, NaN and "n/a".
 
     Example:
         >>> is_unknown(float("nan")), is_unknown(" N/A"), is_unknown("0")
@@ -168,7 +168,7 @@ def is_unknown(value: Any) -> bool:
 
 
 def _is_scalar(value: Any) -> bool:
-    """Whether a value is not a row of several values; bytes and sets have no order of numbers."""
+    """Whether a value is not a row of several values; bytes and sets are not rows."""
     return isinstance(value, str | bytes | Set | Mapping) or not hasattr(value, "__len__")
 
 

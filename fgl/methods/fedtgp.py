@@ -130,11 +130,11 @@ def largest_gap(rows: Tensor, has: Tensor) -> Tensor:
 
 @torch.no_grad()
 def descend(params: Params, rows: Tensor, classes: Tensor, margin: Tensor, lr: float) -> None:
-    """Take a step of SGD, in place, on the loss of a network of prototypes (FedTGP, Eq. 8).
+    """Change a network of prototypes in place by one SGD step (FedTGP, Eq. 8).
 
     The loss is the mean of ``-log softmax_c(-||C - z_c|| - margin [c is the class])`` over the
-    prototypes C. Its gradient is written out: autograd takes more than twice as long, and a round
-    has hundreds of steps.
+    prototypes C. The gradient is computed by an explicit formula, since autograd takes more than
+    twice as long and a round has hundreds of steps.
 
     Args:
         params: a network from `drawn_like`; changed in place.

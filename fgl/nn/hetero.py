@@ -211,7 +211,7 @@ class Hetero(nn.Module):
             )
 
     def _check_examples(self, node_type: Tensor, mask: Tensor | None, pairs: Tensor | None) -> None:
-        """Raise if training nodes, or the ends of pairs, have other types than the target."""
+        """Raise an error if training nodes, or the ends of pairs, are not of the target types."""
         types, target = list(self.columns), self.target
         if isinstance(target, str) == (pairs is not None):
             raise ValueError(

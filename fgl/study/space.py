@@ -217,8 +217,8 @@ def near_values(
 def edges(space: Values, best: Values, tried: Sequence[Values]) -> list[str]:
     """Chosen numbers that are the smallest or largest tried value; better values may lie beyond.
 
-    Values at a hard bound, choices from a list of words, and choices from a list of two numbers are
-    not included.
+    The result does not include values at a hard bound, choices from a list of words, and choices
+    from a list of two numbers.
 
     Example:
         >>> edges({"lr": LogUniform(0.01, 1)}, {"lr": 0.1}, [{"lr": 0.1}, {"lr": 0.02}])

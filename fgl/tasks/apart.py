@@ -31,7 +31,7 @@ def warn_of_trained(
     Args:
         clients: the clients' graphs; their `node_id` identifies nodes of the whole graph.
         whole: the whole graph, if scores use it.
-        elsewhere: whether training examples of other clients count too.
+        elsewhere: whether training examples of other clients are also counted.
 
     Example:
         >>> mask = torch.tensor([True, False])

@@ -170,7 +170,7 @@ def _send_one(params: Params, context: Any, state: State, graph: Graph) -> tuple
 
 
 def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
-    """The method with a check that rejects uploads that report more examples than any client has.
+    """Make the server reject uploads that report more examples than any client has.
 
     Examples can be nodes, graphs (in collections), pairs (if pairs have labels), or windows of a
     series. For a series, a window counts as one example per node.

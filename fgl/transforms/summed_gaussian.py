@@ -164,9 +164,8 @@ def _on_grid(
 ) -> Tensor:
     """The sum of the sent tensor, the update and noise.
 
-    Each of the three is a multiple of ``2^-bits``.
-
-    The sum is infinite if an entry of the sent tensor is larger than `room`.
+    The tensor, the update and the noise are multiples of ``2^-bits``. The sum is infinite if an
+    entry of the sent tensor is larger than `room`.
     """
     if not bool((sent.abs() <= room).all()):
         return torch.full_like(update, math.inf)

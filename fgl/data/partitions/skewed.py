@@ -91,10 +91,11 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
 
     The function follows the rule of `dirichlet_partition` with ``cap=0.95``. Random numbers come
     from NumPy's legacy generator, in the order of the public implementation. All class
-    distributions are drawn first. Until all clients are full, the code then draws a client among
-    *all* clients. The code redraws if the client is full. For this client, the code draws a class
-    by inverting the cumulative sum of the distribution. The code redraws if no example of the class
-    is left. The resulting clients are therefore those of the paper's Table 2.
+    distributions are drawn first. The code then repeats the following steps until all clients
+    are full. The code draws one of *all* clients, and redraws if this client is full. For this
+    client, the code draws a class by inverting the cumulative sum of the distribution, and redraws
+    if no example of the class is left. The resulting clients are therefore those of the paper's
+    Table 2.
 
     The public implementation would draw for hours if the remaining classes have a probability below
     1e-4 in a client's distribution. In that case this function makes the remaining classes equally

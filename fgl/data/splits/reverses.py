@@ -232,7 +232,7 @@ def check_reverses(
 ) -> None:
     """Raise an error if the reverses of most pairs would be message edges.
 
-    If the caller chose this, only warn.
+    If the caller set ``is_undirected=False``, give only a warning.
     """
     if edge_type is None and (is_undirected or (is_undirected is False and not presence)):
         return

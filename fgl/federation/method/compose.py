@@ -313,7 +313,7 @@ def check_seals(method: Method) -> None:
 
 @explained
 def check_averages(method: Method, outer: str) -> None:
-    """Raise an error unless the server averages as FedAvg's does, since `outer` replaces it.
+    """Raise an error unless the server averages like FedAvg; `outer` replaces this averaging.
 
     Args:
         method: the method that is passed to `outer`.

@@ -58,7 +58,7 @@ class Steps(Sequence[Step]):
 
 @explained
 def local_steps(how: Training, graph: Graph, context: Any) -> Sequence[Step]:
-    """The graph and context of every step, from `how.batches` or with the whole graph.
+    """The graph and context of every step: those of `how.batches`, or the whole graph.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))

@@ -1,4 +1,4 @@
-"""Recorded operations as a CUDA graph, which a GPU repeats without launching them one by one."""
+"""Recorded operations as a CUDA graph: a GPU repeats the graph with a single launch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ WARM = 2  # calls before a capture, in which libraries reserve their memory
 
 
 def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
-    """A function with the results of `call`, as a CUDA graph.
+    """Capture `call` as a CUDA graph and return a function that replays the graph.
 
-    The graph reads copies of its inputs. Results are new tensors. If `call` changes an input in
-    place, so does the graph.
+    The function returns the same results as `call`. The graph reads copies of its inputs. Results
+    are new tensors. If `call` changes an input in place, the function changes the input too.
 
     Args:
         call: operations without gradients. Inputs of the same shapes, strides and dtypes always
@@ -23,7 +23,7 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
         inputs: inputs of `call`; not changed.
 
     Returns:
-        The graph; or `call` itself if an input is not on a GPU, or if its elements overlap.
+        The function; or `call` itself if an input is not on a GPU or has overlapping elements.
 
     Raises:
         RuntimeError: if the operations wait for the GPU or copy from the processor's memory.

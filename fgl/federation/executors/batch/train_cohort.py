@@ -262,7 +262,7 @@ def _own(state: Mapping[str, Tensor], client: int) -> Params:
 
 
 def _check_model(model: nn.Module, cohort: Cohort) -> None:
-    """Raise an error if a layer mixes nodes; it would mix in padded nodes and the sink."""
+    """Raise an error if a layer computes with all nodes, since padding and the sink would count."""
     mixing = batch_norms(model)
     sink = reads(model).edge_index
     if mixing and (cohort.padding or sink):
