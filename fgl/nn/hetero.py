@@ -151,7 +151,7 @@ class Hetero(nn.Module):
         return full
 
     def _check_ends(self, error: KeyError | None = None) -> None:
-        """Raise if the model returns no row for a type because no relation ends at this type."""
+        """Raise an error if the model returns no rows for a type at which no relation ends."""
         lost = self.target if error is None else next(iter(error.args), None)
         if lost in self.columns and all(lost != end for _, _, end in self.relations):
             raise ValueError(
@@ -188,7 +188,7 @@ class Hetero(nn.Module):
         return {"edge_attr_dict": cut}
 
     def _check_types(self, node_type: Tensor, edge_index: Tensor, edge_type: Tensor) -> None:
-        """Raise if the graph's type or relation indices do not match the wrapper's."""
+        """Raise an error if the graph's type or relation indices do not match the wrapper's."""
         types = list(self.columns)
         for name, of, names in (
             ("columns", node_type, types),
@@ -249,7 +249,10 @@ def _reads_attr(model: nn.Module, has_attr: bool) -> tuple[bool, bool]:
 def _check_columns(
     name: str, whole: Tensor, cut: Mapping[Any, Tensor], columns: Mapping[Any, int]
 ) -> None:
-    """Raise if a node has non-zero entries outside its type's columns; check a tensor only once."""
+    """Raise an error if a node has non-zero entries outside its type's columns.
+
+    Each tensor is checked only once.
+    """
     counts = tuple(columns.items())
     if _seen.get(whole) == counts:
         return
