@@ -247,6 +247,16 @@ def test_only_times_travel_a_step_of_a_batch(monkeypatch: pytest.MonkeyPatch) ->
     assert max(size for name, size in stacked[names.index("node_mask") + 1 :]) <= most
 
 
+def test_times_before_nodes_are_told_of() -> None:
+    """Arrays of DCRNN's kind are [times, nodes, features]; as nodes, times would be forecast."""
+    graph = series(nodes=20)
+    edges = {"edge_index": graph.edge_index, "edge_weight": graph.edge_weight}
+    turned = fgl.Graph(graph.x.transpose(0, 1), y=graph.y.T, **edges)
+    with pytest.warns(UserWarning, match=r"got \[60, 20, 1\] without edges"):
+        windows(turned, 2, horizons=[1])
+    cut(series(nodes=70))  # more nodes than times, and edges of all
+
+
 def test_a_batch_is_the_loop() -> None:
     """Unequal districts and windows, unknown values, and a client without a training window."""
     ends = []

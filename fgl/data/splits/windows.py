@@ -12,6 +12,7 @@ from ...checks import check_count, reject_if
 from ...graph import MASKS, Graph
 from ...kinds import typed
 from ...sparse.matrix import dense
+from ...warn import warn
 
 
 @typed
@@ -53,6 +54,9 @@ def windows(
         ValueError: if the graph is not a series, a number is out of range, or a part with a
             positive fraction has no window.
 
+    Warns:
+        UserWarning: if times seem to be the first dimension of `x`.
+
     Example:
         >>> series = fgl.Graph(torch.rand(3, 20, 1), torch.tensor([[0], [1]]), y=torch.rand(3, 20))
         >>> cut = windows(series, 4, horizons=(1, 3), shares=(0.5, 0.2, 0.3))
@@ -71,6 +75,11 @@ def windows(
     wrong = len(shares) != 3 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6
     reject_if(wrong, "shares to be three numbers of sum 1", tuple(shares))
     times = int(graph.x.shape[1])
+    if graph.num_edges and int(graph.edge_index.max()) < times < graph.num_nodes:
+        warn(
+            f"Expected x to be [num_nodes, num_times, num_features], but got {list(graph.x.shape)} "
+            f"without edges of nodes from {times} on: if times are first, x.transpose(0, 1)"
+        )
     last = torch.arange(steps - 1, max(times - max(horizons), steps - 1), stride)
     asks = last[:, None] + torch.tensor(list(horizons))
     bounds = [0, *(round(share * times) for share in accumulate(shares))]
