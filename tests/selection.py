@@ -26,7 +26,6 @@ RECORDS = {  # tests of recorded runs and of pages, by the folder that they read
         "reproduce",
         "leaderboard",
         "processors",
-        "first_minutes",
         "papers_like",
     ),
     "docs/": ("docs", "site_check", "site_hooks", "notebooks", "leaderboard"),
