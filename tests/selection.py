@@ -6,8 +6,6 @@ the parameters. `.ci/run` runs a tenth of the nightly tests, drawn by the commit
 the tests of the methods, transforms, pages and test files that the newest commits changed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

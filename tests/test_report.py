@@ -1,7 +1,5 @@
 """Reports of the tables: what an error is over, held against loops."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from pathlib import Path
