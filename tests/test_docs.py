@@ -41,6 +41,14 @@ def test_reference_shows_the_names() -> None:
         assert f"::: {value.__module__}.{value.__name__}\n" in pages[room]
 
 
+def test_a_newcomers_script_has_less_than_25_lines() -> None:
+    for name in ("pairs_and_time", "forecast", "positions", "tables", "knowledge_graphs"):
+        text = (ROOT / f"docs/guides/{name}.md").read_text(encoding="utf-8")
+        blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        sizes = [sum(map(bool, block.split("\n"))) for block in blocks if "fgl.run(" in block]
+        assert sizes and max(sizes) < 25, name
+
+
 @pytest.mark.parametrize(
     "page",
     [

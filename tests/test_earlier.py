@@ -38,6 +38,17 @@ def test_a_client_that_joins_later_changes_nothing_before(build: Any, at_once: A
     assert not same(then.outbox[0], alone.outbox[0])
 
 
+@pytest.mark.parametrize("setting", [fgl.tasks.EgoNodes, fgl.tasks.Graphs])
+def test_tasks_with_batches_of_their_own_have_clients_that_join_later(setting: Any) -> None:
+    task = setting(clients=3, hidden=4).load(seed=0)
+    first = one_by_one(task.fedavg, earlier(task, clients=[1]), num_rounds=1)
+    assert first.history[0].zero_weight == [1]
+    assert all(value == value for value in first.history[0].metrics.values())
+    never = one_by_one(task.fedavg, task, dropouts=lambda _, k: k == 1, num_rounds=1)
+    for name, value in never.outbox[0]["model"].items():
+        torch.testing.assert_close(first.outbox[0]["model"][name], value)
+
+
 def test_classes_that_appear_later_do_not_train_before() -> None:
     task = task_of()
     before = earlier(task, classes=[1])

@@ -185,6 +185,9 @@ def test_scores_are_each_clients_own() -> None:
     none = both[0].replace(test_mask=torch.zeros_like(both[0].train_mask))
     with pytest.raises(ValueError, match="client 1's test_mask to have a graph, but got none"):
         evaluate_graphs(plain, [both[0], none], both[:2])
+    more = [own.replace(num_classes=5) for own in tests]  # a label 4 would be a miss in silence
+    with pytest.raises(ValueError, match="logits .*5 classes"):
+        evaluate_graphs(plain, more, clients)(outbox, {})
     for mask in ("train_mask", "val_mask"):
         half = tests[1].replace(**{mask: both[1].train_mask[: tests[1].num_graphs]})
         with pytest.raises(ValueError, match=f"client 1's tests to have test_mask beside {mask}"):

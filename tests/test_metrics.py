@@ -7,6 +7,7 @@ import pytest
 import torch
 from sklearn.metrics import r2_score
 
+from fgl.losses import cross_entropy
 from fgl.metrics import (
     accuracy,
     auc,
@@ -18,6 +19,7 @@ from fgl.metrics import (
     r2,
     rmse,
 )
+from fgl.metrics.classes import class_counts, hit_counts, hit_rows
 
 
 def test_only_the_masked_nodes_count() -> None:
@@ -140,3 +142,22 @@ def test_a_class_of_no_label_is_in_no_mean() -> None:
     from fgl.metrics.classes import f1_of
 
     assert f1_of(torch.tensor([[1, 0, 0], [1, 1, 1], [2, 0, 0]])) == pytest.approx(1 / 3)
+
+
+def test_one_logit_is_no_score_of_classes() -> None:
+    """Each row would predict class 0, and its cross-entropy would be 0."""
+    y = torch.tensor([0, 1, 0])
+    for metric in (accuracy, macro_f1, hit_rows, hit_counts, class_counts, cross_entropy):
+        for shape in ([3, 1], [3]):
+            with pytest.raises(ValueError, match=rf"logits .*\[{', '.join(map(str, shape))}\]"):
+                metric(torch.zeros(shape), y)
+
+
+def test_a_label_that_is_no_class_is_told() -> None:
+    """It would be a miss in silence, as 1 to 3 in place of 0 to 2 are."""
+    for y, kind in (([1, 2, 3], ValueError), ([-1, 0, 1], ValueError), ([0.0, 1.0], TypeError)):
+        for metric in (accuracy, macro_f1, hit_counts, class_counts):
+            with pytest.raises(kind, match=rf"y .* got ({y[0]}|{y[-1]}|torch.float32)"):
+                metric(torch.eye(3)[: len(y)], torch.tensor(y))
+        unlabelled = torch.tensor([0, -1, 9])
+        assert accuracy(torch.eye(3), unlabelled, torch.tensor([True, False, False])) == 1

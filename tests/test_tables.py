@@ -67,6 +67,28 @@ def test_numbers_may_be_unknown_and_features_may_not() -> None:
         from_tables(CALLS, PEOPLE, x=["pay"], **REST)
 
 
+class Unknown:
+    """A value like ``pandas.NA``: it equals nothing, and its truth cannot be asked."""
+
+    def __eq__(self, other: object) -> Any:
+        return self
+
+    def __bool__(self) -> bool:
+        raise TypeError("boolean value of NA is ambiguous")
+
+    def __repr__(self) -> str:
+        return "<NA>"
+
+
+def test_the_unknown_value_of_pandas_is_a_gap() -> None:
+    people = {**PEOPLE, "pay": [2.5, Unknown(), 3.5], "team": [1, Unknown(), 0]}
+    graph = from_tables(CALLS, people, y="pay", **REST)
+    assert graph.y is not None and graph.y.isnan().tolist() == [False, True, False]
+    for how in ({"x": ["pay"]}, {"y": "team"}, {"y": "team", "classes": [0, 1]}, {"id": "pay"}):
+        with pytest.raises(ValueError, match="but got none of (node 'Bob'|node 1)"):
+            from_tables(CALLS, people, **{**REST, **how})
+
+
 def test_labels_with_a_gap_that_became_floats_are_told() -> None:
     people = {**PEOPLE, "team": [0.0, float("nan"), 1.0]}  # as pandas reads 0, nothing, 1
     with pytest.warns(UserWarning, match="'team' has whole numbers and gaps"):
@@ -100,6 +122,9 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
     "an unknown end": ({"target": ["Bob", "Zoe", "Bob"]}, {}, {}, "'target' .*'Zoe' of edge 1"),
     "words": ({}, {}, {"x": ["team"]}, "'team' to be numbers, but got 'red' of node 'Ann'"),
     "strings without classes": ({}, {}, {"y": "team"}, r"classes=\['red', 'blue'\]"),
+    "labels and NA": ({}, {"team": [1, 0, "NA"]}, {"y": "team"}, "integers.*'NA' of node 'Eve'"),
+    "labels in bytes": ({}, {"team": [b"a", b"b", b"a"]}, {"y": "team"}, "integers.*b'a' of node"),
+    "features in sets": ({}, {"age": [{1}, {2}, {3}]}, {"x": ["age"]}, "numbers, but got .1. of"),
     "another class": ({}, {}, {"y": "team", "classes": ["red"]}, "'blue' of node 'Bob'"),
     "no such column": ({}, {}, {"x": ["size"]}, "the nodes to have 'size'"),
     "columns of other lengths": ({}, {"age": [1]}, {}, "equally long"),

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 import torch.nn.functional as F
-from harness.flags import arguments, flag
+from harness.flags import arguments, flag, some
 from harness.machine import example, in_turn, machine, ratio, seconds, write
 
 import fgl
@@ -125,11 +125,12 @@ def cora(num_clients: int, device: str) -> tuple[Any, list[Any]]:
     return graph, fgl.data.partitions.partition_graph(graph, parts)
 
 
-def compare(num_clients: int, repeats: int, device: str) -> dict[str, float]:
+def compare(num_clients: int, repeats: int, device: str, names: Sequence[str]) -> dict[str, float]:
     """Milliseconds per round and ratios at one number of clients."""
     whole, clients = cora(num_clients, device)
     out: dict[str, float] = {}
-    for name, setting in SETTINGS.items():
+    for name in names:
+        setting = SETTINGS[name]
         variants = {
             "pyg": pyg_rounds(clients, whole, **setting, cached=False),
             "pyg_cached": pyg_rounds(clients, whole, **setting, cached=True),
@@ -183,13 +184,14 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         repeats=5,
         threads=1,
         device="cpu",
+        only=some(SETTINGS),
     )
     torch.set_num_threads(args.threads)
     numbers: dict[str, Any] = {}
     for num_clients in (10,) if args.quick else args.clients:
         repeats = args.repeats if num_clients < 1000 else 2
         repeats = min(repeats, 3) if args.quick else repeats
-        numbers |= compare(num_clients, repeats, args.device)
+        numbers |= compare(num_clients, repeats, args.device, args.only)
     start = {"benchmark": "speed", "machine": machine(), "device": args.device}
     report = {**start, **numbers}
     write(report, args.json)

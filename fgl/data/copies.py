@@ -18,9 +18,9 @@ STEPS = 4  # of neighbourhood aggregation
 def first_copies(graph: Graph) -> Tensor:
     """Mask of the graphs in a collection that are not copies of an earlier graph.
 
-    A copy has the same edges and the same features of nodes and edges. A copy may have another
-    label and another order of nodes. ``random_split(graph, among=first_copies(graph))`` excludes
-    later copies, so that no test graph is a copy of a training graph.
+    A copy has the same edges and the same features of nodes and edges. A copy may have a different
+    label and a different order of nodes. ``random_split(graph, among=first_copies(graph))``
+    excludes later copies, so that no test graph is a copy of a training graph.
 
     Args:
         graph: the collection.
@@ -63,34 +63,53 @@ def fingerprints(graph: Graph) -> Tensor:
         >>> one == two
         tensor(True)
     """
-    node, edge = _of_rows(graph.x, graph), torch.zeros_like(graph.edge_index[0])
-    for name in ("edge_attr", "edge_weight", "edge_type"):
-        if (value := getattr(graph, name)) is not None:
-            edge = _mixed(edge + _of_rows(value.view(len(value), -1), graph))
-    for name in ("node_type", "z", "pos"):
-        if (value := getattr(graph, name)) is not None:
-            node = _mixed(node + _of_rows(value.view(len(value), -1), graph))
-    source, target = graph.edge_index
-    for _ in range(STEPS):
-        message = _mixed(_mixed(node)[source] + edge)
-        node = _mixed(node + torch.zeros_like(node).index_add_(0, target, message))
+    node = node_fingerprints(graph, STEPS)
     owner: Any = graph.batch
     total = torch.zeros(graph.num_graphs, dtype=torch.int64, device=graph.device)
-    total.index_add_(0, owner, _mixed(node))
-    return total if graph.u is None else _mixed(total + _of_rows(graph.u, graph))
+    total.index_add_(0, owner, mixed(node))
+    return total if graph.u is None else mixed(total + rows_fingerprints(graph.u, graph))
 
 
-def _of_rows(values: Any, graph: Graph) -> Tensor:
-    """Hash of each row of a matrix."""
+def node_fingerprints(graph: Graph, steps: int) -> Tensor:
+    """Hash of each node: of its features and, after each step, also of its neighbours' hashes.
+
+    Example:
+        >>> edges = torch.tensor([[0, 2], [1, 3]])
+        >>> node_fingerprints(fgl.Graph(torch.ones(4, 1), edges), 1).unique().numel()
+        2
+    """
+    node, edge = rows_fingerprints(graph.x, graph), torch.zeros_like(graph.edge_index[0])
+    for name in ("edge_attr", "edge_weight", "edge_type"):
+        if steps and (value := getattr(graph, name)) is not None:
+            edge = mixed(edge + rows_fingerprints(value.view(len(value), -1), graph))
+    for name in ("node_type", "z", "pos"):
+        if (value := getattr(graph, name)) is not None:
+            node = mixed(node + rows_fingerprints(value.view(len(value), -1), graph))
+    source, target = graph.edge_index
+    for _ in range(steps):
+        message = mixed(mixed(node)[source] + edge)
+        node = mixed(node + torch.zeros_like(node).index_add_(0, target, message))
+    return node
+
+
+def rows_fingerprints(values: Any, graph: Graph) -> Tensor:
+    """Hash of each row of a matrix.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
+        >>> one, two = rows_fingerprints(torch.ones(2, 3), graph)
+        >>> one == two
+        tensor(True)
+    """
     width, rows = values.shape[1], values.shape[0]
     generator = torch.Generator().manual_seed(0)
     salt = torch.randint(torch.iinfo(torch.int64).max, (width,), generator=generator)
     salt, out = salt.to(graph.device), torch.zeros(rows, dtype=torch.int64, device=graph.device)
     if isinstance(values, SparseMatrix):
         pattern = values.pattern
-        return out.index_add_(0, pattern.row, _mixed(_bits(values.values) ^ salt[pattern.col]))
+        return out.index_add_(0, pattern.row, mixed(_bits(values.values) ^ salt[pattern.col]))
     for column in range(width):  # not all at once: the features may be large
-        out += _mixed(_bits(values[:, column].to(graph.device)) ^ salt[column])
+        out += mixed(_bits(values[:, column].to(graph.device)) ^ salt[column])
     return out
 
 
@@ -98,8 +117,13 @@ def _bits(values: Tensor) -> Tensor:
     return (values.double() + 0.0).contiguous().view(torch.int64)  # -0.0 is 0.0
 
 
-def _mixed(numbers: Tensor) -> Tensor:
-    """Mix the bits of each number, so that each bit of the result depends on every original bit."""
+def mixed(numbers: Tensor) -> Tensor:
+    """Mix the bits of each number, so that each bit of the result depends on every original bit.
+
+    Example:
+        >>> mixed(torch.arange(1, 3)).double().log2().int().tolist()
+        [62, 62]
+    """
     for factor in (-0x61C8864680B583EB, -0x4B47D0C5E9A5B1C5):
         numbers = (numbers ^ (numbers >> 31)).mul(factor)
     return numbers ^ (numbers >> 29)

@@ -89,11 +89,11 @@ ROWS = 2**16  # rows that are copied at a time
 
 @typed
 def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
-    """Move a graph's features to a mapped file, of which only the parts in use are in memory.
+    """Move a graph's features to a memory-mapped file. Only the parts in use are then in memory.
 
     The values do not change, so all results are the same. The file holds only the rows of features.
-    It must exist while the graph is used. If `path` is already mapped by other graphs, they keep
-    its old content. Changes to `x` are not written to the file.
+    The file must exist while the graph is used. Graphs that already map `path` keep the old content
+    of the file. Changes to `x` are not written to the file.
 
     Args:
         graph: a graph with dense features on the CPU.

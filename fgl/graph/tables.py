@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import decimal
 import numbers
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import torch
@@ -13,8 +13,7 @@ from torch import Tensor
 from ..checks import reject_if
 from ..warn import warn
 
-MISSING = (None, "")
-UNKNOWN = {"", "na", "n/a", "nan", "-nan", "null", "none", "<na>", "#n/a", "#na", "?"}
+UNKNOWN = {"", "na", "n/a", "nan", "-nan", "nat", "null", "none", "<na>", "#n/a", "#na", "?"}
 
 
 class Table(NamedTuple):
@@ -59,7 +58,7 @@ class Table(NamedTuple):
         return torch.tensor(read, dtype=torch.get_default_dtype())
 
     def _read(self, name: str, gaps: bool) -> list[Any]:
-        """The numbers of a column; without `gaps`, raise an error for the first missing one."""
+        """The numbers of a column; without `gaps`, raise an error for the first missing number."""
         values = self.column_with_gaps(name)
         read = [_number(self, name, row, v) for row, v in zip(self.rows, values, strict=True)]
         for row, value, number in zip(self.rows, values, read, strict=True):
@@ -72,7 +71,7 @@ class Table(NamedTuple):
         return read
 
     def times(self, name: str) -> Tensor:
-        """A column as int64 ``[n]`` if all values are integers, otherwise as (precise) float64."""
+        """A column as int64 ``[n]`` if all values are integers, otherwise as float64 ``[n]``."""
         values = self.column(name)
         if all(_is_whole(value) for value in values):
             return torch.tensor([int(value) for value in values], dtype=torch.int64)
@@ -84,7 +83,7 @@ class Table(NamedTuple):
         return torch.cat([part if part.dim() == 2 else part[:, None] for part in parts], dim=1)
 
     def features(self, x: Sequence[str]) -> Tensor:
-        """Join columns side by side; if none is named, return a column of ones."""
+        """Join columns side by side; if no column is named, return a column of ones."""
         return self.matrix(x) if x else torch.ones(len(self.rows), 1)
 
     def edge_fields(
@@ -101,7 +100,7 @@ class Table(NamedTuple):
         return fields
 
     def labels(self, name: str, classes: Sequence[Hashable] | None, argument: str) -> Tensor:
-        """Convert a column to int64 ``[n]``: indices into `classes`, or integers as they are."""
+        """Convert a column to int64 ``[n]``: indices into `classes`, or the integers themselves."""
         values = self.column(name)
         if classes is not None:
             place = {each: i for i, each in enumerate(classes)}
@@ -112,7 +111,7 @@ class Table(NamedTuple):
                         f"of {self.of} {row!r}"
                     )
             return torch.tensor([place[value] for value in values], dtype=torch.int64)
-        if any(isinstance(value, str) for value in values):
+        if any(isinstance(value, str) and not is_unknown(value) for value in values):
             names = list(dict.fromkeys(values))
             raise ValueError(
                 f"Expected {argument} to name the values of {name!r}, since they are strings, but "
@@ -151,12 +150,26 @@ class Table(NamedTuple):
 
 
 def _is_missing(value: Any) -> bool:
-    """Whether a value is missing: None, an empty string, or NaN."""
-    return value in MISSING or value != value if _is_scalar(value) else False
+    """Whether a value is missing: an empty string, or no string and unknown.
+
+    A node or a class may have the name "NA".
+    """
+    return value == "" if isinstance(value, str) else is_unknown(value)
+
+
+def is_unknown(value: Any) -> bool:
+    """Whether a value stands for an unknown number, as None, NaN, ``pandas.NA`` and "n/a" do.
+
+    Example:
+        >>> is_unknown(float("nan")), is_unknown(" N/A"), is_unknown("0")
+        (True, True, False)
+    """
+    return _is_scalar(value) and str(value).strip().lower() in UNKNOWN
 
 
 def _is_scalar(value: Any) -> bool:
-    return value is None or isinstance(value, str) or not hasattr(value, "__len__")
+    """Whether a value is not a row of several values; bytes and sets have no order of numbers."""
+    return isinstance(value, str | bytes | Set | Mapping) or not hasattr(value, "__len__")
 
 
 def _is_fraction(value: Any) -> bool:
@@ -176,7 +189,7 @@ def _number(table: Table, name: str, row: Hashable, value: Any) -> Any:
     """A value as a float or as a list of floats; NaN for a missing value."""
     if not _is_scalar(value):
         return [_number(table, name, row, each) for each in value]
-    if _is_missing(value) or str(value).strip().lower() in UNKNOWN:
+    if is_unknown(value):
         return float("nan")
     try:
         return float(value)

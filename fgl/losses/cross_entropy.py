@@ -12,7 +12,7 @@ from torch.autograd import Function
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..checks import check_length, reject_if
+from ..checks import check_classes, check_length, reject_if
 from ..kinds import explained
 from ..sparse.autograd import batched, mapped, positional
 from ..sparse.rows import widened
@@ -46,9 +46,8 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
         >>> cross_entropy(torch.zeros(2, 4), torch.tensor([0, 3]), torch.tensor([True, False]))
         tensor(1.3863)
     """
-    shape = list(logits.shape)
-    reject_if(len(shape) != 2, "logits to have shape [num_nodes, num_classes]", shape)
-    check_length(shape[0], y=y, mask=mask)
+    check_classes(logits)
+    check_length(len(logits), y=y, mask=mask)
     reject_if(y.dtype not in (torch.int64, torch.int32), "y to be int64", y.dtype, TypeError)
     if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
         raise TypeError(f"Expected mask to be bool or float weights, but got {mask.dtype}")
@@ -60,7 +59,7 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
 
 
 def _shifted(logits: Tensor, target: Tensor) -> Tensor:
-    """Subtract the label's logit from all logits; `logsumexp` of these is the exact loss.
+    """Subtract the label's logit from all logits; `logsumexp` of the differences is the exact loss.
 
     If there are only a few classes, this method takes a third of the time of `log_softmax`.
     """
@@ -71,7 +70,7 @@ Targets = tuple[Tensor, Tensor, Tensor]
 
 
 def _targets(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
-    """Return an index of labels ``[..., n, 1]``, a tensor of -1 at the labels, and row weights."""
+    """Return label indices ``[..., n, 1]``, a tensor with -1 at the labels, and row weights."""
     key = y if mask is None else mask
     if key.is_inference() or y.is_inference():  # inference tensors have no version counter
         return _made(y, mask, dtype)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_length, check_mask, reject_if
+from ..checks import check_classes, check_length, check_mask, reject_if
 from ..kinds import explained
 from ..transfer import to_host
 
@@ -27,7 +27,8 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
     Raises:
         TypeError: if `mask` is not bool.
-        ValueError: if `y` or `mask` does not have one entry per row of `logits`.
+        ValueError: if `y` or `mask` does not have one entry per row of `logits`, or if a masked
+            label is not a valid class.
 
     Example:
         >>> accuracy(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
@@ -38,7 +39,7 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
 @explained
 def hit_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The counts for `accuracy`, on the device: number of correct predictions, and of all.
+    """The counts for `accuracy`, on the device: the numbers of correct and of all predictions.
 
     Args:
         logits, y, mask: as for `accuracy`.
@@ -81,6 +82,7 @@ def hit_rows(logits: Tensor, y: Tensor) -> Tensor:
         >>> hit_rows(torch.tensor([[1.0, 0.0], [torch.nan, 0.0]]), torch.tensor([0, 0]))
         tensor([ True, False])
     """
+    check_classes(logits)
     hit: Tensor = logits.argmax(1) == y
     return hit & ~logits.isnan().any(1)  # argmax returns the position of a NaN
 
@@ -167,16 +169,37 @@ def f1_of(counts: Tensor) -> float:
 
 
 def _rows(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Masked rows and a mask of these; on a GPU, all rows, which avoids waiting for the GPU."""
-    shape = list(logits.shape)
-    reject_if(len(shape) != 2, "logits to have shape [num_nodes, num_classes]", shape)
+    """The masked rows and a mask for these rows.
+
+    On a GPU all rows are returned, to avoid waiting for the GPU.
+    """
+    check_classes(logits)
     check_length(len(logits), y=y)
     if mask is not None:
         check_mask("mask", mask, len(logits))
         if logits.is_cuda:
             return logits, y, mask
         logits, y = logits[mask], y[mask]
+    check_labels(logits, y)
     return logits, y, torch.ones_like(y, dtype=torch.bool)
+
+
+def check_labels(logits: Tensor, y: Tensor) -> None:
+    """Raise an error unless each label is one of the classes; on a GPU, only check the dtype.
+
+    Example:
+        >>> check_labels(torch.zeros(2, 3), torch.tensor([0, 3]))
+        Traceback (most recent call last):
+        ValueError: Expected y to be in [0, 3), as logits [2, 3] have classes, but got 3
+    """
+    reject_if(y.is_floating_point(), "y to be class labels, int64", y.dtype, TypeError)
+    if y.is_cuda or not y.numel():
+        return
+    shape = list(logits.shape)
+    low, high = y.aminmax() if y.dtype != torch.bool else (0, 1)
+    for label in (int(low), int(high)):
+        expected = f"y to be in [0, {shape[1]}), as logits {shape} have classes"
+        reject_if(not 0 <= label < shape[1], expected, label)
 
 
 NUMBER: Any = (float, share, f1_of)  # converter by a tensor's dimension: number, hits, classes

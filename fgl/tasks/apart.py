@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.copies import fingerprints
+from ..data.copies import fingerprints, mixed, node_fingerprints, rows_fingerprints
 from ..data.splits import EdgeSplit
 from ..data.splits.free_pairs import keys_of
 from ..graph import Graph
@@ -20,14 +20,18 @@ from ..graph.facts import check_graphs
 from ..warn import warn
 
 SCORED = ("val_mask", "test_mask")
+MOST = 10**8  # entries of features, which take a second or two to hash
 
 
-def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> None:
+def warn_of_trained(
+    clients: Sequence[Graph], whole: Graph | None = None, *, elsewhere: bool = True
+) -> None:
     """Warn if training examples are in a client's or the whole graph's validation or test mask.
 
     Args:
         clients: the clients' graphs; their `node_id` identifies nodes of the whole graph.
         whole: the whole graph, if scores use it.
+        elsewhere: whether training examples of other clients count too.
 
     Example:
         >>> mask = torch.tensor([True, False])
@@ -41,9 +45,12 @@ def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> Non
         scored += [(f"{name} of client {client}", count) for name, count in counts]
     of_nodes = whole is not None and whole.batch is None and whole.edge_label_index is None
     if not scored and whole is not None and of_nodes:
-        counts = _counts(whole, _trained_nodes(whole, clients))[:1]
+        trains = _trained_windows if whole.has("window_index") else _trained_nodes
+        counts = _counts(whole, trains(whole, clients))[:1]
         scored = [(f"{name} of the whole graph", count) for name, count in counts]
     if not scored:
+        if elsewhere:
+            _warn_of_trained_elsewhere(clients, whole if of_nodes else None)
         return
     graphs = [*clients, *([whole] if whole else [])]
     masks = [f"graph.{n}" for n in SCORED if any(getattr(own, n) is not None for own in graphs)]
@@ -57,8 +64,93 @@ def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> Non
     )
 
 
+def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) -> None:
+    """Warn if copies of held-out examples are training examples of other clients.
+
+    A copy has the same label, the same features and the same neighbours' features. Where each graph
+    has `node_id`, a copy has the same id in place of the neighbours. Examples that are not unique
+    in their own client do not count, so that nodes without features of their own give no warning.
+    Large graphs are not compared.
+    """
+    scored = clients if whole is None else [whole]
+    others = (own.batch is not None or own.window_index is not None for own in clients)
+    size = sum(own.num_nodes * own.num_features for own in (*clients, *scored))
+    if any(others) or size > MOST or any(own.y is None for own in (*clients, *scored)):
+        return
+    _warn_of_repeated(scored)
+    named = all(own.node_id is not None and own.edge_label_index is None for own in clients)
+    if whole is not None and named:
+        return
+    how: Any = {"steps": int(whole is None and not named), "named": named}
+    train = [_recognised(own, own.training_mask, **how) for own in clients]
+    for client, own in enumerate(scored):
+        masks = [mask for name in SCORED if (mask := getattr(own, name)) is not None]
+        if not masks:
+            continue
+        held_out = torch.stack(masks).any(0)
+        keys = _recognised(own, held_out, **how)
+        elsewhere = [k for other, k in enumerate(train) if whole is not None or other != client]
+        copies = int(torch.isin(keys, torch.cat(elsewhere)).sum()) if elsewhere else 0
+        total = int(held_out.sum())
+        if copies > max(2, total * (0.1 if named else 0.5)):
+            of = "the whole graph" if whole is not None else f"client {client}"
+            warn(
+                f"Expected examples that are scored not to train, but got {copies} of {total} of "
+                f"{of} that are copies of training examples of other clients: give all copies of "
+                "an example the same role, or clients their own parts of one graph by "
+                "fgl.data.partitions.partition_graph",
+            )
+            return
+
+
+def _warn_of_repeated(graphs: Sequence[Graph]) -> None:
+    """Warn if most held-out examples of a graph are copies of its own training examples.
+
+    Equal features are no sign of a copy where fewer than a third of them are distinct.
+    """
+    for own in graphs:
+        masks = [mask for name in SCORED if (mask := getattr(own, name)) is not None]
+        if own.train_mask is None or not masks:
+            continue
+        held_out, key = torch.stack(masks).any(0), _with_labels(_unlabelled(own, 1), own)
+        copies, total = (
+            int(torch.isin(key[held_out], key[own.train_mask]).sum()),
+            int(held_out.sum()),
+        )
+        if copies <= max(10, total * 0.5):
+            continue
+        features = _unlabelled(own, 0)[own.train_mask]
+        if features.unique().numel() > len(features) / 3:
+            warn(
+                f"Expected examples that are scored not to train, but got {copies} of {total} of a "
+                "client that are copies of its training examples: leave copies out, or split "
+                "before examples are repeated",
+            )
+            return
+
+
+def _with_labels(key: Tensor, graph: Graph) -> Tensor:
+    y: Any = graph.y
+    return mixed(key + rows_fingerprints(y.view(len(y), -1), graph))
+
+
+def _unlabelled(graph: Graph, steps: int) -> Tensor:
+    pairs = graph.edge_label_index  # a split also changes the neighbours of their ends
+    key = node_fingerprints(graph, 0 if pairs is not None else steps)
+    return key if pairs is None else mixed(mixed(key[pairs[0]]) + key[pairs[1]])
+
+
+def _recognised(graph: Graph, mask: Tensor, *, steps: int, named: bool) -> Tensor:
+    """Hashes of the examples in a mask, without examples that are not unique in the graph."""
+    key = _unlabelled(graph, steps)
+    chosen = mask & _occurs_once(key)
+    if named:
+        key = mixed(key + graph.node_id)  # type: ignore[operator]  # checked
+    return _with_labels(key, graph)[chosen].cpu()
+
+
 def _counts(graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
-    """Masks of scored examples that contain training examples, and how many they contain."""
+    """The masks of scored examples that contain training examples, and the number in each."""
     masks = {name: getattr(graph, name) for name in SCORED}
     counts = {name: int((m & trained).sum()) for name, m in masks.items() if m is not None}
     return [(name, count) for name, count in counts.items() if count]
@@ -72,8 +164,18 @@ def _trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
     return torch.isin(own, torch.cat(ids).to(whole.device)) if ids else nodes < 0
 
 
+def _trained_windows(whole: Graph, clients: Sequence[Graph]) -> Tensor:
+    """Mask of the windows of the whole series with a target time that clients train on."""
+    times: Any = whole.horizon_index
+    trained = [times[:0].flatten()]
+    for own in clients:
+        if own.horizon_index is not None:
+            trained.append(own.horizon_index[own.training_mask].flatten().to(times))
+    return torch.isin(times, torch.cat(trained)).any(1)
+
+
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
-    """Warn if more than two and over a tenth of the tested graphs are copies of training graphs.
+    """Warn if many tested graphs are copies of training graphs: more than two and over a tenth.
 
     A smaller number of copies is normal: in NCI1, one of sixty molecules occurs twice.
 
@@ -127,36 +229,58 @@ def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
                     f"{count}, whose answers the model is told: fgl.data.splits.edge_split(graph)",
                 )
                 return
-    ids = [split.graph.node_id for split in splits]
-    if all(own is not None for own in ids):
-        _warn_of_edges_elsewhere(splits, ids)
+    _warn_of_edges_elsewhere(splits)
 
 
-def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit], ids: Sequence[Any]) -> None:
-    """Warn if an edge that one client holds out is an edge in the graph of another client."""
+def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit]) -> None:
+    """Warn if an edge that one client holds out is an edge in the graph of another client.
+
+    Without `node_id` in each graph, features that are unique in their own graph identify the nodes,
+    and another client must know more than half of the held-out edges.
+    """
+    ids: list[Any] = [split.graph.node_id for split in splits]
+    named = all(own is not None for own in ids)
+    ids = ids if named else _ids_by_features([split.graph for split in splits])
     train = [
         keys_of(own[torch.cat([split.graph.edge_index, split.train_edges], 1)])
         for split, own in zip(splits, ids, strict=True)
     ]
     for client, (split, own) in enumerate(zip(splits, ids, strict=True)):
-        held_out = keys_of(own[torch.cat([split.val_edges, split.test_edges], 1)])
+        edges = torch.cat([split.val_edges, split.test_edges], 1)
+        held_out = keys_of(own[edges])
         elsewhere = [keys for other, keys in enumerate(train) if other != client]
-        count = int(torch.isin(held_out, torch.cat(elsewhere)).sum()) if elsewhere else 0
-        if count:
+        count = max((int(torch.isin(held_out, keys).sum()) for keys in elsewhere), default=0)
+        if count > (0 if named else max(2, edges.shape[1] / 2)):
             warn(
                 f"Expected held-out edges of client {client} to be no edges of other clients, but "
-                f"got {count}, which train there: fgl.data.splits.subgraph_split divides a split "
+                f"got {count}, which train in one: fgl.data.splits.subgraph_split divides a split "
                 "of the whole graph",
             )
             return
+
+
+def _ids_by_features(graphs: Sequence[Graph]) -> list[Tensor]:
+    """Ids of nodes that are equal in two graphs if a node of each alone has these features."""
+    hashes = torch.cat([node_fingerprints(graph, 0) for graph in graphs])
+    ids, sizes = hashes.unique(return_inverse=True)[1], [graph.num_nodes for graph in graphs]
+    once = torch.cat([_occurs_once(own) for own in ids.split(sizes)])
+    others = torch.arange(len(ids), device=ids.device) + len(ids)
+    return list(torch.where(once, ids, others).split(sizes))
+
+
+def _occurs_once(keys: Tensor) -> Tensor:
+    """Whether each entry of a vector is unequal to all others."""
+    _, place, counts = keys.unique(return_inverse=True, return_counts=True)
+    once: Tensor = counts[place] == 1
+    return once
 
 
 def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
     """Warn if most tested pairs are messages, reverses of messages, or training pairs.
 
     If labels are 1 and 0, the check compares two fractions of such known pairs: among the tested
-    pairs with label 1, and among those with label 0. The check warns if the first fraction exceeds
-    the second by more than one half.
+    pairs with label 1, and among the tested pairs with label 0. The check warns if the first
+    fraction exceeds the second by more than one half.
 
     Example:
         >>> edges, pairs = torch.tensor([[0], [1]]), torch.tensor([[1], [2]])

@@ -378,6 +378,44 @@ def test_one_client_with_everything_is_a_plain_loop(executor: str) -> None:
         assert moved > 1e-3, name
 
 
+def few_bits(dtype: torch.dtype, kind: Any, **how: Any) -> tuple[Row, Any]:
+    """Classes of nodes without edges; the tensors have room for whole vectors of a processor."""
+    own, model = whole(), seeded(partial(nn.Linear, WIDTH, CLASSES)).to(dtype)
+    own = own.replace(x=own.x.to(dtype), edge_index=own.edge_index[:, :0])  # type: ignore[union-attr]
+    optimizer = partial(kind, lr=0.05, **how)
+
+    class Linear(nn.Linear):
+        def forward(self, x: Any, edge_index: Any = None) -> Any:  # type: ignore[override]
+            return super().forward(x)
+
+    model.__class__ = Linear
+    train = fgl.Training(optimizer, num_steps=STEPS)
+
+    def loss(model: Any) -> Tensor:
+        return F.cross_entropy(model(own.x)[own.train_mask], own.y[own.train_mask])  # type: ignore[index]
+
+    return Row(
+        lambda all: fgl.tasks.node_task(None, all, model, train), own, model, loss
+    ), optimizer
+
+
+def test_a_model_of_half_precision_is_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within the rounding of 8 and 11 bits; each entry moves by much more."""
+    half, full = (torch.float16, torch.bfloat16), (torch.optim.Adam, torch.optim.AdamW)
+    cases: list[Any] = [(dtype, torch.optim.SGD, {"momentum": 0.9}) for dtype in half]
+    cases += [(torch.bfloat16, kind, {}) for kind in (torch.optim.SGD, torch.optim.Adagrad, *full)]
+    for dtype, kind, how in cases:
+        row, optimizer = few_bits(dtype, kind, **how)
+        monkeypatch.setitem(globals(), "OPTIMIZER", optimizer)
+        trained, start = loop(row, row.model.state_dict(), ROUNDS), row.model.state_dict()
+        for run in (in_a_loop, in_a_batch):
+            new: Any = run(row).outbox[0]["model"]
+            for key, value in new.items():
+                moved = (trained[key] - start[key]).double()
+                error = (value - trained[key]).double()
+                assert error.norm() < 0.2 * moved.norm(), (dtype, kind, run, key)
+
+
 def test_every_task_target_and_executor_has_a_row() -> None:
     tasks = {name for name in fgl.tasks.__all__ if name.endswith("_task")}
     assert {name.split()[0] for name in ROWS} == tasks

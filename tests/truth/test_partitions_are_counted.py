@@ -213,6 +213,79 @@ def test_overlaps_are_those_that_are_asked_for() -> None:
         assert not nodes & set(held.tolist()) and top / len(nodes) > 0.7
 
 
+def drawn_parts(name: str, seed: int) -> list[list[int]]:
+    """Parts of 40 nodes, some of which are left out."""
+    graph = fgl.Graph(torch.ones(40, 1), torch.arange(40).repeat(2, 1).roll(1, 1))
+    if name == "random_partition":
+        parts = partitions.random_partition(graph, 3, seed=seed)
+    elif name == "overlapping_partition":
+        parts = partitions.overlapping_partition(graph, [0.2, 0.5, 0.7], seed=seed)
+    elif name == "overlapping_partition, common":
+        parts = partitions.overlapping_partition(graph, [0.3, 0.5, 0.6], common=0.2, seed=seed)
+    elif name == "community_clients":
+        parts = partitions.community_clients([torch.arange(40)], 3, share=0.4, seed=seed)
+    else:
+        split = fgl.data.splits.random_split(graph.replace(y=torch.zeros(40).long()), seed=seed)
+        masks: Any = (split.train_mask, split.val_mask, split.test_mask)
+        parts = [mask.nonzero()[:, 0] for mask in masks]
+    return [part.tolist() for part in parts]
+
+
+def held(name: str, draws: int = 400) -> Tensor:
+    """Whether a client holds a node, for each draw: float64 ``[draws, clients, 40]``."""
+    out = torch.zeros(draws, 3, 40, dtype=torch.float64)
+    for seed in range(draws):
+        for client, part in enumerate(drawn_parts(name, seed)):
+            out[seed, client, part] = 1
+    return out
+
+
+INDEPENDENT = ("overlapping_partition", "community_clients")
+DRAWS = ("random_partition", *INDEPENDENT, "overlapping_partition, common", "random_split")
+
+
+def test_draws_are_uniform_and_those_of_a_client_or_a_split_tell_nothing_of_others() -> None:
+    """Each share of 400 draws is within five standard deviations of what chance says."""
+    every = {name: held(name) for name in DRAWS}
+    for name, own in every.items():
+        share = own.mean((0, 2))  # of a client
+        error = (own.mean(0) - share[:, None]).abs()
+        assert (error < 5 * (share * (1 - share) / 400).sqrt()[:, None]).all(), name
+        again = (own[1:] * own[:-1]).mean((0, 2))  # in two draws that follow each other
+        assert (again - share**2).abs().max() < 5 * 0.5 / (400 * 40) ** 0.5, name
+    for name in INDEPENDENT:
+        own = every[name]
+        for i, j in ((0, 1), (0, 2), (1, 2)):
+            both = (own[:, i] * own[:, j]).mean()
+            want = own[:, i].mean() * own[:, j].mean()
+            assert abs(both - want) < 5 * 0.5 / (400 * 40) ** 0.5, (name, i, j)
+    common = every["overlapping_partition, common"].prod(1).sum(1)
+    assert (common == 8).all()
+    of_split, of_clients = every["random_split"], every["random_partition"]
+    together = torch.einsum("din,djn->ij", of_split, of_clients) / (400 * 40)
+    apart = torch.outer(of_split.mean((0, 2)), of_clients.mean((0, 2)))
+    assert (together - apart).abs().max() < 5 * 0.5 / (400 * 40) ** 0.5
+
+
+def test_a_client_of_major_labels_is_drawn_as_its_docstring_says() -> None:
+    """Its test nodes are nobody's after it, and each class is major equally often."""
+    major: Counter[int] = Counter()
+    for seed in range(60):
+        _, clients = partitions.major_label_partition(
+            blocks(), 2, num_major=1, share=0.1, major_rate=1.0, num_test=3, seed=seed
+        )
+        first, second = (own.node_id for own in clients)
+        tests: Any = first[clients[0].test_mask]  # type: ignore[index]
+        assert len(tests) == 3 and not set(tests.tolist()) & set(second.tolist())  # type: ignore[union-attr]
+        for own in clients:
+            nodes = own.num_nodes
+            assert int(own.val_mask.sum()) == nodes // 5  # type: ignore[union-attr]
+            major[Counter(labels()[own.node_id].tolist()).most_common(1)[0][0]] += 1  # type: ignore[index, union-attr]
+    assert len(major) == BLOCKS
+    chance = 120 / BLOCKS
+    assert all(abs(count - chance) < 5 * chance**0.5 for count in major.values())
+
+
 def test_a_cap_bounds_the_share_of_a_class() -> None:
     """Of four classes and four clients that want one class each: the mean of the largest shares."""
     y, share = torch.arange(1200) % 4, {}

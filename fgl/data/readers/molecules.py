@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...checks import imported, install, reject_if
 from ...graph import Graph
-from ...graph.tables import UNKNOWN
+from ...graph.tables import is_unknown
 from ...progress import shown
 from ...warn import warn
 from .parsing import FLOAT, need, warn_unread
@@ -56,9 +56,10 @@ def read_molecules(
 ) -> Molecules:
     """Read ``NAME.csv``: a header, a column ``smiles``, and a column of numbers for each target.
 
-    An unknown target is empty, NA or NaN; true is 1 and false is 0. Molecules that cannot be read
-    are left out, and a warning gives their number. Columns that only number the rows (pandas writes
-    such columns) are not targets unless `targets` names them. A warning names these columns.
+    An unknown target is written as an empty field, NA or NaN; true is 1 and false is 0. Molecules
+    that cannot be read are left out, and a warning gives their number. Columns that only number the
+    rows (pandas writes such columns) are not targets unless `targets` names them. A warning names
+    these columns.
 
     Args:
         folder: folder of the file.
@@ -102,7 +103,7 @@ def read_molecules(
 def _warn_unreadable(
     path: Path, total: int, wrong: list[int], lines: list[int], strings: list[str]
 ) -> None:
-    """Warn about rows that are not molecules; raise if no row is a molecule."""
+    """Warn about rows that are not molecules; raise an error if no row is a molecule."""
     example = f"line {lines[wrong[0]]}: {strings[wrong[0]][:60]!r}"
     reject_if(len(wrong) == total, f"{path} to hold molecules", f"none to read, {example}")
     warn(
@@ -218,9 +219,9 @@ def _numbers_rows(column: str, rows: list[list[str]], place: int) -> bool:
 
 
 def _number(where: str, column: str, field: str) -> float:
-    text = field.strip().lower()
-    if text in UNKNOWN:
+    if is_unknown(field):
         return math.nan
+    text = field.strip().lower()
     value = TRUTH.get(text, float(text) if FLOAT.fullmatch(text) else math.inf)
     if math.isinf(value):
         raise ValueError(

@@ -26,8 +26,8 @@ def windows(
 ) -> Graph:
     """Split a time series into windows with input times, target times and masks.
 
-    A window that ends at time t reads the times ``t - steps + 1`` to t. Its target times are
-    ``t + h`` for each horizon h. Times are divided in order into training, validation and test
+    A window that ends at time t reads the times ``t - steps + 1`` to t. The window's target times
+    are ``t + h`` for each horizon h. Times are divided in order into training, validation and test
     times. A window belongs to the part that contains all its target times. A window with target
     times in two parts is left out. A test window may read training times, which are in its past.
 
@@ -89,7 +89,7 @@ def windows(
 
 
 def _scale(graph: Graph, end: int) -> Tensor:
-    """Each node's mean and deviation of features and of known targets before a time."""
+    """Each node's mean and standard deviation of features and known targets before a time."""
     y = graph.y[:, :end, None].to(graph.x.dtype)  # type: ignore[index]
     columns = torch.cat([dense(graph.x)[:, :end], y], 2).flatten(0, 1)
     mean = columns.nanmean(0)

@@ -144,7 +144,7 @@ def _shape(tensors: Mapping[str, Any], key: str) -> torch.Size | None:
 def made(optimizer: OptimizerFactory, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
     """The optimiser of the trained tensors.
 
-    If the optimiser rejects an empty list of tensors, the error names the reason.
+    If the optimiser rejects an empty list of tensors, the error gives the reason.
     """
     try:
         built: Any = optimizer(list(leaves.values()))
@@ -164,10 +164,13 @@ def made(optimizer: OptimizerFactory, leaves: Mapping[str, Tensor]) -> optim.Opt
 
 
 def fused(optimizer: optim.Optimizer) -> optim.Optimizer:
-    """The same optimiser with ``fused=True``, if torch supports this and no variant was set."""
+    """The same optimiser with ``fused=True``, if torch supports this and no variant was set.
+
+    On a CPU, torch's fused SGD does not move entries of half precision.
+    """
     for group in optimizer.param_groups:
         chosen = any(group.get(key) for key in ("foreach", "fused", "differentiable"))
-        fits = all(p.is_floating_point() and not p.is_complex() for p in group["params"])
+        fits = all(p.dtype in (torch.float32, torch.float64) for p in group["params"])
         if type(optimizer) in FUSED and fits and not chosen:
             group["fused"] = True
     return optimizer

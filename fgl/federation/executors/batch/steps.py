@@ -75,7 +75,7 @@ class View:
         return list(self._parts)
 
     def context_tensors(self, keys: Sequence[str]) -> tuple[list[Tensor], list[Any]]:
-        """The tensors in the entries `keys` of the contexts, and all else in these entries."""
+        """The tensors in the entries `keys` of the contexts, and all other values in them."""
         first = self.contexts[0]
         if all(context is first for context in self.contexts):
             return taken_apart(first)
