@@ -1,7 +1,5 @@
 """Baselines of a paper's table: methods that `examples/baseline.py` knows, built for a row."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The machine that results are measured on: processor, threads, versions, commit; timers."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc

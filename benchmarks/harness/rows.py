@@ -1,7 +1,5 @@
 """Rows of a paper's table: the paper's cells, and how a row's task, method and run are made."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import json

@@ -3,8 +3,6 @@
 docs/papers/fedego.md explains them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """FedGL's tables: the paper's cells, and the values that docs/papers/fedgl.md explains."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

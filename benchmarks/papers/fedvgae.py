@@ -5,8 +5,6 @@ local training and the trigger rate of the fine-tuning. Tables with ``whole`` in
 links whose clients were made of the whole graph, held-out edges included.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from dataclasses import replace

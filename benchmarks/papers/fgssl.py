@@ -1,7 +1,5 @@
 """FGSSL's tables: the paper's cells, and the values that were chosen."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any

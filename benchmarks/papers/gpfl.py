@@ -7,8 +7,6 @@ in ``gpfl-second-draw`` that of seed 1. A method is compared with self-training 
 fold by fold.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ Resident memory after each hundred rounds (Linux only). The history has a record
 nothing else may grow.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 import tempfile

@@ -9,8 +9,6 @@ alternated pairs of processes (`versus.py --steps`). A figure that misses is bol
 measured is empty.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -14,8 +14,6 @@ Under the pretended device of the tests everything runs but for what only a devi
 additions, the memory that a graph's results share, kernels that cannot be captured, and time.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Callable, Sequence

@@ -17,8 +17,6 @@ the first; two for each propagation. Whatever else happens is not counted, so 1 
 A cohort's working set and the copy's are of the same size. Processor time, one thread.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import sys

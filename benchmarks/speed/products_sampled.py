@@ -10,8 +10,6 @@ peak of resident memory is taken over what the graph and its adjacency hold (Lin
 Seconds are the processor's, on one thread.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -12,8 +12,6 @@ many times faster the batch is than the PyG loop, ``..._least`` and ``..._most``
 the turns.
 """
 
-from __future__ import annotations
-
 import copy
 import gc
 import statistics

@@ -13,8 +13,6 @@ Seconds of this process on one thread, median over batches, the samplers taking 
   is drawn; the loader's subgraph says it once.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 import time
