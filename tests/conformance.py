@@ -3,8 +3,6 @@
 A new method gets every promise of `test_conformance.py` for one line in `ROWS`.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

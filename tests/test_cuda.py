@@ -1,7 +1,5 @@
 """On a GPU: the numbers of the CPU, the same bits every time, a step that can be captured."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every public name is documented with an example, and the code in the documents runs."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from pathlib import Path
@@ -41,21 +39,6 @@ def test_reference_shows_the_names() -> None:
     for value in DOCUMENTED.values():
         room = value.__module__.split(".")[1]
         assert f"::: {value.__module__}.{value.__name__}\n" in pages[room]
-
-
-def test_public_names_in_a_page_become_links_outside_of_code() -> None:
-    links = script("docs/hooks/links.py").with_links
-    place = "reference/losses.md#fgl.losses.ranking"
-    assert links("Use `fgl.losses.ranking` here.", "../").startswith(
-        f"Use [`fgl.losses.ranking`](../{place}"
-    )
-    for text in (
-        "# `fgl.losses`",
-        "```python\n`fgl.losses`\n```",
-        "[`fgl.losses`](a.md)",
-        "`fgl.x`",
-    ):
-        assert links(text) == text
 
 
 def test_a_newcomers_script_has_less_than_25_lines() -> None:

@@ -1,7 +1,5 @@
 """FedHGN beside a small implementation of its own, by numbers; Hetero beside PyG's networks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any

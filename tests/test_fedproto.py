@@ -1,7 +1,5 @@
 """FedProto and FedTGP: each against the same written in loops, and the term of their loss."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The studies of the leaderboard and the matrix, and their pages."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Positions, atoms and features of graphs; models that have a parameter under two names."""
 
-from __future__ import annotations
-
 import copy
 from functools import partial
 from typing import Any

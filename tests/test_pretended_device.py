@@ -1,7 +1,5 @@
 """What CUDA would refuse, and where the host would wait for it, without any CUDA at hand."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """Traced steps of a batch: the bits of ordinary ones, and everything that ends a trace."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Knowledge graphs: files, clients of some relations, ranks, negatives, and chance on noise."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -55,23 +53,6 @@ def by_loops(model: Any, graph: fgl.Graph, mask: Any, filtered: bool, both: bool
                 rank += 1.0 if value > own else 0.5 if value == own else 0.0
             ranks.append(rank)
     return ranks
-
-
-@pytest.mark.parametrize("filtered", [True, False])
-@pytest.mark.parametrize("both", [True, False])
-def test_ranks_are_those_of_loops(filtered: bool, both: bool) -> None:
-    graph = knowledge(num=60)
-    y = (torch.arange(60) % 7 > 0).float()  # some answers are no
-    graph = graph.replace(y=y, x=graph.x // 2)  # and every node has a tie
-    model = net()
-    ranks = torch.tensor(by_loops(model, graph, graph.test_mask & (y == 1), filtered, both))  # type: ignore[operator]
-    for chunk in (1, 100, 2**20):
-        score = ranking(ks=[2, 5], filtered=filtered, both=both, chunk=chunk)(model)
-        metrics = score(dict(model.state_dict()), graph)
-        assert metrics["test_mrr"] == pytest.approx(float((1 / ranks).mean()), rel=1e-6)
-        for k in (2, 5):
-            assert metrics[f"test_hits@{k}"] == pytest.approx(float((ranks <= k).float().mean()))
-    assert list(ranking()(model, test=False)(dict(model.state_dict()), graph)) == ["val_mrr"]
 
 
 def test_a_constant_model_has_the_mean_rank_and_a_diverged_one_none() -> None:

@@ -1,7 +1,5 @@
 """Series on a graph: windows, their minibatches, and forecasts in all executors."""
 
-from __future__ import annotations
-
 import json
 import os
 from bisect import bisect_left

@@ -1,7 +1,5 @@
 """The page of a study: the sentences that survive Holm's correction, its tables, a raw file."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

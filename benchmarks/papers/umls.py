@@ -6,8 +6,6 @@
 runs are in ``benchmarks/results/umls.jsonl``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -5,8 +5,6 @@
 Two rounds of every method on a small task: synthetic graphs of Cora's and PROTEINS' kind.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping

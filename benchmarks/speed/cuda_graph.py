@@ -10,8 +10,6 @@ that of the parameters after as many steps of both, from the same random state. 
 could not be captured.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial

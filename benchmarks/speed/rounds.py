@@ -12,8 +12,6 @@ many times faster the batch is than the PyG loop, ``..._least`` and ``..._most``
 the turns.
 """
 
-from __future__ import annotations
-
 import copy
 import gc
 import statistics
@@ -28,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 import torch.nn.functional as F
 from harness.flags import arguments, flag, some
-from harness.machine import example, in_turn, machine, seconds, write
+from harness.machine import example, in_turn, machine, ratio, seconds, write
 
 import fgl
 
@@ -150,10 +148,9 @@ def compare(num_clients: int, repeats: int, device: str, names: Sequence[str]) -
             out[f"{key}/{variant}_ms"] = round(1e3 * value, 2)
             if not variant.startswith("pyg"):
                 out[f"{key}/{variant}_over_pyg"] = round(took["pyg"] / value, 2)
-                pairs = zip(turns["pyg"], turns[variant], strict=True)
-                ratios = [theirs / ours for theirs, ours in pairs]
-                out[f"{key}/{variant}_over_pyg_least"] = round(min(ratios), 2)
-                out[f"{key}/{variant}_over_pyg_most"] = round(max(ratios), 2)
+                _, (least, most) = ratio(turns["pyg"], turns[variant])
+                out[f"{key}/{variant}_over_pyg_least"] = least
+                out[f"{key}/{variant}_over_pyg_most"] = most
                 out[f"{key}/{variant}_over_pyg_cached"] = round(took["pyg_cached"] / value, 2)
         out[f"{key}/batch_over_loop"] = round(took["loop"] / took["batch"], 2)
         print(key, {k: round(1e3 * v, 1) for k, v in took.items()}, flush=True)

@@ -5,8 +5,6 @@
 Every step trains all 64 windows, so that it can be traced. `docs/speed.md` has the table.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from functools import partial
