@@ -114,7 +114,7 @@ class Recorder(TorchDispatchMode):
         words += [f"{name}={self._text(arg, reads)}" for name, arg in kwargs.items()]
         call = f"{self._constant(function)}({', '.join(words)})"
         results = list(out) if isinstance(out, (tuple, list)) else [out]
-        self.devices.update(str(each.device.type) for each in results)
+        self.devices.update(t.device.type for t in results if isinstance(t, Tensor))
         self._kept += [*results, args, kwargs]
         if all(id(each) in self._names for each in results):  # arguments were changed in place
             self._calls.append(([], call, reads))
