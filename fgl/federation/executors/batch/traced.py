@@ -376,7 +376,8 @@ def _same_bits(one: Tensor | None, other: Tensor | None) -> bool:
         return one is other
     one, other = one.detach().contiguous(), other.detach().contiguous()
     same_form = one.shape == other.shape and one.dtype == other.dtype
-    return same_form and (one.flatten().view(torch.uint8).equal(other.flatten().view(torch.uint8)))
+    words = torch.int32 if one.element_size() == 4 else torch.uint8  # a quarter of the time
+    return same_form and one.flatten().view(words).equal(other.flatten().view(words))
 
 
 def _first_line(error: BaseException) -> str:
