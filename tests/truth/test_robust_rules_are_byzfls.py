@@ -125,6 +125,20 @@ def test_rules_of_many_clients_are_a_textbooks_in_every_precision() -> None:
             assert np.abs(got.double().numpy() - want).max() < near * 10, (name, dtype)
 
 
+def test_a_mean_is_numpys_in_each_form_length_and_precision() -> None:
+    """Long tensors are added one by one, short ones together; few bits round once, at the end."""
+    draw, clients = torch.Generator().manual_seed(0), 24
+    weight = torch.randint(1, 9, (clients,), generator=draw)
+    for dtype, near in ((torch.bfloat16, 0.04), (torch.float32, 1e-5), (torch.int64, 0.5)):
+        for size in (3, 2**13 + 1, 2**18 + 1):
+            x = (10 + 3 * torch.randn(clients, size, generator=draw)).to(dtype)
+            want = np.average(x.double().numpy(), 0, weight.numpy())
+            for stack in (x, list(x), x.view(clients, size, 1).mT.contiguous().mT):
+                got: Tensor = mean({"w": stack}, weight)["w"]
+                assert got.dtype == dtype
+                assert np.abs(got.flatten().double().numpy() - want).max() <= near, (dtype, size)
+
+
 RULES = {"Median": "median", "TrMean": "trimmed_mean", "Krum": "krum", "MultiKrum": "multi_krum",
          "GeometricMedian": "geometric_median", "CenteredClipping": "centred_clipping",
          "Clipping": "norm_bound", "NNM": "nearest_means"}  # fmt: skip

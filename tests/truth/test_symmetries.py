@@ -102,8 +102,6 @@ EXCEPT: dict[str, dict[str, str]] = {
     "ring": {"clients": "who stands beside whom matters", **MIXED},
     "fedstar": BY_ID | {"split": "each half draws a model"},
     "fedhgn": BY_ID | LIKE | {"split": "each half draws coefficients"},
-    "gcfl": LIKE,
-    "gcfl plus gradients": LIKE,
     "fedgta": LIKE,
     "fedproto drawn": BY_ID | EQUALLY | {"classes": "it draws a head"},
     "fedtgp": EQUALLY | {"classes": "the server draws a row for each class"},
