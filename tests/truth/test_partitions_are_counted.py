@@ -6,6 +6,10 @@ Mutants that this file finds (each was tried):
 - `random_partition` that gives the first clients more.
 - `cut_loss` and `partition_graph` that take an edge to another client for an edge inside.
 - `dirichlet_partition` without `cap`.
+
+Of these the other tests that enter the function find none (each was tried):
+- `overlapping_partition` whose clients draw in the order of the ids, or all in one order.
+- `overlapping_partition` whose common nodes are the first.
 """
 
 from __future__ import annotations
