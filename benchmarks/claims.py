@@ -7,8 +7,6 @@ it, and the verdict; the figures come from the recorded runs. They are written b
 of the page.
 """
 
-from __future__ import annotations
-
 import functools
 import statistics
 from collections.abc import Mapping

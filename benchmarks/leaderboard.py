@@ -9,8 +9,6 @@ trials on a tuning seed, then 10 seeds of 100 rounds. The same command goes on a
 interruption, and ``python -m fgl.study study-leaderboard`` joins it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

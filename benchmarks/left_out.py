@@ -6,8 +6,6 @@
 A table's missing runs are made by ``python benchmarks/reproduce.py TABLE``.
 """
 
-from __future__ import annotations
-
 import sys
 
 import reproduce

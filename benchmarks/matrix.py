@@ -8,8 +8,6 @@ Whole graphs (PROTEINS, NCI1), molecules (ESOL; it needs the extra `molecules`) 
 seed, then 8 seeds.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from harness.flags import some

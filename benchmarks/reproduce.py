@@ -9,8 +9,6 @@ the runs between two processes. ``--report`` only writes the table into its page
 ``benchmarks/results/tables``, of all runs that are there.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections import defaultdict

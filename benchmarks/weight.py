@@ -11,8 +11,6 @@ are pieces between spaces, code and tables included, as `wc -w` counts them; the
 the pages in `docs`, decisions included, without the reference and the notebooks.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import sys

@@ -27,7 +27,7 @@ NOW = {
         "fgl.data.readers.wiki_cs": "read_wiki_cs",
         "fgl.data.splits": "EdgeSplit balanced_classes class_capped_split edge_split fold_clients "
         "negative_edges pair_split public_split random_split scaffold_split split split_by_time "
-        "stratified_folds subgraph_split with_negatives",
+        "stratified_folds subgraph_split windows with_negatives",
     },
     "fgl.data.partitions": {"fgl.data.partitions.graphs": "CutLoss"},
     "fgl.ego": {"fgl.ego.trees": "levels", "fgl.ego.uploads": "check_mashed"},

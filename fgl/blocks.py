@@ -31,20 +31,20 @@ def logits_in_blocks(
     block_size: int = 65536,
     hops: int | None = None,
 ) -> Tensor:
-    """Compute a model's outputs at all nodes, in eval mode, in bounded memory.
+    """Compute a model's outputs at all nodes in evaluation mode, with bounded memory.
 
     Each layer of `GCN`, `SAGE` or `GAT` is computed for one block of nodes after another. The input
     of a block is the previous layer's output at the block's nodes and at all their neighbours. Up
-    to rounding, the result equals the forward on the whole graph. In addition to the graph, memory
-    holds the outputs ``[num_nodes, width]`` of two layers and the data of one block. A node's
-    linear map is computed again for each block in which the node has a neighbour, so larger blocks
-    are faster.
+    to rounding, the result equals a forward pass on the whole graph. In addition to the graph,
+    memory holds the outputs ``[num_nodes, width]`` of two layers and the data of one block. A
+    node's linear map is computed again for each block in which the node has a neighbour, so larger
+    blocks are faster.
 
     Any other model is called on a block and all nodes within `hops` of the block. The call includes
     every edge that ends in a node fewer than `hops` hops from the block. If no output depends on
-    nodes farther away, the result equals the forward on the whole graph. Memory holds the model's
-    data for this neighbourhood, and nodes near several blocks are computed several times. To check
-    `hops`, some nodes are computed a second time with one more hop.
+    nodes farther away, the result equals a forward pass on the whole graph. Memory holds the
+    model's data for this neighbourhood, and nodes near several blocks are computed several times.
+    To check `hops`, some nodes are computed a second time with one more hop.
 
     Args:
         model: a `GCN`, `SAGE` or `GAT`, or any model that returns a row for each node, such as

@@ -45,7 +45,9 @@ def reject_if(wrong: Any, expected: str, got: Any, error: type[Exception] = Valu
 
 
 def about(argument: str, error: E) -> E:
-    """Store the invalid argument's name in an error, for the command line, and return the error.
+    """Store the invalid argument's name in an error and return the error.
+
+    The command line reads the name.
 
     Example:
         >>> vars(about("mu", ValueError("Expected mu to be positive, but got -1")))
@@ -65,7 +67,7 @@ def check_number(
     below: float = math.inf,
     integer: bool = False,
 ) -> None:
-    """Raise unless a value is a finite number between the bounds.
+    """Raise an error unless a value is a finite number between the bounds.
 
     Args:
         name: the value's name in the message.
@@ -110,7 +112,7 @@ Several = Annotated[int, partial(check_number, at_least=2, integer=True)]
 
 
 def check_weight(**values: Any) -> None:
-    """Raise unless each value is a finite number of at least 0.
+    """Raise an error unless each value is a finite number of at least 0.
 
     Args:
         values: values by name.
@@ -128,7 +130,7 @@ def check_weight(**values: Any) -> None:
 
 
 def check_share(**values: Any) -> None:
-    """Raise unless each value is a number from 0 to 1.
+    """Raise an error unless each value is a number from 0 to 1.
 
     Args:
         values: values by name.
@@ -146,7 +148,7 @@ def check_share(**values: Any) -> None:
 
 
 def check_count(**values: Any) -> None:
-    """Raise unless each value is an integer of at least 1.
+    """Raise an error unless each value is an integer of at least 1.
 
     Args:
         values: values by name.
@@ -164,7 +166,9 @@ def check_count(**values: Any) -> None:
 
 
 def check_fanouts(fanouts: Any, *, unlimited: bool = False) -> tuple[int, ...]:
-    """Return fan-outs as a tuple; raise unless each is a positive integer (or -1 if `unlimited`).
+    """Return fan-outs as a tuple.
+
+    Raise an error unless each fan-out is a positive integer (or -1 if `unlimited`).
 
     Raises:
         TypeError: if an entry is no integer.
@@ -185,7 +189,7 @@ def check_fanouts(fanouts: Any, *, unlimited: bool = False) -> tuple[int, ...]:
 
 
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
-    """Raise unless a value is one of the choices.
+    """Raise an error unless a value is one of the choices.
 
     Args:
         name: the name of the value in the message.
@@ -208,7 +212,7 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
 
 
 def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
-    """End of an error message that names the choice spelled most like a value, if any is similar.
+    """The end of an error message: it suggests the most similar choice, or is empty.
 
     Example:
         >>> did_you_mean("Cora", ["cora", "citeseer"])
@@ -220,9 +224,9 @@ def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
 
 
 def check_classes(logits: Tensor, classes: int | None = None) -> None:
-    """Raise an error unless there is a logit for each of several classes, at least `classes`.
+    """Raise an error unless `logits` has at least `classes` columns, and at least two.
 
-    With one column, each row would predict class 0, and its cross-entropy would be 0.
+    With only one column, each row would predict class 0, and the cross-entropy would be 0.
 
     Example:
         >>> check_classes(torch.zeros(3, 1))
@@ -239,7 +243,7 @@ def check_classes(logits: Tensor, classes: int | None = None) -> None:
 
 
 def check_length(length: int, **tensors: torch.Tensor | None) -> None:
-    """Raise unless each tensor has the given number of rows.
+    """Raise an error unless each tensor has the given number of rows.
 
     Args:
         length: the number of rows.
@@ -261,7 +265,7 @@ def check_length(length: int, **tensors: torch.Tensor | None) -> None:
 
 
 def check_mask(name: str, mask: Any, length: int) -> None:
-    """Raise unless a mask is a bool tensor with the given number of rows.
+    """Raise an error unless a mask is a bool tensor with the given number of rows.
 
     Raises:
         TypeError: for another dtype.
@@ -279,7 +283,7 @@ def check_mask(name: str, mask: Any, length: int) -> None:
 
 
 def check_device(device: Any) -> None:
-    """Raise unless torch can compute on a device of this computer.
+    """Raise an error unless torch can compute on a device of this computer.
 
     Args:
         device: torch's name of the device, such as ``"cpu"`` or ``"cuda:1"``.
@@ -302,7 +306,7 @@ def check_device(device: Any) -> None:
 
 
 def check_rows(name: str, rows: Tensor, shape: str = "k, *") -> None:
-    """Raise unless `rows` is a finite floating-point matrix; the error names the client.
+    """Raise an error unless `rows` is a finite floating-point matrix; the error names the client.
 
     Args:
         name: the name of the matrix in the message.
@@ -328,7 +332,7 @@ def check_rows(name: str, rows: Tensor, shape: str = "k, *") -> None:
 
 
 def check_kind(name: str, value: Tensor, dtype: torch.dtype, shape: Sequence[int]) -> None:
-    """Raise if a tensor's dtype, shape or layout is not as expected, before its bytes are read.
+    """Before a tensor is read, raise an error if its dtype, shape or layout is unexpected.
 
     Raises:
         ValueError: with the expected dtype, shape or layout.
@@ -347,7 +351,7 @@ def check_kind(name: str, value: Tensor, dtype: torch.dtype, shape: Sequence[int
 
 @contextmanager
 def check_disk(wanted: str, hint: str = "") -> Iterator[None]:
-    """A context that replaces an OSError by one whose message is a single sentence.
+    """A context that replaces an OSError by an OSError with a one-sentence message.
 
     Args:
         wanted: the expected result, such as "a.json to be written".

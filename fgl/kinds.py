@@ -228,7 +228,7 @@ NOT_NAMED = (torch.autograd.Function, BaseException)
 
 
 def _short(function: Any) -> str:
-    """The name of a function as in a call; for `__init__` this is the name of the class."""
+    """The name by which a function is called; for `__init__` this is the class's name."""
     name: str = function.__qualname__.removesuffix(".__init__")
     return name.rsplit("<locals>.", 1)[-1]
 
@@ -279,7 +279,7 @@ def check_options(
     *,
     taken: Collection[str] = (),
 ) -> None:
-    """Raise unless all options that `outer` passes on to `inner` are arguments of `inner`.
+    """Raise an error unless all options that `outer` passes on to `inner` are arguments of `inner`.
 
     Args:
         outer, inner: the function that received the options, and the function that it calls.
@@ -355,7 +355,7 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
 class _Hints:
     """The types and bounds of a function's parameters, read at the first call.
 
-    `_Hints` can be pickled together with a script's function. After unpickling, it reads the
+    `_Hints` can be pickled together with a script's function. After unpickling, `_Hints` reads the
     parameters again.
     """
 
@@ -385,7 +385,7 @@ class _Hints:
 
 
 def bounds_of(hint: Any) -> list[Check]:
-    """Functions ``(name, value)`` that raise if a value is outside the bounds of an annotation.
+    """Functions ``(name, value)`` that raise an error if a value is outside an annotation's bounds.
 
     Example:
         >>> for check in bounds_of(Literal["sgd", "adam"] | None):
@@ -406,7 +406,7 @@ def bounds_of(hint: Any) -> list[Check]:
 def _bound_partly(
     signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of an incomplete call by name; empty if they do not fit the signature."""
+    """Arguments of an incomplete call by name; empty if the call does not fit the signature."""
     try:
         return dict(signature.bind_partial(*args, **kwargs).arguments)
     except TypeError:

@@ -234,7 +234,7 @@ def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
 
 @explained
 def emd_share(gamma: float = 0.5) -> Callable[[Tensor, Tensor], Tensor]:
-    """`mixing_coefficient` with a fixed `gamma`, which is checked immediately.
+    """`mixing_coefficient` with a fixed `gamma`; `gamma` is checked immediately.
 
     Raises:
         ValueError: if `gamma` is not above 0.
@@ -259,10 +259,10 @@ def adaptive_aggregation(
     max_adjust: int = 1,
     strict: bool = True,
 ) -> tuple[dict[str, Tensor], float, int]:
-    """Use the received model; if the score drops, mix it with the own model (FedVGAE, Alg. 1).
+    """Use the received model; if the score drops, mix it with the client's own (FedVGAE, Alg. 1).
 
-    The function starts with ``theta = received``. While ``validate(theta) < last - delta``, it sets
-    ``theta <- phi own + (1 - phi) theta``, at most `max_adjust` times.
+    The function starts with ``theta = received``. While ``validate(theta) < last - delta``, the
+    function sets ``theta <- phi own + (1 - phi) theta``, at most `max_adjust` times.
 
     Args:
         received: the model from the server, name to tensor.

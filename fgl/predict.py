@@ -25,7 +25,7 @@ WITH_EDGE_INDEX = ("x", "edge_index", "batch", "num_nodes", "batch_size", "num_g
 
 
 class Reads(NamedTuple):
-    """The fields of a graph that a model's forward reads, by the names of its parameters.
+    """The fields of a graph that a model's `forward` method reads, by the names of its parameters.
 
     Args:
         edge_index: whether the forward reads edges or positions like PyG's models; otherwise its
@@ -82,7 +82,7 @@ def reads(model: nn.Module) -> Reads:
 
 
 def _parameters(model: nn.Module) -> dict[str, bool]:
-    """The parameters of a forward: name to whether the parameter is required."""
+    """The parameters of a `forward` method: name to True if the parameter is required."""
     inner = getattr(model, "reads_like", getattr(model, "_orig_mod", None))  # torch.compile's
     if isinstance(inner, nn.Module):
         return _parameters(inner)
@@ -97,7 +97,7 @@ def _parameters(model: nn.Module) -> dict[str, bool]:
 
 
 def _takes_more(model: nn.Module) -> bool:
-    """Whether a forward accepts any number of arguments."""
+    """Whether a `forward` method accepts any number of arguments."""
     kinds = {each.kind for each in inspect.signature(model.forward).parameters.values()}
     return inspect.Parameter.VAR_POSITIONAL in kinds
 
@@ -155,30 +155,27 @@ def predict(
     model: nn.Module,
     params: Mapping[str, Tensor],
     graph: Graph,
-    *,
-    tie_weights: bool = True,
     **options: Any,
 ) -> Any:
     """The output of a model for a graph, with the given parameters.
 
-    The model stays in its mode: call ``model.eval()`` first if dropout should be off.
-    `Result.predict` and the scores of a run use evaluation mode.
+    The function does not change the model's mode, so call ``model.eval()`` first to turn off
+    dropout. `Result.predict` and the scores of a run use evaluation mode.
 
-    The names of the forward's parameters select the fields that are passed to it. A forward with
-    ``edge_index``, `z` or `pos` is called like PyG's models. Such a forward can read `x`,
-    `edge_index`, `edge_weight`, `edge_attr`, `edge_type`, `edge_time`, `node_type`, `z`, `pos`,
-    `u`, `edge_label_index`, `edge_label_type`, `window_index`, `horizon_index`, `node_mask`,
-    `train_mask`, `train_labels`, `batch`, `num_nodes` and `num_graphs`. Any other forward gets
-    `Graph.inputs` and the fields of edges and nodes that its parameters name. Fields of edges are
-    in the order of the entries of `adj`. If a parameter has a default, the graph may lack the
-    field. A model in which every node depends on all other nodes should read `node_mask`, which
-    excludes the padding in a batch of clients.
+    The parameter names of the model's `forward` method select the fields that are passed to it. A
+    `forward` method with ``edge_index``, `z` or `pos` is called like PyG's models. Such a method
+    can read `x`, `edge_index`, `edge_weight`, `edge_attr`, `edge_type`, `edge_time`, `node_type`,
+    `z`, `pos`, `u`, `edge_label_index`, `edge_label_type`, `window_index`, `horizon_index`,
+    `node_mask`, `train_mask`, `train_labels`, `batch`, `num_nodes` and `num_graphs`. Any other
+    `forward` method gets `Graph.inputs` and the fields of edges and nodes that its parameters name.
+    Fields of edges are in the order of the entries of `adj`. If a parameter has a default, the
+    graph may lack the field. A model in which every node depends on all other nodes should read
+    `node_mask`, which excludes the padding in a batch of clients.
 
     Args:
         model: the architecture, see also `standing_in`.
         params: all of the model's parameters and buffers, by the names in ``model.state_dict()``.
         graph: the graph.
-        tie_weights: whether parameters that are tied in the model are also tied in this call.
         options: keyword arguments for the forward, such as ``return_embedding=True``.
 
     Returns:
@@ -214,7 +211,7 @@ def predict(
     if _tied(model):
         twice = _second_paths(model)
         params = {n: p for n, p in with_ties(model, params).items() if n not in twice}
-    call = partial(functional_call, model, dict(params), tie_weights=tie_weights)
+    call = partial(functional_call, model, dict(params), tie_weights=False)  # tied above
     try:
         return _called(call, model, read, graph, options)
     except FOREIGN as error:
@@ -230,7 +227,7 @@ _names: WeakKeyDictionary[nn.Module, list[frozenset[str]]] = WeakKeyDictionary()
 
 
 def _check_params(model: nn.Module, params: Any) -> None:
-    """Raise if parameters are missing, since the model would silently use its own values."""
+    """Raise an error if parameters are missing; the model would use its own values."""
     check_kind("params", params, Mapping)
     if model not in _names:
         _names[model] = _names_of(model)
@@ -247,7 +244,7 @@ _ties: WeakKeyDictionary[nn.Module, dict[str, str]] = WeakKeyDictionary()
 
 
 def with_ties(model: nn.Module, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the parameters; in a tied pair, the second name gets the value of the first name.
+    """Return the parameters; of two tied parameters, the second gets the value of the first.
 
     Example:
         >>> layer = torch.nn.Linear(1, 1, bias=False)
@@ -260,18 +257,20 @@ def with_ties(model: nn.Module, params: Mapping[str, Tensor]) -> dict[str, Tenso
 
 
 def _tied(model: nn.Module) -> dict[str, str]:
-    """The second name of each tied parameter of a model, mapped to its first name."""
+    """The second name of each tied parameter or buffer of a model, mapped to its first name."""
     if model not in _ties:
-        first = {p: name for name, p in model.named_parameters()}
-        every = model.named_parameters(remove_duplicate=False)
-        _ties[model] = {name: first[p] for name, p in every if first[p] != name}
+        tensors = model.state_dict(keep_vars=True).items()
+        first: dict[int, str] = {}
+        each = [(name, first.setdefault(id(tensor), name)) for name, tensor in tensors]
+        _ties[model] = {name: one for name, one in each if name != one}
     return _ties[model]
 
 
 def _second_paths(model: nn.Module) -> set[str]:
-    """Names of parameters whose module also has another, earlier name.
+    """Names of tensors that also have an earlier name, since their module has several names.
 
-    `torch.func.functional_call` would replace such a parameter twice, and restore an invalid value.
+    `torch.func.functional_call` would replace such a tensor twice, and leave the replacement in the
+    model.
     """
     pairs = _tied(model).items()
     ends = ([each.rpartition(".") for each in pair] for pair in pairs)
@@ -292,7 +291,7 @@ def _names_of(model: nn.Module) -> list[frozenset[str]]:
 
 
 class OtherWidth(RuntimeError, ValueError):
-    """Error if a model expects another number of features than the graph has.
+    """Error if a model expects a different number of features than the graph has.
 
     Example:
         >>> str(OtherWidth("Expected GCN to take 4 features, but got 3"))
@@ -314,7 +313,7 @@ FOREIGN = (RuntimeError, ValueError, TypeError, LookupError, AttributeError)
 
 
 def _explain(error: Exception, model: nn.Module, graph: Graph, read: Reads) -> None:
-    """Raise a clear error if the text or type of a forward's error shows the cause."""
+    """Raise a clear error if the text or type of an error in `forward` shows the cause."""
     text, name = str(error), type(model).__name__
     if isinstance(error, TypeError | LookupError | AttributeError):
         again = TypeError if isinstance(error, TypeError) else ValueError
@@ -343,7 +342,7 @@ def _explain(error: Exception, model: nn.Module, graph: Graph, read: Reads) -> N
 def _check_parameters(
     model: nn.Module, inputs: tuple[Any, ...], options: Mapping[str, Any]
 ) -> None:
-    """Raise unless a forward accepts the inputs of a graph and the options of a method."""
+    """Raise an error unless `forward` accepts a graph's inputs and a method's options."""
     signature, name = inspect.signature(model.forward), type(model).__name__
     parameters = signature.parameters
     open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
@@ -388,7 +387,7 @@ def _called(
 
 
 def _check_reads_windows(model: nn.Module, read: Reads, graph: Graph) -> None:
-    """Raise if a model is from fgl.nn or cannot exclude edges of later times."""
+    """Raise an error if a model is from fgl.nn or cannot exclude edges of later times."""
     name = type(model).__name__
     if not read.edge_index and type(model).__module__.startswith("fgl.nn"):
         raise ValueError(
@@ -404,7 +403,7 @@ def _check_reads_windows(model: nn.Module, read: Reads, graph: Graph) -> None:
 
 
 def check_reads(model: nn.Module, graph: Graph, outer: str) -> None:
-    """Raise unless a common graph has the fields that the clients' model reads.
+    """Raise an error unless a common graph has the fields that the clients' model reads.
 
     Args:
         model: the clients' model.
@@ -438,7 +437,7 @@ def _field(graph: Graph, name: str) -> Tensor | None:
 
 
 def _checked(model: nn.Module, read: Reads, own: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a forward by name; raise if a needed field is missing."""
+    """The arguments of `forward` by name; raise an error if a needed field is missing."""
     if read.strange:
         raise TypeError(
             f"Expected {type(model).__name__}'s forward to read fields of a graph, or what has a "

@@ -25,7 +25,7 @@ NOBODY = torch.iinfo(torch.int32).max
 class NeighbourSampler:
     """Samples the neighbourhood of some nodes: a given number of neighbours per node and hop.
 
-    A node's neighbours are the sources of its incoming edges. They are sampled uniformly and
+    A node's neighbours are the sources of its incoming edges. Neighbours are sampled uniformly and
     without replacement. If a node has no more neighbours than the fan-out, all its neighbours are
     kept. A node's neighbours are sampled only at the hop that first reaches the node, and each node
     appears only once in the batch. Edges of weight 0 are never sampled.
@@ -33,9 +33,9 @@ class NeighbourSampler:
     The features may stay in CPU memory (`Graph.to`). In that case the rows of a batch are selected
     on the CPU and copied to the device of the edges.
 
-    A batch is a `Graph`. Its nodes are the seeds in the given order, followed by the new nodes of
-    each hop. Its `train_mask` selects the seeds, `node_id` has the nodes' indices in the whole
-    graph, and `adj` has the sampled edges.
+    A batch is a `Graph`. The nodes of a batch are the seeds in the given order, followed by the new
+    nodes of each hop. The batch's `train_mask` selects the seeds, `node_id` has the nodes' indices
+    in the whole graph, and `adj` has the sampled edges.
 
     - `SAGE` computes the mean over the sampled neighbours, an unbiased estimate of the mean over
       all neighbours.
@@ -46,7 +46,7 @@ class NeighbourSampler:
       (`fgl.augment`) uses the degrees of its own edges instead.
 
     If all neighbours are kept and there are as many hops as layers of the model, the logits of the
-    seeds equal those on the whole graph.
+    seeds equal the seeds' logits on the whole graph.
 
     Args:
         graph: one graph, with a number of nodes that fits int32.
@@ -149,7 +149,7 @@ class NeighbourSampler:
         return torch.arange(start, stop, dtype=torch.int32, device=self._place.device)
 
     def _add(self, nodes: Tensor, before: int) -> Tensor:
-        """Number the new nodes in their order, starting at `before`; return each of them once."""
+        """Number the new nodes in their order from `before` on, and return each new node once."""
         number = self._numbers(before, before + len(nodes))
         where = nodes.long()
         self._place.scatter_reduce_(0, where, number, "amin")  # the first occurrence of a node
@@ -198,7 +198,7 @@ class NeighbourSampler:
 
     @cached_property
     def scale(self) -> tuple[Tensor, Tensor]:
-        """The inverse square roots of the row sums of the graph's ``A + I``, and its diagonal."""
+        """Inverse square roots of the row sums of the graph's ``A + I``, and the diagonal."""
         with torch.inference_mode(False):
             adj = self.graph.adj.astype(self.graph.x.dtype)
             check_degrees(adj.value)
@@ -217,7 +217,7 @@ class NeighbourSampler:
 
 
 class SampledMatrix(SparseMatrix):
-    """The adjacency of a batch; a GCN reads it with the degrees of the whole graph.
+    """The adjacency matrix of a batch; a GCN normalises it by the degrees of the whole graph.
 
     Example:
         >>> star = torch.tensor([[1, 2, 3, 0, 0, 0], [0, 0, 0, 1, 2, 3]])
@@ -235,7 +235,7 @@ class SampledMatrix(SparseMatrix):
         self.nodes = nodes
 
     def _normalised(self) -> SparseMatrix:
-        """`SparseMatrix.gcn_norm` of the whole graph, with entries times ``degree / drawn``."""
+        """The batch's rows of `gcn_norm`; each entry is multiplied by ``degree / drawn``."""
         n, own = self.shape[0], self.pattern
         scale, loop = (each.index_select(0, self.nodes) for each in self.sampler.scale)
         value = own.ones(self.dtype) if self.value is None else self.value
@@ -302,7 +302,10 @@ def drawn(
 
 
 def _where_more(total: Tensor, more: Tensor) -> tuple[int, Tensor]:
-    """Total number of entries, and the rows in `more`. On a GPU, this synchronises only once."""
+    """The total number of entries, and the indices of the rows that `more` selects.
+
+    On a GPU, this synchronises only once.
+    """
     if not len(total):
         return 0, total
     if not total.is_cuda:

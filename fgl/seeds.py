@@ -79,7 +79,7 @@ def set_seed(seed: int) -> None:
 
 @dataclass
 class stage:  # a class costs half of what `contextmanager` does
-    """A context with a stage's seed; errors are raised again with round, clients and stage.
+    """A context that sets a stage's seed and adds round, clients and stage to the text of an error.
 
     Example:
         >>> with stage(0, 3, 1, "train"):

@@ -70,7 +70,7 @@ class Target:
         return f"{'-' if self.first in self.lower else ''}val_{self.first}"
 
     def at(self, horizons: Sequence[int]) -> Target:
-        """The target with further metrics for each horizon's column, such as ``"mae@3"``.
+        """The target with additional metrics for each horizon's column, such as ``"mae@3"``.
 
         Example:
             >>> list(FORECAST.at((3, 12)).metrics)[2:5]
@@ -91,7 +91,7 @@ class Target:
     def measure(
         self, prefix: str, output: Tensor, y: Tensor, mask: Tensor | None = None
     ) -> dict[str, Any]:
-        """Every metric by its name, with a prefix such as ``"test_"``."""
+        """All metrics as a dict. Each key begins with a prefix such as ``"test_"``."""
         return {f"{prefix}{name}": metric(output, y, mask) for name, metric in self.metrics.items()}
 
 
@@ -147,7 +147,7 @@ def checked_y(target: Target, y: Tensor | None) -> Tensor:
 def of_clients(target: Target) -> Target:
     """The target for scores of individual clients.
 
-    For classes its only metric is the accuracy, since a client may have few nodes.
+    For classes, the accuracy is the only metric, since a client may have few nodes.
 
     Example:
         >>> list(of_clients(CLASSES).metrics), list(of_clients(ANSWERS).metrics)
@@ -192,7 +192,7 @@ def less_is_better(name: str) -> bool:
 
 @explained
 def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics of a client, without those that are NaN because there were no examples.
+    """The metrics of a client, except metrics that are NaN because there were no examples.
 
     Example:
         >>> scored_alone({"test_rmse": 0.5, "test_r2": float("nan")})

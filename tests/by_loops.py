@@ -1,7 +1,5 @@
 """Federated methods written again in loops, in double: a network, its loss and SGD, all dense."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any

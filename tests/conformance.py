@@ -3,8 +3,6 @@
 A new method gets every promise of `test_conformance.py` for one line in `ROWS`.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -644,6 +642,7 @@ ROWS: dict[str, Row] = {
     "fedopt yogi": Row(lambda t: fedopt(t.fedavg, rule="yogi", server_lr=0.01), NODES),
     "fedopt adagrad": Row(lambda t: fedopt(t.fedavg, rule="adagrad", server_lr=0.01), NODES),
     "fedper": Row(fedper_, (*ANY, *BROUGHT, "triples"), first=(*FIRST, "triples")),
+    "fede": Row(lambda t: script("examples/triples.py").fede(t.fedavg), ("triples",)),
     "fedper apart": Row(lambda t: t.fedavg, DIFFER),
     "fedprox of fedper apart": Row(lambda t: prox(t.fedavg), DIFFER),
     "scaffold of fedper apart": Row(lambda t: scaffold(t.fedavg), DIFFER, by_examples=False),

@@ -1,7 +1,5 @@
 """Tiny federations, the methods under test, and a run by hand: shared by the federation's tests."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """A Flower grid in one process: it calls the client apps itself, and loses what it is told to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any

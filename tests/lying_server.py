@@ -1,7 +1,5 @@
 """A server that lies to the clients of a secure sum, and clients whose uploads are known."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache

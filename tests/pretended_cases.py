@@ -1,7 +1,5 @@
 """The conformance table on the pretended device: its tasks, its methods, which of them are fast."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -16,8 +16,6 @@ libraries, memory, time, and gradients that flow from one device to the other.
     PYTHONPATH=tests python -m pretended_device -m pytest tests/test_cuda.py
 """
 
-from __future__ import annotations
-
 import runpy
 import sys
 import warnings

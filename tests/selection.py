@@ -6,8 +6,6 @@ the parameters. `.ci/run` runs a tenth of the nightly tests, drawn by the commit
 the tests of the methods, transforms, pages and test files that the newest commits changed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -26,7 +24,6 @@ RECORDS = {  # tests of recorded runs and of pages, by the folder that they read
         "reproduce",
         "leaderboard",
         "processors",
-        "first_minutes",
         "papers_like",
     ),
     "docs/": ("docs", "site_check", "site_hooks", "notebooks", "leaderboard"),

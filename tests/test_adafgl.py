@@ -1,7 +1,5 @@
 """AdaFGL beside a small implementation of its own, by numbers."""
 
-from __future__ import annotations
-
 import importlib
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Ways out that errors name: each is taken here, and works."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,7 +17,6 @@ import fgl
 GRAPH, CLIENTS, TRAIN = graph(40), graphs(), fgl.Training(num_steps=1)
 TASK = fgl.tasks.node_task(GRAPH, CLIENTS, model(), TRAIN)
 OWNERS = torch.arange(40) % 2
-SETTING = fgl.tasks.Nodes(clients=2, hidden=4)
 
 
 def hetero() -> HeteroData:

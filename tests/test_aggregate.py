@@ -1,7 +1,5 @@
 """Server-side aggregation against loops over the formulas."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -23,31 +21,6 @@ def stack(dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
     }
 
 
-@pytest.mark.parametrize(
-    "weight",
-    [
-        torch.tensor([3, 1, 0, 20, 7]),
-        torch.tensor([0.3, 0.1, 0.0, 2.0, 0.7]),
-        torch.ones(K, dtype=torch.float64),
-        torch.tensor([0, 0, 1, 0, 0]),
-        torch.tensor([True, False, True, True, False]),
-    ],
-)
-def test_mean_equals_loops(weight: Tensor) -> None:
-    models = stack()
-    got = mean(models, weight)
-    assert got.keys() == models.keys()
-    shares = [float(w) / sum(float(w) for w in weight) for w in weight]
-    for name, value in models.items():
-        clients = [value[k].flatten().tolist() for k in range(K)]
-        want = [
-            sum(share * client[i] for share, client in zip(shares, clients, strict=True))
-            for i in range(len(clients[0]))
-        ]
-        assert got[name].shape == value.shape[1:]
-        assert got[name].flatten().tolist() == pytest.approx(want, rel=1e-12, abs=1e-14)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("stacked", [True, False])
 def test_mean_of_a_thousand_half_precision_clients(dtype: torch.dtype, stacked: bool) -> None:
@@ -56,20 +29,6 @@ def test_mean_of_a_thousand_half_precision_clients(dtype: torch.dtype, stacked: 
     got = mean({"w": clients if stacked else list(clients)}, weight)["w"]
     want = mean({"w": clients.double()}, weight)["w"]
     assert torch.equal(got, want.to(dtype))
-
-
-def test_mean_rounds_integers() -> None:
-    got = mean(
-        {
-            "steps": torch.tensor([1, 2, 3, 5, 7]),
-            "bytes": torch.tensor([250, 250, 250, 250, 255], dtype=torch.uint8),
-            "large": torch.full((K,), 2**40 + 1),
-        },
-        torch.ones(K),
-    )
-    assert got["steps"].dtype == torch.int64 and got["steps"].item() == 4  # 3.6
-    assert got["bytes"].dtype == torch.uint8 and got["bytes"].item() == 251
-    assert got["large"].item() == 2**40 + 1
 
 
 @pytest.mark.parametrize("listed", [False, True])
@@ -175,19 +134,6 @@ def test_server_step_wants_a_target_of_every_shape() -> None:
     ):
         with pytest.raises(ValueError, match=rf"target\['{name}'\] to have shape .*got {got}"):
             server_step(params, target, {})
-
-
-def test_server_step_with_bias_correction_is_torchs_adam() -> None:
-    start, targets = torch.randn(4).double(), torch.randn(5, 4).double()
-    leaf = start.clone().requires_grad_()
-    adam = torch.optim.Adam([leaf], lr=0.02, betas=(0.8, 0.95), eps=1e-6)
-    params, state = {"w": start}, {}
-    how = {"rule": "adam", "lr": 0.02, "beta1": 0.8, "beta2": 0.95, "tau": 1e-6}
-    for target in targets:
-        leaf.grad = leaf.detach() - target
-        adam.step()
-        params, state = server_step(params, {"w": target}, state, bias_correction=True, **how)
-        torch.testing.assert_close(params["w"], leaf.detach())
 
 
 def test_mix_by_whole_numbers_is_refused() -> None:

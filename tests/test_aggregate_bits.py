@@ -1,7 +1,5 @@
 """Aggregates: the bits of a result depend on values alone, wherever tensors lie."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Robust means against loops in numpy, and against what bad clients can do."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial
@@ -138,19 +136,6 @@ def test_equals_loops(name: str, number: int, bad: int) -> None:
         key: value.shape[1:] for key, value in stack.items()
     }
     np.testing.assert_allclose(vector(got), TWINS[name](rows(stack), bad), atol=1e-12)
-
-
-@pytest.mark.parametrize("steps", [1, 4])
-def test_clipping_with_a_radius_and_a_centre(steps: int) -> None:
-    stack = clients(6)
-    centre = {key: value[0] + 1 for key, value in clients(1, seed=9).items()}
-    got = centred_clipping(stack, radius=2.0, centre=centre, steps=steps)
-    moved = {key: value - centre[key] for key, value in stack.items()}
-    want = naive_clipping(rows(moved), 2.0, steps) + vector(centre)
-    np.testing.assert_allclose(vector(got), want, atol=1e-12)
-    bounded = vector(norm_bound(stack, bound=0.7))
-    np.testing.assert_allclose(bounded, naive_clipping(rows(stack), 0.7, 1), atol=1e-12)
-    assert np.linalg.norm(bounded) <= 0.7
 
 
 @each

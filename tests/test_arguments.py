@@ -4,8 +4,6 @@ An argument that is lost on its way to the function that uses it is an error wit
 builder takes it, a run's identity holds it, and the results are those of the default.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from dataclasses import replace

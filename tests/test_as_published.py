@@ -1,7 +1,5 @@
 """Methods beside what their authors' public code does, written again in loops: the same numbers."""
 
-from __future__ import annotations
-
 from dataclasses import replace as changed
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Attention over clients and the projection onto the simplex, against loops and a solver."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -44,22 +42,6 @@ def test_softmax_attention_is_its_formula(own: float | None) -> None:
     close(got.sum(1), torch.ones(K, dtype=got.dtype))
     one = torch.ones(1, 1)
     close(cn.network.softmax_attention(one, own=own), one)
-
-
-@pytest.mark.parametrize(("sigma", "lr"), [(1.0, 0.05), (30.0, 2.0), (2.0, 50.0), (1e-9, 1.0)])
-def test_distance_attention_is_its_formula(sigma: float, lr: float) -> None:
-    rows = draw(K, 4)
-    got = cn.network.distance_attention(rows, sigma=sigma, lr=lr)
-    for i in range(K):
-        apart = [float((rows[i] - rows[j]).square().sum()) for j in range(K)]
-        step = [lr * math.exp(-d / sigma) / sigma * (j != i) for j, d in enumerate(apart)]
-        shrunk = max(1.0, sum(step))
-        for j in range(K):
-            want = step[j] / shrunk if j != i else 1 - sum(step) / shrunk
-            assert float(got[i, j]) == pytest.approx(want, abs=1e-12)
-    assert (got >= 0).all()
-    if sigma == 1e-9:
-        assert torch.equal(got, torch.eye(K, dtype=got.dtype))
 
 
 def solved(row: np.ndarray) -> np.ndarray:

@@ -1,7 +1,5 @@
 """Random views: what is dropped, how often, and that nothing else happens."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

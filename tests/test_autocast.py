@@ -1,7 +1,5 @@
 """Under `torch.autocast` dense products are in bfloat16, sparse ones in float32: nothing mixes."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Clients that train as one batch end where they would have ended one by one."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace

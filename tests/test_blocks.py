@@ -1,7 +1,5 @@
 """Inference in blocks: equal to the whole forward, whatever the block; how much a block reads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

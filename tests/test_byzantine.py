@@ -1,7 +1,5 @@
 """The Byzantine grid: its cells, a run of it, its tables."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a run carries over ``start=``: every answer of a client counts, whatever came between."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from types import SimpleNamespace

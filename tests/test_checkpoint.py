@@ -1,7 +1,5 @@
 """Checkpoints are whole or not there, know when they are damaged, and belong to one run."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from contextlib import nullcontext

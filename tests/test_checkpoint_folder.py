@@ -1,7 +1,5 @@
 """The folder of a checkpoint: other people's files, other processes, full disks, torn histories."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

@@ -1,7 +1,5 @@
 """How many clients train at once where nobody says, and what becomes of those that cannot."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

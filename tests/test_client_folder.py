@@ -1,7 +1,5 @@
 """A client's folder: what is written is read, and what is damaged or hostile is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

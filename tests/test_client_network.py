@@ -1,7 +1,5 @@
 """The client network against loops over the formulas and against autograd."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -67,23 +65,6 @@ def test_features_without_pooling_and_scaling_are_the_parameters_less_their_mean
     close(features[2] - features[4], flat[2] - flat[4])
 
 
-def test_probe_graphs() -> None:
-    x, edge_index, batch = cn.probe_graphs(5, 12, 0.4, num_features=4, generator=start())
-    assert batch.tolist() == [i // 12 for i in range(60)]
-    pairs = set(map(tuple, edge_index.T.tolist()))
-    assert len(pairs) == edge_index.shape[1]
-    assert all(a != b and a // 12 == b // 12 and (b, a) in pairs for a, b in pairs)
-    for node in range(60):
-        near = [b for a, b in pairs if a == node]
-        assert x[node].tolist() == [float(c == min(len(near), 3)) for c in range(4)]
-    graphs = {
-        frozenset((a % 12, b % 12) for a, b in pairs if a // 12 == graph) for graph in range(5)
-    }
-    assert len(graphs) == 5
-    key = edge_index[1] * 60 + edge_index[0]
-    assert (key.diff() > 0).all()
-
-
 # Networks
 
 
@@ -130,32 +111,6 @@ def test_select_properties_is_its_rule() -> None:
         assert torch.equal(again, got)
         lengths.add(len(got))
     assert len(lengths) > 1  # it stopped at two columns, and also before
-
-
-def test_running_network_is_its_formula() -> None:
-    previous, now = cn.normalize_rows(draw(K, K).abs()), cn.similarity(draw(K, 4, seed=1))
-    now[3] = -30.0  # nothing of this row is left
-    got = cn.running_network(previous, now, beta=0.8)
-    for i in range(K):
-        mixed = [max(0.0, 0.8 * float(previous[i, j]) + 0.2 * float(now[i, j])) for j in range(K)]
-        want = [v / (sum(mixed) or 1.0) for v in mixed]
-        assert got[i].tolist() == pytest.approx(want, abs=1e-8)
-    assert not got[3].any()
-    close(cn.running_network(previous, now, beta=1.0), previous, atol=1e-9)
-
-
-@pytest.mark.parametrize("options", [{}, {"threshold": 0.2}])
-def test_discretise_is_its_formula(options: dict[str, float]) -> None:
-    z = draw(K, 3)
-    got = cn.discretise(z, **options)
-    for i in range(K):
-        dots = [sum(a * b for a, b in zip(z[i].tolist(), r, strict=True)) for r in z.tolist()]
-        exps = [math.exp(v) for v in dots]
-        share = [v / sum(exps) for v in exps]
-        kept = [float(v >= options.get("threshold", 0.1 / K)) for v in share]
-        want = [v / (sum(kept) or 1.0) for v in kept]
-        assert got[i].tolist() == pytest.approx(want)
-    assert 0 < (got > 0).sum() < K * K
 
 
 # The auto-encoder

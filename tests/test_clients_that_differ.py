@@ -1,7 +1,5 @@
 """Clients that differ: other features, classes and architectures, with a part in common."""
 
-from __future__ import annotations
-
 import copy
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A cohort's graphs and contexts inside `vmap` are each client's own, padded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -129,25 +127,6 @@ def test_replace_knows_its_fields() -> None:
 def stacked(values: Sequence[Any], *, clients: Sequence[int] | None = None) -> Callable[..., Any]:
     sizes = SIZES[: len(values)]
     return Cohort(graphs(sizes), clients).stack("context", values)
-
-
-def test_what_all_share_is_passed_on_uncopied() -> None:
-    model = {"w": torch.rand(3, 2), "b": torch.rand(2)}
-    shared = {"model": model, "n": torch.tensor(3)}
-    assert stacked([shared] * 3)(None) is shared
-    of = stacked([{"model": model, "own": torch.rand(2)} for _ in range(3)])
-    seen = []
-
-    def look(index: Tensor) -> Tensor:
-        context = of(Member(index))
-        seen.append(context["model"])
-        return context["own"]
-
-    vmap(look)(torch.arange(3))
-    assert seen[0] is model
-    deeper = stacked([{"model": {"w": model["w"], "b": torch.rand(2)}} for _ in range(2)])
-    vmap(lambda i: seen.append(deeper(Member(i))["model"]["w"]) or i)(torch.arange(2))
-    assert seen[1] is model["w"]
 
 
 @pytest.mark.parametrize("lengths", [(2, 4, 3), (3, 3, 3), (0, 2, 1)])

@@ -1,7 +1,5 @@
 """Comparisons over seeds: their numbers against loops, resumption, formats; and plots."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from functools import partial

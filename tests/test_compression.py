@@ -1,7 +1,5 @@
 """Codes of tensors in fewer bytes, and methods whose messages travel in them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The promises of the house, kept by every method of the table on every task that it claims."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math

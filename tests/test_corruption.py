@@ -1,7 +1,5 @@
 """The script that damages checkpoints: what it counts, and that it can fail."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A recipe is killed (SIGKILL) in the midst of a round: another process goes on, bit for bit."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Damage, skew and domains of clients: exact shares, by counting and naive twins."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -55,22 +53,6 @@ def test_a_share_of_edges_moves_to_pairs_that_had_none(graph: Graph, share: floa
         assert bool((owner[moved.edge_index[0]] == owner[moved.edge_index[1]]).all())
         counts = [owner[own.edge_index[0]].bincount() for own in (graph, moved)]
         assert torch.equal(*counts)
-
-
-@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
-@graphs
-def test_an_edge_that_moves_keeps_the_values_of_its_direction(graph: Graph, share: float) -> None:
-    m = graph.num_edges
-    valued: Any = graph.replace(edge_weight=torch.rand(m), edge_time=torch.arange(m))
-    moved = data.move_edges(valued, share, generator=draws())
-    assert joined(moved) == joined(data.move_edges(graph, share, generator=draws()))
-    ids: Any = moved.edge_time
-    assert torch.equal(moved.edge_weight, valued.edge_weight[ids])
-    before = {tuple(pair): i for i, pair in enumerate(valued.edge_index.T.tolist())}
-    after = {tuple(pair): int(i) for pair, i in zip(moved.edge_index.T.tolist(), ids, strict=True)}
-    for (a, b), i in after.items():  # what was a direction of an edge is one of the same edge
-        source, target = valued.edge_index[:, i].tolist()
-        assert after[b, a] == before[target, source]
 
 
 def test_a_complete_graph_gets_fewer_edges_and_relations_are_not_moved() -> None:

@@ -1,7 +1,5 @@
 """Downloads, and datasets by name: where files are looked for, and that they are checked."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import importlib
@@ -22,7 +20,7 @@ import scipy.sparse
 import torch
 from test_data_npz import LABELS, X, csr, npz, saint, wiki_cs
 from test_data_ogb import write as write_ogb
-from test_data_planetoid import NAME, write
+from test_data_planetoid import write
 from test_data_tu import write as write_tu
 
 import fgl
@@ -151,18 +149,6 @@ def test_fgl_data_must_be_a_folder(offline: Path, monkeypatch: pytest.MonkeyPatc
         load("known")
     monkeypatch.setenv("FGL_DATA", "")  # the same as unset
     assert load("known").num_nodes == 12
-
-
-@pytest.mark.parametrize("name", ["nothing", "../mine/tiny", "", "other", "Known"])
-def test_unknown_name_lists_what_there_is(
-    offline: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(tmp_path / "mine" / NAME / "raw")
-    write(tmp_path / "mine" / "other", "misnamed")
-    monkeypatch.setenv("FGL_DATA", str(tmp_path / "mine"))
-    message = rf"be one of known, synthetic, .*or .*mine.*\(found: {NAME}\), but got '{name}'"
-    with pytest.raises(ValueError, match=message):
-        load(name)
 
 
 def test_a_name_of_the_other_function(offline: Path) -> None:
@@ -418,16 +404,3 @@ def test_what_is_not_read_is_named_once_with_what_leaves_it_out(tmp_path: Path) 
     (tmp_path / "a/a.gml").write_text("graph [ node [ id 0 club 3 value 2 ] node [ id 1 club 2 ] ]")
     graph = load("a", tmp_path, targets="club", ignore=["value"])
     assert graph.y is not None and graph.y.tolist() == [1, 0]
-
-
-def test_a_byte_order_mark_is_no_part_of_a_name_or_number(tmp_path: Path) -> None:
-    for place, encoding in (("a", "utf-8"), ("b", "utf-8-sig")):
-        for file in write_tu(tmp_path / place).rglob("*.txt"):
-            file.write_text(file.read_text(), encoding=encoding)
-    ignore = ["edge_labels"]
-    (one, y), (two, labels) = (
-        fgl.data.load_graphs("tiny", tmp_path / place, ignore=ignore) for place in "ab"
-    )
-    assert torch.equal(y, labels)
-    for a, b in zip(one, two, strict=True):
-        assert torch.equal(a.x, b.x) and torch.equal(a.edge_index, b.edge_index)

@@ -1,7 +1,5 @@
 """The label-skewed partition of graphs and the folds of each client."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 
@@ -11,7 +9,6 @@ import torch
 from sklearn.model_selection import StratifiedKFold
 from test_graph_batch import collection
 
-from fgl import Graph
 from fgl.data.partitions import dirichlet_partition, gpfl_partition
 from fgl.data.splits import balanced_classes, fold_clients, stratified_folds
 
@@ -158,14 +155,3 @@ def test_balanced_classes() -> None:
     assert torch.all((chosen[:5] - 3 / 5).abs() < 0.1) and torch.all(chosen[5:8] == 1)
     assert torch.all((chosen[8:] - 3 / 9).abs() < 0.1)
     assert balanced_classes(y[:0]).numel() == 0
-
-
-def test_folds_have_no_masks() -> None:
-    y = torch.tensor([0, 1, 0, 1])
-    masks: Any = {
-        f"{name}_mask": torch.arange(4) == k for k, name in enumerate(("train", "val", "test"))
-    }
-    none = torch.zeros(2, 0, dtype=torch.int64)
-    graph = Graph(torch.ones(4, 1), none, y=y, batch=torch.arange(4), **masks)
-    for (own,) in fold_clients(graph, [torch.arange(4)], fold=0, num_folds=2):
-        assert own.train_mask is own.val_mask is own.test_mask is None

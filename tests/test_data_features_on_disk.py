@@ -1,7 +1,5 @@
 """Features mapped from files: the same values, the same training, nothing written back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

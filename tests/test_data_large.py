@@ -1,7 +1,5 @@
 """`large_graph`: a clean graph of the size, degrees, classes that its arguments name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`ldg_partition` against a twin of loops, its bound on sizes, and the edges that it keeps."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import ceil
 from typing import Any

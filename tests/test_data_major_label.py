@@ -1,7 +1,5 @@
 """Clients with major labels: the protocol in loops, its counts on the real graphs, bad input."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Molecules: read from SMILES strings, split and dealt out by scaffold."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import defaultdict

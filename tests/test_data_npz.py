@@ -1,7 +1,5 @@
 """Readers of arrays and JSON: equal to loops, and what they say of malformed files."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

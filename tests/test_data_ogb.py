@@ -1,7 +1,5 @@
 """OGB's raw layout, in files that the tests write."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from functools import partial

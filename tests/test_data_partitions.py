@@ -1,7 +1,5 @@
 """Partitions: the capacity rule in loops, properties, and the same parts in every process."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 
@@ -70,20 +68,6 @@ def test_resolution_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_delta_is_checked() -> None:
     with pytest.raises(ValueError, match="Expected delta to be an integer >= 0, but got -1"):
         louvain_partition(bare(5), 2, delta=-1)
-
-
-def test_partition_graph() -> None:
-    parts = louvain_partition(SMALL, 4)
-    clients = partition_graph(SMALL, parts)
-    owner = {node: k for k, part in enumerate(parts) for node in part.tolist()}
-    edges = {*zip(*SMALL.edge_index.tolist(), strict=True)}
-    for k, (part, client) in enumerate(zip(parts, clients, strict=True)):
-        assert torch.equal(client.node_id, part)
-        assert client.num_classes == SMALL.num_classes
-        assert torch.equal(client.y, SMALL.y[part])
-        assert torch.equal(client.x.to_dense(), SMALL.x.to_dense()[part])
-        got = {*zip(*part[client.edge_index].tolist(), strict=True)}
-        assert got == {(s, t) for s, t in edges if owner[s] == owner[t] == k}
 
 
 def test_what_a_cut_loses_is_counted_and_told() -> None:

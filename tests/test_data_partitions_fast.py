@@ -1,7 +1,5 @@
 """Partitions by igraph and METIS: whole, balanced, of few cut edges, the same in any process."""
 
-from __future__ import annotations
-
 import random
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The Planetoid reader: equal to PyG's and to loops, and what it says of malformed files."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import warnings
@@ -110,24 +108,6 @@ def test_equals_pyg_on_public_data(name: str) -> None:
     assert len(absent) == missing
     assert not graph.y[absent].any()
     assert not graph.x.to_dense()[absent].any()
-
-
-def test_the_names_of_python_2_and_of_today(tmp_path: Path) -> None:
-    today = {
-        part: pickle.dumps(value, 3) for part, value in parts().items() if part != "test.index"
-    }
-    old = {
-        part: content.replace(b"cnumpy._core.multiarray\n", b"cnumpy.core.multiarray\n")
-        .replace(b"cscipy.sparse._csr\n", b"cscipy.sparse.csr\n")
-        .replace(b"cbuiltins\n", b"c__builtin__\n")
-        for part, content in today.items()
-    }
-    assert b"scipy.sparse.csr\n" in old["x"]
-    one, two = (
-        read_planetoid(write(tmp_path / d, **p), NAME) for d, p in (("a", today), ("b", old))
-    )
-    assert torch.equal(one.x.to_dense(), two.x.to_dense())
-    assert torch.equal(one.edge_index, two.edge_index)
 
 
 class Evil:

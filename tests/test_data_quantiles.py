@@ -1,7 +1,5 @@
 """Labels made of numbers, and collections dealt at random."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Edge splits that leak nothing, and pairs that are never an edge."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import pytest

@@ -1,7 +1,5 @@
 """Splits: disjoint, complete, of the sizes that the paper and the arguments name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,7 +7,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import fgl
 from fgl import Graph
 from fgl.data.splits import class_capped_split, public_split, random_split, split
 
@@ -32,17 +29,6 @@ def counts(graph: Graph) -> tuple[int, ...]:
     return tuple(int(mask.sum()) for mask in masks(graph))
 
 
-def test_a_random_split_among_some_leaves_the_others_out() -> None:
-    among = torch.arange(50) % 5 > 0  # 40 of 50
-    graph = fgl.Graph(torch.ones(50, 1), torch.tensor([[0], [1]]), y=torch.zeros(50).long())
-    made = fgl.data.splits.random_split(graph, train=0.5, val=0.25, seed=1, among=among)
-    masks: Any = [made.train_mask, made.val_mask, made.test_mask]
-    assert [int(mask.sum()) for mask in masks] == [20, 10, 10]
-    assert torch.equal(torch.stack(masks).sum(0), among.long())
-    every = fgl.data.splits.random_split(graph, train=0.5, val=0.25, seed=1)
-    assert not torch.equal(every.train_mask & among, made.train_mask)  # type: ignore[operator]
-
-
 @pytest.mark.filterwarnings("ignore:Expected the shares to leave")
 @given(data=st.data())
 def test_class_capped_in_loops(data: st.DataObject) -> None:
@@ -56,21 +42,6 @@ def test_class_capped_in_loops(data: st.DataObject) -> None:
         assert int((graph.y[graph.train_mask] == label).sum()) == min(size, cap)
     with pytest.raises(ValueError, match=rf"num_val to be in \[0, {rest}\], but got {rest + 1}"):
         class_capped_split(graph, train_per_class=cap, num_val=rest + 1)
-
-
-@pytest.mark.filterwarnings("ignore:Expected the shares to leave")
-@given(
-    n=st.integers(1, 200),
-    train=st.floats(0, 1),
-    share=st.floats(0, 1),
-    seed=st.integers(0, 2**32),
-)
-def test_random_split(n: int, train: float, share: float, seed: int) -> None:
-    val = share * (1 - train)
-    first, second, third = counts(random_split(labelled(n), train=train, val=val, seed=seed))
-    assert first == round(train * n)
-    assert abs(second - val * n) <= 1
-    assert abs(third - (1 - train - val) * n) <= 1
 
 
 @pytest.mark.parametrize("name", ["class_capped", "random"])

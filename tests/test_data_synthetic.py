@@ -1,7 +1,5 @@
 """`csbm`: a clean graph, of the statistics that its arguments name, the same for a seed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Readers of plain text and GML: equal to loops over the lines, and what they say of bad files."""
 
-from __future__ import annotations
-
 import lzma
 import os
 import re

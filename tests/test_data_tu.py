@@ -1,7 +1,5 @@
 """The TU reader: equal to loops over the lines and to PyG's, and what it says of bad files."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

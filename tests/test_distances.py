@@ -1,7 +1,5 @@
 """How far uploads are from what was sent, against one upload at a time in plain Python."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

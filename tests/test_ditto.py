@@ -1,7 +1,5 @@
 """Ditto: the authors' round in loops, the term of its loss, and what it refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """FedDyn and FedDC: each against the authors' rounds in loops, and the terms of their losses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any

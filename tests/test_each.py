@@ -1,7 +1,5 @@
 """Each client's own scores: beside the means, the worst of them, their spread, and who has none."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from dataclasses import replace
@@ -19,7 +17,7 @@ from fgl.experiment import spread
 from fgl.federation import Round
 from fgl.federation.evaluate import merging
 from fgl.targets import ANSWERS, REGRESSION, Target
-from fgl.tasks import evaluate_own, node_scores, node_task
+from fgl.tasks import node_scores, node_task
 
 one = partial(fgl.run, num_rounds=1, clients_at_once=1, seed=3)
 
@@ -175,18 +173,6 @@ def test_the_clients_own_scores_of_a_run_and_of_flower_are_the_same() -> None:
     there = fgl.run(method, flower(grid), num_rounds=1, seed=3, each=True)
     assert here.history[0].metrics == there.history[0].metrics
     assert {"test_accuracy/3", "worst_val_accuracy"} <= here.history[0].metrics.keys()
-
-
-def test_unusable_calls_are_refused() -> None:
-    task = own_nodes(graphs())
-    with pytest.raises(TypeError, match="each"):
-        fgl.run(task.fedavg, task, num_rounds=1, each="yes")  # type: ignore[arg-type]
-    plain = replace(
-        task,
-        scores=lambda method, clients: evaluate_own(node_scores(method.model), method, clients),
-    )
-    with pytest.raises(TypeError, match="each"):
-        fgl.run(task.fedavg, plain, num_rounds=1, each=True)
 
 
 def test_a_dot_for_each_client_is_drawn() -> None:

@@ -1,7 +1,5 @@
 """Clients that join later, classes that appear later, and forgetting from the last clean state."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Ego-graphs: trees against a loop over edges, resampling, the aligned Mixup, bad input."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -73,24 +71,6 @@ def test_dropped_edges_are_no_neighbours() -> None:
 def test_adjacency_must_be_square() -> None:
     with pytest.raises(ValueError, match=r"square, but got shape \(2, 3\)"):
         EgoSampler(fgl.SparseMatrix.from_dense(torch.ones(2, 3)))
-
-
-@pytest.mark.parametrize("fanouts", [(6, 6), (2, 3), (3, 2, 2)])
-def test_resampling_carries_whole_subtrees(fanouts: tuple[int, ...]) -> None:
-    pairs = parents(fanouts)
-    parent_of = {child: parent for parent, child in pairs}
-    size = levels(fanouts)[-1]
-    trees = torch.arange(size).repeat(50, 1)
-    new = resample(trees, fanouts=fanouts, generator=seeded())
-    assert new.shape == trees.shape
-    seen = set()
-    for tree in new.tolist():
-        assert tree[0] == 0
-        for parent, child in pairs:
-            assert parent_of[tree[child]] == tree[parent]
-            seen.add(tree[child])
-    assert seen == set(range(1, size))  # every node can be drawn
-    assert not torch.equal(new[0], new[1])
 
 
 def test_resampling_refuses_another_size() -> None:
@@ -244,19 +224,6 @@ def test_training_trees_are_of_the_training_nodes() -> None:
     assert everybody.shape == (40, 4)
     nobody = data.replace(train_mask=torch.zeros(40, dtype=torch.bool))
     assert ego.training_trees(nobody, (3,)).shape == (0, 4)
-
-
-def test_a_servers_minibatches_are_sampled_from_its_trees() -> None:
-    trees = torch.rand(20, 7, 2)
-    labels = torch.rand(20, 3)
-    torch.manual_seed(4)
-    plain = list(ego.tree_minibatches(trees, labels, 1, 2))
-    torch.manual_seed(4)
-    steps = ego.tree_minibatches(trees, labels, 1, 2, fanouts=(2, 2))
-    first, chosen = next(steps)
-    torch.manual_seed(4)
-    torch.randperm(20)
-    assert first.equal(ego.resample(plain[0][0], fanouts=(2, 2))) and chosen.equal(plain[0][1])
 
 
 def test_no_pass_may_be_made_but_a_batch_has_a_node() -> None:

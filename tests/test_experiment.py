@@ -157,26 +157,6 @@ def told(*rounds: Round, select: str = "val_accuracy") -> dict[str, Any]:
     return report(Result({}, {}, {}, list(rounds)), **what, select=select)
 
 
-def scored(index: int, val: float, loss: float, test: float, seconds: float = 1) -> Round:
-    metrics = {"val_accuracy": val, "val_loss": loss, "test_accuracy": test}
-    return Round(index, [0], seconds=seconds, metrics=metrics)
-
-
-def test_best_is_the_round_of_best_validation() -> None:
-    """Highest accuracy, then smallest loss, then the earlier round; never by the test score."""
-    metrics = told(
-        scored(0, 0.70, 0.1, 0.99),
-        scored(1, 0.80, 0.4, 0.50),
-        scored(2, 0.80, 0.2, 0.60),
-        scored(3, 0.80, 0.2, 0.90),
-        scored(4, 0.75, 0.1, 0.70),
-    )["metrics"]
-    assert metrics == {
-        "test_accuracy": {"last": 0.70, "best_val": 0.60},
-        "val_accuracy": {"last": 0.75, "best_val": 0.80},
-    }
-
-
 def test_without_a_validation_set_the_last_rounds_count() -> None:
     history = [Round(i, [0], metrics={"f1": i / 10, "a_loss": 1.0}) for i in range(7)]
     history[1].metrics["early"] = 1.0

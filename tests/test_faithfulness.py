@@ -3,8 +3,6 @@
 The terms are computed again here from their losses, each of which is held to loops in its file.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """FedAux beside a small implementation of its own, by numbers."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """FedDEP beside a small implementation of its own, by numbers."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import math

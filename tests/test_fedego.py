@@ -1,7 +1,5 @@
 """FedEgo, end to end: every promise of a method, the server that trains, bytes, bad uploads."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from functools import partial
@@ -38,29 +36,6 @@ def task_of(*, dropout: float = 0.0, batch_size: int = 8) -> Task:
 
 def method(**options: Any) -> Method:
     return EXAMPLE.fedego(task_of().fedavg, **{"epochs": 2, "batch_size": 8, **options})
-
-
-def test_the_server_averages_the_reduction_and_the_labels() -> None:
-    made, seen = method(), []
-
-    def aggregate(inbox: Inbox, state: Any) -> Any:
-        seen.append(copy.deepcopy(dict(inbox)))
-        return made.aggregate(inbox, state)
-
-    result = fgl.run(replace(made, aggregate=aggregate), CLIENTS, num_rounds=2)
-    message: Any = result.outbox[0]
-    for key, value in message["model"].items():
-        close(value, sum(m["model"][key] for m in seen[-1].values()) / 4)  # unweighted
-    labels = torch.cat([m["labels"] for m in seen[-1].values()])
-    close(message["distribution"], labels.flatten(0, 1).mean(0))
-    for client, graph in enumerate(CLIENTS):
-        count = graph.num_train // 8  # a short last batch joins the one before
-        assert seen[-1][client]["embeddings"].shape == (count, 13, 8)
-        assert seen[-1][client]["labels"].shape == (count, 13, CLASSES)
-        centres = seen[-1][client]["labels"][:, 0]
-        sizes = [8] * (count - 1) + [8 + graph.num_train % 8]
-        total = sum(size * row for size, row in zip(sizes, centres, strict=True))
-        close(total, graph.y[graph.train_mask].bincount(minlength=CLASSES).float(), atol=1e-4)
 
 
 def test_uploads_are_shuffled_and_labels_can_be_blurred() -> None:

@@ -1,7 +1,5 @@
 """Test nodes of a client that no other client trains on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

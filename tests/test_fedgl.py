@@ -1,7 +1,5 @@
 """FedGL, end to end: what it adds to FedAvg, term by term, and what the server refuses."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

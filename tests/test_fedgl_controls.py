@@ -1,7 +1,5 @@
 """FedGL's variants: labels of no other client, edges of no embedding, uploads before training."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """FedGM beside a small implementation of its own, by numbers."""
 
-from __future__ import annotations
-
 import importlib
 from dataclasses import replace
 from typing import Any

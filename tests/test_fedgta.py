@@ -1,7 +1,5 @@
 """FedGTA: the authors' round in loops, its moments and confidence, and who averages with whom."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """FedHGN beside a small implementation of its own, by numbers; Hetero beside PyG's networks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -203,6 +201,32 @@ def test_hetero_refuses_what_it_does_not_know() -> None:
     net = fgl.nn.Hetero(torch.nn.Identity(), {"paper": 3, "author": 9}, relations, target="paper")
     with pytest.raises(ValueError, match="Expected x to have 12 columns"):
         fgl.predict(net, {}, graph)
+    with pytest.raises(ValueError, match=r"target to be a type or one of .*'strange'"):
+        fgl.nn.Hetero(net.model, {"paper": 3}, [], target=("paper", "strange", "paper"))
+
+
+def test_a_target_is_what_the_examples_are() -> None:
+    """Pairs are of one relation, whose types their ends have; a mask of pairs is of no nodes."""
+    graph, columns, relations = typed()
+    edges = graph.edge_index[:, graph.edge_type == 0]
+    mask = torch.ones(edges.shape[1], dtype=torch.bool)
+    asked = {"edge_label_index": edges, "y": torch.rand(len(mask)), "num_classes": None}
+    pairs = graph.replace(**asked, train_mask=mask, val_mask=None, test_mask=None)
+
+    class Ends(torch.nn.Module):
+        def forward(self, x_dict: Any, edge_index_dict: Any, edge_label_index: Any) -> Any:
+            source, target = (x_dict[relations[0][end]] for end in (0, 2))
+            return source[edge_label_index[0], :1] + target[edge_label_index[1], :1]
+
+    own, other = (fgl.nn.Hetero(Ends(), columns, relations, target=of) for of in relations[:2])
+    x = graph.x[:, :3].sum(1, keepdim=True) * 0
+    x[:4], x[4:] = graph.x[:4, :1], graph.x[4:, 3:4]
+    assert torch.equal(fgl.predict(own, {}, pairs), x[edges[0]] + x[edges[1]])
+    with pytest.raises(ValueError, match=f"pairs of .*, but got {len(mask)} that join other"):
+        fgl.predict(other, {}, pairs)
+    for net, data in ((own, graph), (fgl.nn.Hetero(Ends(), columns, relations, "author"), pairs)):
+        with pytest.raises(ValueError, match="target to be a relation if the examples are pairs"):
+            fgl.predict(net, {}, data)
 
 
 def with_attr(both: bool) -> tuple[Any, fgl.Graph]:

@@ -1,7 +1,5 @@
 """FedProto and FedTGP: each against the same written in loops, and the term of their loss."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +11,7 @@ from torch import Tensor
 
 import fgl
 from fgl.methods import fedproto, fedtgp
-from fgl.methods.fedtgp import drawn_like
+from fgl.methods.fedtgp import descend, drawn_like
 
 Rows = dict[int, Tensor]
 
@@ -157,3 +155,33 @@ def test_what_has_no_class_labels_is_refused() -> None:
     method = fedproto(plain())
     with pytest.raises(ValueError, match="Expected examples to have class labels"):
         method.send(method.initial(), {"start": {}}, {}, own)
+
+
+@pytest.mark.parametrize("equal", [False, True])
+def test_a_step_of_fedtgp_is_that_of_autograd(equal: bool) -> None:
+    torch.manual_seed(0)
+    start = drawn_like(torch.zeros(4, 3, dtype=torch.float64))
+    for count in (1, 2, 9):
+        rows, classes = torch.randn(count, 3, dtype=torch.float64), torch.randint(4, (count,))
+        mine = {name: value.clone() for name, value in start.items()}
+        theirs = {name: value.clone().requires_grad_() for name, value in start.items()}
+        if equal:  # a distance of 0 has the gradient 0
+            rows = rows * 0 + theirs["out.bias"].detach()
+            for network in (mine, theirs):
+                network["rows.weight"].data.zero_(), network["hidden.bias"].data.zero_()
+        sgd = torch.optim.SGD(theirs.values(), lr=0.1)
+        for _ in range(3):
+            at: Any = theirs
+            hidden = torch.nn.functional.linear(
+                at["rows.weight"], at["hidden.weight"], at["hidden.bias"]
+            )
+            centres = torch.nn.functional.linear(hidden.relu(), at["out.weight"], at["out.bias"])
+            apart = torch.cdist(rows, centres, compute_mode="donot_use_mm_for_euclid_dist")
+            own = torch.nn.functional.one_hot(classes, 4)
+            sgd.zero_grad()
+            torch.nn.functional.cross_entropy(-(apart + 1.5 * own), classes).backward()
+            sgd.step()
+            descend(mine, rows, classes, torch.tensor(1.5), 0.1)
+        assert max(float((mine[n] - theirs[n].detach()).abs().max()) for n in mine) < 1e-12
+    descend(mine, rows * torch.nan, classes, torch.tensor(1.5), 0.1)
+    assert mine["out.bias"].isnan().all()

@@ -1,7 +1,5 @@
 """FedSPA beside a small implementation of its own, by numbers."""
 
-from __future__ import annotations
-
 import math
 from functools import cache, partial
 from typing import Any

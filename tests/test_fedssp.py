@@ -1,7 +1,5 @@
 """FedSSP beside a small implementation of its own, by numbers."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any
@@ -15,7 +13,6 @@ from torch.nn.functional import cross_entropy, gelu
 import fgl
 from fgl.methods import fedssp
 from fgl.nn.ssp import SSP
-from fgl.properties import laplacian_spectrum
 from fgl.tasks import with_spectrum
 
 LR, WEIGHT, HEADS, WIDTH, STEPS = 0.05, 3.0, 2, 6, 2
@@ -201,21 +198,6 @@ def test_graphs_are_read_alone_and_in_any_order_of_nodes() -> None:
     turned = fgl.Graph(graph.x[order], order.argsort()[graph.edge_index])  # type: ignore[index]
     got = model(*with_spectrum(turned).inputs)
     close(got, model(*with_spectrum(graph).inputs), atol=1e-10)
-
-
-def test_a_spectrum_makes_its_laplacian_again() -> None:
-    own = PLAIN[1]
-    rows = laplacian_spectrum(own.edge_index, own.batch, width=8)  # type: ignore[arg-type]
-    for part in ((own.batch == g).nonzero().squeeze(1) for g in range(3)):
-        dense = torch.zeros(own.num_nodes, own.num_nodes, dtype=torch.float64)
-        dense[own.edge_index[0], own.edge_index[1]] = 1.0
-        dense = dense[part][:, part]
-        value, vectors = rows[part, 0], rows[part, 1 : 1 + part.numel()]
-        close(vectors @ value.diag() @ vectors.T, dense.sum(1).diag() - dense, atol=1e-12)
-        assert not rows[part, 1 + part.numel() :].any()
-    assert laplacian_spectrum(torch.zeros(2, 0, dtype=torch.int64), 0).shape == (0, 1)
-    with pytest.raises(ValueError, match="width"):
-        laplacian_spectrum(own.edge_index, own.batch, width=2)  # type: ignore[arg-type]
 
 
 def test_what_it_refuses() -> None:

@@ -1,7 +1,5 @@
 """FedStar: encodings of structure, the model of two channels, and what of it travels."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """FedTAD beside a small implementation of its own, by numbers, and its terms by hand."""
 
-from __future__ import annotations
-
 import importlib
 from functools import partial
 from typing import Any

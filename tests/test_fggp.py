@@ -1,7 +1,5 @@
 """FGGP: the authors' round in loops with given noise, the terms of its loss, and its clusters."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

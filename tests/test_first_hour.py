@@ -1,7 +1,5 @@
 """Mistakes of somebody's first hour: each is told in a sentence that says what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The Flower executor: the bits of the loop, and what happens when nodes fail."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Flower's real processes and its simulation: the recipes over four clients, bit for bit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

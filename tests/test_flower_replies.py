@@ -1,7 +1,5 @@
 """Whatever a node answers costs that client its round at most: every field of every reply."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math

@@ -1,7 +1,5 @@
 """A site of Flower's: what it answers once, what it keeps, what it refuses, and its ledger."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

@@ -1,7 +1,5 @@
 """GCFL and GCFL+: time warping, cuts, and the clusters that they make."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from itertools import combinations

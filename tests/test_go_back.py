@@ -1,7 +1,5 @@
 """A spoiled model: its clients are not blamed, and a server can go back to an older one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

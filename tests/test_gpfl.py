@@ -1,7 +1,5 @@
 """GPFL: the recipe against its formulas, its limits, its baselines; what it refuses."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

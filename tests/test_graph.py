@@ -1,7 +1,5 @@
 """`Graph`: what it refuses, what it is made from and cut into."""
 
-from __future__ import annotations
-
 import copy
 from itertools import combinations
 from types import SimpleNamespace

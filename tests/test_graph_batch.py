@@ -1,7 +1,5 @@
 """Collections of graphs: checked, joined, chosen from, pooled; alone and in a cohort."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -26,17 +24,6 @@ def collection(sizes: tuple[int, ...] = (4, 1, 6, 3), **options: Any) -> tuple[G
     y = torch.arange(len(sizes)) % 2
     masks = {"train_mask": y == 0, "test_mask": y == 1}
     return Graph.join(graphs, y, num_classes=2, **masks), graphs
-
-
-def test_join_puts_graphs_one_after_the_other() -> None:
-    whole, graphs = collection()
-    assert whole.num_graphs == whole.num_examples == 4
-    assert whole.num_nodes == 14
-    assert whole.num_train == 2
-    assert whole.ptr.tolist() == [0, 4, 5, 11, 14]
-    blocks = torch.block_diag(*[graph.adj.to_dense() for graph in graphs])
-    assert torch.equal(whole.adj.to_dense(), blocks)
-    assert torch.equal(whole.x, torch.cat([graph.x for graph in graphs]))
 
 
 def test_join_fills_in_missing_weights() -> None:

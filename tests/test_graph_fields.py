@@ -1,7 +1,5 @@
 """Every field of a graph is carried by whatever cuts, joins, orders or stacks graphs."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from typing import Any
 
@@ -73,19 +71,6 @@ def test_the_names_are_the_fields_of_the_class() -> None:
     assert set(Graph.__dataclass_fields__) == listed | rest
 
 
-def test_entries_stand_in_the_order_of_the_adjacency() -> None:
-    graph = whole()
-    for name in EDGE_FIELDS:
-        entries = graph.entries(name)
-        for place, (row, col) in enumerate(
-            zip(graph.adj.pattern.row.tolist(), graph.adj.pattern.col.tolist(), strict=True)
-        ):
-            here = (graph.edge_index == torch.tensor([[col], [row]])).all(0)
-            candidates = getattr(graph, name)[here].tolist()
-            assert entries[place].tolist() in candidates
-    assert torch.equal(graph.entries("edge_weight"), graph.adj.value)  # type: ignore[arg-type]
-
-
 def test_entries_belong_to_the_graphs_own_edges() -> None:
     graph = whole()
     value = torch.zeros(7)
@@ -112,22 +97,6 @@ def test_a_weight_of_zero_is_an_edge_and_an_entry_that_was_dropped_is_none() -> 
     assert sorted(map(tuple, reading.value("edge_index").T.tolist())) == sorted(left)
     types = graph.edge_type[keep].tolist()  # type: ignore[index]
     assert sorted(reading.value("edge_type").tolist()) == sorted(types)
-
-
-def test_a_subgraph_carries_every_field() -> None:
-    graph, nodes = whole(), torch.tensor([3, 1, 0])
-    part = graph.subgraph(nodes)
-    assert edges_of(part) == {
-        ends: said for ends, said in edges_of(graph).items() if 42 not in ends
-    }
-    for name in (*NODE_FIELDS, *EXAMPLE_FIELDS):
-        if name in ("edge_label_type", "u"):  # of pairs, and of graphs
-            continue
-        want = getattr(graph, name)[nodes]
-        assert torch.equal(getattr(part, name).nan_to_num(9), want.nan_to_num(9)), name
-    again = graph.subgraph(nodes, torch.tensor([0, 1, 6]))
-    assert again.edge_time is not None
-    assert again.edge_time.tolist() == [100, 101, 106]
 
 
 def test_joined_and_selected_graphs_carry_every_field() -> None:

@@ -1,14 +1,12 @@
 """GraphFL: the gradient through the adaptation, what supports and what queries, what is used."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from conformance import known
-from federations import close, fedavg, graph, model, same
+from federations import close, fedavg, graph, same
 from torch import Tensor, nn, optim
 
 import fgl
@@ -147,18 +145,6 @@ def test_what_is_used_is_adapted_and_always_the_same() -> None:
         torch.manual_seed(9)
         assert same(one, drawn.deploy(*where))
         assert not same(one, made.fedavg.deploy(*where))
-
-
-def test_a_graph_serves_others_after_it_was_first_seen_inside_a_transform() -> None:
-    """What is kept of it, such as its normalised adjacency, must not be a transform's own."""
-    data = graph(30)
-    base = fedavg(model(dropout=0.0), SGD)
-    train(graphfl(base, query="all"), base.initial(), data, {}, seed=0)
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-    assert not wrapped(data.adj.pattern.col)
-    assert not wrapped(data.adj.gcn_norm.value)
-    assert not wrapped(data.adj.pattern.transpose[1])
-    assert not wrapped(data.adj.pattern.ones(torch.float32))
 
 
 def test_all_clients_weigh_the_same_unless_it_is_said() -> None:

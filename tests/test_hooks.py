@@ -1,7 +1,5 @@
 """Hooks of local training: `adjust` and `settle`, alone and in a batch; what `send` is told."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Hostile clients elsewhere: one of four, or two of eight, cost nobody else a round."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence

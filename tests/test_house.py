@@ -1,7 +1,5 @@
 """The rules of the house: who may know whom, how long a file may be, what a reader may not do."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Joining: what all clients say before the first round, in each executor; who is not heard."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Layers: a method knows what it was made of, and a run of other settings is another run."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import inspect
@@ -90,17 +88,6 @@ def test_what_a_builder_used_inside_is_refused_too() -> None:
         methods.gcfl(mine(PLAIN))
 
 
-def test_what_no_builder_noted_is_said(tmp_path: Path) -> None:
-    other = {"send": lambda *given: PLAIN.send(*given), "accept": lambda *given: None}
-    method = replace(methods.fedprox(PLAIN, mu=0.1), **other)
-    fedavg = "fedavg(GCN(...), train=Training(SGD(lr=0.1)))"
-    assert repr(method) == f"replace(fedprox({fedavg}, mu=0.1), send=..., accept=...)"
-    result = fgl.run(method, graphs(), num_rounds=1, checkpoint=tmp_path)
-    assert result.config["layers"][-1] == {"name": "replace", "unknown": ["send", "accept"]}
-    with pytest.warns(UserWarning, match="got send and accept of a builder without fgl.layer"):
-        fgl.run(method, graphs(), num_rounds=2, checkpoint=tmp_path)
-
-
 class Named:
     def __init__(self, size: int) -> None:
         self.size = size
@@ -175,38 +162,6 @@ def test_what_a_builder_used_inside_is_part_of_a_run() -> None:
         return inside(PLAIN)
 
     assert identified(made(0.1)) == identified(made(0.1)) != identified(made(5.0))
-
-
-class Counting(torch.nn.Module):
-    """It counts its calls, has functions, tuples and a buffer that is not saved."""
-
-    def __init__(self, act: Any = torch.relu, fanouts: tuple[int, ...] = (6, 6)) -> None:
-        super().__init__()
-        self.lin, self.calls = torch.nn.Linear(FEATURES, CLASSES), 0
-        self.act, self.fanouts = act, fanouts
-        self.register_buffer("shift", torch.zeros(1), persistent=False)
-
-    def forward(self, x: Any, adj: Any) -> Any:
-        self.calls += 1
-        return self.act(self.lin(x))
-
-
-def test_attributes_of_a_model_are_part_of_a_run(tmp_path: Path) -> None:
-    def made(**how: Any) -> fgl.Method:
-        torch.manual_seed(0)
-        return fgl.fedavg(Counting(**how))
-
-    method = made()
-    fgl.run(method, graphs(), num_rounds=1, checkpoint=tmp_path)
-    assert method.model.calls  # and yet it is the same run
-    assert len(fgl.run(method, graphs(), num_rounds=2, checkpoint=tmp_path).history) == 2
-    frozen = made()
-    frozen.model.lin.bias.requires_grad_(False)
-    frozen = fgl.fedavg(frozen.model)
-    shifted = made()
-    shifted.model.shift += 1
-    for other in (made(act=torch.tanh), made(fanouts=(3, 3)), frozen, shifted):
-        assert identified(other) != identified(made())
 
 
 def test_functions_are_described_by_what_they_hide() -> None:

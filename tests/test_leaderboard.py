@@ -1,7 +1,5 @@
 """The studies of the leaderboard and the matrix, and their pages."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -66,8 +64,8 @@ def test_a_page_says_what_survives_and_names_its_test(tmp_path: Path) -> None:
     said = study_page.findings(study)
     assert len(said) == 3 and all("paired t test over 10 seeds" in line for line in said)
     mean = f"{100 * gain.mean():.1f}"
-    assert said[0].startswith(f"**On the mean of 2 settings good is {mean} points better than FedA")
-    assert "Holm's correction over 2)" in said[0] and "Holm's correction over 4)" in said[1]
+    assert said[0].startswith(f"**On the mean of 2 settings, good is {mean} points better than Fed")
+    assert "correction for 2 comparisons)" in said[0] and "for 4 comparisons)" in said[1]
     text = study_page.text(study, "leaderboard") + study_page.tables(study)
     assert "| entrant | A | B |" in text and "| A | good | +" in text and "| method |" not in text
     noise = {"A": {"FedAvg": [0.5, 0.6, 0.7], "x": [0.6, 0.5, 0.71]}}

@@ -1,7 +1,5 @@
 """Loggers against the packages that they write to, without a network."""
 
-from __future__ import annotations
-
 import csv
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Losses of numbers and of half-known answers against loops over their formulas."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.func import grad, vmap
 
 from fgl.losses import absolute_error, binary_cross_entropy, huber, squared_error
 
@@ -96,19 +93,6 @@ def test_nothing_known_is_zero_with_a_gradient(name: str, shape: Any) -> None:
         (slope,) = torch.autograd.grad(value, z)
         assert value == 0 and slope.shape == z.shape and not slope.any()
     assert loss(z, answers(*shape), torch.zeros(shape[0], dtype=torch.bool)) == 0
-
-
-@EACH
-def test_under_vmap_it_is_each_alone(name: str) -> None:
-    loss = LOSSES[name][0]
-    z, y = outputs(4, N, T).detach(), answers(4, N, T)
-    mask = torch.rand(4, N) < 0.5
-    mask[-1] = False
-    got = vmap(loss)(z, y, mask)
-    slopes = vmap(grad(loss))(z, y, mask)
-    for k in range(4):
-        torch.testing.assert_close(got[k], loss(z[k], y[k], mask[k]))
-        torch.testing.assert_close(slopes[k], grad(loss)(z[k], y[k], mask[k]))
 
 
 def test_a_sure_mistake_stays_finite() -> None:

@@ -1,11 +1,8 @@
 """`proximal` against loops over the formula."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor
-from torch.func import grad, vmap
 
 from fgl.losses import distance_per_entry, proximal
 
@@ -52,19 +49,6 @@ def test_integers_and_further_names_of_the_reference_do_not_count() -> None:
 def test_nothing_to_compare_is_zero() -> None:
     assert proximal({}, {}).item() == 0
     assert proximal({"n": torch.tensor(1)}, {"n": torch.tensor(5)}).item() == 0
-
-
-def test_vmap_equals_the_loop() -> None:
-    params, reference = model(0, 3), model(1)
-    got = vmap(proximal, in_dims=(0, None))(params, reference)
-    clients = [{name: value[k] for name, value in params.items()} for k in range(3)]
-    want = torch.stack([proximal(client, reference) for client in clients])
-    torch.testing.assert_close(got, want)
-    leaves = tuple(params.values())
-    slopes = torch.autograd.grad(want.sum(), leaves)
-    torch.testing.assert_close(torch.autograd.grad(got.sum(), leaves), slopes)
-    mapped = vmap(grad(proximal), in_dims=(0, None))(params, reference)
-    torch.testing.assert_close(tuple(mapped.values()), slopes)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """`structure_distillation` against loops over the formula."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bad input gets a clear error that names where it happened, and nothing is lost."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Messages: their bytes, their checks, the inbox and the broadcast."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

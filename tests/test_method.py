@@ -1,8 +1,6 @@
 """A method's defaults are FedAvg, and its randomness is derived."""
 
-from __future__ import annotations
-
-from dataclasses import MISSING, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -54,20 +52,6 @@ def test_training_is_checked() -> None:
     ):
         with pytest.raises(ValueError, match=text):
             Training(**options)  # type: ignore[arg-type]
-
-
-def test_fedavg_names_everything() -> None:
-    """No field of a method has a default that could be forgotten, but what most methods share."""
-    shared = ["layers", "rules", "privacy", "own"]
-    forgotten = [f for f in fields(Method) if f.default is f.default_factory is MISSING]
-    assert [f.name for f in fields(Method) if f not in forgotten] == shared
-    with pytest.raises(
-        TypeError,
-        match="Expected loss, receive, send, aggregate, deploy, train, accept to be given",
-    ):
-        Method(model())  # type: ignore[call-arg]
-    with pytest.raises(ValueError, match="exchange to be an integer >= 1, but got 0"):
-        Rules(exchange=0)
 
 
 def test_the_former_fields_work_for_one_release() -> None:

@@ -1,7 +1,5 @@
 """Methods of the library: the property that defines each, and the bounds of its numbers."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

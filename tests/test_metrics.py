@@ -1,7 +1,5 @@
 """Metrics against loops; against scikit-learn in `truth/`."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a method draws for its local steps is what its loss sees, alone and in a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -9,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from federations import graph, graphs, model, same, without_training_nodes
+from federations import graphs, model, same, without_training_nodes
 from torch import Tensor, optim
 from torch.func import functional_call
 
 import fgl
 from fgl import Method, Ragged, Training
-from fgl.federation import graph_minibatches, node_minibatches, train
+from fgl.federation import graph_minibatches, node_minibatches
 from fgl.losses import cross_entropy
 
 ADAM = partial(optim.Adam, lr=0.02)
@@ -54,21 +52,6 @@ def sampled(how: Any = some_nodes, **options: Any) -> Method:
 def clients() -> list[fgl.Graph]:
     given = [*graphs(), without_training_nodes(9, seed=5)]
     return [g.replace(node_id=torch.arange(g.num_nodes)) for g in given]  # as `subgraph` has it
-
-
-def test_every_step_sees_its_own_draw() -> None:
-    """By hand: the same draws, one SGD step for each."""
-    method, data = sampled(), graph(20)
-    method = replace(method, train=replace(method.train, optimizer=partial(optim.SGD, lr=0.1)))
-    got = train(method, method.initial(), data, {}, seed=7)
-    torch.manual_seed(7)
-    want = method.initial()
-    for seen, context in list(some_nodes(data, {})):
-        leaves = {name: p.clone().requires_grad_() for name, p in want.items()}
-        grads = torch.autograd.grad(method.loss(leaves, seen, context), list(leaves.values()))
-        want = {n: p.detach() - 0.1 * g for (n, p), g in zip(leaves.items(), grads, strict=True)}
-    assert len(got.losses) == 6
-    torch.testing.assert_close(got.params, want)
 
 
 def test_a_client_without_steps_stays() -> None:

@@ -1,7 +1,5 @@
 """GCN and GAT: what they promise about graphs; PyG's numbers are in `truth/`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """PyG twins of trained networks: the same outputs, and what can be exported."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Networks that read edges: GINE and RGCN beside loops, alone and in a batch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """GIN: equal to loops, alone and for many clients."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from federations import close

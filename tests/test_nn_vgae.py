@@ -1,7 +1,5 @@
 """VGAE and MLP against their formulas."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The notebooks as they are kept: with outputs and without junk. `make notebooks` runs them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """One release for each round: what was shown is not drawn again, and all that was asked counts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

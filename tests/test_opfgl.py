@@ -1,7 +1,5 @@
 """O-pFGL beside a small implementation of its own, by numbers: the run, and each of its terms."""
 
-from __future__ import annotations
-
 import importlib
 import math
 from functools import partial

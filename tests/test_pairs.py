@@ -1,7 +1,5 @@
 """Pairs of methods: what would not do together what it says is refused, what would is not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Pairs and time: splits, negatives of a window, tasks whose examples are pairs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

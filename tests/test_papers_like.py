@@ -1,7 +1,5 @@
 """The benchmark of the graph like a tenth of papers100M, at a size for seconds."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

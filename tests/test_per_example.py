@@ -1,7 +1,5 @@
 """DP-SGD at clients whose rows are independent: its formula, its noise, and Opacus beside it."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from functools import partial

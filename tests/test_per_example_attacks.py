@@ -5,8 +5,6 @@ seed, every argument. The bytes of the operating system come from a seed here, s
 once passes always.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """FedAMP, HeurFedAMP, pFedGraph and FED-PUB: the properties that define them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import partial

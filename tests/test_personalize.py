@@ -1,7 +1,5 @@
 """Layer split, label distributions, the mixing coefficient, interpolation."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -17,22 +15,8 @@ from fgl.personalize import (
     interpolate,
     label_distribution,
     mixing_coefficient,
-    part,
     rest,
 )
-
-
-def test_split_by_prefix() -> None:
-    params = EgoSAGE(4, 8, 2).state_dict()
-    shared, own = part(params, "reduction"), rest(params, "reduction")
-    assert list(shared) == ["reduction.weight", "reduction.bias"]
-    assert [*shared, *own] == list(params)
-    assert all(own[name] is params[name] for name in own)
-    assert list(part(params, "convs.0", "head"))[-1] == "head.weight"
-    assert list(rest(params, "convs.0", "head")) == [
-        k for k in params if k not in part(params, "convs.0", "head")
-    ]
-    assert not rest(params)
 
 
 def test_interpolation() -> None:
@@ -51,17 +35,6 @@ def test_interpolation() -> None:
         close(got[name], 0.3 * other[name] + 0.7 * own[name])
     got["w"].add_(1)
     assert not same(got["w"], own["w"])
-
-
-def test_label_distribution_is_a_histogram() -> None:
-    y = torch.tensor([0, 3, 3, 1, 3])
-    mask = torch.tensor([True, True, False, True, True])
-    for chosen in (None, mask):
-        kept = [int(c) for i, c in enumerate(y) if chosen is None or chosen[i]]
-        want = torch.tensor([kept.count(c) / len(kept) for c in range(5)])
-        close(label_distribution(y, 5, chosen), want)
-    assert label_distribution(y[torch.randperm(5)], 5).equal(label_distribution(y, 5))
-    assert not label_distribution(y, 5, torch.zeros(5, dtype=torch.bool)).any()
 
 
 distributions = st.lists(st.floats(0, 1), min_size=3, max_size=3).filter(lambda v: sum(v) > 0.01)

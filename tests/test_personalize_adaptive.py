@@ -1,7 +1,5 @@
 """Adaptive aggregation and the part of a model that travels."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The rules of docs/plain.py: how docstrings begin, what locals are called, how pages read."""
 
-from __future__ import annotations
-
 from federations import script
 
 PLAIN = script("docs/plain.py")

@@ -1,7 +1,6 @@
 """Positions, atoms and features of graphs; models that have a parameter under two names."""
 
-from __future__ import annotations
-
+import copy
 from functools import partial
 from typing import Any
 
@@ -79,6 +78,31 @@ def test_a_model_of_positions_runs_as_it_is() -> None:
     assert torch.allclose(out, model(graph.z, graph.pos, graph.batch), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("DimeNet", {"num_bilinear": 2}),
+        ("DimeNetPlusPlus", {"int_emb_size": 4, "basis_emb_size": 2, "out_emb_channels": 4}),
+    ],
+)
+def test_dimenet_runs_as_it_is(name: str, sizes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch_sparse")  # DimeNet's triplets
+    dimenet = pytest.importorskip("torch_geometric.nn.models.dimenet")
+
+    def radius_graph(pos: Tensor, *, batch: Tensor, **_: Any) -> Tensor:
+        return radius_edges(pos, batch)
+
+    monkeypatch.setattr(dimenet, "radius_graph", radius_graph)
+    sizes = {"hidden_channels": 4, "out_channels": 1, "num_blocks": 1} | sizes
+    torch.manual_seed(0)
+    model = getattr(dimenet, name)(**sizes, num_spherical=2, num_radial=2).double()
+    graph, start = molecules(), copy.deepcopy(model)
+    result = fgl.run(fgl.fedavg(model, train=adam(), target=REGRESSION), [graph], num_rounds=2)
+    want = trained_plainly(start, graph, 2)
+    got = result.server_state["model"]
+    assert all(torch.allclose(got[name], want[name], rtol=0, atol=1e-6) for name in want)
+
+
 class Tied(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -138,6 +162,33 @@ class Energy(nn.Module):
             energy = each.new_zeros(num_graphs, 1).index_add(0, batch[edges[0]], each)[:, 0]
             (force,) = torch.autograd.grad(-energy.sum(), pos, create_graph=True)
         return energy, force
+
+
+class Twice(nn.Module):
+    """One block under two names, with parameters and a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.BatchNorm1d(3)
+        self.two, self.head = self.one, nn.Linear(3, 2)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        out: Tensor = self.head(self.two(self.one(x)))
+        return out
+
+
+@pytest.mark.parametrize("kind", [Tied, Twice])
+def test_runs_scores_and_predictions_leave_a_model_as_it_was(kind: Any) -> None:
+    torch.manual_seed(0)
+    model = kind().double()
+    clients = [fgl.data.splits.random_split(of_nodes(nodes, nodes)) for nodes in (7, 11)]
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    task = fgl.tasks.node_task(None, clients, model, adam())
+    runs = [fgl.run(task.fedavg, task, num_rounds=2, clients_at_once=1) for _ in range(2)]
+    assert all(torch.equal(start[name], value) for name, value in model.state_dict().items())
+    assert runs[0].history[-1].metrics == runs[1].history[-1].metrics
+    runs[0].predict(clients[0])
+    assert all(torch.equal(start[name], value) for name, value in model.state_dict().items())
 
 
 def test_forces_are_gradients_by_positions() -> None:

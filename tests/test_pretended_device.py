@@ -1,7 +1,5 @@
 """What CUDA would refuse, and where the host would wait for it, without any CUDA at hand."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from functools import partial
@@ -19,6 +17,7 @@ from pretended_device import CUDA, PretendedDevice
 from test_recipes import VARIANTS, go
 
 import fgl
+from fgl.federation.executors.batch.captured import captured
 from fgl.federation.method.message import leaves
 
 CPU = torch.device("cpu")
@@ -46,6 +45,44 @@ def test_the_tests_of_a_gpu_pass_here(test: str) -> None:
     assert " passed" in said
     assert "skipped" not in said
     assert " 0 mixed devices" in said
+
+
+# -- recorded steps as CUDA graphs
+
+
+def test_a_graph_reads_its_inputs_changes_them_and_draws_anew(gpu: PretendedDevice) -> None:
+    def call(x: Any, total: Any) -> list[Any]:
+        total.add_(x)
+        return [x * total + torch.randn_like(x), None]
+
+    repeat = captured(call, [torch.zeros(3).cuda(), torch.zeros(3).cuda()])
+    assert repeat is not call
+    for number in (1.0, 2.0):
+        x, total = torch.full((3,), number).cuda(), torch.ones(3).cuda()
+        torch.cuda.manual_seed(0)
+        first, none = repeat(x, total)
+        assert none is None
+        assert total.cpu().equal(torch.full((3,), 1 + number))
+        torch.cuda.manual_seed(0)
+        second = repeat(x, torch.ones(3).cuda())[0]
+        want = number * (1 + number)
+        torch.cuda.manual_seed(0)
+        assert first.equal(second) and first.equal(want + torch.randn_like(x))
+        assert not repeat(x, total)[0].equal(second)
+
+
+def test_a_graph_has_no_part_of_the_processor(gpu: PretendedDevice) -> None:
+    def call(x: Any, rate: Any) -> list[Any]:
+        return [x * rate]
+
+    there, here = torch.ones(3).cuda(), torch.tensor(0.5)
+    assert captured(call, [there, here]) is call
+    assert captured(call, [there, torch.ones(1).cuda().expand(3)]) is call  # overlaps
+
+
+def test_replayed_steps_have_the_bits_of_others(gpu: PretendedDevice, monkeypatch: Any) -> None:
+    test_cuda.test_replayed_steps_have_the_bits_of_others("fedavg", fgl.nn.GCN, "all", monkeypatch)
+    assert not gpu.mixed
 
 
 # -- the library there

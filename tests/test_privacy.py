@@ -1,7 +1,5 @@
 """Clipping, noise and the accountant, as functions of tensors."""
 
-from __future__ import annotations
-
 import logging
 import math
 import sys

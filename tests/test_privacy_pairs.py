@@ -4,8 +4,6 @@ A method outside a transform would undo or bypass it, so that only what changes 
 a client may stand there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

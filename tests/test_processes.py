@@ -1,7 +1,5 @@
 """Runs in other threads are refused, and tasks and methods are pickled for other processes."""
 
-from __future__ import annotations
-
 import pickle
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Processors that are not at hand: the settings, their table, and models that are nearly equal."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Properties of graphs against networkx, loops, and one graph at a time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

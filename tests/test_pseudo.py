@@ -1,7 +1,5 @@
 """Fusion, pseudo labels and the pseudo graph against loops and the dense construction."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,8 +7,8 @@ import torch
 from federations import close
 
 import fgl
-from fgl import SparseMatrix, pseudo
-from fgl.pseudo import augmented_operator, fuse, pseudo_graph, pseudo_labels
+from fgl import pseudo
+from fgl.pseudo import fuse, pseudo_graph, pseudo_labels
 from fgl.pseudo.quality import describe
 
 HELD = [torch.tensor([0, 3, 4]), torch.tensor([4, 1]), torch.tensor([], dtype=torch.int64)]
@@ -117,23 +115,6 @@ def test_pseudo_graph_of_nothing_and_bad_input() -> None:
         pseudo_graph(torch.rand(4, 3), s=0)
     with pytest.raises(ValueError, match=r"Expected h to have shape \[N, C\]"):
         pseudo_graph(torch.rand(4))
-
-
-@pytest.mark.parametrize("symmetric", [True, False])
-def test_augmented_operator_is_its_formula(symmetric: bool) -> None:
-    torch.manual_seed(1)
-    edges = torch.tensor([[0, 1, 2, 4], [1, 0, 4, 2]])
-    adj = SparseMatrix.from_edge_index(edges, 5)
-    p = torch.rand(5, 5) * (torch.rand(5, 5) > 0.4)
-    p[3] = 0
-    q = (p + p.t()) / 2 if symmetric else p
-    degree = q.sum(1)
-    scale = torch.where(degree > 0, degree, torch.inf).rsqrt()
-    want = adj.gcn_norm.to_dense() + 0.3 * scale[:, None] * q * scale
-    got = augmented_operator(adj, SparseMatrix.from_dense(p), beta=0.3, symmetric=symmetric)
-    close(got.to_dense(), want)
-    with pytest.raises(ValueError, match="Expected pseudo to have shape"):
-        augmented_operator(adj, SparseMatrix.from_dense(p[:4, :4]))
 
 
 def test_describe_counts() -> None:

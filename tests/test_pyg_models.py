@@ -1,7 +1,5 @@
 """PyG's models as they are: alone equal to a plain loop, in a batch equal to that."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Contexts in a batch: what is padded brings its mask, and nothing is padded in silence."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -74,20 +72,6 @@ def test_unmarked_is_refused_in_a_batch_and_runs_alone(batches: Any, key: str) -
     )
     with pytest.raises(ValueError, match=text):
         fgl.run(method, equals(), num_rounds=1, clients_at_once="all")
-
-
-@pytest.mark.parametrize("batches", [pairs_of, short_last])
-@pytest.mark.parametrize("clients", [equals, graphs], ids=["equal", "unequal"])
-def test_marked_is_the_loops_loss(batches: Any, clients: Any) -> None:
-    method = learner(partial(batches, marked=True))
-    if clients is graphs:
-        clients = lambda: [g for g in graphs() if g.num_train > 6]  # noqa: E731
-    loop = fgl.run(method, clients(), num_rounds=2, clients_at_once=1)
-    batch = fgl.run(method, clients(), num_rounds=2, clients_at_once="all")
-    assert [r.loss for r in batch.history] == pytest.approx(
-        [r.loss for r in loop.history], rel=1e-5
-    )
-    close(dict(batch.outbox[0]["model"]), dict(loop.outbox[0]["model"]))
 
 
 @pytest.mark.parametrize("batches", [pairs_of, short_last])

@@ -1,7 +1,5 @@
 """The ranking loss and the hit rate, beside their formulas in loops."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

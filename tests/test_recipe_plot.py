@@ -1,7 +1,5 @@
 """A recipe's picture: `--plot`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

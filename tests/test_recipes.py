@@ -1,7 +1,5 @@
 """The recipes from the command line: report, repetition, checkpoints, presets."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,13 +1,12 @@
 """Reports of the tables: what an error is over, held against loops."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.baselines import fedavg, local
 from harness.report import (
     by_repetition,
     corrected,
@@ -15,7 +14,7 @@ from harness.report import (
     markdown,
     pooled,
 )
-from harness.rows import Row, Table, fedavg, local
+from harness.rows import Row, Table
 from scipy.stats import wilcoxon
 from speed import asked
 

@@ -1,7 +1,5 @@
 """The tables of `benchmarks/papers`: every row can be made, and every recorded run can be found."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Results: what one sees of a run, its models, its best round, and what it is written as."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

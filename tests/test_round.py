@@ -1,7 +1,5 @@
 """A round and what surrounds it: executors, phases, exchanges, scores, and what is kept."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs against loops written by hand with nothing but torch."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import math
@@ -108,17 +106,6 @@ def test_fedavg_is_the_plain_loop(kind: str, rule: str) -> None:
     close(weights(result), plain_fedavg(net, clients, OPTIMIZERS[rule], num_rounds=5, num_steps=3))
 
 
-def test_evaluate_on_wants_labels_and_masks() -> None:
-    with pytest.raises(ValueError, match=r"y and test_mask, but got no \['test_mask'\]"):
-        fgl.evaluate_on(fedavg(model()), graph(test_mask=None), graphs())
-    own = graph()
-    for val_mask in (None, torch.zeros_like(own.test_mask)):
-        tested = own.replace(val_mask=val_mask)
-        score = fgl.evaluate_on(fedavg(model()), tested, [tested])
-        outbox = {0: {"model": fedavg(model()).initial()}}
-        assert list(score(outbox, {})) == ["test_accuracy", "test_macro_f1"]
-
-
 def test_aggregate_that_is_not_finite_is_refused_and_the_round_before_it_is_safe(
     tmp_path: Path,
 ) -> None:
@@ -138,18 +125,6 @@ def test_aggregate_that_is_not_finite_is_refused_and_the_round_before_it_is_safe
         fgl.run(method, graphs(), num_rounds=4, checkpoint=tmp_path, callbacks=note, strict=True)
     again = fgl.run(fgl.fedavg(model()), graphs(), num_rounds=2, checkpoint=tmp_path)
     assert torch.isfinite(again.outbox[0]["model"]["convs.0.bias"]).all()
-
-
-def test_evaluation_refuses_a_model_that_is_not_whole() -> None:
-    graph = graphs()[0]
-    mask = torch.arange(graph.num_nodes) < 3
-    net, whole = model(), graph.replace(train_mask=None, val_mask=mask, test_mask=~mask)
-    evaluate = fgl.evaluate_on(fedavg(net), whole, [graph])
-    part = {name: t for name, t in net.state_dict().items() if name != "convs.0.bias"}
-    with pytest.raises(ValueError, match=r"missing \['convs.0.bias'\]"):
-        evaluate({0: {"model": part}}, {})
-    with pytest.raises(ValueError, match="Expected test_mask to have a node"):
-        fgl.evaluate_on(fedavg(net), whole.replace(test_mask=mask & ~mask), [graph])
 
 
 @pytest.mark.parametrize("clients_at_once", [1, "all"])

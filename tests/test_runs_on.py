@@ -1,7 +1,5 @@
 """The page that says which method runs where: made by running, and of every method."""
 
-from __future__ import annotations
-
 import inspect
 import json
 

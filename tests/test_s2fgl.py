@@ -1,7 +1,5 @@
 """S2FGL beside a small implementation of its own, by numbers."""
 
-from __future__ import annotations
-
 import importlib
 from functools import cache, partial
 from typing import Any

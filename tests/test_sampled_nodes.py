@@ -1,7 +1,5 @@
 """The minibatch task: all neighbours are the full batch; what its steps are, and keep."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 

@@ -1,7 +1,5 @@
 """Sampled neighbourhoods: against loops, exact with all neighbours, unbiased, and bad input."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a checkpoint holds of a run, piece by piece."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,24 +32,6 @@ def test_each_clients_own_message_comes_back(tmp_path: Path) -> None:
             fgl.run(local(model()), graphs(), num_rounds=rounds, checkpoint=tmp_path, **how)
         )
     assert same(found, want)
-
-
-def test_an_identity_names_what_is_not_the_default_alone() -> None:
-    """So that a new field leaves the checkpoints of yesterday valid."""
-    usual = identified(METHOD)
-    joining = fgl.federation.Joining(lambda graph: {}, lambda inbox, state: (inbox.sent, {}))
-    others: dict[str, tuple[str, dict[str, Any]]] = {
-        "costs": ("privacy", {"costs": lambda message: {}}),
-        "onward": ("privacy", {"onward": ("a",)}),
-        "account": ("privacy", {"account": lambda inbox, state: state}),
-        "participants": ("rules", {"participants": 2}),
-        "joining": ("rules", {"joining": joining}),
-        "own": ("own", {"modules": ("convs.1",)}),
-    }
-    assert not {*others} & {*usual}
-    for name, (part, fields) in others.items():
-        other = replace(METHOD, **{part: replace(getattr(METHOD, part), **fields)})
-        assert {name} <= identified(other).keys() - usual.keys()
 
 
 def test_an_architecture_is_that_of_the_model_that_trains() -> None:

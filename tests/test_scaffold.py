@@ -1,7 +1,5 @@
 """SCAFFOLD: what control variates are, that their mean is the server's, and what they change."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """FedGCN's exchange through a secure sum: the same graphs, and what each reader learns of them."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The secure sum: fixed point, masks, shares; the transform against the plain mean."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import warnings

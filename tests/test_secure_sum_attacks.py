@@ -1,7 +1,5 @@
 """Attacks on the secure sum: a server that lies, clients that help it, false shares."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from itertools import combinations, islice

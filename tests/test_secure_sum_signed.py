@@ -1,7 +1,5 @@
 """The signed mode of the secure sum: the same sums in five rounds, keys and their files."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Servers that say what they read: `OfMeans` and `after`, and who takes them."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from dataclasses import replace

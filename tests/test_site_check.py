@@ -1,7 +1,5 @@
 """The check of the site finds what is broken: without a browser, and in one."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import ModuleType

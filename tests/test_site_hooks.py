@@ -1,7 +1,5 @@
 """What the site is made of: the link to its repository, and the pages of notebooks."""
 
-from __future__ import annotations
-
 import base64
 import re
 from pathlib import Path

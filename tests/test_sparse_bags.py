@@ -1,7 +1,5 @@
 """The float32 product on a processor: its values against loops, its bits, and where it is used."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

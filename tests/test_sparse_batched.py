@@ -1,7 +1,5 @@
 """Ragged stacks of sparse matrices under `vmap` against a loop over the matrices themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

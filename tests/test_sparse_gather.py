@@ -1,7 +1,5 @@
 """`gather_rows` and `sum_rows` against loops; alone, under `vmap`, and on the pretended device."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -26,19 +24,6 @@ cases = pytest.mark.parametrize(("rows", "index"), CASES.values(), ids=CASES.key
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=D)
-
-
-@cases
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
-def test_against_loops(rows: int, index: list[int], shape: tuple[int, ...]) -> None:
-    x, where = draw(rows, *shape), torch.tensor(index, dtype=torch.int64)
-    got = gather_rows(x, where)
-    assert got.shape == (len(index), *shape)
-    assert all(torch.equal(got[e], x[i]) for e, i in enumerate(index))
-    want = torch.zeros(rows, *shape, dtype=D)
-    for e, i in enumerate(index):
-        want[i] += got[e]
-    torch.testing.assert_close(sum_rows(got, where, rows), want)
 
 
 @cases

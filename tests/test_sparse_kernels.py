@@ -1,7 +1,5 @@
 """The second backend: equal in value and gradient to torch's kernels, chosen by name."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Plans of studies: points, refinement, choices, identities; and statistics, against others'."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any
@@ -86,18 +84,6 @@ def test_the_last_third_is_around_the_best_and_the_best_runs_over_the_seeds() ->
         1: chosen.key,
     }
     assert len(records) == plan.count() == 2 * 2 * (12 + 2)
-
-
-def test_more_trials_seeds_methods_and_settings_keep_all_earlier_runs() -> None:
-    plan = planned()
-    records = results(plan, by_rate)
-    more = planned(stages=[12, 24], seeds=[0, 1, 2], settings={"a": 1, "b": 2, "c": 3})
-    more.methods["other"] = Tuned(lambda task: task.fedavg)
-    trials = [j.id for j in plan.jobs(records) if j.rounds == 5]
-    later = {job.id for job in more.jobs(results(more, by_rate))}
-    assert set(trials) <= later
-    cell = more.cell("a", "FedAvg", results(more, by_rate))
-    assert len(cell.trials[0]) == 24 and len(cell.tests) == 3
 
 
 def test_from_an_edge_the_search_goes_outwards_within_hard_bounds() -> None:

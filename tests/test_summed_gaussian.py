@@ -1,7 +1,5 @@
 """Noise inside a secure sum: how much of it there is, who may know it, and what it is worth."""
 
-from __future__ import annotations
-
 import math
 import sys
 import warnings

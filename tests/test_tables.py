@@ -1,7 +1,5 @@
 """Graphs from networkx and from tables: every row at its place, or an error that names it."""
 
-from __future__ import annotations
-
 import csv
 from decimal import Decimal
 from pathlib import Path
@@ -201,19 +199,6 @@ def test_networkx_nodes_that_lack_an_attribute_are_named() -> None:
         fgl.Graph.from_networkx(graph, x=["age"], **rest)
     with pytest.warns(UserWarning, match="nodes have .*'vector'"):
         fgl.Graph.from_networkx(friends(), x=["age", "team"][:1], ignore=["team", "years", "met"])
-
-
-@pytest.mark.parametrize("form", ["graphml", "gexf"])
-def test_files_of_networkx(form: str, tmp_path: Path) -> None:
-    graph = friends()
-    for node in graph:
-        del graph.nodes[node]["vector"]
-    getattr(networkx, f"write_{form}")(graph, tmp_path / "g")
-    again = getattr(networkx, f"read_{form}")(tmp_path / "g")
-    how: Any = {"x": ["age"], "edge_weight": "years", "ignore": ["team", "met", "label", "id"]}
-    one, two = (fgl.Graph.from_networkx(g, **how) for g in (graph, again))
-    for name in ("x", "edge_index", "edge_weight"):
-        assert torch.equal(getattr(one, name), getattr(two, name)), name
 
 
 def test_networkx_edges_are_those_of_pyg() -> None:

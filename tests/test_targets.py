@@ -1,7 +1,5 @@
 """Targets: what the values of y are, in losses, scores, tasks and the selection of a round."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any
@@ -10,7 +8,6 @@ import pytest
 import torch
 from federations import FEATURES, graph, script
 from sklearn.metrics import average_precision_score, roc_auc_score
-from torch import Tensor
 
 import fgl
 from fgl import data, losses, metrics, tasks
@@ -104,41 +101,6 @@ def test_a_model_that_says_too_little_is_refused_by_name() -> None:
         fgl.fedavg(gcn(3)).loss(fgl.fedavg(gcn(3)).initial(), pairs, {})
 
 
-def by_hand(own: Any, out: Tensor, mask: Tensor) -> dict[str, float]:
-    """The three metrics, task by task, in loops."""
-    found: dict[str, list[float]] = {"rmse": [], "mae": [], "r2": []}
-    for j in range(own.y.shape[1]):
-        pairs = [
-            (float(out[v, j]), float(own.y[v, j]))
-            for v in range(own.num_nodes)
-            if mask[v] and not math.isnan(own.y[v, j])
-        ]
-        errors = [said - known for said, known in pairs]
-        middle = sum(known for _, known in pairs) / len(pairs)
-        found["rmse"].append(math.sqrt(sum(e * e for e in errors) / len(errors)))
-        found["mae"].append(sum(map(abs, errors)) / len(errors))
-        spread = sum((known - middle) ** 2 for _, known in pairs)
-        found["r2"].append(1 - sum(e * e for e in errors) / spread)
-    return {name: sum(values) / len(values) for name, values in found.items()}
-
-
-def test_scores_on_one_graph_are_those_of_a_loop() -> None:
-    own = numbers(60, 2)
-    model = gcn(2).eval()
-    method = fgl.fedavg(model, target=REGRESSION)
-    out = model(own.x, own.adj).detach()
-    outbox = Broadcast({"model": model.state_dict()}, 2)
-    got = fgl.evaluate_on(method, own, [own] * 2, target=REGRESSION)(outbox, {})
-    test = by_hand(own, out, own.test_mask)
-    assert list(got) == ["val_rmse", "val_loss", "test_rmse", "test_mae", "test_r2"]
-    assert got["val_rmse"] == pytest.approx(by_hand(own, out, own.val_mask)["rmse"], rel=1e-6)
-    assert {name: got[f"test_{name}"] for name in test} == pytest.approx(test, rel=1e-6)
-    alone = tasks.node_scores(model, target=REGRESSION)(method.initial(), own)
-    assert alone == pytest.approx({k: v for k, v in got.items() if k != "val_loss"})
-    few = tasks.node_scores(model, test=False, target=REGRESSION)(method.initial(), own)
-    assert list(few) == ["val_rmse"]
-
-
 def test_a_client_with_nothing_known_is_left_out_of_the_mean() -> None:
     model = gcn(3).eval()
     method = fgl.fedavg(model, target=ANSWERS)
@@ -154,19 +116,6 @@ def test_a_client_with_nothing_known_is_left_out_of_the_mean() -> None:
     assert list(local) == ["local_auc", "local_ap"] and local["local_auc"] == pytest.approx(mean)
     own_scores = tasks.evaluate_own(score, method, clients)(outbox, {})
     assert own_scores["test_auc"] == pytest.approx(mean) and own_scores["scored_clients"] == 2
-
-
-def test_a_metric_of_ones_own_may_be_a_number_or_counts() -> None:
-    def near(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-        hit = (output[:, 0] - y).abs() < 1
-        return torch.stack([(hit & mask).sum(), (mask & ~y.isnan()).sum()])  # type: ignore[operator]
-
-    target = Target(losses.absolute_error, {"near": near, "zero": lambda *given: 0.0})
-    own, model = numbers(30), gcn(1)
-    method = fgl.fedavg(model, target=target)
-    found = fgl.evaluate_on(method, own, [own], target=target)({0: {"model": method.initial()}}, {})
-    assert list(found) == ["val_near", "val_loss", "test_near", "test_zero"]
-    assert 0 <= found["test_near"] <= 1 and found["test_zero"] == 0
 
 
 # Collections of graphs.
@@ -320,7 +269,3 @@ def test_partitions_by_label_say_what_makes_labels_of_numbers() -> None:
 
 
 # Methods that need no classes.
-
-
-PRIVATE: Any = {"length": 1.0, "noise_multiplier": 1.0, "sample_rate": 0.5}
-PRIVATE |= {"expected_batch_size": 6, "num_steps": 2}

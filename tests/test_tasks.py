@@ -1,7 +1,5 @@
 """Tasks: made of one's own graphs or of a dataset, the bounds of their settings, centralized."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

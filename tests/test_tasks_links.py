@@ -1,7 +1,5 @@
 """Links of a dataset: held-out edges have no say in who holds which node, and train nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

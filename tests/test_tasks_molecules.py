@@ -1,14 +1,11 @@
 """Molecules of companies: who holds what, what is tested, and what is learned of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 import torch
 
 import fgl
-from fgl import tasks
 from fgl.tasks import Molecules
 
 
@@ -72,17 +69,3 @@ def test_answers_of_molecules(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_more_companies_than_scaffolds() -> None:
     with pytest.raises(ValueError, match=r"num_clients to be in \[1, 19\], the number of scaffold"):
         small(clients=30).load()
-
-
-def test_centralized_molecules_are_scored_on_every_clients_own() -> None:
-    task = small().load()
-    central = tasks.centralized(task)
-    assert [own.num_graphs for own in central.clients] == [120]
-    params = {"model": dict(task.fedavg.initial())}
-    scores = [
-        each.evaluate(each.fedavg)(dict.fromkeys(range(len(each.clients)), params), {})
-        for each in (task, central)
-    ]
-    for name in ("test_rmse", "pooled_test_rmse", "test_r2"):
-        assert scores[0][name] == pytest.approx(scores[1][name])
-    assert fgl.run(central.fedavg, central, num_rounds=1).history[0].metrics["test_rmse"] > 0

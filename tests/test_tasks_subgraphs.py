@@ -1,7 +1,5 @@
 """FED-PUB's protocol: its clients counted by a naive twin, splits, scores, settings."""
 
-from __future__ import annotations
-
 import networkx as nx
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Events that were silent before: a metric that no round has, gaps in tables, shapes of output."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Traced steps of a batch: the bits of ordinary ones, and everything that ends a trace."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import os
@@ -147,6 +145,15 @@ def test_minibatches_of_nodes_are_inputs(tracers: Tracers) -> None:
     found = run(method, graphs())
     assert tracers[-1].why == "" and tracers[-1].steps > 0
     assert same(found, run(method, graphs(), after=10**9))
+
+
+def test_windows_that_train_all_at_once_are_repeated(tracers: Tracers) -> None:
+    _, task = conformance.case("fedavg", "windows")
+    train = replace(task.fedavg.train, batches=None, num_steps=2)
+    method = replace(task.fedavg, train=train)
+    found = run(method, task.clients)
+    assert tracers[-1].why == "" and tracers[-1].steps > 0
+    assert same(found, run(method, task.clients, after=10**9))
 
 
 def test_an_optimiser_that_is_kept(tracers: Tracers) -> None:

@@ -1,7 +1,5 @@
 """Local training equals a training loop written by hand."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Robust means and attacks as transforms of methods."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

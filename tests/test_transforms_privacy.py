@@ -1,7 +1,5 @@
 """Clipping and noise as transforms of methods: what leaves a client, what a server sends."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

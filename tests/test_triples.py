@@ -1,7 +1,5 @@
 """Knowledge graphs: files, clients of some relations, ranks, negatives, and chance on noise."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -11,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import SGD, DistMult, case, first, knowledge
+from federations import script
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 import fgl
@@ -19,6 +18,7 @@ from fgl.data.partitions import relation_partition
 from fgl.tasks import pair_task, ranking
 from fgl.tasks.ranking import _is_true
 
+fede: Any = script("examples/triples.py").fede
 one_by_one = partial(fgl.run, clients_at_once=1)
 
 
@@ -53,23 +53,6 @@ def by_loops(model: Any, graph: fgl.Graph, mask: Any, filtered: bool, both: bool
                 rank += 1.0 if value > own else 0.5 if value == own else 0.0
             ranks.append(rank)
     return ranks
-
-
-@pytest.mark.parametrize("filtered", [True, False])
-@pytest.mark.parametrize("both", [True, False])
-def test_ranks_are_those_of_loops(filtered: bool, both: bool) -> None:
-    graph = knowledge(num=60)
-    y = (torch.arange(60) % 7 > 0).float()  # some answers are no
-    graph = graph.replace(y=y, x=graph.x // 2)  # and every node has a tie
-    model = net()
-    ranks = torch.tensor(by_loops(model, graph, graph.test_mask & (y == 1), filtered, both))  # type: ignore[operator]
-    for chunk in (1, 100, 2**20):
-        score = ranking(ks=[2, 5], filtered=filtered, both=both, chunk=chunk)(model)
-        metrics = score(dict(model.state_dict()), graph)
-        assert metrics["test_mrr"] == pytest.approx(float((1 / ranks).mean()), rel=1e-6)
-        for k in (2, 5):
-            assert metrics[f"test_hits@{k}"] == pytest.approx(float((ranks <= k).float().mean()))
-    assert list(ranking()(model, test=False)(dict(model.state_dict()), graph)) == ["val_mrr"]
 
 
 def test_a_constant_model_has_the_mean_rank_and_a_diverged_one_none() -> None:
@@ -245,6 +228,92 @@ def test_the_best_of_both_is_shared_by_name() -> None:
         assert list(result.outbox[0]["model"]) == [f"{part}.weight"]
         one, two = (result.model_of(k).state_dict()[f"{other}.weight"] for k in (0, 1))
         assert not torch.equal(one, two)
+
+
+def at_hospitals() -> Any:
+    """Three clients, none of which has all entities."""
+    return task_of(relation_partition(knowledge(num=60), 3), train=SGD)
+
+
+def test_fede_is_its_loops_and_only_rows_of_own_entities_travel() -> None:
+    task = at_hospitals()
+    drawn: dict[Any, list[Any]] = {tuple(own.x.flatten().tolist()): [] for own in task.clients}
+    assert len(drawn) == 3 and all(len(has) < 30 for has in drawn)
+
+    def recorded(graph: fgl.Graph, context: Any) -> Any:
+        for own, told in task.fedavg.train.batches(graph, context):
+            drawn[tuple(graph.x.flatten().tolist())].append(told["negatives"].values.clone())
+            yield own, told
+
+    method = replace(task.fedavg, train=replace(task.fedavg.train, batches=recorded))
+    result = one_by_one(fede(method), task, num_rounds=3)
+    mine = [net() for _ in task.clients]
+    table = net().ent.weight.detach()
+    for turn in range(3):
+        for own, model in zip(task.clients, mine, strict=True):
+            has = own.x.flatten().long()
+            with torch.no_grad():
+                model.ent.weight[has] = table[has]
+            optimizer = SGD.optimizer(list(model.parameters()))
+            for others in drawn[tuple(has.tolist())][2 * turn : 2 * turn + 2]:
+                train = own.train_mask
+                asked = torch.cat([own.edge_label_index[:, train], others.T[:2]], 1)
+                kinds = torch.cat([own.edge_label_type[train], others.T[2]])
+                output = model(own.x, own.adj, edge_label_index=asked, edge_label_type=kinds)
+                truth = (torch.arange(len(kinds)) < train.sum()).float()
+                optimizer.zero_grad()
+                binary_cross_entropy_with_logits(output, truth).backward()
+                optimizer.step()
+        rows: dict[int, list[Any]] = {}
+        for own, model in zip(task.clients, mine, strict=True):
+            for entity in own.x.flatten().long().tolist():
+                rows.setdefault(entity, []).append(model.ent.weight[entity].detach())
+        means = {entity: torch.stack(each).mean(0) for entity, each in rows.items()}
+        table = torch.stack([means.get(entity, row) for entity, row in enumerate(table)])
+    torch.testing.assert_close(result.server_state["model"]["ent.weight"], table)
+    for client, (own, model) in enumerate(zip(task.clients, mine, strict=True)):
+        has = own.x.flatten().long()
+        assert list(result.outbox[client]) == ["rows"]
+        torch.testing.assert_close(result.outbox[client]["rows"], table[has])
+        kept = result.model_of(client).state_dict()["rel.weight"]
+        torch.testing.assert_close(kept, model.rel.weight.detach())
+    count, row = sum(own.num_nodes for own in task.clients), 6 * 4
+    whole = 3 * 4 * sum(tensor.numel() for tensor in net().state_dict().values())
+    assert [own.bytes_up for own in result.history] == [count * (row + 8) + 3 * 8] * 3
+    assert [own.bytes_down for own in result.history] == [whole, count * row, count * row]
+
+
+def test_rows_of_the_absent_and_of_nobody_stay() -> None:
+    task, start = at_hospitals(), net().ent.weight.detach()
+    method = fede(task.fedavg)
+    inbox = {
+        k: {"ids": torch.tensor(ids), "rows": torch.full((len(ids), 6), k + 1.0),
+            "num_examples": torch.tensor(5 * (k < 2))}
+        for k, ids in enumerate([[0, 3], [3, 7], [9]])
+    }  # fmt: skip
+    outbox, state = method.aggregate(
+        fgl.federation.Inbox(inbox, 5), {"model": {"ent.weight": start}}
+    )
+    table = state["model"]["ent.weight"]
+    assert [table[row, 0].item() for row in (0, 3, 7)] == [1.0, 1.5, 2.0]
+    same = torch.tensor([row not in (0, 3, 7) for row in range(30)])
+    assert torch.equal(table[same], start[same])  # of nobody, or of a client without an example
+    assert outbox[2]["rows"].equal(start[[9]]) and outbox[4]["model"]["ent.weight"].equal(table)
+    again, _ = method.aggregate(fgl.federation.Inbox({}, 5), state)
+    assert again[0]["rows"].equal(table[[0, 3]])  # known from an earlier round
+    for client in (0, 1, 2):
+        method.accept(inbox[client], client, state)
+    one, rows = torch.tensor([3, 4]), torch.zeros(2, 6)
+    for ids, sent in (
+        (torch.tensor([3, 3]), rows), (torch.tensor([3, 30]), rows), (one - 4, rows),
+        (one.int(), rows), (one[None], rows), (one, rows[:1]), (one, rows.double()),
+        (one, rows[:, :5]),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="Expected (ids|a row)"):
+            method.accept({"ids": ids, "rows": sent}, 0, state)
+    for wrap in (fgl.methods.fedopt, partial(fgl.methods.scaffold, lr=0.1)):
+        with pytest.raises(ValueError, match="Expected fede to be given"):
+            fede(wrap(task.fedavg))
 
 
 def test_all_data_answers_the_same_questions() -> None:

@@ -1,7 +1,5 @@
 """The PyG twins of the speed benchmarks compute the losses of the recipes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Typed graphs: types side by side, shared types, metapaths, and networks on them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -42,35 +40,6 @@ def graph(seed: int = 0, **others: Any) -> fgl.Graph:
 
 def rows(edges: Tensor) -> list[tuple[int, int]]:
     return [(int(u), int(v)) for u, v in edges.T]
-
-
-@pytest.mark.parametrize("both", [False, True])
-def test_types_lie_side_by_side(both: bool) -> None:
-    """Beside a twin in loops."""
-    given, made = pieces(), graph(both=both)
-    offset, column = {"paper": 0, "author": 5, "conf": 9}, {"paper": 0, "author": 3, "conf": 4}
-    dense = torch.zeros(11, 6)
-    for name, x in given["nodes"].items():
-        x = torch.ones(x, 1) if isinstance(x, int) else x
-        for i, j in torch.cartesian_prod(torch.arange(len(x)), torch.arange(x.shape[1])).tolist():
-            dense[offset[name] + i, column[name] + j] = x[i, j]
-    assert torch.equal(made.x.to_dense(), dense)
-    assert made.node_type.tolist() == [0] * 5 + [1] * 4 + [2] * 2
-    want: list[Any] = []
-    for k, ((source, _, target), edges) in enumerate(given["relations"].items()):
-        for e, (u, v) in enumerate(rows(edges)):
-            attr = [0.0] * 3
-            own = given["edge_attr"][list(given["relations"])[k]][e].tolist()
-            attr[2 * k : 2 * k + len(own)] = own
-            time = int(given["edge_time"][list(given["relations"])[k]][e])
-            want.append((offset[source] + u, offset[target] + v, k, attr, time))
-    if both:
-        want += [(v, u, k + 2, attr, time) for u, v, k, attr, time in want]
-    got = zip(*made.edge_index.tolist(), made.edge_type.tolist(), strict=True)
-    fields = zip(made.edge_attr.tolist(), made.edge_time.tolist(), strict=True)
-    assert [(*one, *two) for one, two in zip(got, fields, strict=True)] == want
-    assert made.y.tolist() == [0] * 5 + [1, 0, 2, 1] + [0] * 2 and made.num_classes == 3
-    assert made.train_mask.nonzero().flatten().tolist() == [5, 6, 8] and made.val_mask is None
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -139,21 +108,6 @@ def hetero(**others: Any) -> Any:
         data[of].edge_index = edges
         data[of].edge_attr, data[of].edge_time = given["edge_attr"][of], given["edge_time"][of]
     return data
-
-
-def test_hetero_data_is_the_same_graph() -> None:
-    one, two = graph(both=True), from_hetero(hetero(), both=True)
-    assert torch.equal(one.x.to_dense(), two.x.to_dense())
-    for name in (
-        "edge_index",
-        "edge_type",
-        "node_type",
-        "edge_attr",
-        "edge_time",
-        "y",
-        "train_mask",
-    ):
-        assert torch.equal(getattr(one, name), getattr(two, name)), name
 
 
 def test_what_hetero_data_has_besides_is_refused_by_name() -> None:

@@ -1,7 +1,5 @@
 """Unlearning: the exact reference, and the authors' ascent written in loops."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

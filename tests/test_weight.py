@@ -1,7 +1,5 @@
 """The figures of the project's size: how they are counted, and what one upload may pass through."""
 
-from __future__ import annotations
-
 import ast
 
 from federations import script

@@ -1,7 +1,5 @@
 """Series on a graph: windows, their minibatches, and forecasts in all executors."""
 
-from __future__ import annotations
-
 import json
 import os
 from bisect import bisect_left
@@ -208,6 +206,26 @@ def test_white_noise_cannot_be_forecast() -> None:
     assert scores["test_rmse"] > 0.97
 
 
+def test_a_whole_series_is_scored_and_told_of_times_that_train() -> None:
+    whole = cut(series())
+    clients = fgl.data.partitions.partition_graph(whole, [torch.arange(4), torch.arange(4, 9)])
+    task = fgl.tasks.node_task(whole, clients, seeded(), training(), target=FORECAST)
+    result = fgl.run(task.fedavg, task, num_rounds=1)
+    model, rows = seeded(), whole.test_mask
+    model.load_state_dict(states_of(result))
+    seen = whole.x.transpose(0, 1)[whole.window_index[rows]]
+    with torch.no_grad():
+        out = model(seen, whole.edge_index, whole.edge_weight)
+    errors = (out - whole.y.T[whole.horizon_index[rows]].transpose(1, 2)).abs().nanmean((0, 1))
+    for ahead, error in zip(AHEAD, errors.tolist(), strict=True):
+        assert result.history[0].metrics[f"test_mae@{ahead}"] == pytest.approx(error, rel=1e-9)
+    last = clients[0].train_mask.nonzero()[-1]
+    asked = clients[0].horizon_index.index_fill(0, last, 59)  # a target time of a test window
+    with pytest.warns(UserWarning, match="got 1 in the test_mask of the whole graph"):
+        leaking = [clients[0].replace(horizon_index=asked)]
+        fgl.tasks.node_task(whole, leaking, seeded(), training(), target=FORECAST)
+
+
 def test_only_times_travel_a_step_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     stacked: list[tuple[str, int]] = []
     own = fgl.federation.Cohort._stacked
@@ -225,6 +243,29 @@ def test_only_times_travel_a_step_of_a_batch(monkeypatch: pytest.MonkeyPatch) ->
     assert names.count("window_index") > 10
     most = 4 * 7 * max(STEPS, len(AHEAD))
     assert max(size for name, size in stacked[names.index("node_mask") + 1 :]) <= most
+
+
+def test_times_before_nodes_are_told_of() -> None:
+    """Arrays of DCRNN's kind are [times, nodes, features]; as nodes, times would be forecast."""
+    graph = series(nodes=20)
+    edges = {"edge_index": graph.edge_index, "edge_weight": graph.edge_weight}
+    turned = fgl.Graph(graph.x.transpose(0, 1), y=graph.y.T, **edges)
+    with pytest.warns(UserWarning, match=r"got \[60, 20, 1\] without edges"):
+        windows(turned, 2, horizons=[1])
+    cut(series(nodes=70))  # more nodes than times, and edges of all
+
+
+def test_a_batch_is_the_loop() -> None:
+    """Unequal districts and windows, unknown values, and a client without a training window."""
+    ends = []
+    for at_once in (1, 4):
+        task = fgl.tasks.node_task(None, districts(), seeded(), training(epochs=3), target=FORECAST)
+        result = fgl.run(task.fedavg, task, num_rounds=3, clients_at_once=at_once)
+        assert not result.history[-1].one_by_one
+        ends.append((states_of(result), result.history[-1].metrics))
+    (one, alone), (two, together) = ends
+    assert all(torch.allclose(one[name], two[name], rtol=0, atol=1e-10) for name in one)
+    assert alone == pytest.approx(together, abs=1e-10)
 
 
 def test_clients_weigh_by_their_known_answers() -> None:

@@ -1,7 +1,5 @@
 """The wire table: every method has its rows, no key is missing, and docs/privacy.md has each."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

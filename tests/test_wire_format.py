@@ -1,7 +1,5 @@
 """Packed messages: every name, dtype, shape and bit comes back; what is broken is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

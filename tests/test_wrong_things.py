@@ -1,7 +1,5 @@
 """Wrong kinds of things, given to everything public: a sentence names what was expected."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """Commands: the one that makes a run of a table now."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Flags of the benchmarks: a name and its default; a script's docstring is the help."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from argparse import SUPPRESS as SUPPRESS

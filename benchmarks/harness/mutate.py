@@ -5,8 +5,6 @@ judgement about it stays true where code above it changes. Constants of modules,
 decorators are not changed, since they are read when a module is imported; words and types neither.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 from collections import Counter

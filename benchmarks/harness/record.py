@@ -1,7 +1,5 @@
 """Recorded runs: one line of JSON each, found by its key."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Reports: a table of a paper as text, and where a text stands in the documents."""
 
-from __future__ import annotations
-
 import functools
 import statistics
 from collections.abc import Mapping, Sequence

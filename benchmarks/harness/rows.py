@@ -1,7 +1,5 @@
 """Rows of a paper's table: the paper's cells, and how a row's task, method and run are made."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import json
@@ -16,62 +14,14 @@ from fgl.experiment.cli import changed, flat
 from fgl.federation import Evaluate, together
 from fgl.federation.method.method import Watch
 
-from .machine import example
+from .baselines import BASELINES, BUILDERS, Loaded, Make
 
 Cells = dict[tuple[str, int], float]  # by (dataset, clients)
-Make = Callable[..., Method]  # (loaded, **options)
 Scores = Callable[[tasks.Task], Evaluate]
 NOT_SETTINGS = ("dataset", "clients", "fold", "device", "sparse")  # of a key
 OF_THE_RUN = ("participation", "patience")  # those that change what comes out
 FOLDS = 5
 PUBLISHED = Run(clients_at_once=1)  # what the tables were made with, when it was the default
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """What a row's method is made of: a setting, the task that it loaded, the run's seed."""
-
-    setting: Any
-    task: tasks.Task
-    seed: int
-
-
-def on_fedavg(build: Callable[..., Method]) -> Make:
-    """A row's method of a builder that needs the task's FedAvg alone."""
-
-    @functools.wraps(build)
-    def make(loaded: Loaded, **options: Any) -> Method:
-        return build(loaded.task.fedavg, **options)
-
-    return make
-
-
-BASELINES = example("baseline")
-BUILDERS = {name: getattr(made, "func", made) for name, made in BASELINES.METHODS.items()}
-
-
-def of_baseline(name: str) -> Make:
-    """A method of ``examples/baseline.py``; `Experiment.load` makes it, as that file does."""
-    build = BUILDERS[name]
-
-    @functools.wraps(build)
-    def make(loaded: Loaded, **options: Any) -> Method:
-        method: Method = BASELINES.built(build, loaded.task, loaded.seed, options)[0]
-        return method
-
-    return make
-
-
-fedavg, local, centralized, fedprox, fedopt, fedper, moon, ring = map(
-    of_baseline,
-    ("fedavg", "local", "centralized", "fedprox", "fedopt", "fedper", "moon", "ring"),
-)
-scaffold, fedselect, graphfl, fedamp, heurfedamp, pfedgraph = map(
-    of_baseline, ("scaffold", "fedselect", "graphfl", "fedamp", "heurfedamp", "pfedgraph")
-)
-fedpub, gcfl, gcfl_plus, fedstar, fedgcn, fedsage, fedsage_plus = map(
-    of_baseline, ("fedpub", "gcfl", "gcfl-plus", "fedstar", "fedgcn", "fedsage", "fedsage-plus")
-)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """The page of a study: the sentences that survive Holm's correction, its tables, a raw file."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math
@@ -95,7 +93,7 @@ def findings(study: Study) -> list[str]:
         return said[:MOST]
     needed = [test.needed for test in study.tests.values() if math.isfinite(test.least)]
     tell = f"; one point would need about {statistics.median_low(needed)} seeds" if needed else ""
-    return [f"**No difference survives Holm's correction** over {len(study.tests)} tests{tell}."]
+    return [f"**No difference survives Holm's correction** for {len(study.tests)} tests{tell}."]
 
 
 def strongest(tests: dict) -> list[tuple]:  # type: ignore[type-arg]
@@ -116,12 +114,14 @@ def sentence(study: Study, method: str, where: str, test: Tested, family: int) -
     less, points = less_is_better(study.metric(setting)), study.in_points(setting)
     scale, unit = (100, "points") if points else (1, study.metric(setting))
     better = "better" if (own.mean < 0) == less else "worse"
+    name, _, detail = where.partition(", ")
+    where = f"{name} ({detail})" if detail else name
     digits = 1 if points else 3
     return (
-        f"**On {where} {method} is {scale * abs(own.mean):.{digits}f} {unit} {better} than {base}**"
-        f" (95 % interval {scale * own.low:+.{digits}f} to {scale * own.high:+.{digits}f}, paired "
-        f"t test over {own.count} seeds, p = {test.holm:.2g} after Holm's correction over "
-        f"{family})."
+        f"**On {where}, {method} is {scale * abs(own.mean):.{digits}f} {unit} {better} than "
+        f"{base}** (95 % interval {scale * own.low:+.{digits}f} to {scale * own.high:+.{digits}f}, "
+        f"paired t test over {own.count} seeds, p = {test.holm:.2g} after Holm's correction for "
+        f"{family} comparisons)."
     )
 
 

@@ -3,8 +3,6 @@
 A verdict is written by hand, after the figures that `benchmarks/claims.py` puts beside it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 HOLDS = "holds"

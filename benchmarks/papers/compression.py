@@ -7,8 +7,6 @@ Each task has its default settings: no code is tuned. The score is that of the r
 validation. What the report has is not run again.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from statistics import mean, stdev

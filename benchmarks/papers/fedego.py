@@ -3,14 +3,13 @@
 docs/papers/fedego.md explains them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from harness.rows import Cells, Make, Row, Table, changed, fedavg, graphfl, local, ring
+from harness.baselines import Make, fedavg, graphfl, local, ring
+from harness.rows import Cells, Row, Table, changed
 
 from fgl import ego, privacy, tasks
 

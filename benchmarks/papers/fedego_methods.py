@@ -3,8 +3,6 @@
 docs/papers/fedego.md explains them.
 """
 
-from __future__ import annotations
-
 import functools
 import warnings
 from dataclasses import dataclass, replace

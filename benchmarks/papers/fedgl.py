@@ -1,25 +1,14 @@
 """FedGL's tables: the paper's cells, and the values that docs/papers/fedgl.md explains."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from harness import baselines
+from harness.baselines import Loaded, Make
 from harness.machine import example
-from harness.rows import (
-    Cells,
-    Loaded,
-    Make,
-    Row,
-    Scores,
-    Table,
-    centralized,
-    changed,
-    fedavg,
-    local,
-)
+from harness.rows import Cells, Row, Scores, Table, changed
 from torch import Tensor
 
 from fgl import Method, data, pseudo, tasks
@@ -96,9 +85,9 @@ def early_uploads(loaded: Loaded, **options: Any) -> Method:
 SCORES: dict[Make, Scores] = dict.fromkeys((fedgl, random_graph, early_uploads), quality)
 SCORES[own_labels] = quality_alone
 VARIANTS: dict[str, tuple[Make, dict[str, Any]]] = {
-    "Centralized": (centralized, {}),
-    "Local": (local, {}),
-    "Federated": (fedavg, {}),
+    "Centralized": (baselines.centralized, {}),
+    "Local": (baselines.local, {}),
+    "Federated": (baselines.fedavg, {}),
     "w/o pseudo graph": (fedgl, {"neighbours": 0}),
     "w/o pseudo labels": (fedgl, {"alpha": 0.0}),
     "FedGL": (fedgl, {}),

@@ -1,7 +1,5 @@
 """Variants of FedGL: labels without other clients, edges without embeddings, earlier uploads."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -5,30 +5,15 @@ local training and the trigger rate of the fine-tuning. Tables with ``whole`` in
 links whose clients were made of the whole graph, held-out edges included.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from harness import baselines
+from harness.baselines import Loaded, Make
 from harness.machine import example
-from harness.rows import (
-    Cells,
-    Loaded,
-    Make,
-    Row,
-    Table,
-    changed,
-    fedavg,
-    fedper,
-    fedprox,
-    fedpub,
-    fedsage_plus,
-    gcfl_plus,
-    local,
-    moon,
-)
+from harness.rows import Cells, Row, Table, changed
 
 from fgl import Method, tasks
 from fgl.experiment import Run
@@ -61,14 +46,14 @@ def triggered(task: tasks.Task) -> Evaluate:
 
 SMALL = {"gen_wide": 256, "gen_epochs": 5, "gen_local_epochs": 10}  # FedSage+'s generators
 METHODS: dict[str, tuple[Make, dict[str, Any]]] = {
-    "GCFL+": (gcfl_plus, {}),
-    "FED-PUB": (fedpub, {}),
-    "FedSage+": (fedsage_plus, SMALL),
-    "Local": (local, {}),
-    "FedAvg": (fedavg, {}),
-    "FedProx": (fedprox, {"mu": 0.01}),
-    "MOON": (moon, {"contrast": 1.0}),
-    "FedPer": (fedper, {"shared": RECIPE.ENCODER}),
+    "GCFL+": (baselines.gcfl_plus, {}),
+    "FED-PUB": (baselines.fedpub, {}),
+    "FedSage+": (baselines.fedsage_plus, SMALL),
+    "Local": (baselines.local, {}),
+    "FedAvg": (baselines.fedavg, {}),
+    "FedProx": (baselines.fedprox, {"mu": 0.01}),
+    "MOON": (baselines.moon, {"contrast": 1.0}),
+    "FedPer": (baselines.fedper, {"shared": RECIPE.ENCODER}),
     "FedVGAE": (fedvgae, {}),
 }
 

@@ -1,33 +1,19 @@
 """FGSSL's tables: the paper's cells, and the values that were chosen."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from harness import baselines
+from harness.baselines import Make
 from harness.machine import example
-from harness.rows import (
-    Cells,
-    Make,
-    Row,
-    Table,
-    centralized,
-    changed,
-    fedavg,
-    fedopt,
-    fedprox,
-    fedsage,
-    fedsage_plus,
-    local,
-    on_fedavg,
-)
+from harness.rows import Cells, Row, Table, changed
 
 from fgl import augment, tasks
 
 from .fgssl_controls import augmented_fedavg, keys_shuffled, shuffled_graph
 
-fgssl = on_fedavg(example("fgssl").fgssl)
+fgssl = baselines.on_fedavg(example("fgssl").fgssl)
 RANDOM, CAPPED = tasks.Nodes(), tasks.Nodes(split="class_capped")
 ADAM = {"optimizer": "adam", "lr": 0.005}
 Values = Mapping[str, Any]
@@ -69,22 +55,22 @@ class Chosen:
         prox_cells = cells("86.60 86.27 86.22", "77.15 77.28 76.87", "85.21 84.01 84.98")
         opt_cells = cells("86.11 85.89 85.20", "76.96 76.82 76.71", "84.39 84.10 83.91")
         return [
-            self.baseline("Global", centralized, GLOBAL),
-            self.baseline("Local", local, local_cells),
-            self.baseline("FedAvg", fedavg, FEDAVG),
-            self.baseline("FedProx", fedprox, prox_cells, mu=0.1),
-            self.baseline("FedOpt", fedopt, opt_cells, rule="sgd", server_lr=0.5),
+            self.baseline("Global", baselines.centralized, GLOBAL),
+            self.baseline("Local", baselines.local, local_cells),
+            self.baseline("FedAvg", baselines.fedavg, FEDAVG),
+            self.baseline("FedProx", baselines.fedprox, prox_cells, mu=0.1),
+            self.baseline("FedOpt", baselines.fedopt, opt_cells, rule="sgd", server_lr=0.5),
             self.row("FGSSL", FGSSL),
         ]
 
     def sage(self) -> list[Row]:
         """FedSage and FedSage+ beside FedAvg; which of them the paper's row is, it does not say."""
         setting = changed(self.setting, {"model": "sage"})
-        plain = self.baseline("FedSage", fedsage, FEDSAGE)
+        plain = self.baseline("FedSage", baselines.fedsage, FEDSAGE)
         small = {"gen_wide": 256, "gen_epochs": 5, "gen_local_epochs": 10}
-        plus = self.baseline("FedSage+", fedsage_plus, FEDSAGE, **small)
+        plus = self.baseline("FedSage+", baselines.fedsage_plus, FEDSAGE, **small)
         return [
-            self.baseline("FedAvg", fedavg, FEDAVG),
+            self.baseline("FedAvg", baselines.fedavg, FEDAVG),
             replace(plain, setting=setting),
             replace(plus, setting=setting),
         ]
@@ -94,7 +80,7 @@ class Chosen:
         only_d = cells("86.86 86.32 86.51", "77.91 77.53 76.42")
         only_c = cells("88.01 88.23 87.84", "79.89 79.43 79.12")
         return [
-            self.baseline("FedAvg", fedavg, FEDAVG),
+            self.baseline("FedAvg", baselines.fedavg, FEDAVG),
             self.row("FGSD only", only_d, lambda_c=0.0),
             self.row("FNSC only", only_c, lambda_d=0.0),
             self.row("FGSSL", FGSSL),
@@ -102,7 +88,7 @@ class Chosen:
 
     def table3(self) -> list[Row]:
         """Which view is strong."""
-        rows = [self.baseline("FedAvg", fedavg, cells("86.63"))]
+        rows = [self.baseline("FedAvg", baselines.fedavg, cells("86.63"))]
         for (mine, other), value in VIEWS.items():
             views = {"local_view": VIEW[mine], "global_view": VIEW[other]}
             name = f"FNSC, local {mine}, global {other}"
@@ -117,10 +103,10 @@ class Chosen:
             for dataset, values in self.fgssl.items()
         }
         differ = {k: v for k, v in SMALL.items() if optimizer.get(k[0]) != self.fedavg.get(k[0])}
-        alike = self.baseline("FedAvg, FGSSL's optimizer", fedavg, differ)
+        alike = self.baseline("FedAvg, FGSSL's optimizer", baselines.fedavg, differ)
         other = {"global_view": shuffled_graph}
         return [
-            self.baseline("FedAvg", fedavg, SMALL),
+            self.baseline("FedAvg", baselines.fedavg, SMALL),
             replace(alike, tuned=optimizer),
             self.baseline("FedAvg, augmented", augmented_fedavg, SMALL),
             self.baseline("FedAvg, augmented, sum", augmented_fedavg, SMALL, reduction="sum"),
@@ -175,7 +161,10 @@ TRIALS = (
 )
 TUNING_SEED = 100
 TUNING = [
-    *(point(RANDOM, f"FedAvg, {name}", fedavg, local) for name, local in OPTIMIZERS.items()),
+    *(
+        point(RANDOM, f"FedAvg, {name}", baselines.fedavg, local)
+        for name, local in OPTIMIZERS.items()
+    ),
     *(
         point(
             RANDOM,
@@ -217,7 +206,7 @@ GRID = (
 PUBMED_WEIGHTS = ((0.5, 25.0), (1.5, 25.0), (1.5, 1.0), (5.0, 25.0), (5.0, 1.0))
 PUBMED = {("pubmed", 5): 0.0}
 CAPPED_TUNING = [
-    *(point(CAPPED, f"FedAvg, lr {lr:g}", fedavg, {"lr": lr}) for lr in (0.1, 0.25, 0.5)),
+    *(point(CAPPED, f"FedAvg, lr {lr:g}", baselines.fedavg, {"lr": lr}) for lr in (0.1, 0.25, 0.5)),
     *(
         point(
             CAPPED,
@@ -233,8 +222,8 @@ CAPPED_TUNING = [
 CAPPED_TUNING += [
     replace(each, paper=PUBMED)
     for each in (
-        point(CAPPED, "FedAvg, lr 1", fedavg, {"lr": 1.0}),
-        point(CAPPED, "FedAvg, Adam 0.005", fedavg, ADAM),
+        point(CAPPED, "FedAvg, lr 1", baselines.fedavg, {"lr": 1.0}),
+        point(CAPPED, "FedAvg, Adam 0.005", baselines.fedavg, ADAM),
         *(
             point(
                 CAPPED,

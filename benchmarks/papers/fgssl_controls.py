@@ -6,8 +6,6 @@
 - Augmented FedAvg: the mean of cross-entropy and that on the strong view. Is it the augmentation?
 """
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from typing import Any, Literal

@@ -7,31 +7,16 @@ in ``gpfl-second-draw`` that of seed 1. A method is compared with self-training 
 fold by fold.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from harness import baselines
+from harness.baselines import Loaded, Make
 from harness.machine import example
-from harness.rows import (
-    Cells,
-    Loaded,
-    Make,
-    Row,
-    Table,
-    changed,
-    fedavg,
-    fedprox,
-    fedselect,
-    fedstar,
-    gcfl_plus,
-    heurfedamp,
-    local,
-    scaffold,
-)
+from harness.rows import Cells, Row, Table, changed
 from torch import Tensor
 
 from fgl import Graph, Message, Method, methods, tasks
@@ -154,25 +139,25 @@ PAPER: dict[str, dict[tuple[str, int], tuple[float, float, float]]] = {  # by AL
     },
 }
 METHODS: dict[str, tuple[Make, dict[str, Any]]] = {
-    "self-train": (local, {}),
-    "FedAvg": (fedavg, {}),
+    "self-train": (baselines.local, {}),
+    "FedAvg": (baselines.fedavg, {}),
     "uniform": (uniform, {}),
     "GPFL": (gpfl, {}),
     "GPFL, rho 0.95": (gpfl, {"rho": 0.95}),
-    "FedProx": (fedprox, {"mu": 0.01}),
+    "FedProx": (baselines.fedprox, {"mu": 0.01}),
 }
 # Those that the paper compares with besides, PROTEINS with 25 clients. In the public code SCAFFOLD
 # and FedSelect are broken (papers' notes, section 6), so their cells are no targets.
 NO_TARGET = "no target"
 OTHERS: dict[str, tuple[Make, dict[str, Any], dict[str, Any], tuple[float, float, float]]] = {
-    f"SCAFFOLD ({NO_TARGET})": (scaffold, {}, {}, (0.7116, 0.7320, 0.7128)),
-    "GCFL+": (gcfl_plus, {"eps1": 0.03, "eps2": 0.06, "seq_length": 10}, {},
+    f"SCAFFOLD ({NO_TARGET})": (baselines.scaffold, {}, {}, (0.7116, 0.7320, 0.7128)),
+    "GCFL+": (baselines.gcfl_plus, {"eps1": 0.03, "eps2": 0.06, "seq_length": 10}, {},
               (0.6996, 0.7450, 0.7229)),
-    "FedStar": (fedstar, {}, {"model": "star"}, (0.6591, 0.7081, 0.6984)),
+    "FedStar": (baselines.fedstar, {}, {"model": "star"}, (0.6591, 0.7081, 0.6984)),
     "pFedGraph": (pfedgraph_as_gpfl, {}, {}, (0.6940, 0.7294, 0.6979)),
-    "FedAMP": (heurfedamp, {}, {}, (0.6829, 0.7467, 0.7342)),
+    "FedAMP": (baselines.heurfedamp, {}, {}, (0.6829, 0.7467, 0.7342)),
     "FED-PUB": (fedpub_as_gpfl, {}, {}, (0.7133, 0.7607, 0.7389)),
-    f"FedSelect ({NO_TARGET})": (fedselect, {}, {}, (0.6976, 0.7631, 0.7186)),
+    f"FedSelect ({NO_TARGET})": (baselines.fedselect, {}, {}, (0.6976, 0.7631, 0.7186)),
 }  # fmt: skip
 MAIN = ("self-train", "FedAvg", "uniform", "GPFL")
 ABLATIONS: dict[str, dict[str, Any]] = {

@@ -4,8 +4,6 @@ The first matrix' runs are in ``benchmarks/results/matrix.jsonl``, its tables in
 ``benchmarks/results/tables/matrix.md``; no command adds to them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -7,8 +7,6 @@ minibatches of 32. The learning rate is the one of the best validation; pooled t
 of its best round of validation. What the report has is not run again. Needs the extra `molecules`.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from statistics import mean, stdev

@@ -6,8 +6,6 @@ python benchmarks/papers/pictures.py fedvgae     fedvgae-convergence.png
 python benchmarks/papers/pictures.py gpfl        gpfl-network.png, as the paper's Figure 5
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -9,8 +9,6 @@ the two with a network that sees the edge of a pair itself; `mean_rating` is the
 one has got before. Test AUC at the round of the best validation, and the last training loss.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path

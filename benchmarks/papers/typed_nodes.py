@@ -6,8 +6,6 @@ Test accuracy on the whole graph after the last round, and that of each client's
 test authors. RGCN of width 16, Louvain parts for five clients, three steps of Adam in a round.
 """
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 from pathlib import Path

@@ -1,12 +1,10 @@
 """Exchanges of a knowledge graph: FedE, FedR, FedAvg, alone and all data on UMLS.
 
-    FGL_DATA=... python benchmarks/papers/umls.py [--kinds TransE DistMult] [--seeds 3]
+    FGL_DATA=... python benchmarks/papers/umls.py [--kinds TransE DistMult] [--methods FedE FedR]
 
 `docs/guides/knowledge_graphs.md` shows the test MRR at the rate with the best mean validation; the
 runs are in ``benchmarks/results/umls.jsonl``.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -40,11 +38,13 @@ def scored(evaluate: Any, result: list[int]) -> Any:
 
 def main(argv: list[str] | None = None) -> None:
     triples = example("triples")
-    args = arguments(argv, kinds=some(("TransE", "DistMult", "RotatE"), ["TransE"]), seeds=3)
+    kinds = some(("TransE", "DistMult", "RotatE"), ["TransE"])
+    args = arguments(argv, kinds=kinds, methods=some(tuple(triples.METHODS)), seeds=3)
     folder = Path(os.environ["FGL_DATA"]) / "umls" / "raw"
     for kind, lr, seed in ((k, r, s) for k in args.kinds for r in RATES for s in range(args.seeds)):
         triples.ADAM = partial(torch.optim.Adam, lr=lr)
-        for name, build in triples.METHODS.items():
+        for name in args.methods:
+            build = triples.METHODS[name]
             task = triples.task_of(seed, folder=folder, kind=getattr(triples, kind))
             task = fgl.tasks.centralized(task) if name == "all data" else task
             method = task.fedavg if name == "all data" else build(task.fedavg)

@@ -10,8 +10,6 @@ Of an epsilon this is the lower bound that the attack's hits and false alarms sh
 trials. Tests note it by the fixture `reached`. Needs the extras `test` and `flower`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -9,8 +9,6 @@ Every run is a line of ``benchmarks/results/byzantine.jsonl``; what is there is 
 hostile. Without an attack it is told the same number, and the score is what the rule costs.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shlex

@@ -8,8 +8,6 @@ Its rules need torch, numpy and scipy alone. The package imports torchvision whe
 whole, so that its rules are imported here without it.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import importlib.util

@@ -8,8 +8,6 @@ the history of both is lost, the folder is refused. Every hundredth time the run
 its end must be that of a run that nobody disturbed, bit for bit.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -7,8 +7,6 @@ Starts a SuperLink and four SuperNodes on the loopback interface, each with a gr
 the example app, and stops them again. Ends with 0 where nothing differs.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -9,8 +9,6 @@ clients' states and history bit for bit with a run in this process in which the 
 out of the same rounds, and the rounds that the client missed with those that it had to miss.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -7,8 +7,6 @@ aggregate and evaluate, of a callback, and of the system's fsync and rename. It 
 and its end must be that of a run that nobody disturbed, bit for bit.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

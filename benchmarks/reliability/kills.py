@@ -9,8 +9,6 @@ Messages, the server's and the clients' states, and the history must be those of
 disturbed. Runs that had ended before the signal came are not counted, and drawn again.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

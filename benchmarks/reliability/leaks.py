@@ -8,8 +8,6 @@ sent, the learning rate and how noise is made, and nothing of a client's data. E
 rounds together, at client level, delta is 1e-5.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import sys

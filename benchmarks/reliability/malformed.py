@@ -22,8 +22,6 @@ With --together, clients that lie at once: one of four, and two of eight, tell e
 come of it is "ended", "blamed", or no harm to others.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import json

@@ -16,8 +16,6 @@ that anybody could see is judged by hand: write its key and the reason into `equ
 published file. Needs the extra `test`, and Linux.
 """
 
-from __future__ import annotations
-
 import ast
 import gc
 import hashlib

@@ -13,8 +13,6 @@ maker: a library that is loaded first answers for it, which needs a C compiler. 
 far their models are from those of the plain setting.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

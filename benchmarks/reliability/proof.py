@@ -6,8 +6,6 @@
 `benchmarks/results/proof.json`, so that a growth is seen in a diff.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

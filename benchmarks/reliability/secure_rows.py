@@ -7,8 +7,6 @@ Cora, Louvain communities. All clients run in one process, and seconds are the p
 clients and the server together, on one thread.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

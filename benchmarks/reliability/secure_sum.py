@@ -8,8 +8,6 @@ half of the exchanges clients drop out before their keys, their letters, their u
 In the signed mode clients sign what they saw, and the threshold is one more, above two thirds.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 import warnings

@@ -1,7 +1,5 @@
 """A federation that trains in milliseconds, for what is tried a thousand times."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -6,8 +6,6 @@ Resident memory after each hundred rounds (Linux only). The history has a record
 nothing else may grow.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 import tempfile
@@ -18,17 +16,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from harness.flags import arguments
-from harness.machine import machine, write
+from harness.machine import machine, process_memory, write
 from reliability.small_federation import federation
 
 import fgl
-
-
-def resident() -> float:
-    """Megabytes that this process holds."""
-    gc.collect()
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith("VmRSS"))) / 1000
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -39,7 +30,8 @@ def main(argv: list[str] | None = None) -> int:
 
     def note(record: Any, result: Any) -> None:
         if (record.round + 1) % 100 == 0:
-            held.append(round(resident(), 1))
+            gc.collect()
+            held.append(round(process_memory("VmRSS"), 1))
             print(f"round {record.round + 1}: {held[-1]} MB", flush=True)
 
     with tempfile.TemporaryDirectory() as folder:

@@ -10,8 +10,6 @@ exactly: an exchange of 100 clients with masks takes minutes. `--masked` measure
 file has are not made again.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import sys

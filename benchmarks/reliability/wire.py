@@ -5,8 +5,6 @@
 Two rounds of every method on a small task: synthetic graphs of Cora's and PROTEINS' kind.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -62,7 +60,8 @@ NAMES = {  # as they are written, where not as they are called
     "adafgl": "AdaFGL", "fedgm": "FedGM", "opfgl": "O-pFGL", "fedssp": "FedSSP", "fedspa": "FedSPA",
     "s2fgl": "S2FGL", "feddep": "FedDEP",
     "pfedgraph": "pFedGraph", "fedpub": "FED-PUB", "fgssl": "FGSSL", "fedgl": "FedGL",
-    "fedego": "FedEgo", "fedvgae": "FedVGAE", "gpfl": "GPFL", "own-models": "own models",
+    "fede": "FedE", "fedego": "FedEgo", "fedvgae": "FedVGAE", "gpfl": "GPFL",
+    "own-models": "own models",
     "mix-updates": "mixed updates", "local-gaussian": "local noise",
     "central-gaussian": "central noise", "per-example-gaussian": "DP-SGD",
     "fedsage-plus-generators": "FedSage+ (generators)",
@@ -95,6 +94,7 @@ def cases() -> dict[str, tuple[Make, str]]:
         "fedsage-plus-generators": (generators, "sage nodes"),
         "fgssl": (lambda t: example("fgssl").fgssl(t.fedavg), "louvain-nodes"),
         "fedgl": (fedgl, "overlapping-nodes"),
+        "fede": (fede, "louvain-nodes"),
         "fedego": (lambda t: example("fedego").fedego(t.fedavg), "ego-nodes"),
         "fedvgae": (lambda t: example("fedvgae").fedvgae(t.fedavg, t.validate), "links"),
         "gpfl": (gpfl, "graphs"),
@@ -138,6 +138,20 @@ def fedgl(task: Task) -> Method:
     whole: Any = task.whole
     method: Method = example("fedgl").fedgl(task.fedavg, int(whole.node_id.max()) + 1)
     return method
+
+
+def fede(task: Task) -> Any:
+    """FedE's rows by id, on made-up triples of 500 entities and ten relations."""
+    recipe, draw = example("triples"), torch.Generator().manual_seed(0)
+    head, tail, kind = torch.randint(5000, (3, 1000), generator=draw).unique(dim=1) % 500
+    pairs, kind, x = torch.stack([head, tail]), kind % 10, torch.arange(500.0)[:, None]
+    asked = {"edge_label_index": pairs, "edge_label_type": kind, "y": torch.ones(len(kind))}
+    clients = fgl.data.partitions.relation_partition(
+        fgl.Graph(x, pairs, edge_type=kind, **asked), 5
+    )
+    how = {"negatives": 1, "ranking": tasks.ranking()}
+    made = tasks.pair_task(clients, recipe.DistMult(500, 10), fgl.Training(), **how)
+    return recipe.fede(made.fedavg), made
 
 
 def gpfl(task: Task) -> Method:
@@ -220,6 +234,9 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "up fisher": "how the client's likelihood depends on a few scores, but for the sign",
     "up reliability": "how many training nodes of each class it has, weighed by how alike they are",
     "up properties": "six means over the client's graphs (density, degrees, ...), " + EXACT,
+    "fede up ids": "which entities the client has, " + EXACT,
+    "fede up rows": "how the client changed the vector of each of its entities",
+    "fede down rows": "what the clients that have an entity know of it together",
     "up node_id": "which nodes the client holds, and which two clients share, " + EXACT,
     "up predictions": "the labels of the training nodes (`leaks.py`)",
     "up embeddings": "the logits, so the labels, as from the predictions",

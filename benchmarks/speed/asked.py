@@ -9,9 +9,6 @@ alternated pairs of processes (`versus.py --steps`). A figure that misses is bol
 measured is empty.
 """
 
-from __future__ import annotations
-
-import argparse
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,6 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from harness.flags import arguments, flag
 from harness.machine import RESULTS, kept
 from harness.report import publish
 
@@ -84,11 +82,10 @@ ASKED: list[tuple[str, str, str, Read]] = [
 
 def commands(before: Path) -> dict[str, list[str]]:
     """The scripts and their flags, by the name of their file."""
-    limits = ["limits.py", "--cases", "gcn_fedavg/K=10", "gcn_fedavg/K=100"]
     return {
         "rounds": ["rounds.py", "--clients", "10", "30", "100", "1000"],
         "versus": ["versus.py", str(before), "--steps"],
-        "limits": limits,
+        "limits": ["limits.py", "--cases", "gcn_fedavg/K=10", "gcn_fedavg/K=100"],
         "graphs": ["graph_speed.py"],
     }
 
@@ -106,24 +103,16 @@ def table() -> list[str]:
         except (KeyError, ValueError, FileNotFoundError):
             out.append(f"| {figure} | {bound} | |")
             continue
-        good = not bound or met(bound, value)
-        out.append(
-            f"| {figure} | {bound} | {value:.3g} |"
-            if good
-            else f"| {figure} | {bound} | **{value:.3g}** |"
-        )
+        bold = "**" if bound and not met(bound, value) else ""
+        out.append(f"| {figure} | {bound} | {bold}{value:.3g}{bold} |")
     return out
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("before", nargs="?", type=Path, help="a checkout of commit 820a2c6")
-    parser.add_argument("--report", action="store_true", help="write the table of docs/speed.md")
-    args = parser.parse_args()
+    before = flag(Path, "a checkout of commit 820a2c6", positional=True, nargs="?")
+    args = arguments(json=False, before=before, report=False)
     if args.before is None and not args.report:
-        parser.error("Expected before to be the folder of another checkout, but got none")
+        sys.exit("Expected before to be the folder of another checkout, but got none")
     for name, (script, *flags) in ({} if args.report else commands(args.before)).items():
         command = [sys.executable, str(FOLDER / script), *flags, "--json", str(file_of(name))]
         print(*command, flush=True)

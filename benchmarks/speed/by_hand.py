@@ -1,7 +1,5 @@
 """FedAvg by hand: what a user of PyG writes, as the other side of a speed table."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any

@@ -4,8 +4,6 @@
 sparse features, small and large random graphs, graphs of NCI1, and the recipes' own tasks.
 """
 
-from __future__ import annotations
-
 import itertools
 import statistics
 import time

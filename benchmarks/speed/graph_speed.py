@@ -9,8 +9,6 @@ the median of `--rounds` rounds after two to warm up. ``seconds`` are of the clo
 process, which says more on a busy machine. Then, how much of a round of GPFL is the server's.
 """
 
-from __future__ import annotations
-
 import statistics
 import sys
 import time

@@ -10,8 +10,6 @@ would be 2.5 GB), 128 on a GPU. All contestants are alternated; every ratio has 
 ``spmm/E=10000/ours_over_best`` is how many times longer ours takes than the fastest other one.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Callable

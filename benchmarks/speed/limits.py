@@ -17,8 +17,6 @@ the first; two for each propagation. Whatever else happens is not counted, so 1 
 A cohort's working set and the copy's are of the same size. Processor time, one thread.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import sys
@@ -111,13 +109,10 @@ def needed_on_trees(method: fgl.Method, graph: fgl.Graph) -> Work:
 
 def widths(model: torch.nn.Module) -> list[int]:
     """What each propagation carries for a node."""
-    layers = list(getattr(model, "convs", []))
-    found = []
-    for layer in layers:
-        weights = [p for p in layer.parameters() if p.dim() == 2]
-        gin = len(weights) > 1  # sums before its network
-        found.append(weights[0].shape[1] if gin else weights[0].shape[0])
-    return found
+    layers = getattr(model, "convs", [])
+    weights = [[p for p in layer.parameters() if p.dim() == 2] for layer in layers]
+    # GIN has several, and sums before its network.
+    return [first.shape[1] if rest else first.shape[0] for first, *rest in weights]
 
 
 def machine_limits(size: int) -> tuple[float, float]:

@@ -12,13 +12,11 @@ Exits with 1 if fgl takes more than `LIMITS` allows, or if a twin's loss is anot
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -28,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from harness.flags import SUPPRESS, arguments, flag
-from harness.machine import machine, write
+from harness.machine import FREED_AT_ONCE, machine, spent, write
 from torch import Tensor
 
 import fgl
@@ -138,37 +136,28 @@ def prepare(case: Case) -> Callable[[], Tensor]:
     return lambda: losses[case.by](first, second, edges)
 
 
-def resident(name: str) -> int:
-    """``VmRSS`` or its peak ``VmHWM`` of this process, in bytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
-
-
 def work(case: Case, threads: int) -> dict[str, float]:
     """Measure `case` in this process."""
     torch.set_num_threads(threads)
     prepare(replace(case, nodes=64, edges=128 if case.edges else 0))().backward()
     loss = prepare(case)
-    gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from what is held now
-    before = resident("VmRSS")
-    start = time.process_time()
-    value = loss()
-    value.backward()
-    seconds = time.process_time() - start
-    extra = resident("VmHWM") - before
-    return {"extra_mb": round(extra / MB, 1), "seconds": round(seconds, 2), "loss": value.item()}
+    value, seconds, extra = spent(lambda: differentiated(loss()))
+    return {"extra_mb": round(extra, 1), "seconds": round(seconds, 2), "loss": value.item()}
+
+
+def differentiated(loss: Tensor) -> Tensor:
+    """The loss after its backward pass."""
+    loss.backward()  # type: ignore[no-untyped-call]
+    return loss
 
 
 def measure(case: Case, threads: int = 1) -> dict[str, float]:
     """Measure `case` in a fresh process."""
     command = [sys.executable, __file__, "--case", json.dumps(asdict(case))]
-    # Freed memory goes back at once, so that what is resident is what is in use.
-    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
-    environment["PYTHONPATH"] = str(Path(fgl.__file__).parents[1])  # the same fgl as here
+    own = {"PYTHONPATH": str(Path(fgl.__file__).parents[1])}  # the same fgl as here
     out = subprocess.run(
         [*command, "--threads", str(threads)],
-        env=environment,
+        env=os.environ | FREED_AT_ONCE | own,
         stdout=subprocess.PIPE,
         text=True,
         check=True,

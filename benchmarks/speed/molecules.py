@@ -8,8 +8,6 @@ FedAvg on ESOL (FGL_DATA, and the extra `molecules`): ten clients, one epoch of 
 minibatches of 32, two GINE layers of PyG, without evaluation. The variants take turns.
 """
 
-from __future__ import annotations
-
 import statistics
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The server and the clients of the graph like a tenth of papers100M, as Flower apps."""
 
-from __future__ import annotations
-
 import json
 import os
 from functools import partial

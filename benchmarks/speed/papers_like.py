@@ -11,8 +11,6 @@ one round a client's process is killed with signal 9. Peaks of memory are those 
 noted of the processes (Linux only).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -8,8 +8,6 @@ Every case is a process of its own, of one thread. Seconds are the processor's, 
 alone; memory is the peak of the whole process, with the graph in it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

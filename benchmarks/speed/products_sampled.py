@@ -10,15 +10,10 @@ peak of resident memory is taken over what the graph and its adjacency hold (Lin
 Seconds are the processor's, on one thread.
 """
 
-from __future__ import annotations
-
-import gc
 import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,9 +22,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from harness.flags import arguments, flag
-from harness.machine import RESULTS, kept, machine, write
+from harness.machine import FREED_AT_ONCE, RESULTS, kept, machine, process_memory, spent, write
 from harness.report import publish
-from memory import resident
 
 import fgl
 from fgl import tasks
@@ -37,7 +31,6 @@ from fgl.blocks import logits_in_blocks
 from fgl.data.large import LIKE
 from fgl.metrics import accuracy
 
-MB = 1e6
 TENTH = LIKE["products-like"]["num_nodes"] // 10
 CASES = ("sampled sage", "full gcn", "sampled gcn", "full sage")
 ADAM = partial(torch.optim.Adam, lr=0.003)
@@ -51,22 +44,13 @@ def client(nodes: int) -> fgl.Graph:
     return fgl.data.splits.random_split(whole, train=0.08, val=0.02)
 
 
-def spent(function: Callable[[], Any]) -> tuple[Any, float, float]:
-    """What a function returns, its seconds and the MB by which it raises the memory held."""
-    gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from what is held now
-    before, start = resident("VmRSS"), time.process_time()
-    made = function()
-    return made, time.process_time() - start, (resident("VmHWM") - before) / MB
-
-
 def case(name: str, nodes: int, rounds: int) -> dict[str, Any]:
     """Measure one case in this process."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     (own, making, _), (how, kind) = spent(lambda: client(nodes)), name.split()
     _, building, _ = spent(lambda: own.adj.pattern.transpose if how == "full" else own.adj)
-    held = resident("VmRSS") / MB
+    held = process_memory("VmRSS")
     classes: Any = own.num_classes
     model = {"sage": fgl.nn.SAGE, "gcn": fgl.nn.GCN}[kind](own.num_features, 128, classes)
     if how == "full":
@@ -131,14 +115,14 @@ def main() -> None:
     if args.case:
         print(json.dumps(case(args.case, args.nodes, args.rounds)))
         return
-    # Freed memory goes back at once, so that what is resident is what is in use.
-    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
     torch.set_num_threads(1)  # as the cases have
     rows = []
     for name in CASES:
         size = ["--nodes", str(args.nodes), "--rounds", str(args.rounds)]
         command = [sys.executable, __file__, "--case", name, *size]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, env=os.environ | FREED_AT_ONCE
+        )
         rows.append(json.loads(done.stdout.splitlines()[-1]))
         print(rows[-1], flush=True)
         write({"machine": machine(), "rows": rows}, args.json)

@@ -8,8 +8,6 @@ FedAvg of two layers, five steps of Adam a round, without evaluation; rounds of 
 turns in one process. Milliseconds are medians; the ratio's range is over the turns.
 """
 
-from __future__ import annotations
-
 import copy
 import statistics
 import sys

@@ -11,8 +11,6 @@ twins make their answers and their logits too; FedEgo's makes no mashed trees, w
 take turns in one process; numbers are medians, of processor time unless ``--clock`` says ``wall``.
 """
 
-from __future__ import annotations
-
 import copy
 import sys
 import time

@@ -1,7 +1,5 @@
 """docs/speed.md and its pictures, from what the scripts beside it measured; it takes no flags."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

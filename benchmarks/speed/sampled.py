@@ -13,8 +13,6 @@ Seconds of this process on one thread, median over batches, the samplers taking 
   is drawn; the loader's subgraph says it once.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 import time
@@ -38,6 +36,7 @@ from fgl.sampler import NeighbourSampler
 FEATURES = 100
 DEGREE = 10
 BATCHES = 12
+AGAINST = {"draw": "loader", "batch": "loader_features", "trees": "loader_replace"}
 
 
 def random_graph(num_nodes: int) -> Tensor:
@@ -100,14 +99,7 @@ def compare(nodes: int, batch: int, fanouts: tuple[int, ...], repeats: int) -> d
     }
     found = alternated(timed, repeats)
     each = {name: round(1e6 * seconds / batch, 3) for name, seconds in found.items()}
-    times = {
-        name: round(each[other] / each[name], 1)
-        for name, other in (
-            ("draw", "loader"),
-            ("batch", "loader_features"),
-            ("trees", "loader_replace"),
-        )
-    }
+    times = {name: round(each[other] / each[name], 1) for name, other in AGAINST.items()}
     return {
         "nodes": nodes,
         "batch": batch,
@@ -128,13 +120,8 @@ def growth(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for (batch, fanouts), group in itertools.groupby(sorted(rows, key=key), key):
         of = sorted(group, key=lambda row: row["nodes"])
         small, large = (row["microseconds_per_seed"] for row in (of[0], of[-1]))
-        out.append(
-            {
-                "batch": batch,
-                "fanouts": fanouts,
-                "times": {name: round(large[name] / small[name], 2) for name in large},
-            }
-        )
+        times = {name: round(large[name] / small[name], 2) for name in large}
+        out.append({"batch": batch, "fanouts": fanouts, "times": times})
     return out
 
 
@@ -150,11 +137,7 @@ def table(report: dict[str, Any]) -> str:
     for row in sorted(report["rows"], key=lambda r: (r["fanouts"], r["batch"], r["nodes"])):
         us, times = row["microseconds_per_seed"], row["times_faster"]
         cells = [f"{row['nodes']:,}", str(row["batch"]), ", ".join(map(str, row["fanouts"]))]
-        for one, other in (
-            ("draw", "loader"),
-            ("batch", "loader_features"),
-            ("trees", "loader_replace"),
-        ):
+        for one, other in AGAINST.items():
             cells += [f"{1e6 / us[one]:,.0f}", f"{1e6 / us[other]:,.0f}", f"**{times[one]}**"]
         lines.append(f"| {' | '.join(cells)} |")
     lines.append("\nTime per seed at the most nodes over that at the fewest:\n")

@@ -13,8 +13,6 @@ that checks of uploads take, on one thread. The leaderboard's case is a whole pr
 methods on Cora, imports, data and recordings of steps included.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -36,8 +36,8 @@ HEAD = """# All methods
   of a graph: tune the optimizer, the number of steps and the server first. With one Adam step at
   each client, federated averaging hardly learns. With one SGD step at each client and Adam at the
   server, it matches the best method that we tried. [The
-  leaderboard](leaderboard.md#what-was-known-before) has the details. Its older numbers, listed
-  below as "measured on clients' own nodes", use one Adam step.
+  leaderboard](leaderboard.md#what-was-known-before) has the details. The leaderboard's older
+  numbers, listed below as "measured on clients' own nodes", use one Adam step.
 - **Clients with different features, classes or networks**: use
   [FedPer](guides/clients_that_differ.md).
 
@@ -52,15 +52,16 @@ method = fgl.transforms.quantised(fgl.methods.fedprox(task.fedavg, mu=0.1), bits
 result = fgl.run(method, task, num_rounds=2)
 ```
 
-A test runs the calls on this page. Some have small sizes (`epochs=1`) to save time: omit these.
+A test runs the calls on this page. Some calls use small values such as `epochs=1`
+to save time. Omit these arguments in your own runs.
 
 """
 MEASURED = """## Measured
 
 The table shows differences in percentage points from FedAvg with the same network (for FedSage+,
-from FedSage). They are means over seeds with standard errors. [The matrix](matrix.md) has the
-details. [The leaderboard](leaderboard.md) shows the scores of each client's own model on its own
-nodes.
+from FedSage). The differences are means over seeds with standard errors. [The matrix](matrix.md)
+has the details. [The leaderboard](leaderboard.md) shows the scores of each client's own model on
+its own nodes.
 
 """
 WHERE = """
@@ -71,10 +72,11 @@ have commands for their papers' tasks; in Python they also run on other tasks.
 
 """
 AFTER = """
-These need class labels: FGSSL, FedGL, FedEgo, FedSage+, FedTAD, FedGM, O-pFGL, FedSPA, S2FGL,
-AdaFGL, FedDEP, and the tasks `OwnNodes` and `EgoNodes`. All other methods and tasks also support
-regression and partly known labels ([targets](guides/regression.md)). If a method does not support a
-task, an error gives the reason. FedGL instead warns about each upload that its server ignores.
+The following methods and tasks need class labels: FGSSL, FedGL, FedEgo, FedSage+, FedTAD, FedGM,
+O-pFGL, FedSPA, S2FGL, AdaFGL, FedDEP, and the tasks `OwnNodes` and `EgoNodes`. All other methods
+and tasks also support regression and partly known labels ([targets](guides/regression.md)). If a
+method does not support a task, an error gives the reason. FedGL instead warns about each upload
+that its server ignores.
 
 On the command line the tasks are `louvain-nodes` (`Nodes`), `sampled-nodes`,
 `overlapping-nodes`, `ego-nodes`, `own-nodes`, `subgraph-nodes`, `links`, `graphs`, `molecules`,

@@ -140,7 +140,7 @@ def _sum_of_list(rows: Sequence[Tensor], divisor: Tensor) -> Tensor:
 
 
 def _divisors(weight: Tensor) -> Tensor:
-    """Divisor of each client's tensor: ``sum_j weight_j / weight_k``, a double tensor ``[K]``."""
+    """The divisors of the clients' tensors, double ``[K]``: ``sum_j weight_j / weight_k``."""
     reject_if(weight.dim() != 1, "weight to have shape [K]", list(weight.shape))
     share = weight.double()
     low, high = (float(end) for end in share.detach().aminmax()) if len(share) else (0.0, 0.0)
@@ -176,7 +176,7 @@ def as_dtype(average: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def root(value: Tensor) -> Tensor:
-    """Square root ``1 / (1 / sqrt(x))`` of each entry; the last digit is wrong by at most two.
+    """Square root ``1 / (1 / sqrt(x))`` of each entry, exact up to two units of the last digit.
 
     On a CPU, `torch.sqrt` calls MKL, and the last digit of MKL's result depends on the type of CPU.
     `rsqrt` and `reciprocal` use the square root and the division of IEEE arithmetic, which have the

@@ -89,10 +89,11 @@ def _dense(matrix: Any) -> Tensor:
 def _mixed(flat: Tensor, others: Tensor, own: float, sparse: bool) -> Tensor:
     """Compute ``own flat + others @ flat``; the result has the dtype of `flat`.
 
-    Each client's tensor is divided by its largest magnitude, which is multiplied into the matrix.
-    So a client with large values causes rounding errors only for clients that give it a weight. In
-    a row of the matrix, the row's sum limits the digits that are kept. In a column of the tensors,
-    the column's largest entry limits them. Every partial sum is then an integer below 2^53.
+    Each client's tensor is divided by its largest magnitude, and the client's column of the matrix
+    is multiplied by this magnitude. So a client with large values causes rounding errors only for
+    clients that give this client a weight. Digits are dropped from each row of the
+    matrix according to the row's sum, and from each column of the tensors according to the column's
+    largest entry. Every partial sum is then an integer below 2^53.
     """
     clients = len(flat)
     if flat.dtype == torch.float32:
@@ -127,7 +128,7 @@ def _size(value: Tensor, dim: int) -> Tensor:
 
 
 def _above(size: Tensor) -> Tensor:
-    """The next power of two above a number: its exponent grows by one, its other bits are 0."""
+    """The next power of two above a number: the exponent grows by one, all other bits become 0."""
     bits = (size * 1.001).clamp(2.0**-900, 2.0**900).view(torch.int64)  # room for rounding up
     return (((bits >> 52) + 1) << 52).view(torch.float64)
 

@@ -34,7 +34,7 @@ def server_step(
     ``params + lr m / (sqrt(v) + tau)``. These rules differ in v: ``v <- beta2 v + (1 - beta2) D^2``
     for adam, ``v <- v - (1 - beta2) D^2 sign(v - D^2)`` for yogi, and ``v <- v + D^2`` for adagrad.
     Without bias correction, v starts at ``v_0 = tau^2``. For sgd: ``m <- beta1 m + D``, and the new
-    model is ``params + lr m``. sgd with ``beta1 = 0`` and ``lr = 1`` is FedAvg. With
+    model is ``params + lr m``. The rule sgd with ``beta1 = 0`` and ``lr = 1`` is FedAvg. With
     `bias_correction`, adam starts from ``v_0 = 0``, and step t divides m by ``1 - beta1^t`` and v
     by ``1 - beta2^t``. The corrected adam equals torch's Adam on the gradient ``-D``. Integer
     tensors are set to the target's values.

@@ -13,8 +13,8 @@ from ..kinds import explained
 def project_to_simplex(rows: Tensor) -> Tensor:
     """Nearest point of the simplex (x >= 0, sum 1) to each row r: ``argmin_x ||x - r||^2``.
 
-    ``x = max(0, r - t)``, with t such that the sum of x is 1. t is computed by sorting the row
-    (Algorithm 1).
+    ``x = max(0, r - t)``, with t such that the sum of x is 1. The threshold t is computed by
+    sorting the row (Algorithm 1).
 
     Args:
         rows: float ``[n, k]``, k at least 1.

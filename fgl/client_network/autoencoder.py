@@ -25,7 +25,7 @@ def init_encoder(
     generator: torch.Generator | None = None,
     dtype: torch.dtype | None = None,
 ) -> dict[str, Tensor]:
-    """Initial weights of the encoder: ``U(+-1/sqrt(fan_out))``; the layer norm is the identity.
+    """Initial weights: ``U(+-1/sqrt(fan_out))``; the encoder's layer norm starts as the identity.
 
     Args:
         width: width of the features.
@@ -265,7 +265,7 @@ def _beside_ones(rows: Tensor) -> Tensor:
 
 
 def _forward(network: Tensor, inputs: Tensor, params: Affine) -> tuple[Tensor, ...]:
-    """All results of `encode`, from ``[A X, 1]`` to the embedding, as needed for the gradient."""
+    """All results of `encode` that the gradient needs, from ``[A X, 1]`` to the embedding."""
     affine0, norm_weight, norm_bias, affine1 = params
     hidden = inputs @ affine0
     normed, mean, rstd = torch.native_layer_norm(

@@ -79,7 +79,7 @@ def pooled_features(flat: Tensor, *, width: int | None = 100, l2: bool = True) -
 
     The means are over non-overlapping windows of ``max(1, P // width)`` parameters. Parameters
     after the last full window are not used. If a client's features equal the mean over clients, up
-    to rounding, its row is 0.
+    to rounding, the client's row is 0.
 
     Args:
         flat: float ``[k, P]``, one client's flattened parameters per row.

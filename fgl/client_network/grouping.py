@@ -1,4 +1,4 @@
-"""Groups of clients: distances between sequences (DTW), clusters (FINCH), minimum cuts."""
+"""Groups of clients: distances between sequences (DTW), clusters (FINCH) and minimum cuts."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def finch(rows: Tensor) -> Tensor:
 
 
 def linked(rows: Tensor) -> Tensor:
-    """Clusters of linked rows: one is the other's nearest row, or both have the same nearest row.
+    """Clusters of linked rows.
+
+    Two rows are linked if one is the other's nearest row, or if both have the same nearest row.
 
     Example:
         >>> linked(torch.tensor([[1.0, 0.0], [1.0, 0.1]]))
@@ -106,7 +108,9 @@ def linked(rows: Tensor) -> Tensor:
 
 @explained
 def nearest_rows(rows: Tensor, count: int) -> Tensor:
-    """Indices of each row's `count` nearest other rows (or all) by cosine, int64 ``[n, count]``.
+    """Indices of the `count` other rows (or all) that are nearest to each row by cosine.
+
+    The dtype and shape are int64 ``[n, count]``.
 
     Example:
         >>> nearest_rows(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]), 1).flatten()
@@ -120,7 +124,7 @@ def nearest_rows(rows: Tensor, count: int) -> Tensor:
 
 @explained
 def min_cut(weight: Tensor) -> Tensor:
-    """The smaller part of a network that is divided by its minimum cut (Stoer and Wagner).
+    """The smaller of the two parts into which a minimum cut divides a network (Stoer and Wagner).
 
     ``argmin_S sum_{i in S, j not in S} w_ij`` over all sets S except the empty and the full set.
 

@@ -31,7 +31,7 @@ Reader = Callable[..., Content]  # takes a folder, a name and the reader's optio
 class Entry(NamedTuple, Generic[Content]):
     """A dataset; `url` is a folder or a zip file.
 
-    If there is no `url`, `how` tells how to get the dataset.
+    If there is no `url`, `how` describes how to get the dataset.
     """
 
     read: Reader[Content]
@@ -73,7 +73,7 @@ def _read_polblogs(folder: Path, name: str) -> Graph:
 
 
 def _planetoid(name: str, *sha256: str) -> Entry[Graph]:
-    """Entry of a dataset in Planetoid's eight files; `sha256` has the order of `PARTS`."""
+    """Entry of a dataset in Planetoid's format; `sha256` has a checksum for each of `PARTS`."""
     files = (f"ind.{name}.{part}" for part in PARTS)
     return Entry(read_planetoid, dict(zip(files, sha256, strict=True)), PLANETOID)
 

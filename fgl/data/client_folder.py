@@ -210,12 +210,15 @@ def _loaded(path: Path, mapped: bool) -> np.ndarray[Any, Any]:
 
 
 def _check_file(path: Path) -> None:
-    """Raise unless a path is a regular file, since reading a named pipe could block forever."""
+    """Raise an error unless a path is a regular file; reading a named pipe could block."""
     reject_if(not stat.S_ISREG(path.stat().st_mode), f"{path} to be a regular file", "another kind")
 
 
 def _check_size(path: Path) -> None:
-    """Raise unless a NumPy file has the size that its header states, before memory is allocated."""
+    """Raise an error unless a NumPy file has the size in its header.
+
+    This check comes before memory is allocated.
+    """
     with path.open("rb") as file:
         major, _ = np.lib.format.read_magic(file)
         headers = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}

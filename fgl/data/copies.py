@@ -18,9 +18,9 @@ STEPS = 4  # of neighbourhood aggregation
 def first_copies(graph: Graph) -> Tensor:
     """Mask of the graphs in a collection that are not copies of an earlier graph.
 
-    A copy has the same edges and the same features of nodes and edges. A copy may have another
-    label and another order of nodes. ``random_split(graph, among=first_copies(graph))`` excludes
-    later copies, so that no test graph is a copy of a training graph.
+    A copy has the same edges and the same features of nodes and edges. A copy may have a different
+    label and a different order of nodes. ``random_split(graph, among=first_copies(graph))``
+    excludes later copies, so that no test graph is a copy of a training graph.
 
     Args:
         graph: the collection.
@@ -71,7 +71,7 @@ def fingerprints(graph: Graph) -> Tensor:
 
 
 def node_fingerprints(graph: Graph, steps: int) -> Tensor:
-    """Hash of each node: of its features and, after each step, also of its neighbours' hashes.
+    """Hash each node's features, and in each step also the hashes of the node's neighbours.
 
     Example:
         >>> edges = torch.tensor([[0, 2], [1, 3]])

@@ -103,7 +103,7 @@ def _drawn(mask: Tensor, share: float, generator: Draws) -> Tensor:
 
 
 def share_nodes(graphs: Sequence[Graph]) -> bool:
-    """Whether clients have training nodes in common, and each node has one class at all clients.
+    """Whether clients share training nodes and each node has the same class at all clients.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([0, 1]))
@@ -210,9 +210,9 @@ class Damage:
 def damaged(
     graphs: Sequence[Graph], how: Damage, *, seed: int = 0, features: Features = None
 ) -> list[Graph]:
-    """The clients' graphs, in which first edges, then features and then labels are damaged.
+    """The clients' graphs with damage: first to edges, then to features, then to labels.
 
-    Clients may overlap and share training nodes of one graph (`node_id`). In that case changed
+    Clients that overlap may share training nodes of one graph (`node_id`). In that case changed
     labels are drawn per node. The fraction refers to the training nodes of all clients together. A
     node has the same changed label at every client that trains on it. All other damage is drawn for
     each client independently.
@@ -249,7 +249,7 @@ def damaged(
 
 @typed
 def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """Remove ``round(share m)`` of the m edges of a graph, each in both directions.
+    """Remove ``round(share m)`` of the m edges of a graph; an edge is removed in both directions.
 
     Args:
         graph: a graph or a collection. The edges of all graphs in a collection are drawn together.
@@ -268,7 +268,7 @@ def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
 
 @typed
 def move_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """Move ``round(share m)`` of the m edges of a graph, each to two other nodes.
+    """Move ``round(share m)`` of the m edges of a graph to other pairs of nodes.
 
     A moved edge joins two nodes that no edge joined before. Both directions of a moved edge keep
     their weights, features and times. In a collection an edge stays within its graph. If too few
@@ -336,8 +336,8 @@ def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
 def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """Set ``int(share k)`` of the k nonzero features of each node to 0.
 
-    With one-hot features, k is 1: all nodes lose their feature if `share` is 1, and no node does
-    otherwise. A warning is given if no node loses a feature.
+    With one-hot features, k is 1. Every node loses its feature if `share` is 1; otherwise no node
+    loses its feature. A warning is given if no node loses a feature.
 
     Args:
         graph: a graph or a collection.
@@ -367,7 +367,7 @@ def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Gra
 
 
 def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
-    """Mask of the entries left; each row of sorted `row` loses ``int(share count)`` entries."""
+    """Mask of the entries to keep; each row in sorted `row` loses ``int(share count)`` entries."""
     count = row.bincount(minlength=rows)
     order = torch.randperm(len(row), generator=generator)
     order = order[row[order].argsort(stable=True)]  # row by row, at random within each

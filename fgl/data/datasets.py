@@ -44,12 +44,18 @@ def load(
     ``"pubmed"``, ``"acm"``, ``"wiki"``, ``"cora_full"``, ``"wiki_cs"``, ``"polblogs"``,
     ``"minesweeper"``, ``"tolokers"`` and ``"squirrel_filtered"`` are read from `root`, or
     downloaded to it. ``"dblp"`` is never downloaded, only read from `root`, since the published
-    file has another format. Any other name is a folder in `root`. Its files, in the folder itself
-    or in its subfolder ``raw``, must have a known layout: Planetoid (``ind.NAME.*``), gnn-benchmark
-    or the heterophilous graphs (``NAME.npz``, such as roman_empire, amazon_ratings and questions),
-    GraphSAINT (``adj_full.npz`` and three more, such as flickr), Wiki-CS (``data.json``),
-    ``NAME.gml``, or OGB's (``edge.csv.gz`` and others in ``raw``, and ``split`` next to ``raw``),
-    such as ogbn-arxiv, ogbg-molhiv (a collection with masks) and ogbl-collab (pairs with masks).
+    file has a different format. Any other name is a folder in `root`. The files can be in this
+    folder or in its subfolder ``raw``. One of these layouts is required:
+
+    - Planetoid: ``ind.NAME.*``.
+    - gnn-benchmark and the heterophilous graphs: ``NAME.npz``. Examples are roman_empire,
+      amazon_ratings and questions.
+    - GraphSAINT: ``adj_full.npz`` and three more files. An example is flickr.
+    - Wiki-CS: ``data.json``.
+    - GML: ``NAME.gml``.
+    - OGB: ``edge.csv.gz`` and other files in ``raw``, and the folder ``split`` next to ``raw``.
+      Examples are ogbn-arxiv, ogbg-molhiv (a collection with masks) and ogbl-collab (pairs with
+      masks).
 
     Edges are undirected, without self-loops and repeats. A heterophilous graph whose name ends with
     ``_directed`` has directed edges. Features are returned as stored, without row normalisation.
@@ -59,8 +65,8 @@ def load(
     nodes per class, 500 validation nodes and 1000 test nodes. Wiki-CS has twenty splits and a
     heterophilous graph has ten official splits; `split` selects one. In CiteSeer, 15 node ids have
     no row of features. As in PyG, these 15 nodes get zero features and class 0; they are in no
-    mask. ``"dblp_four_area"`` is a typed graph. In this order, its node types are papers (8920
-    feature columns), authors (1 column) and conferences (20 columns). Its relations are
+    mask. ``"dblp_four_area"`` is a typed graph. The node types are, in this order: papers (8920
+    feature columns), authors (1 column) and conferences (20 columns). The relations are
     ``(paper, by, author)``, ``(paper, at, conf)`` and their reverses. ``"chickenpox"`` and
     ``"england_covid"`` are time series, ``x [num_nodes, num_times, 1]`` and
     ``y [num_nodes, num_times]``, with edges as in their files. Each edge of ``"england_covid"``
@@ -198,13 +204,13 @@ def load_molecules(
     has one. These datasets are read from `root`, or downloaded to it, and checked by SHA-256. Any
     other name is a folder in `root`. The folder or its subfolder ``raw`` holds ``NAME.csv``, which
     has a header, a column ``smiles``, and a column of numbers for each target. An unknown value is
-    empty, NA or NaN. A column that only numbers the rows (pandas writes such columns) is left out,
-    and a warning names the column.
+    written as an empty field, NA or NaN. A column that only numbers the rows (pandas writes such
+    columns) is left out, and a warning names the column.
 
     Atoms are nodes and bonds are edges in both directions; hydrogen atoms are counted but are not
     nodes. The nine features of an atom and the three of a bond are the integers of
-    ``torch_geometric.utils.from_smiles``, as floats. A molecule that rdkit cannot read (8 of
-    tox21's 7831) is left out, and a warning gives the number of such molecules.
+    ``torch_geometric.utils.from_smiles``, converted to floats. A molecule that rdkit cannot read (8
+    of tox21's 7831) is left out, and a warning gives the number of such molecules.
 
     Args:
         name: name of the dataset.
@@ -281,7 +287,7 @@ def _read(
 
 
 def _accepting(read: Reader[Content], name: str, options: Mapping[str, Any]) -> Reader[Content]:
-    """Return the reader; raise an error if it does not accept these options."""
+    """Return the reader; raise an error if the reader does not accept these options."""
     unknown = [option for option in options if option not in inspect.signature(read).parameters]
     if unknown:
         raise ValueError(

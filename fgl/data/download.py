@@ -135,7 +135,7 @@ def _write(
     advance: Callable[[int], object] = lambda _: None,
     promised: int | None = None,
 ) -> Path:
-    """Write the rest of `source`; raise if its size or its SHA-256 is wrong."""
+    """Write the rest of `source`; raise an error if its size or its SHA-256 is wrong."""
     digest = hashlib.sha256()
     size = 0
     with check_disk(f"{path} to be written", ELSEWHERE), replacing(path) as target:

@@ -89,11 +89,11 @@ ROWS = 2**16  # rows that are copied at a time
 
 @typed
 def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
-    """Move a graph's features to a mapped file, of which only the parts in use are in memory.
+    """Move a graph's features to a memory-mapped file. Only the parts in use are then in memory.
 
     The values do not change, so all results are the same. The file holds only the rows of features.
-    It must exist while the graph is used. If `path` is already mapped by other graphs, they keep
-    its old content. Changes to `x` are not written to the file.
+    The file must exist while the graph is used. Graphs that already map `path` keep the old content
+    of the file. Changes to `x` are not written to the file.
 
     Args:
         graph: a graph with dense features on the CPU.
@@ -150,8 +150,10 @@ def one_space(graphs: Sequence[Graph]) -> list[Graph]:
         >>> [(own.x.shape, own.y.tolist(), own.num_classes) for own in made]
         [(torch.Size([2, 3]), [0, 1], 4), (torch.Size([2, 3]), [2, 3], 4)]
 
-    Source: "cross_domain" of OpenFGL, https://arxiv.org/abs/2408.16288, in which clients instead
-    have different first and last layers (in this library: `fgl.methods.fedper` with `models`)
+    In OpenFGL, clients instead have different first and last layers. In this library,
+    `fgl.methods.fedper` with `models` gives such layers.
+
+    Source: "cross_domain" of OpenFGL, https://arxiv.org/abs/2408.16288
     """
     if not graphs or any(own.y is None or not own.num_classes for own in graphs):
         raise ValueError("Expected graphs to have classes, each of them, but got none")

@@ -247,7 +247,7 @@ def from_link_split(train: Any, val: Any, test: Any, **options: Any) -> Graph:
 
 
 def _check_apart(graphs: Mapping[str, Graph]) -> None:
-    """Raise if a pair is in two parts, or if the pair or its reverse is a message edge."""
+    """Raise an error if a pair is in two parts, or if the pair or its reverse is a message edge."""
     first, n = graphs["train"], graphs["train"].num_nodes
     relation = None if first.edge_label_type is None else int(first.edge_label_type[0])
     every = torch.ones_like(first.edge_index[0], dtype=torch.bool)
@@ -365,7 +365,7 @@ def _check_types(name: str, data: Any) -> None:
 
 
 def _width(stored: Any, name: str, otherwise: int) -> int:
-    """Number of columns of a field at one type."""
+    """Number of columns of a field for one type."""
     if name not in stored:
         return otherwise
     return 1 if stored[name].dim() == 1 else int(stored[name].shape[1])
@@ -398,7 +398,7 @@ def _relations(edge_type: Tensor, named: Sequence[Relation]) -> list[Relation]:
 
 
 def _check_ends(relation: Relation, types: Tensor, node_types: Sequence[str]) -> None:
-    """Raise unless the ends of each edge have the node types of the edge's relation."""
+    """Raise an error unless the ends of each edge have the node types of the edge's relation."""
     expected = [node_types.index(name) for name in (relation[0], relation[2])]
     if (types != types.new_tensor(expected)[:, None]).any():
         raise ValueError(f"Expected edges of {relation} to join these types, but got others")

@@ -56,10 +56,10 @@ def large_graph(
     u uniform in (0, 1]. The expected degree is proportional to the weight, but at most
     `max_degree`. An edge joins two nodes of one community, two nodes of one class, or any two
     nodes. Both ends are drawn with probabilities proportional to the nodes' weights. A hub is
-    joined to at most half of its community and to at most half of its class. Its other edges lead
-    to nodes outside its community or class. Stray nodes take the class of a random node but keep
-    their edges. Node ids are random. Features are normal with mean ``signal * centre[y]``, and the
-    centres are standard normal.
+    joined to at most half of its community and to at most half of its class. The hub's other edges
+    lead to nodes outside its community or class. Stray nodes take the class of a random node but
+    keep their edges. Node ids are random. Features are normal with mean ``signal * centre[y]``, and
+    the centres are standard normal.
 
     ``fgl.data.load("arxiv-like")`` and ``load("products-like")`` have the sizes of ogbn-arxiv and
     of ogbn-products. Generating ``products-like`` takes 7 GB of memory and one minute.
@@ -146,8 +146,8 @@ def _edges(
 ) -> Tensor:
     """Up to `num_edges` distinct edges without self-loops, int64 ``[2, *]``, renumbered by `place`.
 
-    An edge stays within the first group (the community) with probability ``shares[0]``. It stays
-    within the second group (the class) with a probability of at least ``shares[1]``. With the
+    An edge stays within the first group (the community) with probability ``shares[0]``. An edge
+    stays within the second group (the class) with a probability of at least ``shares[1]``. With the
     remaining probability, an edge ends at any node.
     """
     n = weight.numel()

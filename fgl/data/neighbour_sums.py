@@ -97,11 +97,11 @@ Total = Callable[[Sequence[Graph]], tuple[Sequence[Tensor], int]]
 def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -> list[Graph]:
     """Build graphs whose adjacency computes each client's part of the rows that clients request.
 
-    Row (k, v) is the row of node v that client k requests. It is ``sum_u [x_u / sqrt(d_u), 1]``,
-    where u runs over v and its neighbours, and ``d_u`` is the in-degree of u plus one. A client's
-    graph has the client's nodes, followed by one node with zero features for each row. An edge
-    joins each node of the client to every row whose sum contains it. The client's part of the sums
-    is ``adj @ x`` at the nodes of the rows.
+    Row (k, v) is the row of node v that client k requests. Row (k, v) is ``sum_u [x_u / sqrt(d_u),
+    1]``, where u runs over v and its neighbours, and ``d_u`` is the in-degree of u plus one. A
+    client's graph has the client's nodes, followed by one node with zero features for each row. An
+    edge joins each node of the client to every row whose sum contains it. The client's part of the
+    sums is ``adj @ x`` at the nodes of the rows.
 
     Args:
         graph: the whole graph, without weights.
@@ -190,21 +190,22 @@ def neighbour_sums(
     ``GCN(..., normalize=False, summed=True)`` on the result equals a GCN on the original graph.
 
     - ``hops=0``: nothing is exchanged; each client computes P from its own subgraph.
-    - ``hops=1``: a client gets the rows of ``P X`` for its own nodes. Its first convolution gives
-      the same result as on the whole graph; its second convolution uses only its own nodes.
+    - ``hops=1``: a client gets the rows of ``P X`` for its own nodes. The first convolution gives
+      the same result as on the whole graph; the second convolution uses only the client's own
+      nodes.
     - ``hops=2``: a client also gets the rows of its nodes' neighbours. These neighbours and their
       edges into the client's own nodes are added. The neighbours are in no mask. Two convolutions
       give the same result as on the whole graph.
 
-    All rows go through the server. Each row is sent with the id of its node; it is dense and has
-    the dtype of `x`. Suppose a node v of one client has neighbours u at a second client. The second
-    client sends its part ``sum_u x_u / sqrt(d_u)`` of the sum of v, and the client of v receives
-    the total. With two hops, each client also sends its parts of the sums for its own nodes that
-    are neighbours of other clients' nodes. In return the client receives the sums and degrees of
-    its nodes' neighbours at other clients. Features of individual nodes are not sent, with one
-    exception. If v has only one neighbour at the second client, the part equals this neighbour's
-    scaled features. The paper encrypts the parts. This function encrypts them only if `total` does,
-    as `fgl.transforms.secure_rows` does.
+    All rows go through the server. Each row is sent with the id of its node. Rows are dense and
+    have the dtype of `x`. Suppose a node v of one client has neighbours u at a second client. The
+    second client sends its part ``sum_u x_u / sqrt(d_u)`` of the sum of v, and the client of v
+    receives the total. With two hops, each client also sends its parts of the sums for its own
+    nodes that are neighbours of other clients' nodes. In return the client receives the sums and
+    degrees of its nodes' neighbours at other clients. Features of individual nodes are not sent,
+    with one exception. If v has only one neighbour at the second client, the part equals this
+    neighbour's scaled features. The paper encrypts the parts. This function encrypts the parts only
+    if `total` encrypts them, as `fgl.transforms.secure_rows` does.
 
     Args:
         graph: the whole graph.
@@ -244,7 +245,7 @@ def neighbour_sums(
 
 
 def summed(graph: Graph) -> Graph:
-    """Replace a graph's features by ``P X`` and its edges by weighted edges P, its `gcn_norm`.
+    """Replace a graph's features by ``P X`` and its edges by the entries of P, its `gcn_norm`.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))
@@ -273,7 +274,7 @@ def _scipy(matrix: SparseMatrix) -> Any:
 
 
 def _with_neighbours(own: Graph, whole: Graph, cut: Borders) -> Graph:
-    """Extend a client's graph by neighbours that other clients hold, and by edges from these."""
+    """Extend a client's graph by neighbours that other clients hold, and by the edges from them."""
     weight: Any = whole.edge_weight
     ids, place = whole.edge_index[0, cut.edge].unique(return_inverse=True)
     x = rows_of(whole.x, ids)

@@ -73,7 +73,8 @@ def scaffold_partition(scaffolds: Sequence[Hashable], num_clients: int) -> list[
     """Partition molecules by scaffold, without randomness; each scaffold belongs to one client.
 
     The groups of `scaffold_groups` are assigned one after the other, largest first. Each group goes
-    to the client with the fewest molecules so far; in a tie, to the first of these clients.
+    to the client with the fewest molecules so far. In a tie, the group goes to the first of these
+    clients.
 
     Args:
         scaffolds: scaffold of each molecule, as returned by `murcko_scaffolds`, or any other ids.

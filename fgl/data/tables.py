@@ -42,8 +42,8 @@ def from_tables(
     """Build a graph from a table of edges and a table of nodes.
 
     A table is an object with ``table[name]``, such as a pandas or polars ``DataFrame`` or a dict of
-    lists. It may also be the path of a CSV file with a header. Row i of `nodes` is node i of the
-    graph, so ``zip(nodes["id"], predictions)`` pairs each node's name with its prediction.
+    lists. A table may also be the path of a CSV file with a header. Row i of `nodes` is node i of
+    the graph, so ``zip(nodes["id"], predictions)`` pairs each node's name with its prediction.
 
     Args:
         edges: table with a row for each edge.
@@ -201,8 +201,8 @@ def columns_of(of: str, table: Any, names_of: Collection[str]) -> dict[str, list
     """The columns of a data frame, a dict or a CSV file.
 
     In a CSV file numbers become int or float, and true and false become bool. All other values
-    remain strings. Values in the columns `names_of` remain strings too, since they are names of
-    nodes.
+    remain strings. Values in the columns `names_of` remain strings too, since these values are node
+    names.
 
     Example:
         >>> columns_of("node", {"id": [0, 1]}, ["id"])
@@ -237,7 +237,7 @@ def _length(columns: Mapping[str, list[Any]]) -> int:
 
 
 def _numeric(values: Sequence[str]) -> list[Any]:
-    """Convert strings to integers, floats or bools if all nonempty strings allow it."""
+    """Convert strings to integers, floats or bools if all nonempty strings allow this."""
     for kind in (int, float, _boolean):
         try:
             return [None if is_unknown(value) else kind(value) for value in values]
@@ -274,7 +274,7 @@ def _ends(edges: Any, source: str, target: str, above: Table, below: Table) -> t
 
 
 def _check_once(table: Table, ends: Tensor) -> None:
-    """Raise if an undirected edge is listed in both directions, since it would be added twice."""
+    """Raise an error if an undirected edge is listed in both directions, that is, twice."""
     pairs = {(s, t) for s, t in ends.t().tolist() if s != t}
     double = next(((s, t) for s, t in pairs if (t, s) in pairs), None)
     if double is not None:

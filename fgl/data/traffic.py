@@ -17,7 +17,7 @@ LIMIT = 65.0  # miles an hour of free traffic
 
 @typed
 def traffic(num_sensors: int = 207, num_times: int = 34_272, *, seed: int = 0) -> Graph:
-    """Generate speeds at road sensors every five minutes; by default, sizes are those of METR-LA.
+    """Generate speeds at road sensors every five minutes; the default sizes are METR-LA's.
 
     Sensors lie at random in a square. Each sensor has edges from its nearest sensors, with weights
     ``exp(-d^2 / s^2)`` as in METR-LA. Jams begin at random times, mostly during weekday rush hours.

@@ -199,7 +199,8 @@ def mash(
     """Aligned Mixup: the mean over a batch of ego-graphs, position by position (FedEgo, Eq. 8).
 
     ``X_j = 1/b sum_i r_{tree_i(j)}`` for every position j. Position 0 is a mean over centres,
-    position 1 a mean over first neighbours, and so on. The mean of one-hot labels is a soft label.
+    position 1 is a mean over first neighbours, and so on. The mean of one-hot labels is a soft
+    label.
 
     Args:
         values: embeddings or one-hot labels, float ``[num_nodes, H]``.
@@ -260,7 +261,9 @@ def tree_minibatches(
     *,
     fanouts: Sequence[int] | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield minibatches of mashed ego-graphs for a server; an epoch uses a random fifth of all.
+    """Yield minibatches of mashed ego-graphs for a server.
+
+    An epoch uses a random fifth of all ego-graphs.
 
     Sampling uses torch's global generator.
 
@@ -296,7 +299,7 @@ def tree_minibatches(
 
 @explained
 def check_steps(epochs: int, batch_size: int) -> None:
-    """Raise for a number of epochs below 0 or a batch size below 1.
+    """Raise an error if the number of epochs is below 0 or the batch size is below 1.
 
     Example:
         >>> check_steps(5, 0)
@@ -308,7 +311,7 @@ def check_steps(epochs: int, batch_size: int) -> None:
 
 
 def check_float(value: object, name: str) -> None:
-    """Raise unless a value is a dense floating-point tensor.
+    """Raise an error unless a value is a dense floating-point tensor.
 
     Example:
         >>> check_float(torch.tensor([1]), "values")

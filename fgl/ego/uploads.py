@@ -75,7 +75,7 @@ def mashed_check(
     *,
     base: Callable[[Any, int, Any], None] | None = None,
 ) -> Callable[[Any, int, Any], None]:
-    """A server's `accept`: checks ``"embeddings"`` and ``"labels"`` of messages (`check_mashed`).
+    """Build a server's `accept`: it checks ``"embeddings"`` and ``"labels"`` by `check_mashed`.
 
     Args:
         fanouts: shape of the trees.

@@ -104,7 +104,7 @@ def _check_tasks(presets: Mapping[str, Any], mains: Mapping[str, Main]) -> None:
 def _origin(
     main: Main, arguments: Mapping[str, Any], flags: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The recipe, dataset and other flags of a command for its report; empty if it has no `Run`."""
+    """The recipe, dataset and other flags of a command for its report; empty without a `Run`."""
     if not any(isinstance(value, Run) for value in arguments.values()):
         return {}
     recipe = Path(inspect.getfile(inspect.unwrap(main))).stem
@@ -154,7 +154,7 @@ def defaults_of(main: Main, presets: Presets | None, dataset: str) -> dict[str, 
 def _parse(
     main: Main, presets: Any, argv: Sequence[str], program: str, siblings: Sequence[Main]
 ) -> dict[str, Any]:
-    """Parse the arguments of a main with tyro."""
+    """Parse the arguments of a `main` function with tyro."""
     imported("tyro", "for a command line", install("examples"))
     import tyro
     from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec
@@ -226,13 +226,13 @@ def _number(info: Any) -> Any:
 
 
 def _builder(main: Main) -> tuple[Any, Mapping[str, Any]]:
-    """The builder whose options a main accepts, and the fixed options; see `takes_options_of`."""
+    """The builder whose options `main` accepts, and the fixed options; see `takes_options_of`."""
     builder, decided = main.__dict__.get("options_of", (None, {}))
     return builder, decided
 
 
 def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Types and defaults of a main's parameters and of its builder's options."""
+    """Types and defaults of the parameters of `main` and of its builder's options."""
     parameters = _sources(main)
     hints = {source: typing.get_type_hints(source, include_extras=True) for source, _ in parameters}
     kinds: dict[str, Any] = {}
@@ -253,7 +253,7 @@ def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _sources(main: Main) -> list[tuple[Main, inspect.Parameter]]:
-    """Parameters of a main and options of its builder, each with the function that has it."""
+    """Parameters of `main` and options of its builder, each with the function that declares it."""
     parameters = list(inspect.signature(main).parameters.values())
     own = [(main, each) for each in parameters if each.kind is not each.VAR_KEYWORD]
     if len(own) == len(parameters):
@@ -277,7 +277,7 @@ def _is_function(kind: Any) -> bool:
 
 
 def _published(settings: Any) -> Iterator[Presets]:
-    """Preset tables of a main's settings; tables of nested settings come first."""
+    """Preset tables of the settings of `main`; tables of nested settings come first."""
     for value in members(settings).values():
         if dataclasses.is_dataclass(value):
             yield from _published(value)
@@ -287,7 +287,7 @@ def _published(settings: Any) -> Iterator[Presets]:
 def _usual(
     defaults: dict[str, Any], presets: Presets | None, dataset: str | None
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """A main's arguments if the command only names the dataset, and the presets of all datasets.
+    """The arguments of `main` if the command names only a dataset, and all datasets' presets.
 
     Presets are the values used in published tables. Presets of a recipe override presets of a
     setting.
@@ -323,7 +323,7 @@ def _spelled(dataset: str, table: Presets) -> str:
 
 
 def _about(main: Main) -> str:
-    """Description of a main: the first docstring line of the main, of its method or of its file."""
+    """Description of `main`: the first docstring line of `main`, of its method or of its file."""
     sources = (main, _builder(main)[0], inspect.getmodule(main))
     return next((line for line in map(first_line, sources) if line), "")
 

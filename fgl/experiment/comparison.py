@@ -31,7 +31,7 @@ class Setting(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """The results of several methods over seeds; it is printed as a table.
+    """The results of several methods over seeds, which are printed as a table.
 
     Args:
         reports: the report of each run, by method and seed; see `fgl.experiment.report`. Each
@@ -61,7 +61,7 @@ class Comparison:
 
     @property
     def lines(self) -> list[Line]:
-        """Line per method: the mean, the deviation and the difference from the first method."""
+        """A line per method: the mean, the deviation and the difference from the first method."""
         return lines(self.reports, self.metric, self.at)
 
     def __repr__(self) -> str:
@@ -201,7 +201,7 @@ class Counting:
 
 
 def _checked(methods: Any, setting: Any, seeds: Iterable[int]) -> list[int]:
-    """The seeds; raise if the methods, the setting or the seeds are invalid."""
+    """The seeds; raise an error if the methods, the setting or the seeds are invalid."""
     if not isinstance(methods, Mapping) or not methods:
         raise ValueError(
             'Expected methods to be functions by name, {"SCAFFOLD": fgl.methods.scaffold}, '
@@ -224,7 +224,10 @@ def _checked(methods: Any, setting: Any, seeds: Iterable[int]) -> list[int]:
 
 
 def check_seeds(seeds: Any, argument: str = "seeds") -> list[int]:
-    """The seeds as a list; raise unless there is at least one and all are distinct integers."""
+    """The seeds as a list.
+
+    Raise an error unless there is at least one seed and all seeds are distinct integers.
+    """
     if not isinstance(seeds, Iterable):
         raise TypeError(
             f"Expected {argument} to be several numbers, but got {seeds!r}: range({seeds})"

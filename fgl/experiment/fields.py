@@ -8,7 +8,7 @@ from typing import Any
 
 
 def members(settings: Any) -> dict[str, Any]:
-    """The fields of a dataclass, or the arguments of a main."""
+    """The fields of a dataclass, or the arguments of a `main` function."""
     if isinstance(settings, dict):
         return settings
     return {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings) if f.init}

@@ -32,7 +32,7 @@ class TensorBoard:
         self.folder, self._make = os.fspath(folder), tensorboard.SummaryWriter
 
     def begin(self, result: Result) -> None:
-        """Open a file; rounds that a resumed run repeats replace their earlier lines."""
+        """Open a file; if a resumed run repeats rounds, their earlier lines are replaced."""
         self._writer = self._make(self.folder, purge_step=len(result.history) or None)
         self._writer.add_text("method", f"`{result.method}`")
 
@@ -110,7 +110,7 @@ class MLflow:
 class CSV:
     """A callback that writes a CSV file with a line per round, in the format of `Result.to_csv`.
 
-    The file is written after each round. It includes the rounds before a resume.
+    The file is written after each round. The file includes the rounds before a resume.
 
     Args:
         path: the file.

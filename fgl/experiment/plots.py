@@ -192,7 +192,7 @@ def _curves(what: Any) -> dict[str, list[Curve]]:
 
 
 def _results(name: str, runs: Runs) -> list[Result]:
-    """The results to draw under one name; raise if a result has no round."""
+    """The results to draw under one name; raise an error if a result has no round."""
     results = [runs] if isinstance(runs, Result) else list(runs)
     if not results or not all(isinstance(run, Result) and run.history for run in results):
         raise ValueError(
@@ -220,7 +220,7 @@ def _of_report(report: Mapping[str, Any]) -> Curve:
 
 
 def _usual(names: Sequence[str]) -> list[str]:
-    """Test metrics; if there are none, all metrics except those of training or single clients."""
+    """The test metrics, or else all metrics except for training and for individual clients."""
     plain = [name for name in names if "/" not in name and not name.endswith("loss")]
     return [name for name in plain if name.startswith("test_")] or plain or ["train_loss"]
 
@@ -266,7 +266,7 @@ def over(runs: Sequence[Sequence[float | None]]) -> tuple[list[float], list[floa
 
 
 def _draw_dropped(by_round: Any, by_client: Any, name: str, runs: Sequence[Curve]) -> None:
-    """Draw the mean over runs of the dropped clients per round and of the drops per client."""
+    """Draw the dropped clients per round and the drops per client, as means over runs."""
     rounds = Counter(index for run in runs for index, _ in run.dropped)
     clients = Counter(client for run in runs for _, client in run.dropped)
     longest = max(len(run.bytes) for run in runs)

@@ -165,7 +165,7 @@ class Run:
         return summary, result
 
     def _check(self, task: Task) -> None:
-        """Raise unless these settings are valid for the task and the files can be written."""
+        """Raise an error if settings are invalid for the task or files cannot be written."""
         if self.patience is not None and not task.select:
             raise ValueError(
                 "Expected patience to be None for a task that has no validation score, "
@@ -206,7 +206,7 @@ def command(origin: dict[str, Any]) -> Iterator[None]:
 
 
 def _check_file(name: str, path: Path) -> None:
-    """Raise if no file can be written to this path: before the run instead of hours later."""
+    """Before the run, raise an error if no file can be written to this path."""
     existing = next(place for place in (path, *path.absolute().parents) if place.exists())
     problems = {
         f"the folder {path}": path.is_dir(),
@@ -220,7 +220,7 @@ def _check_file(name: str, path: Path) -> None:
 
 
 def try_writing(name: str, path: Path) -> None:
-    """Raise if a file cannot be written; the test leaves an existing file unchanged."""
+    """Raise an error if a file cannot be written; the test leaves an existing file unchanged."""
     new = not path.exists()
     with check_disk(f"{name} to name a file that can be written, which {path} is not"):
         path.parent.mkdir(parents=True, exist_ok=True)

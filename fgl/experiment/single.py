@@ -61,7 +61,7 @@ def report_of(name: str, seed: int, result: Result, task: Task, num_rounds: int)
 def chosen_metric(
     report: Mapping[str, Any], select: str, metric: str | None, at: str | None
 ) -> tuple[str, str]:
-    """The metric and the round to compare; by default, these follow from the task's `select`."""
+    """The metric and the round to compare; by default, both follow from the task's `select`."""
     names = [name for name in report["metrics"] if "/" not in name]
     usual = select.removeprefix("-").removeprefix("val_")
     test = select.removeprefix("-").replace("val_", "test_", 1)

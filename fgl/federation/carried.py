@@ -1,6 +1,6 @@
 """Privacy costs of earlier runs.
 
-A run with ``start=`` adds its own costs to those of the earlier runs.
+A run with ``start=`` adds its own costs to the costs of the earlier runs.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def carried(method: Method, start: Result, state: State) -> State:
 
     The state includes the costs of the earlier run.
 
-    A method that counts privacy costs records them in its state from the first round on. So a state
-    without such a record belongs to a method that adds no noise. If `start` has rounds that no
-    transform counted, these rounds had no protection.
+    If a method counts privacy costs, its state has a record of the costs from the first round on.
+    So a state without such a record belongs to a method that adds no noise. If rounds of
+    `start` were not counted by a transform, these rounds had no protection.
 
     Args:
         method: the method of the new run.
@@ -79,11 +79,12 @@ def _answers(start: Result) -> Counter[int]:
 
 
 def counted_on(method: Method, state: State) -> Method:
-    """The method, whose server counts answers as unprotected unless a transform counts them.
+    """The method with a server that counts answers as unprotected, unless a transform counts them.
 
     Without noise in earlier runs, the method is returned unchanged.
 
-    If a run without noise lies between two runs with noise, all its rounds are therefore counted.
+    If a run without noise lies between two runs with noise, all rounds of this run are therefore
+    counted.
 
     Args:
         method: the method of a run.

@@ -47,7 +47,7 @@ _RUNNING: ContextVar[Method | None] = ContextVar("running", default=None)
 
 @contextmanager
 def running(method: Method) -> Iterator[None]:
-    """A context in which `deployed` warns if `method` deploys models other than the scored ones."""
+    """A context in which `deployed` warns if the scored models are not the deployed models."""
     token = _RUNNING.set(method)
     try:
         yield
@@ -235,9 +235,9 @@ def evaluate_on(
         ValueError: in the default score, if a graph lacks labels or test nodes, or no client has a
             test node. The returned function raises a ValueError if a model lacks tensors.
 
-    Warns:
-        UserWarning: in the default score, with the clients whose labels do not define a metric,
-            and the reason. With `each`, a single warning names all clients that lack a metric.
+    Warns: UserWarning: from the default score, if the labels of some clients do not define a
+        metric. The warning names these clients and the reason. With `each`, a single warning names
+        all clients that lack a metric.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -328,7 +328,7 @@ def _local_score(
 
 @explained
 def together(*evaluates: Evaluate) -> Evaluate:
-    """Join several `evaluate` functions into one that returns all their metrics.
+    """Join several `evaluate` functions into one function that returns all their metrics.
 
     Example:
         >>> together(lambda outbox, states: {"a": 1.0}, lambda outbox, states: {"b": 2.0})({}, {})
@@ -424,9 +424,9 @@ def merging(
 ) -> Callable[[Mapping[int, Mapping[str, Value]]], dict[str, float]]:
     """A function that returns the means of the clients' metrics.
 
-    With `each` it also returns ``name/3``, the metric of client 3, and ``worst_name``, the worst
-    value over all clients. Clients without a metric are left out of the metric's mean and worst
-    value. With `graphs`, a warning names the clients without a metric, and the reason.
+    With `each` the function also returns ``name/3``, the metric of client 3, and ``worst_name``,
+    the worst value over all clients. Clients without a metric are left out of the metric's mean and
+    worst value. With `graphs`, a warning names the clients without a metric, and the reason.
 
     Args:
         each: whether to add each client's metrics and the worst value.
@@ -491,7 +491,7 @@ def _why_none(graphs: Any, client: int, name: str) -> str:
 
 
 def _rate(pairs: Sequence[tuple[float, float]]) -> float:
-    """The sum of the first numbers divided by the sum of the second numbers.
+    """For pairs of numbers: the sum of the first numbers divided by the sum of the second numbers.
 
     Without pairs the result is NaN.
     """

@@ -286,8 +286,8 @@ class Result:
     def traffic(self) -> list[int]:
         """Bytes sent in each round, with uploads and downloads added together.
 
-        All values are 0 in local and centralized training, which need no server: no client sends
-        anything, or there is only one client.
+        All values are 0 in local and in centralized training, since neither needs a server: clients
+        send nothing, or there is only one client.
         """
         alone = len(self.outbox) == 1 or not any(record.bytes_up for record in self.history)
         return [0 if alone else record.bytes_up + record.bytes_down for record in self.history]
@@ -436,7 +436,7 @@ class Result:
         }
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write a CSV table with one line per round; its columns are those of `Round.numbers`.
+        """Write a CSV table with one line per round; the columns are the keys of `Round.numbers`.
 
         Raises:
             OSError: if the file cannot be written.

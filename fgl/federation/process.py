@@ -51,12 +51,12 @@ def memory_kept() -> Iterator[None]:
 
     At the end, the process returns this memory to the system.
 
-    A local step allocates and frees tensors of a few megabytes. glibc immediately returns freed
-    memory at the end of its heap to the system. When the process requests the memory again, the
-    system fills every page with zeros. For FedAvg with 10 clients of Cora, filling the pages takes
-    a third of a round's CPU time. Memory blocks above 32 MiB are returned to the system as usual.
-    Nothing is changed if the C library is not glibc, or if the environment sets options of glibc
-    (``MALLOC_TRIM_THRESHOLD_`` and others).
+    A local step allocates and frees tensors of a few megabytes. The library glibc immediately
+    returns freed memory at the end of its heap to the system. When the process requests the memory
+    again, the system fills every page with zeros. For FedAvg with 10 clients of Cora, filling the
+    pages takes a third of a round's CPU time. Memory blocks above 32 MiB are returned to the system
+    as usual. Nothing is changed if the C library is not glibc, or if the environment sets options
+    of glibc (``MALLOC_TRIM_THRESHOLD_`` and others).
 
     Example:
         >>> with memory_kept():

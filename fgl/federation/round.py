@@ -114,7 +114,7 @@ def _note_refused(record: Round, refused: Mapping[int, Exception]) -> None:
 
 
 def _cause(left_out: Mapping[int, Exception]) -> BaseException | None:
-    """The error of the server's function because of which uploads were left out."""
+    """The error of the server's function that caused uploads to be left out."""
     return next((error.__cause__ for error in left_out.values()), None)
 
 
@@ -312,8 +312,8 @@ def _mean_loss(losses: Sequence[Sequence[float]]) -> float:
     """The mean of the clients' mean losses.
 
     Let m be the upper median of the absolute values of these client means. A client's mean is left
-    out if it is not finite, or if its absolute value exceeds both 300 and 300 m. So the loss in the
-    history cannot be determined by one client in three.
+    out if it is not finite, or if its absolute value exceeds both 300 and 300 m. So one client
+    among three cannot determine the loss in the history.
     """
     means = [sum(value / len(each) for value in each) for each in losses if each]
     finite = [mean for mean in means if math.isfinite(mean)]
@@ -339,7 +339,7 @@ def _of_nobody(method: Method, nobody: Inbox, state: State, plan: Plan) -> Made 
 def check_goes_on(
     history: Sequence[Round], most: int | None, cause: BaseException | None = None
 ) -> None:
-    """Raise if the last `most` rounds used no upload, since a run should not fail silently.
+    """Raise an error if the last `most` rounds used no upload; a run must not fail silently.
 
     Args:
         history: all rounds, including the last one.

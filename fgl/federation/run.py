@@ -274,7 +274,7 @@ def _resumed(folder: Folder, method: Method, place: Place) -> Result | None:
 
 
 def _check_counted(history: Sequence[Round], exchange: int, limits: Limits) -> None:
-    """Raise at the end of a run in which no round, or no complete exchange, used an upload."""
+    """Raise an error at the end of a run if no round, or no complete exchange, used an upload."""
     if limits.empty_rounds is None:
         return
     check_goes_on(history, len(history))
@@ -308,7 +308,7 @@ def _check_go_back(method: Method, go_back: int, state: State) -> None:
 
 
 def _check_history(result: Result, rounds: Sequence[Round]) -> None:
-    """Raise if a callback changed the list of rounds, which defines the run's position."""
+    """Raise an error if a callback changed the list of rounds, which defines the run's position."""
     now = result.history
     same = isinstance(now, list) and len(now) == len(rounds)
     if not same or any(a is not b for a, b in zip(now, rounds, strict=True)):
@@ -362,7 +362,7 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
 
 
 def _check_whole_exchange(start: Result) -> None:
-    """Raise if `start` ended inside an exchange, since a new run begins with a new exchange."""
+    """Raise an error if `start` ended inside an exchange; a run begins with a new exchange."""
     exchange = 1 if start.method is None else start.method.rules.exchange
     if len(start.history) % exchange:
         raise ValueError(
@@ -373,7 +373,7 @@ def _check_whole_exchange(start: Result) -> None:
 
 
 def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:
-    """Whether another round follows, which is False if a callback ended the run."""
+    """Whether another round follows; False if a callback ended the run."""
     unscored = folder.unscored is not None
     rounds = len(result.history) + unscored
     if rounds > num_rounds:
@@ -445,7 +445,7 @@ def check_numbers(
 def heard(callbacks: Sequence[Callback], result: Result) -> Iterator[None]:
     """A context that calls the callbacks' ``begin(result)`` first, and their ``end(result)`` last.
 
-    Callbacks may lack either of these functions. ``end`` is called even if a round raised an error,
+    A callback may lack `begin`, `end` or both. ``end`` is called even if a round raised an error,
     so that a file or a progress bar can be closed.
     """
     with ExitStack() as stack:

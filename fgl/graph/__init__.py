@@ -147,7 +147,7 @@ class Graph(Facts):
 
     @cached_property
     def pool(self) -> SparseMatrix:
-        """Matrix ``[num_graphs, num_nodes]``, 1 at a graph's nodes; ``pool @ h`` sums per graph.
+        """Matrix ``[num_graphs, num_nodes]`` with 1 at a graph's nodes, for sums ``pool @ h``.
 
         The matrix also works under `vmap`. In that case padding nodes are in no graph, and padding
         graphs are empty.
@@ -164,7 +164,7 @@ class Graph(Facts):
 
     @property
     def inputs(self) -> tuple[Any, ...]:
-        """Arguments of a model's forward: ``x, adj``, and with a `batch` also ``pool``."""
+        """Arguments of a model's `forward` method: ``x, adj``, and with a `batch` also ``pool``."""
         return (read(self), self.adj) if self.batch is None else (self.x, self.adj, self.pool)
 
     @cached_property
@@ -202,11 +202,11 @@ class Graph(Facts):
 
     @cached_property
     def reading(self) -> Reading:
-        """Fields of the graph for models whose forward takes an `edge_index`; computed once."""
+        """Fields of the graph for models whose `forward` takes an `edge_index`; computed once."""
         return Reading(self)
 
     def with_adj(self, adj: SparseMatrix, *, x: Any = None) -> Graph:
-        """Return the graph with another operator ``A[target, source]`` as `adj`; check nothing.
+        """Return the graph with another operator ``A[target, source]`` as `adj`, without checks.
 
         Models do not normalise an operator from `SparseMatrix.as_operator`. If `x` is given, it
         replaces the features. Edges and all other fields do not change.
@@ -220,7 +220,7 @@ class Graph(Facts):
         return other
 
     def replace(self, **changes: Any) -> Graph:
-        """Return a checked copy with changed fields; float targets have no `num_classes`."""
+        """Return a checked copy with changed fields; without classes, there is no `num_classes`."""
         y = changes.get("y")
         if isinstance(y, Tensor) and y.is_floating_point():
             changes.setdefault("num_classes", None)
@@ -272,9 +272,9 @@ class Graph(Facts):
     ) -> Graph:
         """Append new nodes, which are not training, validation or test nodes.
 
-        New nodes are in no mask. Their label is the placeholder 0, or NaN for float targets. If the
-        graph has no training mask, the result gets a training mask of the old nodes. Features
-        become dense unless both are sparse.
+        New nodes are in no mask. The label of a new node is the placeholder 0, or NaN for float
+        targets. If the graph has no training mask, the result gets a training mask of the old
+        nodes. Features become dense unless both are sparse.
 
         Args:
             x: float ``[m, num_features]``, the new nodes' features.
@@ -369,7 +369,7 @@ class Graph(Facts):
     def from_pyg(
         cls, data: Any, *, split: int | None = None, ignore: Collection[str] = ()
     ) -> Graph:
-        """Convert a ``torch_geometric.data.Data`` or `Batch`, or an object with such attributes.
+        """Convert a ``torch_geometric.data.Data`` or `Batch`, or an object with the same fields.
 
         Args:
             data: an object whose fields have the names of a `Graph`'s fields. ``y [n, 1]`` becomes

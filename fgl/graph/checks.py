@@ -43,7 +43,7 @@ def _check_values(values: Tensor) -> None:
 
 
 def check_constant(name: str, value: Tensor) -> None:
-    """Raise if a value requires a gradient, since only models are trained."""
+    """Raise an error if a value requires a gradient, since only models are trained."""
     if value.requires_grad:
         raise ValueError(
             f"Expected {name} to require no gradient, since only models are trained, "
@@ -58,7 +58,9 @@ def check_index(
     bound: int | None,
     hint: str = "",
 ) -> None:
-    """Raise unless `index` is int64, has this shape (None: any size) and is in ``[0, bound)``.
+    """Raise an error unless `index` is int64, has this shape and is in ``[0, bound)``.
+
+    None in the shape allows any size.
 
     `hint` is appended to the error about a negative index.
     """
@@ -88,7 +90,7 @@ def _check_range(name: str, index: Tensor, bound: int | None, hint: str) -> None
 
 
 def check_devices(fields: dict[str, Any], device: torch.device) -> None:
-    """Raise if a field is not on the device of the edges; only features may be in CPU memory."""
+    """Raise an error if a field is not on the edges' device; only features may be on the CPU."""
     for name, value in fields.items():
         own = value.device if isinstance(value, (Tensor, SparseMatrix)) else device
         if own != device and not (name == "x" and own.type == "cpu"):
@@ -99,7 +101,7 @@ def check_devices(fields: dict[str, Any], device: torch.device) -> None:
 
 
 def check_roles(masks: dict[str, Tensor]) -> None:
-    """Raise if an example is in two masks, such as the training mask and the test mask."""
+    """Raise an error if an example is in two masks, such as the training mask and the test mask."""
     pairs = list(combinations(masks.items(), 2))
     counts = [(one & two).sum() for (_, one), (_, two) in pairs]
     shared = torch.stack(counts).tolist() if counts else []
@@ -112,7 +114,7 @@ def check_roles(masks: dict[str, Tensor]) -> None:
 
 
 def check_pairs(pairs: Tensor | None, pair_type: Any, batch: Any, num_nodes: int) -> None:
-    """Raise if pairs are in a graph with `batch`, or if there are pair types but no pairs."""
+    """Raise an error if a graph with `batch` has pairs, or if it has pair types but no pairs."""
     if pairs is not None:
         check_index("edge_label_index", pairs, (2, None), num_nodes)
         reject_if(batch is not None, "edge_label_index or batch", "both")
@@ -121,7 +123,7 @@ def check_pairs(pairs: Tensor | None, pair_type: Any, batch: Any, num_nodes: int
 
 
 def check_batch(batch: Any, edge_index: Tensor, num_nodes: int) -> None:
-    """Raise unless `batch` is sorted from 0 without gaps and no edge joins two graphs."""
+    """Raise an error unless `batch` is sorted from 0 without gaps and no edge joins two graphs."""
     check_index("batch", batch, (num_nodes,), None)
     reject_if(num_nodes == 0, "batch to name a graph", "no nodes")
     if batch[0] != 0:

@@ -44,7 +44,7 @@ def joined(graphs: Sequence[Any]) -> dict[str, Any]:
 
 
 def _check_parts(graphs: Sequence[Any]) -> None:
-    """Raise unless each graph has nodes, no `batch`, and the same `num_features` as the others."""
+    """Raise an error unless graphs have nodes, no `batch` and equal `num_features`."""
     for i, graph in enumerate(graphs):
         check_no_series(graph, "join")
         if graph.batch is not None or graph.num_nodes == 0:
@@ -166,7 +166,7 @@ def appended(
 
 
 def _weights(weights: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor | None:
-    """Weights of old and new edges; if only some edges have weights, the others get 1."""
+    """Weights of old and new edges; if only some edges have weights, the other weights are 1."""
     some = [weight for weight in weights if weight is not None]
     if not some:
         return None

@@ -31,7 +31,7 @@ def answered(mask: Tensor, y: Tensor | None) -> Tensor:
 
 
 def unscored(graph: Any) -> Tensor:
-    """Mask of the training examples that are neither validation nor test examples, bool.
+    """Bool mask of the training examples that are neither validation nor test examples.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([1, 0]))
@@ -115,7 +115,7 @@ class Facts:
 
     @property
     def training_mask(self) -> Tensor:
-        """Bool mask of the training examples; these are all real examples if there is no mask."""
+        """Bool mask of the training examples; without a training mask, all real examples."""
         return self.example_mask if self.train_mask is None else self.train_mask
 
     @property
@@ -134,7 +134,7 @@ class Facts:
 
     @property
     def num_outputs(self) -> int:
-        """Number of model outputs per example: number of classes, or of columns of a float `y`.
+        """Number of model outputs per example: the classes, or the columns of a float `y`.
 
         Raises:
             ValueError: if the graph has no `y` and no number of classes.
@@ -149,7 +149,7 @@ class Facts:
 
     @property
     def labels(self) -> Tensor:
-        """Class labels `y`, int64 ``[num_examples]``; raise if `y` holds no classes.
+        """Class labels `y`, int64 ``[num_examples]``; raise an error if `y` holds no classes.
 
         Raises:
             ValueError: if there is no `y`.
@@ -219,7 +219,7 @@ class Facts:
         return torch.ones(self.num_examples, dtype=torch.bool, device=self.device)
 
     def before(self, time: float) -> Any:
-        """Return the graph without edges from a given time on; nodes and examples stay.
+        """Return the graph without edges at or after a given time; nodes and examples stay.
 
         Raises:
             ValueError: if the edges have no times.
@@ -235,7 +235,7 @@ class Facts:
         return self.with_edges(self.edge_time < time)  # type: ignore[attr-defined]
 
     def with_edges(self, edges: Tensor) -> Any:
-        """Return the graph with only the edges of these ids (int64 ``[m]``) or this bool mask.
+        """Return the graph with only some edges, given by ids (int64 ``[m]``) or by a bool mask.
 
         Example:
             >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 2], [1, 2, 0]]))

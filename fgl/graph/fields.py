@@ -127,7 +127,7 @@ def changed_copy(graph: Any, **values: Any) -> Any:
 
 
 def check_field(name: str, value: Any, size: int) -> None:
-    """Raise unless a field is finite and constant and has `size` rows as `FIELDS` describes."""
+    """Raise an error unless a field is finite and constant and has the shape in `FIELDS`."""
     field = FIELDS[name]
     if field.numbers == "int64":
         return check_index(name, value, (size, *field.shape), None)
@@ -149,7 +149,9 @@ def check_field(name: str, value: Any, size: int) -> None:
 
 
 def check_y(y: Any, num_examples: int, num_classes: int | None) -> None:
-    """Raise unless `y` is class labels, int64 ``[n]``, or float targets ``[n]`` or ``[n, t]``.
+    """Raise an error unless `y` holds class labels or float targets.
+
+    Class labels are int64 ``[n]``; float targets are ``[n]`` or ``[n, t]``.
 
     NaN means an unknown target.
     """

@@ -1,4 +1,4 @@
-"""A table of neighbours that has equally many slots for every node, and neighbours' features."""
+"""A table with equally many neighbours for every node, and the features of these neighbours."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def _num_examples(fields: Mapping[str, Any]) -> int:
 
 
 def _check_all_read(data: Any, ignore: Collection[str]) -> None:
-    """Raise if a field would be lost."""
+    """Raise an error if a field would be lost."""
     keys = getattr(data, "keys", None)
     stored = [str(key) for key in keys()] if callable(keys) else []
     readable = {*READ, *DERIVED, *ALL_IDS, *ignore}
@@ -168,7 +168,7 @@ def _answers(data: Any, fields: dict[str, Any], ignore: Collection[str]) -> dict
 
 
 def pairs_of(labels: Tensor, pairs: Tensor | None, edge_index: Tensor | None) -> Tensor:
-    """Node pairs that ``edge_label`` labels: `edge_label_index`; if it is missing, the edges."""
+    """The labelled node pairs: `edge_label_index`, or all edges if this field is missing."""
     pairs = edge_index if pairs is None else pairs
     if pairs is None or pairs.shape[1:] != labels.shape[:1]:
         got = "none" if pairs is None else f"{pairs.shape[1]} edges"
@@ -194,8 +194,8 @@ def narrowed(value: Any) -> Any:
 def edges_of(adj_t: Any) -> dict[str, Tensor]:
     """The edges in ``adj_t``, the output of `ToSparseTensor`; its rows are targets.
 
-    The values of ``adj_t`` become `edge_weight`, or `edge_attr` if each edge has several values. If
-    all values are 1, they are dropped.
+    The values of ``adj_t`` become `edge_weight`, or `edge_attr` if each edge has several values.
+    The values are dropped if all of them are 1.
 
     Raises:
         TypeError: if ``adj_t`` is not a sparse tensor of torch or of torch-sparse.

@@ -1,4 +1,4 @@
-"""Fields of a graph by name, for models whose forward has an argument `edge_index`."""
+"""Fields of a graph by name, for models whose `forward` has an argument `edge_index`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .windows import read
 class Reading:
     """Edges in PyG's format: ``edge_index [2, E]``, in the order of the entries of `adj`.
 
-    If `adj` was replaced by `Graph.with_adj`, its entries with value 0 are not edges.
+    If `adj` was replaced by `Graph.with_adj`, entries with value 0 are not edges.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 2], [2, 0, 0]]))
@@ -64,7 +64,7 @@ class Reading:
 
     @contextmanager
     def around(self, model: nn.Module) -> Iterator[None]:
-        """Raise if a model call in this block writes into the client's features.
+        """Raise an error if a model call in this block writes into the client's features.
 
         Raises:
             ValueError: if the features were changed.

@@ -58,7 +58,7 @@ class Table(NamedTuple):
         return torch.tensor(read, dtype=torch.get_default_dtype())
 
     def _read(self, name: str, gaps: bool) -> list[Any]:
-        """The numbers of a column; without `gaps`, raise an error for the first missing one."""
+        """The numbers of a column; without `gaps`, raise an error for the first missing number."""
         values = self.column_with_gaps(name)
         read = [_number(self, name, row, v) for row, v in zip(self.rows, values, strict=True)]
         for row, value, number in zip(self.rows, values, read, strict=True):
@@ -71,7 +71,7 @@ class Table(NamedTuple):
         return read
 
     def times(self, name: str) -> Tensor:
-        """A column as int64 ``[n]`` if all values are integers, otherwise as (precise) float64."""
+        """A column as int64 ``[n]`` if all values are integers, otherwise as float64 ``[n]``."""
         values = self.column(name)
         if all(_is_whole(value) for value in values):
             return torch.tensor([int(value) for value in values], dtype=torch.int64)
@@ -83,7 +83,7 @@ class Table(NamedTuple):
         return torch.cat([part if part.dim() == 2 else part[:, None] for part in parts], dim=1)
 
     def features(self, x: Sequence[str]) -> Tensor:
-        """Join columns side by side; if none is named, return a column of ones."""
+        """Join columns side by side; if no column is named, return a column of ones."""
         return self.matrix(x) if x else torch.ones(len(self.rows), 1)
 
     def edge_fields(
@@ -100,7 +100,7 @@ class Table(NamedTuple):
         return fields
 
     def labels(self, name: str, classes: Sequence[Hashable] | None, argument: str) -> Tensor:
-        """Convert a column to int64 ``[n]``: indices into `classes`, or integers as they are."""
+        """Convert a column to int64 ``[n]``: indices into `classes`, or the integers themselves."""
         values = self.column(name)
         if classes is not None:
             place = {each: i for i, each in enumerate(classes)}
@@ -150,7 +150,7 @@ class Table(NamedTuple):
 
 
 def _is_missing(value: Any) -> bool:
-    """Whether a value is missing: an empty string, or no string and unknown.
+    """Whether a value is missing: an empty string, or an unknown value of another type.
 
     A node or a class may have the name "NA".
     """
@@ -158,7 +158,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def is_unknown(value: Any) -> bool:
-    """Whether a value stands for an unknown number, as None, NaN, ``pandas.NA`` and "n/a" do.
+    """Whether a value means an unknown number; examples are None, NaN and "n/a".
 
     Example:
         >>> is_unknown(float("nan")), is_unknown(" N/A"), is_unknown("0")
@@ -168,7 +168,7 @@ def is_unknown(value: Any) -> bool:
 
 
 def _is_scalar(value: Any) -> bool:
-    """Whether a value is not a row of several values; bytes and sets have no order of numbers."""
+    """Whether a value is not a row of several values; bytes and sets are not rows."""
     return isinstance(value, str | bytes | Set | Mapping) or not hasattr(value, "__len__")
 
 

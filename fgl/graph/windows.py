@@ -20,7 +20,7 @@ CELLS = 2**20  # nodes x times that a model reads at once during evaluation
 
 
 def check_windows(graph: Any) -> None:
-    """Raise unless windows are times of a series, and each window's targets follow its inputs.
+    """Raise an error unless windows are times of a series and targets come after inputs.
 
     Raises:
         ValueError: naming the field.
@@ -58,7 +58,7 @@ def check_windows(graph: Any) -> None:
 
 
 def check_no_series(graph: Any, what: str) -> None:
-    """Raise if a graph is a time series, since the operation `what` would lose times.
+    """Raise an error if a graph is a time series, since the operation `what` would lose times.
 
     Raises:
         ValueError: naming `what`.
@@ -69,7 +69,10 @@ def check_no_series(graph: Any, what: str) -> None:
 
 
 def read(graph: Any) -> Any:
-    """Model input: `x`; for a series, scaled windows ``[w, steps, num_nodes, num_features]``."""
+    """The input of a model: `x`, or for a series windows ``[w, steps, num_nodes, num_features]``.
+
+    Windows are scaled.
+    """
     if not graph.has("window_index"):
         return graph.x
     inputs = graph.x.transpose(0, 1)[graph.window_index].contiguous()
@@ -97,7 +100,7 @@ def unscaled(graph: Any, output: Any) -> Any:
 
 
 def _scale(graph: Any) -> tuple[Tensor, Tensor]:
-    """Means and deviations of features and `y`; a deviation of 0 (a constant) becomes 1."""
+    """Means and deviations of features and `y`; deviations of 0 (constant values) become 1."""
     mean, deviation = graph.scale.chunk(2, -1)
     return mean, torch.where(deviation > 0, deviation, 1.0)
 
@@ -122,7 +125,7 @@ def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any,
 
 
 def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tuple[Any, Any, Any]]:
-    """Function that maps a mask to a model's output, `y` and a mask, all with one row per target.
+    """A function from a mask to the output, `y` and the mask, all with one row per target row.
 
     Args:
         graph: the graph. The model is called once for the whole graph. For a time series it is

@@ -59,7 +59,7 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
 
 
 def _shifted(logits: Tensor, target: Tensor) -> Tensor:
-    """Subtract the label's logit from all logits; `logsumexp` of these is the exact loss.
+    """Subtract the label's logit from all logits; `logsumexp` of the differences is the exact loss.
 
     If there are only a few classes, this method takes a third of the time of `log_softmax`.
     """
@@ -70,7 +70,7 @@ Targets = tuple[Tensor, Tensor, Tensor]
 
 
 def _targets(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
-    """Return an index of labels ``[..., n, 1]``, a tensor of -1 at the labels, and row weights."""
+    """Return label indices ``[..., n, 1]``, a tensor with -1 at the labels, and row weights."""
     key = y if mask is None else mask
     if key.is_inference() or y.is_inference():  # inference tensors have no version counter
         return _made(y, mask, dtype)

@@ -63,8 +63,8 @@ def huber(output: Tensor, y: Tensor, mask: Tensor | None = None, *, delta: float
     """Mean Huber loss over the known entries of the masked rows.
 
     Let ``e = |output_vj - y_vj|``. An entry's loss is ``e^2 / 2`` for e up to `delta`, and
-    ``delta (e - delta / 2)`` for larger e. This limits the effect of outliers. If no label is
-    known, the loss is 0 and has a gradient.
+    ``delta (e - delta / 2)`` for larger e. The Huber loss thus limits the effect of outliers. If no
+    label is known, the loss is 0 and has a gradient.
 
     Args:
         output, y, mask: as for `squared_error`.

@@ -1,4 +1,4 @@
-"""Contrastive loss between models: near the received model, far from earlier models."""
+"""Contrastive loss that keeps embeddings near the received model and far from earlier models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def model_contrast(
     mask: Tensor | None = None,
     queue_mask: Tensor | None = None,
 ) -> Tensor:
-    """Pull embeddings towards the received model's, and away from earlier models' (FedVGAE).
+    """Pull embeddings towards the received model, and away from earlier models (FedVGAE).
 
     ``-mean_u log(g_u / (g_u + sum_q p_qu))`` with ``g_u = exp(cos(z_u, zg_u) / tau)`` and ``p_qu =
     exp(cos(z_u, zp_qu) / tau)`` (FedVGAE, Eq. 10; MOON, Eq. 3). Here zg are the received model's

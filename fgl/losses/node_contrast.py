@@ -40,7 +40,7 @@ def node_contrast(
     direction: str = "anchor",
     block: int = BLOCK,
 ) -> Tensor:
-    """Pull embeddings towards keys of the same class, and away from others (FGSSL, Eq. 7).
+    """Pull embeddings to keys of the same class and away from other classes' keys (FGSSL, Eq. 7).
 
     ``phi_ij = exp(cos(anchor_i, keys_j) / temperature)``, ``loss = -mean_i 1/|P_i| sum_{p in P_i}
     log(phi_ip / (phi_ip + sum_{k: y_k != y_i} phi_ik))`` with ``P_i = {p: y_p = y_i}``. The loss
@@ -103,7 +103,7 @@ def node_contrast(
 
 
 class _Contrast(Function):
-    """Loss on scaled unit rows, and its gradient for the anchors, one block of rows at a time."""
+    """Loss on scaled unit rows, and its gradient with respect to the anchors, block by block."""
 
     @staticmethod
     @full_precision
@@ -155,7 +155,7 @@ class _Contrast(Function):
 
 
 class _Batch(Function):
-    """The losses of K clients, and their gradients for the anchors."""
+    """The losses of K clients, and their gradients with respect to the anchors."""
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor]:
@@ -179,7 +179,7 @@ class _Batch(Function):
 def _in_chunks(
     anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: int
 ) -> tuple[Tensor, Tensor]:
-    """The losses ``[K]`` and their gradients for the anchors, one chunk of clients at a time."""
+    """The losses ``[K]`` and gradients with respect to anchors, one chunk of clients at a time."""
     divide_by_all, block = options
     parts = [
         _contrast_batch(*chunk, bool(divide_by_all))
@@ -195,7 +195,7 @@ def _in_chunks(
 def _keys_in_chunks(
     anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: int
 ) -> tuple[Tensor]:
-    """The gradients of the losses for the keys, one chunk of clients at a time."""
+    """The gradients of the losses with respect to the keys, one chunk of clients at a time."""
     divide_by_all, block = options
     parts = [
         _contrast_batch(*chunk, bool(divide_by_all), by_keys=True)[1]
@@ -207,7 +207,7 @@ def _keys_in_chunks(
 
 
 class _KeySlopes(Function):
-    """Gradient of the loss for the keys, as an autograd Function of its own for `vmap`."""
+    """Gradient of the loss with respect to the keys, as a separate autograd Function for `vmap`."""
 
     @staticmethod
     @full_precision
@@ -243,7 +243,7 @@ def _batched(info: Any, in_dims: Any, args: tuple[Any, ...]) -> list[Tensor]:
 
 
 def _by_class(y: Tensor, mask: Tensor) -> tuple[Tensor, list[int]]:
-    """Indices of the masked nodes, sorted so that each class is a slice, and the class sizes."""
+    """Indices of the masked nodes, sorted by class, and the size of each class."""
     nodes = mask.nonzero().squeeze(1)
     labels, order = y.index_select(0, nodes).sort(stable=True)
     return nodes[order], labels.unique_consecutive(return_counts=True)[1].tolist()
@@ -312,7 +312,7 @@ def _contrast_batch(
     *,
     by_keys: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Loss ``[K]`` of K clients on scaled unit rows; its gradient for the anchors or the keys.
+    """Losses ``[K]`` of K clients on scaled unit rows, and the gradient of the anchors or keys.
 
     Args:
         anchor: float ``[K, num_nodes, d]``.

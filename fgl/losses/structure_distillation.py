@@ -1,4 +1,4 @@
-"""Structure distillation: the student's neighbour similarities follow those of the teacher."""
+"""Structure distillation: the student's neighbour similarities follow the teacher's."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def structure_distillation(
 
     ``S_i(j) = softmax_{j in A_i}(z_i . z_j / temperature)`` for both models, and ``loss = mean_i
     KL(S_i^teacher || S_i^student)`` over the nodes that have a neighbour. The function takes
-    O(num_edges * num_classes) time and O(num_edges) extra memory. It builds no tensor of size N x
-    N.
+    O(num_edges * num_classes) time and O(num_edges) extra memory. The function builds no tensor of
+    size N x N.
 
     Args:
         student: logits ``[num_nodes, num_classes]`` of the model being trained.

@@ -1,4 +1,4 @@
-"""Second step of AdaFGL: each client trains locally and propagates along federated predictions."""
+"""Second step of AdaFGL: each client trains networks that refine a federated model's output."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
     The model is a `fgl.nn.AdaFGL`. The model's extractor was trained in the first step of AdaFGL,
     by FedAvg or any other method. `fgl.tasks.adapted` runs both steps of AdaFGL. Clients send
     nothing. In its first round a client propagates labels from a random half of its training nodes
-    to the other half. The function `propagation_accuracy` does this. If the accuracy on the other
-    half is at least `threshold`, the client minimises
+    to the other half. The function `propagation_accuracy` propagates these labels and computes the
+    accuracy. If the accuracy on the other half is at least `threshold`, the client minimises
 
-    ``CE(MLP(S)) + mean (MLP(S) - P)^2``,
+    ``CE(MLP(S)) + mean (MLP(S) - P)^2``.
 
-    where the second term compares logits with probabilities, over all nodes. Otherwise the client
+    The second term compares logits with probabilities, over all nodes. Otherwise the client
     minimises ``CE(own) + CE(smooth) + CE(signed)``, the losses of its three networks.
 
     The public code trains each client without interruption, so this method keeps the optimiser's
@@ -43,9 +43,9 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
     initialises its own networks. Here all clients start from the same initial networks, which are
     never averaged. The public code also uses the labels of nodes that are in no split. Here such
     labels are not used. The published settings are Adam (learning rate .01, weight decay 5e-4), 200
-    epochs, 3 hops, alpha .05, beta .2, a width of 64 and dropout .5. Public code and paper treat
-    the confidence in neighbours differently. The public code and this method select one of two
-    networks, while the paper mixes the outputs of both networks.
+    epochs, 3 hops, alpha .05, beta .2, a width of 64 and dropout .5. The public code and the paper
+    treat the confidence in neighbours differently. The public code and this method select one of
+    two networks, while the paper mixes the outputs of both networks.
 
     Args:
         fedavg: FedAvg of a task, whose loss is replaced.
@@ -93,7 +93,7 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
 
 
 def within(params: Params, prefix: str) -> Params:
-    """The tensors of a module, named as inside the module."""
+    """The tensors of a module, with the names that they have inside the module."""
     return {n.removeprefix(prefix): t for n, t in params.items() if n.startswith(prefix)}
 
 

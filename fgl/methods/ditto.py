@@ -20,14 +20,14 @@ OWN = "own."  # prefix of the names of the client's own model
 
 @fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
 def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
-    """FedAvg, plus a personal model per client with a penalty on its distance (Ditto, Alg. 1).
+    """FedAvg, plus a personal model per client that stays near the global model (Ditto, Alg. 1).
 
-    In each local step a client takes two steps on the same examples. One step is on
-    ``loss(theta)``, starting from the received ``theta^t``. The other is on
-    ``loss(v_k) + lambda / 2 ||v_k - theta^t||^2``, starting from the client's own v_k. The client
-    sends theta to the server. The client keeps its personal model v_k and predicts with it. All
-    clients with examples have the same weight. The two models share no tensors, so one optimiser
-    can train both. The recorded loss is the sum of both losses.
+    In each local step a client takes two steps on the same examples. One step minimises
+    ``loss(theta)``, starting from the received ``theta^t``. The other step minimises ``loss(v_k) +
+    lambda / 2 ||v_k - theta^t||^2``, starting from the client's own v_k. The client sends theta to
+    the server. The client keeps its personal model v_k and predicts with it. All clients with
+    examples have the same weight. The two models share no tensors, so one optimiser can train both.
+    The recorded loss is the sum of both losses.
 
     The personal step uses the same sampled examples, as in the authors' code with the option
     ``lam``. The authors' code differs in two ways. The authors' code samples a client with a

@@ -32,8 +32,7 @@ def fedamp(
     ``xi_ij = alpha_K A'(||theta_i - theta_j||^2)`` (`distance_attention`). Starting from its own
     last model, a client minimises ``loss + lambda / (2 alpha_K) ||theta - u_i||^2``. The client
     predicts with the model that it trained. In a client's first round there is no mix yet, so u_i
-    is the model from which the client starts. The mixes of a round do not include models of absent
-    clients.
+    is the client's starting model. The mixes of a round do not include models of absent clients.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages.
@@ -98,7 +97,7 @@ def heurfedamp(
 def passing(
     fedavg: Method, attention: Attention, *, weight: float, at_first: bool = True
 ) -> Method:
-    """A method in which each client keeps its own model, with a penalty on its distance to a mix.
+    """Each client keeps its own model; the loss penalises the model's distance to a mix of models.
 
     Args:
         fedavg: FedAvg of a task.

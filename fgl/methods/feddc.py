@@ -38,11 +38,11 @@ def feddc(
     ``sum_k h_k = 0``, so the total gradient over all clients' examples is 0, regardless of which
     clients take part in a round.
 
-    With plain SGD, the trajectory equals that of the authors' code, except for three differences.
-    Here S is the client's own number of steps; in the authors' code S is the mean number of steps
-    over clients. Clients predict with theta; the authors also report results of two means of the
-    clients' models. Gradients are clipped only if `fedavg` clips gradients; the authors clip
-    gradients at norm 10.
+    With plain SGD, the trajectory is the same as in the authors' code, except for three
+    differences. Here S is the client's own number of steps; in the authors' code S is the mean
+    number of steps over clients. Clients predict with theta; the authors also report results of two
+    means of the clients' models. Gradients are clipped only if `fedavg` clips gradients; the
+    authors clip gradients at norm 10.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages.

@@ -56,12 +56,12 @@ def feddep(
     fraction of its validation nodes and minimises
     ``L = a SmoothL1(c, m) + b near(z, hidden) + l CE`` over training nodes. The three terms compare
     counts of hidden neighbours, embeddings of hidden neighbours, and labels. In the second stage,
-    only the layers that generate embeddings are trained further, on
-    ``(L + b sum_j near(z, prototypes of j)) / K``. The sum is over the clients j whose prototypes
-    arrived. K is the number of these clients plus the client itself. The terms of the sum use all
-    nodes. `near` is the squared distance between each generated neighbour and the nearest embedding
-    in the second argument, averaged over entries (`fgl.losses.nearest_features`). Classifiers are
-    averaged in all rounds. Generators are not sent: each client uses its own generator.
+    only the layers that generate embeddings are trained further, with the loss ``(L + b sum_j
+    near(z, prototypes of j)) / K``. The sum is over the clients j whose prototypes arrived. K is
+    the number of these clients plus the client itself. The terms of the sum use all nodes. `near`
+    is the squared distance between each generated neighbour and the nearest embedding in the second
+    argument, averaged over entries (`fgl.losses.nearest_features`). Classifiers are averaged in all
+    rounds. Generators are not sent: each client uses its own generator.
 
     The public code uses the protocol of FedSage+: a client sends its generator and the generator's
     inputs to all other clients, which return gradients. The gradients of the other clients depend
@@ -73,26 +73,26 @@ def feddep(
     the layer below; in the paper's appendix, the input is the embedding. A node's embedding is the
     mean over P slots, including empty slots.
 
-    Clustering differs from the public code. Here k-means runs on the encoder's embeddings. The
-    public code applies k-means and then DEC to the embeddings of a stacked autoencoder. Here a
-    sampled prototype belongs to the node itself. The public code sometimes samples the prototype of
-    a hidden neighbour, and treats a prototype whose entries have a negative sum as absent. Here
-    each step uses the local gradient once, and the same noise for all clients. The public code uses
-    the local gradient twice, and adds gradients for one client to the gradients for the next
-    client. Here every forward pass mends the whole graph, without noise and dropout. The public
-    code mends the graph only once, in training mode and after nodes were hidden. The public code
-    also computes scores on graphs without generated neighbours. All clients start from the same
-    generator. Clients do not send numbers of missing neighbours, since no client uses these
-    numbers. For embeddings, both layers use the same sampled neighbours. After the first round,
-    ``l CE`` uses a copy of the received classifier. In the public code, this term uses the
-    generator's own classifier, which is randomly initialised. In both implementations, this
-    classifier is trained for `gen_local_epochs` steps and then discarded. So classifiers are
+    Clustering differs from clustering in the public code. Here k-means runs on the encoder's
+    embeddings. The public code applies k-means and then DEC to the embeddings of a stacked
+    autoencoder. Here a sampled prototype belongs to the node itself. The public code sometimes
+    samples the prototype of a hidden neighbour, and treats a prototype whose entries have a
+    negative sum as absent. Here each step uses the local gradient once, and the same noise for all
+    clients. The public code uses the local gradient twice, and adds gradients for one client to the
+    gradients for the next client. Here every forward pass mends the whole graph, without noise and
+    dropout. The public code mends the graph only once, in training mode and after nodes were
+    hidden. The public code also computes scores on graphs without generated neighbours. All clients
+    start from the same generator. Clients do not send numbers of missing neighbours, since no
+    client uses these numbers. For embeddings, both layers use the same sampled neighbours. After
+    the first round, ``l CE`` uses a copy of the received classifier. In the public code, this term
+    uses the generator's own classifier, which is randomly initialised. In both implementations,
+    this classifier is trained for `gen_local_epochs` steps and then discarded. So classifiers are
     trained for one round before any graph is mended. Here the optimiser of a generator keeps its
     state from step to step. The public code creates a new optimiser (SGD with learning rate .1) in
-    each step. The published 200 epochs are 100 exchanges of two steps. The public code trains the
-    classifier on minibatches of 64 nodes with 5 sampled neighbours per layer. Here the task defines
-    the minibatches. Unlike the paper, this implementation does not claim differential privacy of
-    edges.
+    each step. The published 200 epochs correspond to 100 exchanges of two steps. The public code
+    trains the classifier on minibatches of 64 nodes with 5 sampled neighbours per layer. Here the
+    task defines the minibatches. Unlike the paper, this implementation does not claim differential
+    privacy of edges.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages. Generators also use its optimiser.
@@ -181,7 +181,7 @@ def but(prototypes: Mapping[str, Any], client: str) -> dict[str, Any]:
 
 
 def prototypes_of_others(message: Message) -> dict[str, tuple[Tensor, Tensor]]:
-    """The prototypes of each other client, and the number of nodes behind each prototype."""
+    """The prototypes of each other client, and the number of nodes of each prototype."""
     rows, counts = (message.get(key, {}) for key in KEYS)
     return {k: (rows[k], counts[k]) for k in rows if counts[k].sum()}
 

@@ -21,7 +21,7 @@ SIZES = ("num_examples", "num_clients")  # numbers that the server sends to all 
 
 @fed.layer(checks=[fed.check_averages])
 def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
-    """FedAvg with a dynamic regulariser: fixed points minimise the global loss (FedDyn, Alg. 1).
+    """FedAvg with a dynamic regulariser whose fixed points minimise the global loss (FedDyn).
 
     Client k minimises ``loss + alpha_k <h_k, theta> + alpha_k / 2 ||theta - theta^t||^2``. The
     drift ``h_k = sum (theta_k - theta^t)`` over a client's rounds is ``-g_k / alpha`` in the paper.
@@ -33,7 +33,7 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     ``n_k grad_k = -alpha n h_k`` and ``sum_k h_k = 0``, so the total gradient over all clients'
     examples is 0, regardless of which clients take part in a round.
 
-    The trajectory equals that of the authors' code, except for two differences. Clients predict
+    The trajectory is the same as in the authors' code, except for two differences. Clients predict
     with theta; the authors' plots show results of the mean of all clients' models. Gradients are
     clipped only if `fedavg` clips gradients; the authors clip gradients at norm 10.
 
@@ -134,7 +134,7 @@ def say_size(graph: Graph) -> Message:
 
 
 def add_sizes(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-    """Add the total number of examples, and of clients with examples, to messages and state."""
+    """Add two numbers to messages and state: all examples, and clients with examples."""
     count = inbox.stack("num_examples")
     # If no joined client has examples, a later client's ratio is its number of examples.
     total, clients = count.sum().clamp(min=1), (count > 0).sum().clamp(min=1)
@@ -177,7 +177,7 @@ def share_of(message: Mapping[str, Any], graph: Graph) -> Tensor:
 def inner(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
     """The inner product of two models, over the names in the first model.
 
-    No gradient flows to the first.
+    No gradient flows to the first model.
 
     Example:
         >>> inner({"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([3.0, 4.0])})

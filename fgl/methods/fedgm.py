@@ -43,16 +43,16 @@ def fedgm(
     """Train the server's model on small graphs that reproduce the clients' gradients (FedGM).
 
     In its first round, a client with n training nodes creates ``int(reduction n)`` condensed nodes.
-    The condensed nodes have about the class proportions of the training nodes. The initial features
-    of a condensed node are those of a random training node of its class. All pairs of condensed
+    The condensed nodes have about the class proportions of the training nodes. A condensed node
+    starts with the features of a random training node of the same class. All pairs of condensed
     nodes are connected by edges (`PairWeights`). In each of `condense_steps` steps the client
     initialises a new model and takes one Adam step. The steps alternate between `adjacency_steps`
     steps on the edge network and `feature_steps` steps on the features. All steps minimise
 
-    ``sum_c (n_c / max n_c) ||grad CE_c(condensed) - grad CE_c(own)||^2``,
+    ``sum_c (n_c / max n_c) ||grad CE_c(condensed) - grad CE_c(own)||^2``.
 
-    where CE_c is the mean over training nodes of class c and n_c is the number of condensed nodes
-    of class c. The client sends the condensed graph with the smallest loss. The server combines the
+    CE_c is the mean over training nodes of class c, and n_c is the number of condensed nodes of
+    class c. The client sends the condensed graph with the smallest loss. The server combines the
     clients' condensed graphs into one graph, and trains a newly initialised model on this graph.
     All clients use this model. In later rounds clients send ``grad CE_c(own)``, evaluated at a
     model that the server has initialised. The server then takes one Adam step on the features of
@@ -216,7 +216,7 @@ def matched(
 
 
 def check_gradients(message: Mapping[str, Any], params: Params) -> None:
-    """Raise unless an upload has, for each class, a gradient of each parameter and a count.
+    """Raise an error unless an upload has a count and all gradients for each class.
 
     Example:
         >>> params, count = {"w": torch.zeros(3)}, torch.tensor([4, 0])
@@ -249,7 +249,7 @@ def condense(
     turns: tuple[int, int],
     steps: int,
 ) -> tuple[Tensor, Tensor]:
-    """The condensed features and edge weights of a client that have the smallest loss."""
+    """Condense a client's graph; return the features and edge weights with the smallest loss."""
     x, y, edges = start
     x = x.clone().requires_grad_()
     net = {n: p.detach().to(x).clone().requires_grad_() for n, p in edges.named_parameters()}

@@ -32,7 +32,7 @@ def fedgta(
     num_moments: Count = 6,
     threshold: float = 0.5,
 ) -> Method:
-    """Average clients whose propagated labels have similar moments, by confidence (FedGTA).
+    """Average clients with similar moments of propagated labels, weighted by confidence (FedGTA).
 
     After training, a client propagates ``Y``, whose rows are one-hot labels for training nodes and
     the model's probabilities for all other nodes. Propagation starts from ``F = Y``. Each of
@@ -42,7 +42,7 @@ def fedgta(
     labels. The client sends its model, the moments of the columns of Y' (Eq. 5) and its confidence
     ``sum_v d_v sum_c (1 / e + p_vc log p_vc)`` (Eq. 4). Here d_v is the degree of node v, and p_v
     is a softmax of row v of ``F / temperature``. Client i gets the mean of the models j with
-    ``cos(moments_i, moments_j) > threshold``, with the confidences as weights (Eq. 6 and 7).
+    ``cos(moments_i, moments_j) > threshold``, weighted by the confidences (Eq. 6 and 7).
 
     This method follows the authors' code, in which clients keep their Adam state
     (``Training(keep_optimizer=True)``), with three exceptions. In the authors' code, a node in no
@@ -98,7 +98,7 @@ def fedgta(
 
 
 def with_labels(rows: Tensor, graph: Graph) -> Tensor:
-    """The rows, in which each training node's row is replaced by the node's one-hot label.
+    """The rows, with each training node's row replaced by the node's one-hot label.
 
     Args:
         rows: float ``[num_nodes, num_classes]``.

@@ -21,19 +21,17 @@ from ..graph import Graph
 def fedhgn(
     fedavg: Method, *, align: Weight = 0.5, coefficients: str = "comp", draw: bool = True
 ) -> Method:
-    """FedAvg of basis matrices.
-
-    Each client keeps its own coefficients for each relation (FedHGN).
+    """FedAvg of basis matrices; each client keeps its coefficients for each relation (FedHGN).
 
     The matrix of relation r is ``W_r = sum_b c_rb V_b``. The server averages the bases V and all
     other tensors except the coefficients c. Each client keeps its own coefficients c, so one
     relation number may stand for different relations at different clients. The server forwards each
     client's coefficients to the other clients, and a client minimises
 
-    ``loss + align sum_layers sum_r min_{r'} ||c_r - c'_{r'}||^2``,
+    ``loss + align sum_layers sum_r min_{r'} ||c_r - c'_{r'}||^2``.
 
-    where r' runs over the relations of all other clients. In a client's first round, the penalty is
-    0.
+    The index r' runs over the relations of all other clients. In a client's first round, the
+    penalty is 0.
 
     The published settings are 20 bases, SGD with a learning rate of .1, and 3 epochs per round. The
     network of the public code begins with a layer that sums node embeddings. Each client keeps this
@@ -117,7 +115,7 @@ def fedhgn(
 
 
 def nearest(own: Tensor, others: Tensor) -> Tensor:
-    """Distance of relations to the nearest other relations: ``sum_r min_{r'} ||c_r - c'_{r'}||^2``.
+    """Add each relation's distance to the nearest other: ``sum_r min_{r'} ||c_r - c'_{r'}||^2``.
 
     Args:
         own: float ``[R, B]``.

@@ -22,9 +22,7 @@ def fedper(
     shared: Sequence[str],
     models: Callable[[Graph], nn.Module] | None = None,
 ) -> Method:
-    """FedAvg of the layers named in `shared`.
-
-    Each client keeps its own other layers (FedPer).
+    """FedAvg of the layers named in `shared`; each client keeps its own other layers (FedPer).
 
     With `models`, clients may have different models. Feature widths, numbers of classes, and all
     layers outside `shared` may then differ. The shared tensors must have the same names, shapes and

@@ -34,7 +34,8 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
     with its head. The authors' server drops ``C^c`` if no participant has class c. The authors
     compute embeddings in the forward passes of the last epoch, with dropout and before the steps.
     Here embeddings are computed after training, as in Eq. 3 and in FedTGP's code. Embeddings of
-    `fgl.nn` networks are taken before the activation; the authors take them after it.
+    `fgl.nn` networks are taken before the activation. The authors' embeddings are taken after the
+    activation.
 
     Args:
         fedavg: FedAvg of a task; its model takes ``return_embedding=True``, and its examples have
@@ -163,7 +164,7 @@ def prototypes(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
 
 
 def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tensor:
-    """Mean squared distance between training examples and their class's prototype, per entry.
+    """Mean squared distance per entry between training examples and their class's prototype.
 
     ``1 / (n d) sum_v ||h_v - C^{y_v}||^2`` over the n training examples. If the class of a training
     example has no prototype, the example adds 0.
@@ -189,7 +190,7 @@ def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tens
 
 
 def labelled(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Labels (0 for non-training examples), and a mask of training examples in `embedding`'s dtype.
+    """Labels (0 for other examples) and a mask of the training examples, in `embedding`'s dtype.
 
     Raises:
         ValueError: without class labels, or if the number of embeddings is not the number of

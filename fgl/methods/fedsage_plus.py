@@ -44,7 +44,7 @@ DRAWN = ("noise", "keep")
 
 @typed
 def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Tensor]:
-    """Features of `width` random neighbours, with repeats, for each of `count` random nodes.
+    """Features of `width` neighbours, drawn with replacement, for each of `count` random nodes.
 
     Nodes are sampled from all nodes that have a neighbour.
 
@@ -186,7 +186,7 @@ def kept_draws(state: State) -> dict[str, Any]:
 
 @torch.no_grad()
 def offer(model: Any, params: Params, graph: Graph, context: Any, drawn: Any) -> Message:
-    """Message of a client: generated neighbours, and the number that each training node misses."""
+    """A client's message: generated neighbours, and each node's number of missing neighbours."""
     count, generated, _ = functional_call(model, params, (graph.x, graph.adj), drawn)
     rows, dtype = graph.training_mask, model.count.weight.dtype
     sent = {"made": generated[rows].to(dtype), "count": model.number(count)[rows].to(dtype)}

@@ -1,13 +1,12 @@
-"""FedSelect: those entries of a model that change most become personal.
+"""FedSelect: the entries of a model that change most become personal.
 
 In addition to its trained model, a client keeps three tensors for each weight:
 
 - ``"mask"``, which marks the entries that are personal from now on;
-- ``"held"``, which marks the entries that were personal in the last round; when a model arrives,
-  the client keeps its own values only for the entries in ``"held"``, and an entry selected since
-  then starts from the server's mean;
-- ``"reference"``, the weight at the last selection, relative to which changes of entries are
-  measured.
+- ``"held"``, which marks the entries that were personal in the last round. When a model arrives,
+  the client keeps its own values only for these entries. An entry selected since then starts from
+  the server's mean.
+- ``"reference"``, the weight at the last selection, from which changes of entries are measured.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ def fedselect(
     entries, and the second pass changes its shared entries. The server averages each entry over the
     clients that share it. In every third round, except the first round, each client makes some of
     its shared entries personal. From n shared entries of a weight, the client selects
-    ``n - round((1 - top) n)`` entries. The selected entries are those that changed most since the
-    last selection, including ties. A weight is a tensor with "weight" in its name. Other tensors
-    are always shared. Each client keeps its batch norm statistics. An entry that a pass does not
-    change keeps its moments in the optimiser. Adam's step count includes both passes.
+    ``n - round((1 - top) n)`` entries. The selected entries are the entries that changed most since
+    the last selection. Ties are included. A weight is a tensor with "weight" in its name. Other
+    tensors are always shared. Each client keeps its batch norm statistics. An entry that a pass
+    does not change keeps its moments in the optimiser. Adam's step count includes both passes.
 
     This method follows the public code, with two exceptions. The public code gives clients equal
     weights, since its clients have equal sizes. Here `fgl.tasks.task.weighed_equally` gives clients

@@ -194,7 +194,7 @@ def shares(distance: Tensor) -> Tensor:
 
     If distances differ only by rounding, they are treated as equal. For example, two clients have
     the same distance from their mean. Without this rule, rounding would give a weight of .73 to one
-    of them.
+    of the two clients.
 
     Example:
         >>> shares(torch.tensor([3.0, 3.0 + 1e-6]))

@@ -21,18 +21,16 @@ from .own_models import own_models
 
 @fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Method:
-    """Average the clients' spectral encoders.
-
-    Each client keeps the rest of its model (FedSSP).
+    """Average the clients' spectral encoders; each client keeps the rest of its model (FedSSP).
 
     Clients send the parameters of `SSP.SPECTRAL`, and the server averages them with equal weights.
     A client also sends ``m_k``, the mean embedding of the graphs in its last step. The client
     receives the consensus ``m``, which is the mean of ``m_k`` over the clients. From its second
     round on, a client minimises
 
-    ``loss + weight / 2 mean_i (m_B - m)_i^2``
+    ``loss + weight / 2 mean_i (m_B - m)_i^2``.
 
-    where the mean is over the d entries i, and ``m_B`` is the mean embedding of the graphs in a
+    The mean is over the d entries i, and ``m_B`` is the mean embedding of the graphs in a
     step.
 
     The preference is a vector p that a client adds to embeddings before the head of its model. The

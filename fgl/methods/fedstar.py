@@ -17,13 +17,12 @@ from .own_models import check_drawable, drawn
 
 @layer
 def fedstar(fedavg: Method, *, shared: Sequence[str] = Star.STRUCTURE, draw: bool = True) -> Method:
-    """FedAvg of the structure channel.
-
-    Each client keeps its own feature channel (FedStar, Eq. 6).
+    """FedAvg of the structure channel; each client keeps its own feature channel (FedStar).
 
     In its first round, every client initialises its own feature channel. A client predicts with its
     own feature channel and the received structure channel. In the authors' code, clients keep their
-    Adam state between rounds (``Training(keep_optimizer=True)``). Here `fedavg` determines this.
+    Adam state between rounds (``Training(keep_optimizer=True)``). Here `fedavg` determines whether
+    clients keep this state.
 
     Args:
         fedavg: FedAvg of a task; its model is a `fgl.nn.Star`, or has the layers of `shared`.

@@ -54,9 +54,9 @@ def fedtad(
     turns per round. In each turn, the server samples noise z and generates a graph of `num_nodes`
     nodes, with equally many nodes per class. Nodes of class c have the features ``x = G(z, c)``,
     where G is the generator. Each node is connected to its `neighbours` most similar nodes by
-    cosine similarity, including itself. Then G takes `generator_steps` Adam steps on
-    ``fit L_CE - L_div + diversity L_dis``, and the mean model takes `distil_steps` Adam steps on
-    ``L_div``:
+    cosine similarity. The node itself is one of these nodes. Then G takes `generator_steps` Adam
+    steps on ``fit L_CE - L_div + diversity L_dis``, and the mean model takes `distil_steps` Adam
+    steps on ``L_div``:
 
     - ``L_CE = sum_k sum_c w_kc mean_{i of c} CE(f_k(x)_i, c)``, where f_k is the model of client k;
     - ``L_div = sum_k sum_c w_kc mean_{i of c} |f(x)_i - f_k(x)_i|``, where the mean is also over
@@ -72,7 +72,7 @@ def fedtad(
     which dominate the features. Here the topology features are the return probabilities of the
     paper; another function can be passed as `topology`. The public code's GCN also applies dropout
     during evaluation. Here only the mean model applies dropout, while it is trained. If no client
-    has a certain class, the public code divides 0 by 0. Here the class has weight 0. In the public
+    has a certain class, the public code divides 0 by 0. Here it gets weight 0. In the public
     code, clients are also weighted by their numbers of nodes and keep their Adam state. Here the
     task determines both.
 
@@ -147,7 +147,7 @@ def fedtad(
         return mean, {name: value for name, value in new.items() if value}
 
     def turn(lesson: Lesson, net: Params, mean: Params, adams: list[Any]) -> Any:
-        """The generator, the mean model, and their Adam moments after one turn of the server."""
+        """Train generator and mean model for one turn; return both and their Adam moments."""
         z = noise(num_nodes, generator.noise, lesson.weight)
         with fed.in_mode(model, False):
             loss = partial(lesson.of_generator, fit=fit, diversity=diversity)

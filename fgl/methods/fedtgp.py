@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor, nn
 from .. import federation as fed
 from ..checks import Count, Positive, Weight
 from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
-from ..losses import cross_entropy
 from .fedproto import mean_prototypes, near_prototypes
 
 
@@ -62,7 +60,6 @@ def fedtgp(
 
     Source: Zhang et al. 2024, https://arxiv.org/abs/2401.03230; https://github.com/TsingZ0/FedTGP
     """
-    sgd = partial(torch.optim.SGD, lr=server_lr)
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         prototypes, has = inbox.stack("prototypes"), inbox.stack("classes")
@@ -71,16 +68,12 @@ def fedtgp(
         rows, classes = prototypes[has], has.nonzero()[:, 1]
         generator = state["generator"] if "generator" in state else drawn_like(prototypes[0])
         bound = largest_gap(prototypes, has).clamp(max=margin)
-
-        def loss(params: Params, rows: Tensor, classes: Tensor) -> Tensor:
-            return contrast(rows, classes, made(params), bound)
-
-        def batches() -> Iterator[tuple[Tensor, Tensor]]:
-            for _ in range(server_epochs):
-                order = torch.randperm(len(rows)).to(rows.device)
-                yield from ((rows[some], classes[some]) for some in order.split(server_batch))
-
-        trained = fed.minimise(loss, generator, batches(), optimizer=sgd).params
+        trained = {name: value.clone() for name, value in generator.items()}
+        for _ in range(server_epochs):
+            order = torch.randperm(len(rows)).to(rows.device)
+            batches = (each[order].split(server_batch) for each in (rows, classes))
+            for some, own in zip(*batches, strict=True):
+                descend(trained, some, own, bound, server_lr)
         with torch.no_grad():
             message: Message = {"prototypes": made(trained), "classes": torch.ones_like(has[0])}
         return Broadcast(message, inbox.num_clients), {**state, "generator": trained}
@@ -135,23 +128,40 @@ def largest_gap(rows: Tensor, has: Tensor) -> Tensor:
     return apart.fill_diagonal_(torch.inf).min(1).values.max()
 
 
-def contrast(rows: Tensor, classes: Tensor, centres: Tensor, margin: Tensor) -> Tensor:
-    """``-log softmax_c(-||C - z_c|| - margin [c is the class])`` of prototypes (FedTGP, Eq. 8).
+@torch.no_grad()
+def descend(params: Params, rows: Tensor, classes: Tensor, margin: Tensor, lr: float) -> None:
+    """Change a network of prototypes in place by one SGD step (FedTGP, Eq. 8).
+
+    The loss is the mean of ``-log softmax_c(-||C - z_c|| - margin [c is the class])`` over the
+    prototypes C. The gradient is computed by an explicit formula, since autograd takes more than
+    twice as long and a round has hundreds of steps.
 
     Args:
+        params: a network from `drawn_like`; changed in place.
         rows: C, float ``[n, d]``, prototypes of clients.
         classes: int64 ``[n]``, their classes.
-        centres: z, float ``[num_classes, d]``.
         margin: scalar.
-
-    Returns:
-        Scalar, the mean over the prototypes.
+        lr: learning rate.
 
     Example:
-        >>> rows, classes = torch.tensor([[0.0]]), torch.tensor([0])
-        >>> contrast(rows, classes, torch.tensor([[1.0], [3.0]]), torch.tensor(2.0))
-        tensor(0.6931)
+        >>> params = drawn_like(torch.zeros(2, 1))
+        >>> before = params["rows.weight"].clone()
+        >>> descend(params, torch.ones(1, 1), torch.tensor([0]), torch.tensor(2.0), 0.0)
+        >>> params["rows.weight"].equal(before)
+        True
     """
-    apart = torch.cdist(rows, centres, compute_mode="donot_use_mm_for_euclid_dist")
-    own = nn.functional.one_hot(classes, len(centres)).to(apart.dtype)
-    return cross_entropy(-(apart + own * margin), classes)
+    first, last = params["hidden.weight"], params["out.weight"]
+    hidden = nn.functional.linear(params["rows.weight"], first, params["hidden.bias"]).relu()
+    apart = nn.functional.linear(hidden, last, params["out.bias"]) - rows[:, None]
+    distance = apart.norm(dim=2)
+    own = torch.eye(len(hidden), dtype=rows.dtype, device=rows.device)[classes]
+    slope = own - (-(distance + margin * own)).softmax(1)
+    slope = torch.where(distance == 0, 0, slope / distance) * (lr / len(rows))
+    of_last = (slope[..., None] * apart).sum(0)  # lr times the gradient at each layer's output
+    of_hidden = (of_last @ last) * (hidden > 0)
+    of_rows = of_hidden @ first
+    last.addmm_(of_last.T, hidden, alpha=-1)
+    first.addmm_(of_hidden.T, params["rows.weight"], alpha=-1)
+    params["out.bias"].sub_(of_last.sum(0))
+    params["hidden.bias"].sub_(of_hidden.sum(0))
+    params["rows.weight"].sub_(of_rows)

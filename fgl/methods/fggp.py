@@ -31,15 +31,15 @@ def fggp(
 ) -> Method:
     """FedAvg of a GCN that is trained on two views, with prototypes clustered by the server (FGGP).
 
-    In the second view, each node is connected to the nearest other nodes by the cosine of
-    embeddings of the received model. The nearest nodes are recomputed every few rounds. A network
-    named augmentor samples the edges of the second view. The augmentor has two convolutions with
-    output R, and computes ``l = R R^T``. The augmentor keeps an edge with probability
-    ``(l / max l + A) / 2``, with a straight-through gradient (Eq. 10). The loss is
+    In the second view, each node is connected to the nearest other nodes, by the cosine of the
+    received model's embeddings. The nearest nodes are recomputed every few rounds. A network named
+    augmentor samples the edges of the second view. The augmentor has two convolutions with output
+    R, and computes ``l = R R^T``. The augmentor keeps an edge with probability ``(l / max l + A) /
+    2``, with a straight-through gradient (Eq. 10). The loss is
 
-    ``CE(view 1) + CE(view 2) + BCE(l, A) + align(P_2, P_1)``:
+    ``CE(view 1) + CE(view 2) + BCE(l, A) + align(P_2, P_1)``.
 
-    where P_1 and P_2 are the class means of the embeddings in view 1 and view 2. For these class
+    P_1 and P_2 are the class means of the embeddings in view 1 and view 2. For these class
     means, the class of a training node is its label. Any other node has its predicted class, with
     the probability of this class as weight. `align` contrasts the two means of a class with the
     means of all other classes (Eq. 13). The server averages the clients' models and augmentors.
@@ -54,8 +54,8 @@ def fggp(
     has three layers, and batch norm without parameters. Here the network is a `GCN`. Clients are
     weighted as in `fedavg`; the authors weight clients by numbers of nodes. Here P_1 is computed
     after training. P_1 and the embeddings for the nearest nodes are computed without dropout. If a
-    client lacks a class, it sends the other prototypes under their own labels. In the authors'
-    code, prototypes of later classes then get labels of other classes.
+    client lacks a class, the client sends the other prototypes under their own labels. In the
+    authors' code, prototypes of later classes then get labels of other classes.
 
     Args:
         fedavg: FedAvg of a task; its model is a `fgl.nn.GCN` that normalises its edges.
@@ -214,7 +214,7 @@ def augmented(params: Params, graph: Graph, matrix: Tensor) -> tuple[Tensor, Ten
 def second_view(
     model: GCN, params: Params, graph: Graph, drawn_edges: Tensor, matrix: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """A GCN's logits and embedding: sampled edges in hidden layers, all edges in the last."""
+    """A GCN's logits and embedding: sampled edges in hidden layers, all edges in the last layer."""
     h: Any = graph.x
     last = len(model.convs) - 1
     for depth in range(last):

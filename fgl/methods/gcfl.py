@@ -86,18 +86,16 @@ def gcfl(
     seq_length: Natural = 0,
     measure: Measure = update_norms,
 ) -> Method:
-    """FedAvg within clusters.
-
-    A cluster splits if its clients' updates diverge (GCFL, Algorithm 1).
+    """FedAvg within clusters; a cluster splits if its clients' updates diverge (GCFL, Alg. 1).
 
     A cluster Q of more than two clients splits if ``||mean_{i in Q} Delta_i|| < eps1`` and
     ``max_{i in Q} ||Delta_i|| > eps2``. The cluster splits along the minimum cut of `similarity`.
     Delta_i is the update of client i's parameters, without batch norm statistics. After the splits,
     every cluster runs FedAvg. The split and the mean use only clients that are present in the
     round. The larger part keeps the cluster's number. If both parts have the same size, the part
-    with the lowest client number keeps it. An absent client stays in the part that keeps the
-    cluster's number, and next receives the model of this part. So does a client without training
-    examples, which has no update.
+    with the lowest client number keeps the number. An absent client stays in the part that keeps
+    the cluster's number, and next receives the model of this part. The same holds for a client
+    without training examples, which has no update.
 
     This method follows the public code, with two exceptions. In the public code, clients share and
     compare only convolutions (see `fedper`), and keep their Adam state

@@ -30,7 +30,7 @@ def graphfl(
     second_order: bool = False,
     equal: bool = True,
 ) -> Method:
-    """FedAvg of the loss after some support steps: ``L_query(theta - a grad L_support - ...)``.
+    """FedAvg that minimises the loss after adaptation: ``L_query(theta - a grad L_support - ...)``.
 
     Each local step of the task is an episode. In an episode, a client first adapts the model by
     `adapt_steps` steps of gradient descent on its support set. Then the local optimiser takes a

@@ -19,7 +19,7 @@ FANOUTS, BATCH = (5, 5), 64
 
 
 def grouped(model: DeepNeighbours, graph: Graph, number: int, epochs: int) -> dict[str, Tensor]:
-    """A client's prototypes, the number of nodes behind each, and the prototype of each node."""
+    """A client's prototypes, the number of nodes of each, and the prototype of each node."""
     encoder = DeepEncoder(
         graph.num_features,
         model.hidden_channels,

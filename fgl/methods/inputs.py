@@ -17,7 +17,7 @@ Network = TypeVar("Network", bound=nn.Module)
 def network_of(method: Method, kind: type[Network], outer: str, way: str) -> Network:
     """The model that clients train.
 
-    Raise an error unless it is of the given class.
+    Raise an error unless the model is of the given class.
 
     Args:
         method: the argument of `outer`.

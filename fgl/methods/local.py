@@ -50,5 +50,5 @@ def local(fedavg: Method) -> Method:
 
 
 def with_own(message: Message, state: State) -> Message:
-    """The message, with the client's own model as soon as the client has one."""
+    """The message, with its model replaced by the client's own model if the client has one."""
     return {**message, "model": state["model"]} if "model" in state else message

@@ -81,7 +81,7 @@ def _checked(result: Any, size: int) -> tuple[Tensor, Tensor]:
 
 @typed
 def uniform(inbox: Inbox, known: Tensor) -> tuple[Tensor, Tensor]:
-    """A network for `mix_updates` with which every client learns equally from all clients.
+    """A network for `mix_updates` that lets every client learn equally from all clients.
 
     Returns:
         The matrix ``[K, K]`` with entries ``1 / K``, both for mixing and as the network to store.

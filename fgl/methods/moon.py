@@ -1,4 +1,4 @@
-"""MOON: embeddings near those of the received model, far from those of the client's last model."""
+"""MOON: a loss pulls embeddings to the received model, and away from the client's last model."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def moon(fedavg: Method, *, contrast: Weight = 1.0, temperature: Positive = 0.5)
 
     The embeddings of the trained model come from the forward pass of the loss. In a client's first
     round, there is no contrastive term. In later rounds, the contrastive term pushes embeddings
-    away from those of the client's last model.
+    away from the embeddings of the client's last model.
 
     This method follows the authors' code, with four exceptions. The authors compute the contrast
     over a minibatch of training examples. Here the contrast is computed over all nodes of a client,
-    since it needs no labels. The authors compare the output of a projection head, which is the
-    input of the last layer. Here the embedding of the model is compared. Here the stored embedding
-    of an absent client is not changed. The authors recompute the stored embedding from the client's
-    last model, which is an untrained network before the client's first round. The authors' code can
-    store a queue of earlier models, but uses only one of these models.
+    since the contrast needs no labels. The authors compare the output of a projection head, which
+    is the input of the last layer. Here the embedding of the model is compared. Here the stored
+    embedding of an absent client is not changed. The authors recompute the stored embedding from
+    the client's last model, which is an untrained network before the client's first round. The
+    authors' code can store a queue of earlier models, but uses only one of these models.
 
     Args:
         fedavg: FedAvg of a task; the term is added to its loss. Its model takes

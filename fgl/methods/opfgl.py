@@ -1,4 +1,4 @@
-"""O-pFGL: one round of class sums, a model trained on these sums, then only local training."""
+"""O-pFGL: one round of class sums, training on these sums, and then only local training."""
 
 from __future__ import annotations
 
@@ -53,24 +53,23 @@ def opfgl(
     """Communicate in only one round, then personalise the model at each client (O-pFGL).
 
     In the first round no client trains. For each class with at least two labelled nodes, a client
-    sends three values: the number of these nodes, the sum of their ``h`` and the sum of ``h^2``.
-    ``h = [x || S x || ...]`` has `propagations` propagation steps, with
-    ``S = D^-1/2 (A + I) D^-1/2``. The server reads only sums over clients, so
-    `fgl.transforms.secure_sum` works with this method. (If only one client has a class, the sums of
-    the class are that client's sums; if the class has two nodes, the sums reveal the nodes'
-    features.) The server generates a graph whose classes have these means and deviations
-    (`surrogate.Condensation`). Then the server trains the initial model on the generated graph, and
-    sends the trained model ``f_g`` to all clients. From the second round on, clients and server
-    send nothing. In the second round a client starts from f_g, and in later rounds from its own
-    model. The client minimises
+    sends three values: the number of these nodes, and the sums of ``h`` and of ``h^2`` over these
+    nodes. ``h = [x || S x || ...]`` has `propagations` propagation steps, with ``S = D^-1/2 (A + I)
+    D^-1/2``. The server reads only sums over clients, so `fgl.transforms.secure_sum` works with
+    this method. (If only one client has a class, the sums of the class are that client's sums; if
+    the class has two nodes, the sums reveal the nodes' features.) The server generates a graph
+    whose classes have these means and deviations (`surrogate.Condensation`). Then the server trains
+    the initial model on the generated graph, and sends the trained model ``f_g`` to all clients.
+    From the second round on, clients and server send nothing. In the second round a client starts
+    from f_g, and in later rounds from its own model. The client minimises
 
-    ``fedavg's loss + 1/n sum_v gamma_v KL(f_g(v) || f(v))``,
+    ``fedavg's loss + 1/n sum_v gamma_v KL(f_g(v) || f(v))``.
 
-    over its n nodes v, with ``gamma_v = clamp(distil sum_c F_vc / (1 + log(1 + H_c)))``. ``F`` are
-    propagated labels (see `propagated_labels`). For each training node, take the fraction of its
-    training neighbours that have the node's class. ``H_c`` is the sum of these fractions over the
-    training nodes of class c. So a client learns frequent classes more from its own labels, and it
-    learns rare classes more from f_g.
+    The sum is over the client's n nodes v, with ``gamma_v = clamp(distil sum_c F_vc / (1 + log(1 +
+    H_c)))``. ``F`` are propagated labels (see `propagated_labels`). For each training node, take
+    the fraction of its training neighbours that have the node's class. ``H_c`` is the sum of these
+    fractions over the training nodes of class c. So a client learns frequent classes more from its
+    own labels, and it learns rare classes more from f_g.
 
     Before the sums are computed, some nodes that are not training nodes also get labels. A node
     gets a label under two conditions. The node's degree must be at least `min_degree`. The node's
@@ -80,14 +79,14 @@ def opfgl(
     The public code differs in the following places. In the public code, clients upload means and
     deviations instead of sums. In the public code, each client trains the initial model on the
     server's graph and keeps the step with the best validation score on its own nodes. Here the
-    server trains a single time and keeps the last step. In the public code, fine-tuning ends at the
-    best validation score. Here the caller selects the round. The loops of the public code run one
-    more step. The public code labels a node by ``F / (sum F + 1e-9)``. This value reaches 1 only in
-    float32, and only if sum F is above about .03. So here more nodes are labelled if `min_degree`
-    is small. In a directed graph, the public code counts degrees at the other ends of the edges. On
-    ogbn-arxiv, the graph of the public code's server has ``ceil(rate n_c)`` nodes of class c.
-    Features in the public code are 0 or 1. For much smaller features, such as rows divided by their
-    sums, the learning rates of the server are too small.
+    server trains only once and keeps the model of the last step. In the public code, fine-tuning
+    ends at the best validation score. Here the caller selects the round. The loops of the public
+    code run one more step. The public code labels a node by ``F / (sum F + 1e-9)``. This value
+    reaches 1 only in float32, and only if sum F is above about .03. So here more nodes are labelled
+    if `min_degree` is small. In a directed graph, the public code counts degrees at the other ends
+    of the edges. On ogbn-arxiv, the graph of the public code's server has ``ceil(rate n_c)`` nodes
+    of class c. Features in the public code are 0 or 1. For much smaller features, such as rows
+    divided by their sums, the learning rates of the server are too small.
 
     Args:
         fedavg: FedAvg of a task; clients use its loss and local training from the second round on.
@@ -217,7 +216,7 @@ def check_not_sampled(steps: Sequence[tuple[Graph, Any]], graph: Graph) -> None:
 
 
 def check_sees_all(logits: Tensor, answers: Ragged) -> None:
-    """Raise a ValueError unless a step has logits for each node for which a teacher has output."""
+    """Raise a ValueError unless a step has logits for all nodes that a teacher has output for."""
     if len(logits) != len(answers):
         raise ValueError(
             f"Expected opfgl's local steps to see all {len(answers)} nodes of a client, since "

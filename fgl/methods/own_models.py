@@ -114,7 +114,7 @@ def _check_differ(fedavg: Method, own: Collection[str], models: Any, draw: bool)
 def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
     """The method for clients with different models.
 
-    Clients keep all parts that are not common.
+    Each client keeps the parts that are not common to all models.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(1, 2), torch.nn.Linear(2, 2))

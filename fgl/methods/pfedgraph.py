@@ -1,4 +1,4 @@
-"""pFedGraph: a learned graph has the weight of each client's model in the mix of each client."""
+"""pFedGraph: a learned graph holds the weights of the models in each client's mix."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ ALIKE = 0.9  # models whose cosine is larger are treated as equal
 
 @layer(checks=[check_averages])
 def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01) -> Method:
-    """Mix models per client.
-
-    Similar clients and large clients get large weights (pFedGraph).
+    """Mix models per client, with large weights for similar and for large clients (pFedGraph).
 
     Row i of the learned graph minimises ``sum_j x_j d_ij + lambda ||x - p||^2`` over weights x with
     sum 1. ``d_ij = -cos(theta_i - theta_0, theta_j - theta_0)``, and values below -0.9 are set to

@@ -1,4 +1,4 @@
-"""S2FGL: embeddings are aligned with the received model's, by a class codebook and by frequency."""
+"""S2FGL: two loss terms align embeddings with the received model, by codebook and by frequency."""
 
 from __future__ import annotations
 
@@ -34,46 +34,47 @@ def s2fgl(
     book_share: PositiveShare = 0.7,
     restart: Share = 0.85,
 ) -> Method:
-    """FedAvg that aligns embeddings to the received model's, by codebook and by frequency (S2FGL).
+    """FedAvg that aligns embeddings with the received model's, by codebook and frequency (S2FGL).
 
-    A client ranks its nodes by ``max_j P_ij t_j + restart sum_j P_ij t_j``. Here
-    ``P = (I - (1 - restart) D^-1 A)^-1``, and t_j is 1 for training nodes and 0 for others. From
-    the first third of the ranked nodes, the client computes the mean embedding and the number of
-    nodes of each class, and sends both. The server computes `books` codebooks, each from a random
-    fraction of the clients. A codebook holds the mean of each class, or 0 if no client of the
-    codebook has the class. Let c run over all rows of all codebooks, let h be a client's
-    embeddings, and let g be the embeddings of the received model. From the second round on the loss
-    is
+    A client ranks its nodes by ``max_j P_ij t_j + restart sum_j P_ij t_j``. Here ``P = (I - (1 -
+    restart) D^-1 A)^-1``, and t_j is 1 for training nodes and 0 for other nodes. From the first
+    third of the ranked nodes, the client computes the mean embedding and the number of nodes of
+    each class, and sends both. The server computes `books` codebooks, each from a random fraction
+    of the clients. A codebook holds the mean of each class, or 0 if no client of the codebook has
+    the class. Let c run over all rows of all codebooks, let h be a client's embeddings, and let g
+    be the embeddings of the received model. From the second round on the loss is
 
     ``CE + knowledge mean_i KL(softmax_c cos(g_i, c), softmax_c cos(h_i, c)) + alignment A(h, g)``,
 
     ``A = sum_f mean (v_f v_f^T h - u_f u_f^T g)^2`` over the first fifth of the ranked nodes. The
     vectors v_f are the first and last `frequencies` eigenvectors of the Laplacian of a similarity
     graph. The similarity graph connects each node to itself and to the `neighbours` most similar
-    nodes by the cosine of h, with the cosines as weights. The vectors u_f are the same eigenvectors
-    for g. No gradient flows through the eigenvectors.
+    nodes by the cosine of h, with the cosines as weights. The vectors u_f are the corresponding
+    eigenvectors for g. No gradient flows through the eigenvectors.
 
     The public code passes the Laplacian of a directed graph to a solver for symmetric matrices. The
     results of this solver are not eigenvectors, and they differ from call to call. Here the weights
     of the two directions of an edge are averaged. Several eigenvectors can have the same
     eigenvalue, such as 0 for a graph with several components. A ramp of 1e-6 along the nodes then
-    determines their order. So A is smaller here than in the public code, and has a different
-    gradient. Here h and g have the same eigenvectors for the eigenvalue 0; in the public code these
-    eigenvectors differ (decision 2841 has numbers). A client with fewer nodes than `frequencies`
-    uses as many frequencies as it has nodes. The public code raises an error unless the first fifth
-    has more nodes than `frequencies`. The public code also raises an error for clients without
-    training nodes. Here a client without training nodes uses neither term and does not change its
-    model. Both terms are minimal at its start, and Adam would follow rounding errors.
+    determines the order of these eigenvectors. So A is smaller here than in the public code, and
+    has a different gradient. Here h and g have the same eigenvectors for the eigenvalue 0; in the
+    public code these eigenvectors differ (decision 2841 has numbers). A client with fewer nodes
+    than `frequencies` uses as many frequencies as it has nodes. The public code raises an error
+    unless the first fifth of the ranked nodes has more nodes than `frequencies`. The public code
+    also raises an error for clients without training nodes. Here a client without training nodes
+    uses neither term and does not change its model. Both terms are minimal at the client's start,
+    and Adam would follow rounding errors.
 
-    In the public code, a codebook also uses labels of validation and test nodes. This codebook
-    lacks all classes above the largest class of the first client. If a third of the nodes are
-    training nodes, the public code's codebook uses the same labels as here. The public code
-    computes embeddings before the last step, with dropout. Here embeddings are computed with the
-    sent model and without dropout. The public code's server shuffles the clients, and weights the
-    i-th client in this order by the number of nodes of client i. The public code computes weights
-    from the distances between test nodes and training nodes (``LPS``), but does not use these
-    weights. The public code applies dropout during evaluation. The network of the public code is an
-    ACM-GCN with a linear head. Here the task determines the clients' weights and the network.
+    In the public code, a codebook also uses labels of validation and test nodes. The public code's
+    codebook lacks every class with a larger number than the largest class of the first client. If a
+    third of the nodes are training nodes, the public code's codebook uses the same labels as here.
+    The public code computes embeddings before the last step, with dropout. Here embeddings are
+    computed with the sent model and without dropout. The public code's server shuffles the clients,
+    and weights the i-th client in this order by the number of nodes of client i. The public code
+    computes weights from the distances between test nodes and training nodes (``LPS``), but does
+    not use these weights. The public code applies dropout during evaluation. The network of the
+    public code is an ACM-GCN with a linear head. Here the task determines the clients' weights and
+    the network.
 
     The public script trains with SGD (learning rate .2), 10 steps, a width of 128 and dropout .1.
 
@@ -179,7 +180,7 @@ def check_sees_all(h: Tensor, g: Tensor) -> None:
 
 
 def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
-    """Nodes ordered by their proximity to training nodes, the nearest first, int64 ``[num_nodes]``.
+    """Nodes sorted by proximity to training nodes, nearest first, int64 ``[num_nodes]``.
 
     Args:
         graph: one graph; a dense inverse ``[num_nodes, num_nodes]`` is computed.

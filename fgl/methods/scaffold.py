@@ -1,4 +1,4 @@
-"""SCAFFOLD: clients correct each gradient by the server's minus their own control variate."""
+"""SCAFFOLD: clients add the server's control variate to each gradient and subtract their own."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ def scaffold(
     """FedAvg in which clients add ``c - c_i`` to every gradient (SCAFFOLD, Algorithm 1).
 
     The control variate ``c_i`` estimates the gradient of client i, and ``c`` is the mean over all
-    clients. The next control variate of a client is
+    clients. There are two options for the next control variate of a client:
 
-    - ``c_i - c + (theta^t - theta_i) / (S eta)`` after S local steps with learning rate eta (option
-      II, ``"path"``). Option II gives the mean gradient along the path if each step is ``-eta``
-      times its gradient;
-    - or the mean, over S further steps, of the gradient at ``theta^t`` of each step's loss (option
-      I, ``"gradient"``). Option I also works with momentum and Adam, whose steps are not gradients.
-      Option I computes one more gradient for each minibatch, without dropout.
+    - Option II (``"path"``) uses ``c_i - c + (theta^t - theta_i) / (S eta)`` after S local steps
+      with learning rate eta. This is the mean gradient along the path if each step is ``-eta``
+      times its gradient.
+    - Option I (``"gradient"``) computes the gradient of each step's loss at ``theta^t``, over S
+      further steps, and uses the mean of these gradients. Option I also works with momentum and
+      Adam, whose steps are not gradients. For each minibatch, option I computes one more gradient,
+      without dropout.
 
     All clients with examples have the same weight. The server computes
     ``theta += eta_g mean_i (theta_i - theta^t)`` and ``c += |S| / K mean_i (c_i^+ - c_i)`` over the
@@ -132,7 +133,7 @@ def rate_of_path(fedavg: Method, control: Control, lr: float | None) -> tuple[bo
 
 
 def _check_rate(eta: float, all_rates: list[float]) -> None:
-    """Raise unless a rate is between the smallest and largest rate of plain SGD, up to rounding."""
+    """Raise an error unless a rate is in the range of plain SGD's rates, up to rounding."""
     if not all_rates[0] * (1 - 1e-6) <= eta <= all_rates[-1] * (1 + 1e-6):
         span = " to ".join(f"{rate:g}" for rate in sorted({all_rates[0], all_rates[-1]}))
         raise ValueError(

@@ -56,7 +56,7 @@ def hop_rows(operator: Any, x: Tensor, hops: int) -> Tensor:
 
 
 def class_sums(rows: Tensor, labels: Tensor, num_classes: int) -> Params:
-    """Sums over a client's nodes of each class.
+    """For each class, sums over a client's nodes of this class.
 
     Classes with fewer than two nodes have sums of 0.
 
@@ -108,7 +108,7 @@ def moments(sums: Params) -> Moments:
 
 
 def check_sums(sums: Any, most: float) -> None:
-    """Raise unless an upload has sums for a client's classes, each over at most `most` nodes."""
+    """Raise an error unless an upload has a sum over at most `most` nodes for each class."""
     check_keys(sums, SUMS, "sums")
     count, clients, total, square = (sums[name] for name in SUMS)
     same_shapes = count.shape == clients.shape == total.shape[:1] and total.shape == square.shape

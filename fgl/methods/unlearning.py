@@ -21,7 +21,7 @@ def retrained(fedavg: Method, *, client: int | Sequence[int]) -> Method:
     """The same method, trained without some clients, as a reference for unlearning these clients.
 
     The random numbers of a client depend only on the seed, the round and the client's number. With
-    ``clients_at_once=1`` the result is therefore bit-identical to that of a run without these
+    ``clients_at_once=1`` the result is therefore bit-identical to the result of a run without these
     clients. So the result is a reference for approximate unlearning. If several clients train as a
     batch, dropout is sampled for the whole batch, and rounding differs. The ignored clients still
     get the same messages as the other clients.
@@ -73,26 +73,26 @@ def unlearned(
     """FedAvg that unlearns clients by gradient ascent on the losses of these clients (PGA, Alg. 1).
 
     After `at` rounds the server computes ``w_ref``, the mean of the models of the other clients. In
-    the next round the client to forget starts from ``w_ref``. The client maximises its loss by its
-    own local steps, with a new optimiser. After each step, the model ``w`` is projected to the ball
-    ``||w - w_ref|| <= radius``. The client stops after the first step with ``||w - w_k||^2 > far``,
-    where w_k is the last model that the client trained. The result becomes the model of all
-    clients. From then on, only the other clients' uploads are used. If the client to forget is
-    absent, the server repeats the request in the next round. If there are several clients to
-    forget, all of them must take part. The new model is then the mean of the results of these
-    clients, weighted as in `fedavg`. The mean of several results also lies in the ball. The paper
-    treats only one client to forget.
+    the next round the client to be forgotten starts from ``w_ref``. The client maximises its loss
+    by its own local steps, with a new optimiser. After each step, the model ``w`` is projected to
+    the ball ``||w - w_ref|| <= radius``. The client stops after the first step with
+    ``||w - w_k||^2 > far``, where w_k is the last model that the client trained. The result becomes
+    the model of all clients. From then on, only the other clients' uploads are used. If the client
+    to be forgotten is absent, the server repeats the request in the next round. If there are
+    several clients to be forgotten, all of them must take part. The new model is then the mean of
+    the results of these clients, weighted as in `fedavg`. The mean of several results also lies in
+    the ball. In the paper, only one client is forgotten.
 
-    As in the authors' notebook, the optimiser is reset in every round. With moments from gradient
-    descent, the ascent would be influenced. This method follows the notebook, with four exceptions.
-    The ascent has as many steps as the local training of a round, since the task sets one number of
-    steps for all clients. The authors use up to five times as many steps. Clients are weighted as
-    in `fedavg`; the authors give clients equal weights. In the round of the ascent all clients
-    train, but the uploads of the other clients are ignored, since a method cannot choose
-    participants. The default radius is the mean of the authors' radius,
-    ``mean ||w_ref - w||^2 / 3`` over newly initialised models w. Most tensors of newly initialised
-    models have mean 0 and about the norm of the initial model's tensors. All others are constant,
-    such as a norm layer's weights.
+    As in the authors' notebook, the optimiser is reset in every round. Moments from the earlier
+    gradient descent would influence the ascent. This method follows the notebook, with four
+    exceptions. The ascent has as many steps as the local training of a round, since the task sets
+    one number of steps for all clients. The authors use up to five times as many steps. Clients are
+    weighted as in `fedavg`; the authors give clients equal weights. In the round of the ascent all
+    clients train, but the uploads of the other clients are ignored, since a method cannot choose
+    participants. The default radius is the mean of the authors' radius, ``mean ||w_ref - w||^2 /
+    3`` over newly initialised models w. Most tensors of newly initialised models have mean 0 and
+    about the norm of the initial model's tensors. All other tensors, such as a norm layer's
+    weights, are constant.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages.
@@ -219,7 +219,7 @@ def _check_there(clients: Sequence[int], inbox: Inbox) -> None:
 def ask(model: Any, num_clients: int, clients: Sequence[int]) -> Outbox:
     """The model for all clients.
 
-    Clients to forget, if any, also get a request for ascent.
+    Clients to be forgotten also get a request for ascent.
     """
     device = next(iter(model.values())).device
     forget = torch.zeros((), dtype=torch.bool, device=device)
@@ -259,11 +259,11 @@ def square(tensors: Mapping[str, Tensor]) -> Tensor:
 
 
 def usual_radius(initial: Params, model: Params) -> Tensor:
-    """``sqrt(mean ||w - theta||^2 / 3)`` over newly initialised models theta.
+    """Compute ``sqrt(mean ||w - theta||^2 / 3)``; theta are newly initialised models.
 
     A constant tensor, such as a norm layer's weights, is always initialised to the same values. All
-    other tensors have mean 0 and about the norm of the initial tensors, so their part of ``mean ||w
-    - theta||^2`` is ``||w||^2 + ||theta_0||^2``.
+    other tensors have mean 0 and about the norm of the initial tensors, so their part of
+    ``mean ||w - theta||^2`` is ``||w||^2 + ||theta_0||^2``.
 
     Example:
         >>> usual_radius({"w": torch.tensor([1.0, -1.0])}, {"w": torch.tensor([3.0, 1.0])})

@@ -39,7 +39,7 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
 @explained
 def hit_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The counts for `accuracy`, on the device: number of correct predictions, and of all.
+    """The counts for `accuracy`, on the device: the numbers of correct and of all predictions.
 
     Args:
         logits, y, mask: as for `accuracy`.
@@ -169,7 +169,10 @@ def f1_of(counts: Tensor) -> float:
 
 
 def _rows(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Masked rows and a mask of these; on a GPU, all rows, which avoids waiting for the GPU."""
+    """The masked rows and a mask for these rows.
+
+    On a GPU all rows are returned, to avoid waiting for the GPU.
+    """
     check_classes(logits)
     check_length(len(logits), y=y)
     if mask is not None:

@@ -16,8 +16,8 @@ def auc(scores: Tensor, y: Tensor) -> float:
     """Area under the receiver operating characteristic.
 
     This is the probability that a positive example has a higher score than a negative example,
-    where a tie counts as 1/2: ``mean_{p, q} [s_p > s_q] + [s_p = s_q] / 2``. It is computed exactly
-    by sorting, O(n log n).
+    where a tie counts as 1/2: ``mean_{p, q} [s_p > s_q] + [s_p = s_q] / 2``. The area is computed
+    exactly by sorting, in O(n log n) time.
 
     Args:
         scores: float or integer ``[n]``, on any device.
@@ -43,7 +43,7 @@ def average_precision(scores: Tensor, y: Tensor) -> float:
     """Area under the step function of precision over recall.
 
     ``sum_t (R_t - R_{t-1}) P_t`` over the distinct scores t in descending order. Equal scores form
-    one threshold. It is computed exactly by sorting, O(n log n).
+    one threshold. The area is computed exactly by sorting, in O(n log n) time.
 
     Args:
         scores: float or integer ``[n]``, on any device.

@@ -23,8 +23,8 @@ class AdaFGL(nn.Module):
     and 0 otherwise. With ``A^ = D^-1/2 (A' + I)^T D^-1/2`` the networks read
     ``S = [x || A^ x || ... || A^^k x]``:
 
-    - On a homophilous graph an MLP reads S. The output is ``(softmax(MLP) + softmax(P)) / 2``, with
-      softmax(P) instead of P as in the public code.
+    - On a homophilous graph an MLP reads S. The output is ``(softmax(MLP) + softmax(P)) / 2``. As
+      in the public code, softmax(P) replaces P.
     - On a heterophilous graph the output is the mean of the softmaxes of three MLPs. The first
       reads x. The second reads S. The third also reads S, and its outputs are sent along signed
       edges, see `signed_messages`.

@@ -23,8 +23,8 @@ from .sage import SAGEConv
 def to_pyg(model: nn.Module) -> nn.Module:
     """Build a network of PyTorch Geometric's layers with the same weights and outputs.
 
-    The twin's forward takes ``(x, edge_index)``, followed by the arguments of PyG's layers:
-    `edge_weight` for `GCN`, `edge_type` for `RGCN`. Twins of `GIN` and `GINE` take ``(x,
+    The twin's `forward` method takes ``(x, edge_index)``, followed by the arguments of PyG's
+    layers: `edge_weight` for `GCN`, `edge_type` for `RGCN`. Twins of `GIN` and `GINE` take ``(x,
     edge_index, edge_attr=None, batch=None, batch_size=None)``. In evaluation mode the twin and the
     model have equal outputs up to rounding. A twin can be exported with ``torch.export`` and to
     ONNX. A twin applies no dropout to the input or to attention. A twin's input features must be

@@ -39,7 +39,7 @@ class Embedded(nn.Module):
 
     @property
     def reads_like(self) -> nn.Module:
-        """The wrapped model; the arguments of its forward determine which graph fields are read."""
+        """The wrapped model; its `forward` arguments determine which graph fields are read."""
         return self.model
 
     def forward(self, *args: Any, return_embedding: bool = False, **kwargs: Any) -> Any:

@@ -28,13 +28,15 @@ class Hetero(nn.Module):
     Args:
         model: called as ``model(x_dict, edge_index_dict)``, and also with ``edge_attr_dict=`` if
             its forward has that argument. It returns a row for each node of the target type, or a
-            dict from types to rows that contains the target type.
+            dict from types to rows that contains the target type. If the target is a relation, the
+            model is also called with ``edge_label_index=``, int64 ``[2, p]`` with node indices
+            local to their types, and returns a row for each pair.
         columns: node type to its number of features, in the order of the graph's types. A type
             without features has one column.
         relations: ``(source type, name, target type)``, in the order of the graph's relations. If
             `typed_graph` was called with ``both=True``, the reverse relations follow all other
             relations, in the same order.
-        target: the node type that has labels.
+        target: the node type, or the relation, that has labels.
         edge_columns: relation to its number of edge features, in the order of the columns in the
             graph. With ``both=True`` the reverse relations are listed after the other relations,
             with the same numbers, since they use the same columns. A relation whose number is 0, or
@@ -43,14 +45,15 @@ class Hetero(nn.Module):
     Shapes:
         x: float ``[num_nodes, sum of columns]``, dense; edge_index: int64 ``[2, E]``; node_type:
         int64 ``[num_nodes]``; edge_type: int64 ``[E]``; edge_attr: float ``[E, columns]``;
-        train_mask: bool ``[num_nodes]``, used only to check the types of training nodes; output:
-        ``[num_nodes, out_channels]``, 0 for nodes of other types.
+        train_mask: bool ``[num_nodes]``, used only to check the types of training nodes;
+        edge_label_index: int64 ``[2, p]``, the pairs, if the target is a relation; output:
+        ``[num_nodes, out_channels]``, 0 for nodes of other types, or the rows of the pairs.
 
     Raises:
         ValueError: if the target or an end of a relation is not in `columns`, if `edge_columns`
             lists an unknown relation, or if the model does not read edge features. In a call, if
-            the graph does not match the types, relations or columns, if it has training nodes of
-            another type, or if it lacks edge features that the model needs.
+            the graph does not match the types, relations or columns, if its training nodes or its
+            pairs do not match the target, or if it lacks edge features that the model needs.
 
     Example:
         >>> class Sizes(torch.nn.Module):
@@ -71,22 +74,28 @@ class Hetero(nn.Module):
         model: nn.Module,
         columns: Mapping[str, int],
         relations: Sequence[Relation],
-        target: str,
+        target: str | Relation,
         edge_columns: Mapping[Relation, int] | None = None,
     ) -> None:
         super().__init__()
         ends = [end for source, _, other in relations for end in (source, other)]
-        unknown: list[Any] = [name for name in (target, *ends) if name not in columns]
+        self.columns, self.relations = dict(columns), [tuple(each) for each in relations]
+        names = [*ends, target] if isinstance(target, str) else ends
+        unknown: list[Any] = [name for name in names if name not in columns]
         if unknown:
             raise ValueError(f"Expected a type of {list(columns)}, but got {unknown[0]!r}")
-        self.columns, self.relations = dict(columns), [tuple(each) for each in relations]
+        if not isinstance(target, str) and tuple(target) not in self.relations:
+            raise ValueError(
+                f"Expected target to be a type or one of {self.relations}, but got {target}"
+            )
         self.edge_columns = {tuple(of): width for of, width in (edge_columns or {}).items()}
         unknown = [of for of in self.edge_columns if of not in self.relations]
         if unknown:
             raise ValueError(
                 f"Expected edge_columns to be of {self.relations}, but got {unknown[0]}"
             )
-        self.model, self.target = model, target
+        self.model = model
+        self.target: Any = target if isinstance(target, str) else tuple(target)
         self._reads_attr, self._needs_attr = _reads_attr(model, any(self.edge_columns.values()))
 
     def forward(
@@ -98,6 +107,7 @@ class Hetero(nn.Module):
         edge_type: Tensor,
         edge_attr: Tensor | None = None,
         train_mask: Tensor | None = None,
+        edge_label_index: Tensor | None = None,
     ) -> Tensor:
         if torch._C._are_functorch_transforms_active():
             raise RuntimeError(
@@ -109,7 +119,8 @@ class Hetero(nn.Module):
                 f"Expected x to have {sum(self.columns.values())} columns, those of "
                 f"{list(self.columns)}, but got {x.shape[1]}"
             )
-        self._check_types(node_type, edge_index, edge_type, train_mask)
+        self._check_types(node_type, edge_index, edge_type)
+        self._check_examples(node_type, train_mask, edge_label_index)
         nodes = [(node_type == k).nonzero().squeeze(1) for k in range(len(self.columns))]
         bounds = pairwise([0, *accumulate(self.columns.values())])
         x_dict = {
@@ -122,21 +133,25 @@ class Hetero(nn.Module):
             place[own] = torch.arange(len(own), device=x.device)
         local = place[edge_index]
         edges = {each: local[:, edge_type == k] for k, each in enumerate(self.relations)}
-        attr = self._attr(edge_type, edge_attr)
+        options = self._attr(edge_type, edge_attr)
+        if edge_label_index is not None:
+            options["edge_label_index"] = place[edge_label_index]
         try:
-            out = self.model(x_dict, edges, **attr)
+            out = self.model(x_dict, edges, **options)
             out = out[self.target] if isinstance(out, dict) else out
         except KeyError as error:
             self._check_ends(error)
             raise
         if out is None:
             self._check_ends()
+        if edge_label_index is not None:
+            return out  # type: ignore[no-any-return]
         rows = nodes[list(self.columns).index(self.target)]
         full: Tensor = out.new_zeros(x.shape[0], *out.shape[1:]).index_copy(0, rows, out)
         return full
 
     def _check_ends(self, error: KeyError | None = None) -> None:
-        """Raise if the model returns no row for a type because no relation ends at this type."""
+        """Raise an error if the model returns no rows for a type at which no relation ends."""
         lost = self.target if error is None else next(iter(error.args), None)
         if lost in self.columns and all(lost != end for _, _, end in self.relations):
             raise ValueError(
@@ -172,10 +187,8 @@ class Hetero(nn.Module):
         _check_columns("edge_attr", edge_attr, cut, self.edge_columns)
         return {"edge_attr_dict": cut}
 
-    def _check_types(
-        self, node_type: Tensor, edge_index: Tensor, edge_type: Tensor, mask: Tensor | None
-    ) -> None:
-        """Raise if the graph's type or relation indices do not match the wrapper's."""
+    def _check_types(self, node_type: Tensor, edge_index: Tensor, edge_type: Tensor) -> None:
+        """Raise an error if the graph's type or relation indices do not match the wrapper's."""
         types = list(self.columns)
         for name, of, names in (
             ("columns", node_type, types),
@@ -196,12 +209,25 @@ class Hetero(nn.Module):
                 f"types, but got one from {source!r} to {other!r}: columns and relations stand in "
                 "the order of the graph's"
             )
-        strange = node_type != types.index(self.target)
+
+    def _check_examples(self, node_type: Tensor, mask: Tensor | None, pairs: Tensor | None) -> None:
+        """Raise an error if training nodes, or the ends of pairs, are not of the target types."""
+        types, target = list(self.columns), self.target
+        if isinstance(target, str) == (pairs is not None):
+            raise ValueError(
+                "Expected target to be a relation if the examples are pairs, and a type of nodes "
+                f"otherwise, but got {target!r}"
+            )
+        if pairs is not None:
+            ends = node_type.new_tensor([[types.index(target[end])] for end in (0, 2)])
+            others = int((node_type[pairs] != ends).any(0).sum())
+            reject_if(others, f"pairs of {target}", f"{others} that join other types")
+            return
+        strange = node_type != types.index(target)
         if mask is not None and mask.shape == strange.shape and (mask & strange).any():
             kind = types[int(node_type[mask & strange][0])]
             raise ValueError(
-                f"Expected training nodes to be of the target {self.target!r}, but got one of "
-                f"{kind!r}"
+                f"Expected training nodes to be of the target {target!r}, but got one of {kind!r}"
             )
 
 
@@ -223,7 +249,10 @@ def _reads_attr(model: nn.Module, has_attr: bool) -> tuple[bool, bool]:
 def _check_columns(
     name: str, whole: Tensor, cut: Mapping[Any, Tensor], columns: Mapping[Any, int]
 ) -> None:
-    """Raise if a node has non-zero entries outside its type's columns; check a tensor only once."""
+    """Raise an error if a node has non-zero entries outside its type's columns.
+
+    Each tensor is checked only once.
+    """
     counts = tuple(columns.items())
     if _seen.get(whole) == counts:
         return

@@ -19,7 +19,7 @@ Edges = Tensor | SparseMatrix
 
 
 class Linear(nn.Module):
-    """Linear map of dense or sparse features, without bias, with Glorot-uniform weights."""
+    """Linear map of dense or sparse features with Glorot-uniform weights and no bias."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def as_integers(words: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def shifted(words: Tensor, dtype: torch.dtype) -> Tensor:
-    """The result of `as_integers`, computed by shifts, which every version of `vmap` supports."""
+    """The result of `as_integers`, computed by shifts; every version of `vmap` supports shifts."""
     shifts = torch.arange(0, 64, 8 * dtype.itemsize, device=words.device)
     return (words[:, None] >> shifts).to(dtype).flatten()
 

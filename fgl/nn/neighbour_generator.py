@@ -1,4 +1,4 @@
-"""NeighGen (FedSage+): generator of missing neighbours' number and features, and classifier."""
+"""NeighGen (FedSage+): a generator of missing neighbours, and a classifier of nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .sage import SAGE, SAGEConv
 
 
 class NeighbourGenerator(nn.Module):
-    """FedSage+'s network: generates the missing neighbours of each node and classifies nodes.
+    """FedSage+'s network: it generates the missing neighbours of each node and classifies nodes.
 
     The encoder is ``z = SAGE(ReLU(SAGE(x)))``. The count of missing neighbours is
     ``c = ReLU(w z + b)`` (dGen). The features of these neighbours are
@@ -118,7 +118,7 @@ class NeighbourGenerator(nn.Module):
         return places < self.number(count)[:, None]
 
     def classify(self, x: Features, edges: Edges, count: Tensor, made: Tensor) -> Tensor:
-        """The classifier's logits for the graph with generated neighbours, which is not built.
+        """The classifier's logits on the graph with generated neighbours. This graph is not built.
 
         Each generated neighbour is connected only to the node for which it was generated.
         """

@@ -77,7 +77,7 @@ class PairNet(nn.Module):
         return out
 
     def _means(self, adj: SparseMatrix, edge_attr: Tensor | None) -> list[SparseMatrix]:
-        """The operators P_k; those for incoming edges come first."""
+        """The operators P_k; operators for incoming edges come first."""
         got = 0 if edge_attr is None else edge_attr.shape[1]
         reject_if(got != self.edge_dim, f"edge_attr to have {self.edge_dim} columns", got)
         columns = () if edge_attr is None else edge_attr.to(adj.dtype).unbind(1)

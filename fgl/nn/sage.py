@@ -145,8 +145,8 @@ class EgoSAGE(nn.Module):
 
     The network computes ``r = ReLU(W x + b)``, then ``h = ReLU(SAGE(h))`` in each layer, then
     ``logits = W_c h``. The same parameters apply to a graph and to trees of sampled neighbours. The
-    layers are called ``reduction``, ``convs`` and ``head``, in this order. 2-D weights are
-    initialised Kaiming-normal.
+    layers are called ``reduction``, ``convs`` and ``head``, in this order. Two-dimensional weights
+    are initialised Kaiming-normal.
 
     Args:
         in_channels: number of node features.

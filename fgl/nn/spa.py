@@ -19,11 +19,11 @@ class SPAConv(nn.Module):
 
     ``l = relu(M x W_l)``, ``h = relu((I - M) x W_h)``, ``o = relu(x W_o)`` with
     ``M = D^-1 (A + I)``. There are three kinds of neighbours: unlike (u), alike (a) and unknown
-    (n). The sums of l and of h over each kind of neighbours are six parts; o is the seventh part.
-    The scores of the parts are ``u_l a_1, u_h a_2, a_l a_3, a_h a_4, b_l (n_l a_1) + (1 - b_l) (n_l
-    a_3), b_h (n_h a_2) + (1 - b_h) (u_h a_4), o a_5``, with ``b = sigmoid(n w +
-    c)``. The attention is ``softmax(sigmoid(scores) B / 7)``. The output is 7 times the weighted
-    sum of the parts. The term ``u_h`` in the sixth score follows the public code.
+    (n). Six parts are sums over the neighbours of one kind: three sums of l and three sums of h.
+    The seventh part is o. The scores of the parts are ``u_l a_1, u_h a_2, a_l a_3, a_h a_4, b_l
+    (n_l a_1) + (1 - b_l) (n_l a_3), b_h (n_h a_2) + (1 - b_h) (u_h a_4), o a_5``, with ``b =
+    sigmoid(n w + c)``. The attention is ``softmax(sigmoid(scores) B / 7)``. The output is 7 times
+    the weighted sum of the parts. The term ``u_h`` in the sixth score follows the public code.
 
     Args:
         in_channels: width of the input.
@@ -49,7 +49,7 @@ class SPAConv(nn.Module):
         self.balance = nn.Linear(out_channels, 1)
 
     def reset_parameters(self) -> None:
-        """Initialise the layer's own parameters again; the linear maps initialise their own."""
+        """Initialise the layer's parameters again; the linear maps initialise their weights."""
         for own in self.parameters(recurse=False):
             nn.init.xavier_uniform_(own)
 
@@ -81,12 +81,12 @@ class SPAConv(nn.Module):
 
 
 class SPA(Layers):
-    """FedSPA's network: separates neighbours with the same, a different or an unknown label.
+    """FedSPA's network: it separates neighbours with the same, a different or an unknown label.
 
-    It has layers of `SPAConv` with ReLU and dropout between them. Dropout is also applied to the
-    features. Only the labels of training nodes are known. If a node's own label is unknown, all its
-    neighbours are of the unknown kind. Every node that is scored has an unknown label. The kinds of
-    a training node's edges reveal its label to the network.
+    The network has layers of `SPAConv` with ReLU and dropout between them. Dropout is also applied
+    to the features. Only the labels of training nodes are known. If a node's own label is unknown,
+    all its neighbours are of the unknown kind. Every node that is scored has an unknown label. The
+    kinds of a training node's edges reveal its label to the network.
 
     Args:
         in_channels: number of node features.
@@ -139,7 +139,7 @@ class SPA(Layers):
 
 
 def kinds(edges: SparseMatrix, train_labels: Tensor) -> list[SparseMatrix]:
-    """Three matrices: edges of unlike nodes, of alike nodes, and with an end without a label.
+    """Three matrices: edges between unlike nodes, between alike nodes, and with an unlabelled end.
 
     Args:
         edges: ``A[target, source]``.

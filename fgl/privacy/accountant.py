@@ -130,8 +130,8 @@ def _event(noise_multiplier: float, sample_rate: float) -> Any:
 def _of_losses(noise_multiplier: float) -> Any:
     """A privacy-loss accountant whose grid is fine enough for the noise.
 
-    The grid ends at the privacy loss of an unsampled step at 10 standard deviations. dp-accounting
-    treats the rest as a tail with mass e^-50.
+    The grid ends at the privacy loss of an unsampled step at 10 standard deviations. The package
+    dp-accounting treats the rest as a tail with mass e^-50.
     """
     farthest = 10 / noise_multiplier + 0.5 / noise_multiplier**2
     return _dp_accounting("pld").pld.PLDAccountant(value_discretization_interval=farthest / POINTS)
@@ -204,7 +204,7 @@ def _quiet_about(text: str) -> Iterator[None]:
 
 
 def _dp_accounting(part: str = "") -> Any:
-    """Import the package dp-accounting and one of its modules when they are needed."""
+    """Import the package dp-accounting and one of its modules at first use."""
     how = "to compute epsilon", install("private"), "dp-accounting 0.6"
     if part:
         imported(f"dp_accounting.{part}", *how)

@@ -42,9 +42,9 @@ def length_of(update: Mapping[str, Tensor]) -> Tensor:
 def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
     """The update, shortened if it is too long: ``u min(1, length / ||u||)``.
 
-    The length is that of all tensors together. The result is within the bound even after rounding
-    to its dtype, because entries are rounded towards 0. If an entry of the update is not finite,
-    the result is zero, since no factor can bound such an update.
+    The length is computed over all tensors together. The result is within the bound even after
+    rounding to its dtype, because entries are rounded towards 0. If an entry of the update is not
+    finite, the result is zero, since no factor can bound such an update.
 
     Args:
         update: name to tensor in floating point.
@@ -151,7 +151,7 @@ def _lengths(grads: Tensor) -> Tensor:
 
 
 def _total(grads: Tensor, factor: Tensor, fine: Tensor, step: float | None) -> Tensor:
-    """Sum over examples after multiplying each by its factor; `step`, if given, is the grid."""
+    """Sum over examples, each multiplied by its factor; `step`, if given, is the grid's step."""
     total: Any = 0
     size = _at_once(grads)
     for few, times, grid in zip(*(each.split(size) for each in (grads, factor, fine)), strict=True):
@@ -161,7 +161,7 @@ def _total(grads: Tensor, factor: Tensor, fine: Tensor, step: float | None) -> T
 
 
 def _at_once(grads: Tensor) -> int:
-    """Number of examples to convert to float64 together, so that they fit in a cache."""
+    """Number of examples that are converted to float64 together, chosen to fit in a cache."""
     return max(1, CACHED // max(grads[0].numel(), 1))
 
 

@@ -255,12 +255,12 @@ def gap_of_sum(number: int, *, sigma: float) -> float:
     """Distance of a sum of discrete Gaussians from one Gaussian, in log-density.
 
     Let n clients hold integers, add rounded normal numbers, and publish the sum. Consider the joint
-    density of the sum and the rounding errors. Compare it with the Gaussian mechanism with
-    ``sqrt(n) sigma`` and rounding errors that do not depend on the data. The two densities differ
-    by a factor from ``e^-tau`` to ``e^tau``, with ``tau = 10 (n - 1) exp(-pi^2 sigma^2)``. This tau
-    is at least as large as the tau of Kairouz et al. (Theorem 11). So if the Gaussian mechanism is
-    ``(epsilon, delta)``-private, a sum of P entries is ``(epsilon + 2 P tau, e^(P tau)
-    delta)``-private.
+    density of the sum and the rounding errors. Compare this density with the density of the
+    Gaussian mechanism with ``sqrt(n) sigma`` and rounding errors that do not depend on the data.
+    The two densities differ by a factor from ``e^-tau`` to ``e^tau``, with ``tau = 10 (n - 1)
+    exp(-pi^2 sigma^2)``. This tau is at least as large as the tau of Kairouz et al. (Theorem 11).
+    So if the Gaussian mechanism is ``(epsilon, delta)``-private, a sum of P entries is ``(epsilon +
+    2 P tau, e^(P tau) delta)``-private.
 
     Args:
         number: n, the number of clients whose noise is in the sum.

@@ -331,7 +331,7 @@ def _rows(which: Tensor) -> list[int]:
 def _sealing_key(
     secret: bytes, keys: Tensor, writer: int, reader: int, *, own: int, about: bytes
 ) -> bytes:
-    """The encryption key of the letter between two clients, computed by either of them."""
+    """The encryption key of a letter between two clients; both clients can compute it."""
     other = reader if own == writer else writer
     direction = b" letter %d %d" % (writer, reader)
     return agreed_key(secret, as_bytes(keys[other, :KEY]), about + direction)

@@ -56,7 +56,7 @@ def with_noise(
     colluders: int = 0,
     delta: float | None = None,
 ) -> dict[str, Tensor]:
-    """Return a record that keeps the earlier replies and counts all later ones at this noise.
+    """Return a record that keeps the earlier replies and counts all later replies at this noise.
 
     Args:
         record: a server's ``state["privacy"]``; empty for the first run.
@@ -112,7 +112,7 @@ def with_noise(
 
 
 def with_answers(record: Record, times: Mapping[int, float]) -> dict[str, Tensor]:
-    """Add replies with the record's current noise, by client, and return the new record.
+    """Add each client's replies with the record's current noise and return the new record.
 
     Example:
         >>> record = with_noise({}, Noise(1.0), num_clients=2, kind="local_gaussian", delta=1e-5)
@@ -153,7 +153,7 @@ def spent_epsilon(record: Record) -> float:
 
 
 def _by_noise(record: Record) -> dict[Noise, Tensor]:
-    """Noise to each client's number of replies, ``[K]``; the current noise comes first."""
+    """For each noise, the number of replies per client, ``[K]``; the current noise comes first."""
     if not record:
         return {}
     one = torch.tensor(1.0)
@@ -204,7 +204,7 @@ def _of_several(rounds: Mapping[Noise, float], delta: float) -> float:
 
 
 def _whole(noise: Noise, rounds: float) -> tuple[int, Noise]:
-    """A whole number of uses with the same cost; a reply in a sum may cost less than one use."""
+    """Convert `rounds` to a whole number of uses of the noise with the same total cost."""
     times = math.ceil(rounds) * int(noise.steps)
     factor = math.sqrt(math.ceil(rounds) / rounds) if rounds else 1.0
     return times, noise._replace(noise_multiplier=noise.noise_multiplier * factor)

@@ -116,7 +116,7 @@ def degree_one_hot(
 def _walk_returns(graphs: Simple, steps: int) -> Tensor:
     """Return probabilities from walks of half the length.
 
-    RW is similar (as a matrix) to the symmetric ``S = D^-1/2 A D^-1/2``, so
+    The matrix RW is similar to the symmetric matrix ``S = D^-1/2 A D^-1/2``, so
     ``diag(RW^(a + b))_v = <S^a e_v, S^b e_v>``. Walks are computed for one block of nodes at a
     time, using only the rows of their own graphs.
     """

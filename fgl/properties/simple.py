@@ -47,7 +47,7 @@ class Simple:
 
 
 def simple(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None) -> Simple:
-    """Convert graphs to undirected graphs without self-loops or repeats, in both directions.
+    """Convert graphs to undirected graphs without self-loops or repeats; store both directions.
 
     Raises:
         TypeError, ValueError: for an invalid dtype or shape, an index out of range, nodes that are

@@ -83,7 +83,7 @@ def unpacked(
 
 
 def _fits(part: Mapping[str, Tensor], num_nodes: int) -> bool:
-    """Whether a part is for `num_nodes` nodes; a forged upload could lead to another number."""
+    """Whether a part is for `num_nodes` nodes. A forged upload could cause a different number."""
     ends = [part[key] for key in ("row", "col") if key in part]
     inside = all(not end.numel() or int(end.max()) < num_nodes for end in ends)
     return inside and ("labels" not in part or len(part["labels"]) == num_nodes)

@@ -27,10 +27,11 @@ def fuse(
     fill: str = "renormalised",
     threshold: float = 0.0,
 ) -> Tensor:
-    """Weighted mean, for every node, over the clients that hold the node (FedGL, Eq. 12).
+    """For every node, the weighted mean over the clients that hold the node (FedGL, Eq. 12).
 
     ``out_i = sum_{k holds i} w_k rows_k[i] / sum_{k holds i} w_k``. A node that no client holds
-    gets 0. The function computes two indexed sums. It creates no tensor of size clients x nodes.
+    gets 0. The function computes two indexed sums. The function creates no tensor of size clients x
+    nodes.
 
     Args:
         rows: one float ``[N_k, C]`` per client, e.g. predictions or embeddings.
@@ -87,7 +88,7 @@ def fuse_uploads(
     fill: str = "renormalised",
     threshold: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """Fuse the clients' predictions node by node, and likewise their embeddings (see `fuse`).
+    """Fuse the clients' predictions and embeddings node by node (see `fuse`).
 
     Args:
         uploads: one message per client that passes `check_upload`; ``num_examples`` is the weight.
@@ -120,7 +121,7 @@ def fuse_uploads(
 
 @explained
 def pseudo_labels(scores: Tensor, *, threshold: float = 0.5) -> Tensor:
-    """The class with the largest score if this score is above a threshold, else -1.
+    """Each node's class with the largest score, or -1 if this score is not above a threshold.
 
     Args:
         scores: float ``[num_nodes, C]``, fused predictions.

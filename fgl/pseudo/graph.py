@@ -1,4 +1,4 @@
-"""Pseudo graph: computation in blocks, a client's part, and a GCN's operator with this part."""
+"""Pseudo graph: computed block by block, cut into clients' parts, and added to a GCN's operator."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def pseudo_graph(h: Tensor, *, s: int = 100, block: int = BLOCK) -> SparseMatrix
 
 @explained
 def project(matrix: SparseMatrix, nodes: Tensor) -> SparseMatrix:
-    """The rows and columns `nodes` of a matrix, in this order: the part that a client may see.
+    """The rows and columns of a matrix for `nodes`, in the order of `nodes`.
+
+    A client may see only this part.
 
     Args:
         matrix: ``[N, N]``.
@@ -112,7 +114,7 @@ def edge_tensors(block: SparseMatrix) -> dict[str, Tensor]:
 
 
 def from_edge_tensors(message: Mapping[str, Any], *, like: SparseMatrix) -> SparseMatrix:
-    """Inverse of `edge_tensors`; an empty matrix if a message has no edges.
+    """Rebuild the matrix from `edge_tensors`; return an empty matrix if a message has no edges.
 
     Args:
         message: may have ``row``, ``col`` (int64 ``[e]``) and ``weight`` (float ``[e]``).
@@ -136,9 +138,9 @@ def augmented_operator(
 ) -> SparseMatrix:
     """The operator of a GCN (FedGL, Eq. 9): ``norm(A + I) + beta D^-1/2 P D^-1/2``.
 
-    D are the row sums of P; an empty row gives 0. With ``symmetric``, P is first replaced by
-    ``(P + P^T) / 2``. Otherwise the columns are not normalised, and a few nodes that are similar to
-    many others dominate (spectral norm 3.6 instead of 1 on Cora).
+    D is the diagonal matrix of the row sums of P. An empty row of P gives 0. With ``symmetric``, P
+    is first replaced by ``(P + P^T) / 2``. Otherwise the columns are not normalised, and a few
+    nodes that are similar to many others dominate (spectral norm 3.6 instead of 1 on Cora).
 
     Args:
         adj: adjacency ``A[target, source]``, ``[n, n]``.

@@ -79,7 +79,7 @@ def _of_edges(
 
 @explained
 def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], dict[str, float]]:
-    """A function that measures the pseudo labels and pseudo edges in a server's outbox (FedGL).
+    """Build a function that measures pseudo labels and pseudo edges in a server's outbox (FedGL).
 
     Args:
         clients: the clients' graphs, with labels and `node_id`.

@@ -84,7 +84,7 @@ def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -
 
 @explained
 def upload_check(num_nodes: int, like: Tensor, *, base: Accept | None = None) -> Accept:
-    """A server's `accept`: checks every message with `check_upload`, and its number of nodes.
+    """Build a server's `accept`: it calls `check_upload` and checks the number of nodes.
 
     Args:
         num_nodes: number of nodes in the federation.

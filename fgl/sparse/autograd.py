@@ -1,6 +1,7 @@
 """Helpers of the sparse `autograd.Function` classes.
 
-They reduce the cost of a call, since `Function.apply` takes more time than a small sparse product.
+The helpers reduce the cost of a call, since `Function.apply` takes more time than a small sparse
+product.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ T = TypeVar("T")
 
 
 def call(function: Any, *args: Any) -> Any:
-    """Call ``function.apply(*args)``, or only its forward if no gradient is needed."""
+    """Call ``function.apply(*args)``, or only its `forward` if no gradient is needed."""
     pattern = args[-1]
     if pattern.stack is not None:
         return mapped(function, *pattern.owned(args))
@@ -32,7 +33,7 @@ def call(function: Any, *args: Any) -> Any:
 
 
 def mapped(function: Any, *args: Any) -> Any:
-    """Call ``function.apply(*args)``, or inside `vmap` its rule; do not flatten the arguments.
+    """Call ``function.apply(*args)``, or its rule inside `vmap`, without flattening arguments.
 
     The arguments must be tensors or constants. The result must be a tensor or a tuple of tensors.
     """
@@ -65,7 +66,7 @@ def batched(tensor: Tensor, dim: int | None, size: int) -> Tensor:
 
 
 def one_by_one(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[Tensor, int]:
-    """The rule for a second `vmap` inside the `vmap` over the members: one call per element."""
+    """Call the function once per element, for a second `vmap` inside the `vmap` over members."""
     parts = [
         arg.unbind(dim) if dim is not None else [arg] * info.batch_size
         for arg, dim in zip(args, in_dims, strict=True)
@@ -74,7 +75,7 @@ def one_by_one(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) ->
 
 
 def positional(forward: Callable[..., T]) -> Callable[..., T]:
-    """Mark a forward that has no defaults, so that `apply` does not inspect its signature."""
+    """Mark a `forward` that has no defaults, so that `apply` does not inspect its signature."""
     forward.__signature__ = _Positional()  # type: ignore[attr-defined]
     return forward
 

@@ -46,7 +46,7 @@ class MatrixStack:
         return _StackedMatrix(self, member)
 
     def derived(self, name: str, make: Callable[[SparseMatrix], SparseMatrix]) -> MatrixStack:
-        """The stack of ``make(part)`` for each part; computed once and stored under `name`."""
+        """Stack ``make(part)`` over all parts; compute the stack once and store it under `name`."""
         if name not in self._derived:
             with outside():
                 parts = [make(part) for part in self.parts]

@@ -248,14 +248,14 @@ def _batched(tensor: Tensor) -> bool:
 
 
 class Member:
-    """The member at which `vmap` evaluates, with its part of every stack.
+    """The member that `vmap` currently evaluates, with its part of every stack.
 
     Args:
         index: int64, batched by `vmap` over the members.
         batched: dict from the `id` of a stack to its part, for parts that are already batched.
 
-    Other stacks are lifted at their first use and then stored in `lifted`. It is faster to pass
-            these stacks to `vmap` in the next call.
+    A stack that was not passed to `vmap` is lifted at its first use and then stored in `lifted`.
+            The next call is faster if these stacks are passed to `vmap`.
 
     Example:
         >>> stack = torch.tensor([[1.0, 2.0], [3.0, 4.0]])

@@ -15,7 +15,9 @@ from .recording import recorded
 
 @explained
 def gather_rows(x: Tensor, index: Tensor) -> Tensor:
-    """Gather rows: ``out_e = x_{index(e)}``. Repeats are allowed; the gradient is `sum_rows`.
+    """Gather rows: ``out_e = x_{index(e)}``.
+
+    An index may occur several times. The gradient is computed by `sum_rows`.
 
     Args:
         x: float ``[n, ...]``.

@@ -1,7 +1,8 @@
 """`SparseMatrix`: a matrix in CSR format.
 
-An entry with value zero is treated as absent. To drop edges, values are set to zero and the pattern
-does not change, so shapes, transposes and other results cached on the pattern remain valid.
+An entry with value zero is treated as absent. Edges are dropped by setting their values to zero.
+The pattern does not change, so shapes, transposes and other results cached on the pattern remain
+valid.
 """
 
 from __future__ import annotations
@@ -272,7 +273,7 @@ class SparseMatrix:
 
     @property
     def plus_identity(self) -> SparseMatrix:
-        """The matrix ``A + I``; an existing diagonal entry remains in addition to the new 1."""
+        """The matrix ``A + I``; an existing diagonal entry stays, and a separate 1 is added."""
         return self._once("plus_identity", self._joined)
 
     def _joined(self) -> SparseMatrix:

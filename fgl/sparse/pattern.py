@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @contextmanager
 def outside(*of: Tensor | None) -> Iterator[None]:
-    """A context that leaves inference mode and torch.func's transforms, for cached tensors.
+    """A context outside inference mode and torch.func transforms, for creating cached tensors.
 
     A tensor created inside ``torch.func.grad`` is valid only at that level, so later calls could
     not use it.
@@ -38,7 +38,7 @@ def outside(*of: Tensor | None) -> Iterator[None]:
 
 
 def kept(make: Callable[[Any], T]) -> cached_property[T]:
-    """A `cached_property` whose tensor is plain, even if its first use is inside a transform."""
+    """A `cached_property` that stores a plain tensor even if first used inside a transform."""
 
     @wraps(make)
     def normal(self: Any) -> T:
@@ -112,13 +112,13 @@ class Pattern:
 
     @kept
     def transpose(self) -> tuple[Pattern, Tensor]:
-        """The transposed pattern, and the permutation that brings values into its order."""
+        """The transposed pattern, and the permutation that puts values into the new order."""
         order = argsort(self.col, self.shape[1])
         pattern = self.like(pointers(self.col, self.shape[1]), self.row[order], self.shape[::-1])
         return pattern, order
 
     def turned(self, value: Tensor) -> tuple[Pattern, Tensor]:
-        """The transposed pattern, and `value` in its order; the last result is cached."""
+        """Transpose the pattern and reorder `value` to match; the last result is cached."""
         pattern, order = self.transpose
         if value.requires_grad:  # a cached tensor has no graph
             return pattern, gather_rows(value, order)

@@ -26,6 +26,9 @@ class Recorder(TorchDispatchMode):
     Args:
         inputs: tensors that are replaced by other tensors when the operations are repeated.
 
+    Attributes:
+        devices: types of the devices that hold the results.
+
     Raises:
         RuntimeError: inside the context, if a number is read from an input or a result, or if a
             constant is changed in place, since every repetition would change it again.
@@ -49,6 +52,7 @@ class Recorder(TorchDispatchMode):
         self._kept: list[Any] = list(inputs)  # an id is unique while its tensor lives
         self._calls: list[tuple[list[str], str, list[str]]] = []  # results, source, names read
         self._globals: dict[str, Any] = {}  # operations and constants, by their names
+        self.devices: set[str] = set()
 
     def __enter__(self) -> Recorder:
         _active.append(self)
@@ -110,6 +114,7 @@ class Recorder(TorchDispatchMode):
         words += [f"{name}={self._text(arg, reads)}" for name, arg in kwargs.items()]
         call = f"{self._constant(function)}({', '.join(words)})"
         results = list(out) if isinstance(out, (tuple, list)) else [out]
+        self.devices.update(str(each.device.type) for each in results)
         self._kept += [*results, args, kwargs]
         if all(id(each) in self._names for each in results):  # arguments were changed in place
             self._calls.append(([], call, reads))

@@ -1,4 +1,4 @@
-"""Studies: methods tuned and compared on settings over seeds, in parallel, as one table."""
+"""Studies: methods are tuned and compared on settings over seeds, and shown as one table."""
 
 from .results import Study
 from .space import LogUniform as LogUniform

@@ -52,7 +52,10 @@ def finish(folder: Path, plan: Plan, workers: int | str) -> None:
 
 @contextmanager
 def counted(plan: Plan) -> Iterator[Count]:
-    """A context with a progress bar over all runs; it yields the function that updates the bar."""
+    """A context with a progress bar over all runs.
+
+    The context yields a function that updates the bar.
+    """
     with shown("study", plan.count(), unit="run", bar_after=0.0, left=True) as advance:
         before = 0
 
@@ -90,7 +93,8 @@ def _watch(folder: Path, plan: Plan, store: Store, workers: int, count: Count) -
 class Worker:
     """A worker process that is restarted if it dies, and that ends when this process ends.
 
-    Its standard input is a pipe from this process. The worker exits when the pipe is closed.
+    The worker's standard input is a pipe from this process. The worker exits when the pipe is
+    closed.
     """
 
     def __init__(self, folder: Path, plan: Plan, index: int) -> None:
@@ -127,7 +131,10 @@ class Worker:
         self.start()
 
     def _marks(self) -> Iterator[str]:
-        """Mark files of runs that processes have started; other workers may delete these files."""
+        """The marker files of runs that processes have started.
+
+        Other workers may delete these files.
+        """
         for mark in self.marks.glob("*.begun"):
             with suppress(FileNotFoundError):
                 yield mark.read_text()

@@ -25,12 +25,12 @@ Memo = dict[int, tuple[Any, str]]  # keeps the object, so that no other object g
 
 
 def fingerprint(value: Any) -> str:
-    """A text that changes if a function, a value, or anything that it refers to changes.
+    """A text that depends on a function or value and on everything that it refers to.
 
     For functions from the user's own files and notebooks, the fingerprint depends on their code,
     their defaults, the values in their closures, and the globals that they use. For functions of
-    installed packages, it depends only on their names. Docstrings, file names and line numbers do
-    not affect it.
+    installed packages, the fingerprint depends only on their names. Docstrings, file names and line
+    numbers do not affect the fingerprint.
 
     Example:
         >>> fingerprint(lambda x: x + 1) == fingerprint(lambda x: x + 1)

@@ -29,7 +29,9 @@ ENDINGS = 3  # after so many deaths of its process, a run is not started again
 
 
 class Store:
-    """Finished runs by id. Each run has a file, which is first written completely, then renamed.
+    """Finished runs, each stored under its id.
+
+    Each run has its own file, which is written completely under another name and then renamed.
 
     Args:
         folder: the study's folder.
@@ -70,7 +72,7 @@ class Store:
         return name in self._names
 
     def __getitem__(self, name: str) -> dict[str, Any]:
-        """A record without its report, which remains only on disk."""
+        """A record without its report; the report is kept only on disk."""
         if name not in self._read:
             self.full(name)
         return self._read[name]
@@ -117,12 +119,14 @@ def plain(value: Any) -> Any:
 
 
 def described(value: Any) -> str:
-    """A chosen value as a text; for a function, its name."""
+    """Convert a chosen value to text; a function becomes its name."""
     return str(getattr(value, "__name__", None) or repr(value))
 
 
 def save_plan(folder: Path, plan: Plan, *, tries: int) -> Plan:
-    """Write a plan to a folder, unless it contradicts the study that was started in the folder.
+    """Write a plan to a folder.
+
+    Raise an error if the plan contradicts the study that was started in this folder.
 
     Args:
         folder: the study's folder.
@@ -167,7 +171,7 @@ def saved_plan(folder: Path) -> dict[str, Any]:
 
 
 def check_same(known: Mapping[str, str], now: Mapping[str, str], folder: Path) -> None:
-    """Raise if a method, setting or other fingerprinted value has changed under the same name."""
+    """Raise an error if a method, setting or other fingerprinted value changed but not its name."""
     other = [name for name, text in now.items() if known.get(name, text) != text]
     reject_if(
         other,
@@ -198,8 +202,8 @@ def load_plan(folder: str | os.PathLike[str]) -> Plan:
 def begun(store: Store, name: str) -> Iterator[int | None]:
     """A context that locks a run and yields how often the run's process has died so far.
 
-    It yields None if the run is locked by another process or is finished. While a process works on
-    the run, there is a mark file next to the lock. If the process dies, the mark remains.
+    The context yields None if the run is locked by another process or is finished. While a process
+    works on the run, there is a mark file next to the lock. If the process dies, the mark remains.
     """
     lock, mark = store.locked(name), store.folder / "locks" / f"{name}.begun"
     try:
@@ -226,7 +230,7 @@ def begun(store: Store, name: str) -> Iterator[int | None]:
 
 @functools.cache
 def environment(folder: Path) -> str:
-    """Write the environment of this process to a file that is named after the file's content."""
+    """Write the environment of this process to a file whose name is computed from its content."""
     import torch
 
     here = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]

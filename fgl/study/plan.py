@@ -29,7 +29,7 @@ HOPELESS = {"TypeError", "NameError", "AttributeError", "ImportError", "ModuleNo
 
 
 class Records(Protocol):
-    """Finished runs by id."""
+    """Finished runs, each under its id."""
 
     def __contains__(self, name: str) -> bool: ...
     def __getitem__(self, name: str) -> Mapping[str, Any]: ...
@@ -37,7 +37,7 @@ class Records(Protocol):
 
 @dataclass(frozen=True)
 class Point:
-    """The values of one trial: those of local training and the method's own values."""
+    """The values of one trial: values for local training, and values for the method itself."""
 
     local: Values
     own: Values
@@ -83,7 +83,7 @@ class Trial:
 
 @dataclass
 class Cell:
-    """The trials, chosen points and test runs of a method on a setting that are known so far.
+    """The trials, chosen points and test runs known so far, for one method on one setting.
 
     Args:
         trials: the trials so far, by group of tuning seeds.
@@ -152,7 +152,7 @@ class Plan:
         return self.stages[-1]
 
     def fingerprints(self) -> dict[str, str]:
-        """Fingerprints by name of all values that must not change under the same name."""
+        """Fingerprints, by name, of all values that must not change under the same name."""
         local = [sorted(space.items()) for space in self.local]
         texts = {f"method {n}": fingerprint((m.build, m.space)) for n, m in self.methods.items()}
         texts |= {f"setting {name}": fingerprint(each) for name, each in self.settings.items()}
@@ -186,7 +186,7 @@ class Plan:
         return len(self.local) > 1 or any(map(is_free, spaces))
 
     def cell(self, setting: str, method: str, records: Records) -> Cell:
-        """Trials, chosen points and test runs of a method on a setting that are known so far."""
+        """The trials, chosen points and test runs known so far, for one method on one setting."""
         if (setting, method) in self._whole:
             return self._whole[setting, method]
         cell, open_groups = Cell(), 0
@@ -261,7 +261,7 @@ class Plan:
         return Point(new_local, new_own, best.which)
 
     def edges(self, setting: str, method: str, records: Records) -> list[str]:
-        """Chosen numbers that are the smallest or the largest number in all trials."""
+        """Chosen numbers that are the smallest or the largest among all trials."""
         cell = self.cell(setting, method, records)
         notes: list[str] = []
         each = self.tuning_seeds == "each"
@@ -276,7 +276,7 @@ class Plan:
 
 
 def alike(point: Point, trials: list[Trial]) -> list[Point]:
-    """The points of trials with the same alternative space of local training."""
+    """The points of those trials that use the same alternative for local training."""
     return [trial.point for trial in trials if trial.point.which == point.which]
 
 

@@ -62,7 +62,7 @@ class Tested:
 
 
 class Study:
-    """The results of the finished runs of a study; they are printed as a table.
+    """The results of the finished runs of a study, which are printed as a table.
 
     Args:
         folder: the study's folder.
@@ -142,7 +142,9 @@ class Study:
 
     @functools.cached_property
     def tests(self) -> dict[tuple[str, str], Tested]:
-        """Tests of each method except the first on each setting; together they are Holm's family.
+        """Test each method except the first on each setting.
+
+        Holm's correction covers all of these tests together.
 
         Cells that were given up are left out. Unfinished cells have p = 1.
         """
@@ -229,10 +231,10 @@ class Study:
             needed = sorted(test.needed for test in tests)
             most = f"{needed[-1]}" if needed[-1] < MANY else f"{MANY} or more"
             lines.append(
-                f"{len(self.plan.seeds)} seeds find, in {len(self.tests)} comparisons and with a "
-                f"power of 80 %, a difference of {statistics.median(least):.1f} points (median; "
-                f"{least[-1]:.1f} at most); 1 point needs {statistics.median_low(needed)} seeds "
-                f"(at most {most})"
+                f"With {len(self.plan.seeds)} seeds, {len(self.tests)} comparisons and a power of "
+                f"80 %, the smallest detectable difference is {statistics.median(least):.1f} "
+                f"points (median; at most {least[-1]:.1f}). To detect 1 point, "
+                f"{statistics.median_low(needed)} seeds are needed (at most {most})"
             )
         if 1 < count < SETTINGS_FOR_OTHERS:
             lines.append(
@@ -259,7 +261,7 @@ class Study:
         return lines
 
     def to_latex(self, *, best: Literal["bold", "none"] = "bold", percent: bool = True) -> str:
-        """The table in LaTeX: a line per method, a column per setting, with booktabs' rules.
+        """The table in LaTeX with booktabs' rules: a line per method and a column per setting.
 
         A star marks a difference from the first method that is significant after Holm's correction.
         A dash marks a cell with a missing or failed run.

@@ -28,7 +28,7 @@ def _sobol(seed: int, count: int) -> np.ndarray[Any, Any]:
 
 
 def sobol_point(seed: int, index: int) -> tuple[Sequence[float], Sequence[float]]:
-    """Point `index` of a scrambled Sobol sequence: coordinates of local and of own values.
+    """Point `index` of a scrambled Sobol sequence: coordinates for local and for own values.
 
     A point depends only on its seed and index, so adding trials does not change earlier trials.
 
@@ -88,7 +88,9 @@ class Uniform:
         return self._inside(low + share * (high - low))
 
     def around(self, share: float, best: float, tried: Sequence[float], trials: int) -> float:
-        """A value near the best value; further out if this is the smallest or largest tried value.
+        """A value near the best value.
+
+        The value can be further outwards if the best value is the smallest or largest tried value.
 
         Let ``s = (high - low) / max(trials, 5)``. The new value differs from the best value by at
         most ``1.5 s``. If the best value is at an edge of the tried values, the new value is at
@@ -161,7 +163,7 @@ class Tuned:
 
 
 def check_space(name: str, space: Values, most: int) -> None:
-    """Raise unless a space has at most `most` names and each list has a choice."""
+    """Raise an error unless a space has at most `most` names and each list has a choice."""
     reject_if(len(space) > most, f"{name} to have at most {most} names", len(space))
     for key, kind in space.items():
         reject_if(isinstance(kind, list) and not kind, f"{name} to have a choice for {key}", "[]")
@@ -196,7 +198,7 @@ def wide_values(space: Values, shares: Sequence[float]) -> dict[str, Any]:
 def near_values(
     space: Values, best: Values, tried: Sequence[Values], shares: Sequence[float]
 ) -> dict[str, Any]:
-    """Values near the best values; choices remain those of the best point.
+    """Values near the values of the best point. Choices from lists stay the same.
 
     Args:
         space: the space.
@@ -215,8 +217,8 @@ def near_values(
 def edges(space: Values, best: Values, tried: Sequence[Values]) -> list[str]:
     """Chosen numbers that are the smallest or largest tried value; better values may lie beyond.
 
-    Values at a hard bound, choices from a list of words, and choices from a list of two numbers are
-    not included.
+    The result does not include values at a hard bound, choices from a list of words, and choices
+    from a list of two numbers.
 
     Example:
         >>> edges({"lr": LogUniform(0.01, 1)}, {"lr": 0.1}, [{"lr": 0.1}, {"lr": 0.02}])

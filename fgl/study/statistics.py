@@ -92,7 +92,7 @@ def holm(values: Sequence[float]) -> list[float]:
 def improvement(mine: Sequence[float], others: Sequence[float], *, less: bool = False) -> float:
     """Probability of improvement: the fraction of run pairs in which the first run is better.
 
-    A tie adds 1/2. The result is NaN if there are no runs.
+    A tie counts as half. The result is NaN if there are no runs.
 
     Args:
         mine, others: scores of the first and of the second method.
@@ -111,7 +111,9 @@ def improvement(mine: Sequence[float], others: Sequence[float], *, less: bool = 
 
 @functools.cache
 def least_effect(count: int, tests: int = 1) -> float:
-    """The smallest difference, in standard deviations, that a paired t test finds at 80 % power.
+    """The smallest difference, in standard deviations, that a paired t test detects.
+
+    The power is 80 %.
 
     The significance level is 5 % divided by the number of tests, as in Holm's first step.
 

@@ -52,12 +52,12 @@ def study(
 ) -> Study:
     """Tune each method on each setting with the same number of trials, then test it over seeds.
 
-    The folder contains the plan and a file for each finished run; together they determine the next
-    runs. An interrupted study therefore continues when `study` is called again, and other processes
-    can join with ``python -m fgl.study FOLDER``. Later calls can add methods, settings, trials and
-    seeds. The first two thirds of the trials use points of a Sobol sequence that all methods share;
-    the last third use points near the best of these. The configuration with the best mean
-    validation score is chosen.
+    The folder contains the plan and a file for each finished run. The plan and these files
+    determine the next runs. An interrupted study therefore continues when `study` is called again,
+    and other processes can join with ``python -m fgl.study FOLDER``. Later calls can add methods,
+    settings, trials and seeds. The first two thirds of the trials use points of a Sobol sequence
+    that all methods share; the last third use points near the best of the earlier trials. The
+    configuration with the best mean validation score is chosen.
 
     Args:
         methods: dict from names to functions as for `fgl.compare`, or to `Tuned` objects with the
@@ -134,7 +134,9 @@ def study(
 
 @dataclass(frozen=True)
 class Chosen:
-    """A method with the values chosen by `fgl.tune`; a function of a task, for `fgl.compare`.
+    """A method with the values that `fgl.tune` chose.
+
+    The result is a function of a task, as `fgl.compare` expects.
 
     Args:
         method: name of the method.
@@ -180,7 +182,7 @@ def tune(
     folder: Place | None = None,
     **how: Any,
 ) -> dict[str, Chosen]:
-    """Tune methods on a setting with equal numbers of trials, as the first part of `fgl.study`.
+    """Tune methods on a setting with equal numbers of trials, as `fgl.study` does before its tests.
 
     Args:
         methods, num_rounds, local, trials, tuning_seeds, patience, workers, how: as for

@@ -83,7 +83,7 @@ def origin(job: Job, folder: Path, where: str) -> dict[str, Any]:
 
 
 def _needs(job: Job, store: Store) -> float:
-    """The peak memory over those runs on the same setting whose records this process has read."""
+    """The peak memory of all runs on the same setting whose records this process has read."""
     return max((r.get("peak", 0) for r in store.read() if r["setting"] == job.setting), default=0)
 
 
@@ -105,7 +105,10 @@ def available_memory() -> float | None:
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """A context in which torch uses one thread, as in all workers, for a fixed order of sums."""
+    """A context in which torch uses one thread, as workers do.
+
+    This fixes the order of additions.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -32,10 +32,10 @@ def adapted(
 ) -> Task:
     """AdaFGL: after rounds of the task's FedAvg, each client trains its own networks.
 
-    The first step results in the model of the best validation round. In the public code, the first
-    step weights clients by their numbers of nodes. Here the first step uses the weights of the
-    task. The second step is `fgl.methods.adafgl`, with the task's settings of local training. Each
-    client is scored on its own test nodes.
+    The first step returns the model of the round with the best validation score. In the public
+    code, the first step weights clients by their numbers of nodes. Here the first step uses the
+    weights of the task. The second step is `fgl.methods.adafgl`, with the task's settings of local
+    training. Each client is scored on its own test nodes.
 
     Args:
         task: a task of nodes; each client has a training mask and masks for scores.

@@ -31,7 +31,7 @@ def warn_of_trained(
     Args:
         clients: the clients' graphs; their `node_id` identifies nodes of the whole graph.
         whole: the whole graph, if scores use it.
-        elsewhere: whether training examples of other clients count too.
+        elsewhere: whether training examples of other clients are also counted.
 
     Example:
         >>> mask = torch.tensor([True, False])
@@ -45,7 +45,8 @@ def warn_of_trained(
         scored += [(f"{name} of client {client}", count) for name, count in counts]
     of_nodes = whole is not None and whole.batch is None and whole.edge_label_index is None
     if not scored and whole is not None and of_nodes:
-        counts = _counts(whole, _trained_nodes(whole, clients))[:1]
+        trains = _trained_windows if whole.has("window_index") else _trained_nodes
+        counts = _counts(whole, trains(whole, clients))[:1]
         scored = [(f"{name} of the whole graph", count) for name, count in counts]
     if not scored:
         if elsewhere:
@@ -149,7 +150,7 @@ def _recognised(graph: Graph, mask: Tensor, *, steps: int, named: bool) -> Tenso
 
 
 def _counts(graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
-    """Masks of scored examples that contain training examples, and how many they contain."""
+    """The masks of scored examples that contain training examples, and the number in each."""
     masks = {name: getattr(graph, name) for name in SCORED}
     counts = {name: int((m & trained).sum()) for name, m in masks.items() if m is not None}
     return [(name, count) for name, count in counts.items() if count]
@@ -163,8 +164,18 @@ def _trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
     return torch.isin(own, torch.cat(ids).to(whole.device)) if ids else nodes < 0
 
 
+def _trained_windows(whole: Graph, clients: Sequence[Graph]) -> Tensor:
+    """Mask of the windows of the whole series with a target time that clients train on."""
+    times: Any = whole.horizon_index
+    trained = [times[:0].flatten()]
+    for own in clients:
+        if own.horizon_index is not None:
+            trained.append(own.horizon_index[own.training_mask].flatten().to(times))
+    return torch.isin(times, torch.cat(trained)).any(1)
+
+
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
-    """Warn if more than two and over a tenth of the tested graphs are copies of training graphs.
+    """Warn if many tested graphs are copies of training graphs: more than two and over a tenth.
 
     A smaller number of copies is normal: in NCI1, one of sixty molecules occurs twice.
 
@@ -268,8 +279,8 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
     """Warn if most tested pairs are messages, reverses of messages, or training pairs.
 
     If labels are 1 and 0, the check compares two fractions of such known pairs: among the tested
-    pairs with label 1, and among those with label 0. The check warns if the first fraction exceeds
-    the second by more than one half.
+    pairs with label 1, and among the tested pairs with label 0. The check warns if the first
+    fraction exceeds the second by more than one half.
 
     Example:
         >>> edges, pairs = torch.tensor([[0], [1]]), torch.tensor([[1], [2]])

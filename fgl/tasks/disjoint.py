@@ -81,7 +81,7 @@ class Disjoint(Cut):
     def graphs(self) -> tuple[Graph, bool]:
         """The whole graph, and whether its clients use degrees as features.
 
-        Degrees in the whole graph would reveal edges that a client must not know of. So each client
+        Degrees in the whole graph would reveal edges that a client must not know. So each client
         computes degrees from its own training edges.
         """
         graph = data.load(self.dataset).replace(backend=self.sparse).to(self.device)
@@ -98,7 +98,7 @@ class Disjoint(Cut):
     def encoder(self, graph: Graph, seed: int, num_classes: int | None = None) -> VGAE:
         """The encoder for graphs like the given one.
 
-        If there are classes, it includes a classifier.
+        If there are classes, the encoder includes a classifier.
         """
         sizes = graph.num_features, self.hidden, self.latent
         return self.seeded(seed, VGAE, *sizes, num_classes=num_classes, dropout=self.dropout)

@@ -42,7 +42,7 @@ def ego_node_task(
     Every client starts from its own model.
 
     A client keeps the state of its optimiser and its trained model. All clients have equal weights.
-    A client is scored on its own test nodes, and on a graph on which no client trained.
+    A client is scored on its own test nodes, and on a graph that no client trained on.
 
     Args:
         clients: graphs with labels and masks.
@@ -111,10 +111,10 @@ def ego_steps(
 
     In an epoch, the number of sampled training nodes is a fifth of all nodes.
 
-    ``"trees"`` (int64 ``[b, size]``) contains indices of rows of ``"x"``, which has the features of
-    all nodes in the trees. So the first layer processes each node only once. ``"labels"`` contains
-    one-hot rows, ``[b, C]``. All three entries are `Ragged`, since the last step can have fewer
-    centres.
+    ``"trees"`` (int64 ``[b, size]``) contains row indices into ``"x"``. The rows of ``"x"`` are the
+    features of all nodes in the trees. So the first layer processes each node only once.
+    ``"labels"`` contains one-hot rows, ``[b, C]``. The last step can have fewer
+    centres, so all three entries are of class `Ragged`.
 
     Args:
         sampler: the sampler of the client's graph.

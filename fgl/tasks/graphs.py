@@ -108,7 +108,7 @@ class Graphs(Setting):
     def folds_of(self, seed: int = 0) -> tuple[list[Graph], list[Graph]]:
         """The training graphs and test graphs of every client.
 
-        `seed` determines the folds. With ``partition="dirichlet"``, it also determines the
+        `seed` determines the folds. With ``partition="dirichlet"``, `seed` also determines the
         partition.
         """
         graph = Graph.join(*data.load_graphs(self.dataset, attributes=False)).to(self.device)

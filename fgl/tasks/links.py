@@ -38,12 +38,12 @@ def link_task(
     """Predict a client's links with a variational graph auto-encoder.
 
     ``L = reconstruction + kl / n KL``. A client is scored by comparing its own held-out edges with
-    pairs that are not edges. All other parts are as in `own_node_task`.
+    pairs that are not edges. Everything else is the same as in `own_node_task`.
 
     The sampled reconstruction is a mean over the pairs, and KL is already a mean over n nodes. So
     the divergence, which is a sum in the paper, is divided by n twice in this loss. With ``kl=n``
-    it is divided only once. The public code of Kipf and Welling also divides the divergence by n
-    twice.
+    the divergence is divided by n only once. The public code of Kipf and Welling also divides the
+    divergence by n twice.
 
     Args:
         splits: one per client. The graph of a split has only training edges; a warning is given if
@@ -118,9 +118,9 @@ class Links(Disjoint):
     By default, held-out edges are sampled from the whole graph before the partition. The partition
     then uses only training edges, so no held-out edge influences which client has a node. A client
     is scored on held-out edges between its own nodes. Edges between nodes of different clients are
-    lost. Communities are computed from training edges. Therefore a larger fraction of the held-out
-    edges than of the training edges is lost. So a client has less than 5 % and 10 % held-out edges,
-    and some clients have none.
+    lost. Communities are computed from training edges. Therefore the fraction of lost edges is
+    larger among held-out edges than among training edges. So a client holds out less than 5 % of
+    its edges for validation and less than 10 % for the test. Some clients hold out no edge.
 
     Example:
         >>> task = Links(clients=3, partition="random", hidden=8).load(seed=0)

@@ -145,7 +145,7 @@ def mend(
     part: Graph | None = None,
     seed: int = 0,
 ) -> Graph:
-    """Add the neighbours that a generator predicts to a graph, each connected to its node.
+    """Add the neighbours that a generator predicts to a graph; connect each to its node.
 
     Dropout is turned off in this function; the public code never turns dropout off.
 
@@ -210,18 +210,18 @@ def mended(
 ) -> Task:
     """The same task on graphs to which trained generators have added missing neighbours (FedSage+).
 
-    Every client first trains its own generator locally. Then the client continues with a new
-    optimiser and with gradients from the other clients (`fgl.methods.fedsage_plus`). The generator
-    reads the client's graph without hidden nodes. Generated neighbours are added to the graph that
-    still has the hidden nodes. New nodes do not affect a client's weight, the divergence term of a
-    loss, or the number of local steps. If no client gets a new node, a warning is given and the
-    task is unchanged.
+    Every client first trains its own generator locally. Then the client continues training with a
+    new optimiser and with gradients from the other clients (`fgl.methods.fedsage_plus`). The
+    generator reads the client's graph without hidden nodes. Generated neighbours are added to the
+    graph that still has the hidden nodes. New nodes do not affect a client's weight, the divergence
+    term of a loss, or the number of local steps. If no client gets a new node, a warning is given
+    and the task is unchanged.
 
-    The default values are those of the public code (src/utils/config.py). The clients' weights
-    differ from the public code as described for `fedsage` (see also `fgl.nn.NeighbourGenerator`).
-    Dropout is off while a graph is mended; the public code does not call `eval()`. All generators
-    start from the same initial tensors. In the public code, each client initialises its own
-    generator.
+    The default values come from the public code (src/utils/config.py). The clients' weights differ
+    from the weights in the public code, as described for `fedsage` (see also
+    `fgl.nn.NeighbourGenerator`). Dropout is off while a graph is mended; the public code does not
+    call `eval()`. All generators start from the same initial tensors. In the public code, each
+    client initialises its own generator.
 
     Args:
         task: a task of nodes; its clients have a training and a validation mask.
@@ -286,7 +286,7 @@ def mended(
 
 
 def _without_optimizers(result: Result) -> Result:
-    """A run in which clients reset their optimisers."""
+    """A run whose clients reset their optimisers."""
     states = {
         client: fed.drop(state, ["optimizer"]) for client, state in result.client_states.items()
     }
@@ -294,7 +294,7 @@ def _without_optimizers(result: Result) -> Result:
 
 
 def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:
-    """The method for mended graphs, which uses only the clients' `own` nodes as examples.
+    """The method for mended graphs. This method counts only the clients' `own` nodes as examples.
 
     A message depends only on a client's own graph. The graph for local steps marks the new nodes.
     """

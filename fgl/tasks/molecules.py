@@ -68,7 +68,7 @@ class Molecules(Setting):
     def clients_of(self, seed: int = 0) -> tuple[list[Graph], Graph]:
         """The collections of the clients, and one collection of all molecules.
 
-        Each has three masks.
+        Each collection has three masks.
         """
         graph, scaffolds = self._collection()
         if self.split == "scaffold":

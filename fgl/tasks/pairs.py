@@ -53,9 +53,9 @@ def pair_task(
     With `negatives`, the model learns to predict whether a pair is an edge. For each training pair
     that is an edge, each local step samples a pair that has the same source but is not an edge.
     Negatives of validation and test pairs are sampled before training
-    (`fgl.data.splits.with_negatives`). In a negative, the target node has the same type as in the
-    pair, and it is known in the pair's time window. Validation and test pairs are never used as
-    negatives.
+    (`fgl.data.splits.with_negatives`). The target node of a negative has the same type as the
+    pair's target, and is already known in the pair's time window. Validation and test pairs are
+    never used as negatives.
 
     With `ranking`, the true ends of pairs are ranked among all nodes. Pairs can be triples of a
     knowledge graph, for example. For each training pair, each local step samples `negatives` pairs

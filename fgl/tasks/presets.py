@@ -1,6 +1,6 @@
 """Presets: settings that published methods need.
 
-Some methods are FedAvg of such a setting's task.
+Some methods are FedAvg on the task of such a setting.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
     """A setting that has the values of a published method.
 
     FedSage is FedAvg on a task with a GraphSAGE network. FedGCN is FedAvg on a task in which the
-    features of each node are sums over its neighbours, also over neighbours at other clients.
+    features of each node are sums over its neighbours, including neighbours at other clients.
 
     Args:
         method: ``"fedaux"``, ``"feddep"``, ``"fedgcn"``, ``"fedhgn"``, ``"fedsage"``,
@@ -67,7 +67,7 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
 
 @typed
 def fedgcn(fedavg: Method) -> Method:
-    """FedGCN: FedAvg after clients have summed features of neighbours, also across clients.
+    """FedGCN: FedAvg after clients have summed features of neighbours, even across clients.
 
     The public code gives all clients equal weights, like `fgl.tasks.task.weighed_equally`. Here the
     weights come from the task, so the sums are the only difference from FedAvg.

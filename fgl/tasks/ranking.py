@@ -1,4 +1,4 @@
-"""Rank of a triple's true end among all nodes: mean reciprocal rank and hits."""
+"""Ranking of a triple's true end among all nodes: mean reciprocal rank and hits."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def ranking(
     both: bool = True,
     chunk: Count = CELLS,
 ) -> Callable[..., Score]:
-    """Scores from the rank that a model gives a triple's true end among all nodes of the graph.
+    """Scores from the rank of a triple's true end among all nodes of the graph.
 
-    For each triple of the validation or test mask with label 1, a question is ``(h, r, ?)`` or
-    ``(?, r, t)``. For a question, each node of the graph is scored as the unknown end. The rank of
-    the true end is ``1 + |{e: s(e) > s(t)}| + |{e: s(e) = s(t)}| / 2``. A tie adds one half. So a
-    model that gives all nodes the same score gets the middle rank instead of the first.
-    ``MRR = mean 1 / rank``, ``Hits@k = mean [rank <= k]``.
+    A triple with label 1 in the validation or test mask gives the questions ``(h, r, ?)`` and ``(?,
+    r, t)``. For a question, each node of the graph is scored as the unknown end. The rank of the
+    true end is ``1 + |{e: s(e) > s(t)}| + |{e: s(e) = s(t)}| / 2``. A tied node adds one half to
+    the rank. So a model that gives all nodes the same score gets the middle rank instead of the
+    first. ``MRR = mean 1 / rank``, ``Hits@k = mean [rank <= k]``.
 
     Args:
         ks: the k of Hits@k.
@@ -213,8 +213,8 @@ def _corrupted(train: Training, num_clients: int, count: int) -> Any:
     """The steps of a client: its graph, and sampled triples whose tail or head is replaced.
 
     Only training triples are excluded when negatives are sampled. If validation and test triples
-    were also excluded, they would never occur as negatives, and a model could recognise them by
-    this.
+    were also excluded, they would never occur as negatives. A model could then recognise these
+    triples.
     """
 
     def tables(graph: Graph) -> tuple[FreeCells, FreeCells]:

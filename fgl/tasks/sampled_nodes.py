@@ -99,7 +99,7 @@ def sampled_steps(
 ) -> Steps:
     """Shuffled minibatches of the training nodes of a graph, each with newly sampled neighbours.
 
-    With torch's global generator, the call samples the order of the nodes and one seed. Each batch
+    The call uses torch's global generator to sample the order of the nodes and one seed. Each batch
     is sampled just before its step by a separate generator, so only one batch is in memory.
 
     Args:

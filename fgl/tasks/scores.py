@@ -174,10 +174,10 @@ def evaluate_own(
     each: bool = False,
     lower: Set[str] = CLASSES.lower,
 ) -> Evaluate:
-    """Score each client's deployed model, and the model from which the client's last round started.
+    """Score each client's deployed model, and the model at the start of the client's last round.
 
-    The model from which the round started is scored only if the method keeps it in the clients'
-    states as ``"adopted"``.
+    The model at the start of the round is scored only if the method keeps it in the clients' states
+    as ``"adopted"``.
 
     Args:
         score: ``(params, graph) -> metrics``, such as `link_scores` or `node_scores`.
@@ -236,7 +236,7 @@ def evaluate_own(
 def evaluate_ego(
     method: Method, clients: Sequence[Graph], test: Graph, *, each: bool = False
 ) -> Evaluate:
-    """Score each client's model on its own test nodes, and on a graph on which no client trained.
+    """Score each client's model on its own test nodes, and on a graph that no client trained on.
 
     The score is micro-F1, which equals accuracy if each node has one label. A client that has never
     taken part has no model of its own yet, so it is not scored.
@@ -379,9 +379,10 @@ def with_pooled(
     tests: Sequence[Graph],
     target: Target,
 ) -> Evaluate:
-    """The score.
+    """The score function, extended by pooled scores if needed.
 
-    If a metric is undefined for some client's labels, `evaluate_pooled` is added.
+    `evaluate_pooled` is added if a metric is undefined for the labels of some
+    client.
 
     A warning names the clients for which a metric is undefined.
     """
@@ -397,7 +398,7 @@ def with_pooled(
 
 
 def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[str]]:
-    """The last part of a warning about undefined metrics, and the undefined ones when pooled."""
+    """End a warning about undefined metrics; list the metrics that pooling leaves undefined."""
     lost = undefined_metrics(target, *(torch.cat(part) for part in zip(*answered, strict=True)))
     if lost:
         return ", nor is there one of all clients' answers together", lost
@@ -418,9 +419,10 @@ def evaluate_graphs(
     For class labels, the score is the accuracy. The accuracy is also computed for a control that
     always predicts the most frequent class of a client's training graphs. If classes tie, the
     control predicts the class with the lowest index. For other targets, the scores are the pooled
-    metric, and the mean of a metric over the clients that have it. The pooled metric is computed
-    over the test graphs of all clients together. The output for a graph comes from the model of its
-    own client; in a centralized run, it comes from the only model.
+    metric and the mean over clients. The mean leaves out clients for which the metric is undefined.
+    The pooled metric is computed over the test graphs of all clients together. The output for a
+    graph comes from the model of its own client; in a centralized run, it comes from the only
+    model.
 
     Args:
         method: the method; its model is called as ``model(*graph.inputs)`` and returns logits, or

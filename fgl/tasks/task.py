@@ -61,8 +61,8 @@ class Task:
         """The score function of a method: ``(outbox, client_states) -> metrics``.
 
         With `each`, the metrics include each client's own metrics and the worst client's metrics.
-        If `select` is a metric of the worst client, the metrics of single clients are included too
-        (see `fgl.evaluate_on`).
+        If `select` is a metric of the worst client, the metrics of individual clients are included
+        too (see `fgl.evaluate_on`).
         """
         if not (each or self.select.removeprefix("-").startswith("worst_")):
             return self.scores(method, self.clients)
@@ -73,7 +73,7 @@ class Task:
 def centralized(task: Task) -> Task:
     """The same task with a single client that has all data (centralized training).
 
-    The scores are those of the federated task.
+    The scores are computed as for the federated task.
 
     Raises:
         ValueError: if the task does not define the union of the data.
@@ -97,8 +97,8 @@ def earlier(task: Task, *, clients: Sequence[int] = (), classes: Sequence[int] =
     """The same task before some clients join and before some classes appear.
 
     Examples of later clients and classes are not used for training yet. Scored examples are
-    unchanged. A run of the whole task can continue from the result of this earlier task by
-    ``start=result``.
+    unchanged. A run of the whole task can continue from the result of this earlier task if it is
+    given ``start=result``.
 
     Args:
         task: the whole task.
@@ -170,7 +170,7 @@ def _send_one(params: Params, context: Any, state: State, graph: Graph) -> tuple
 
 
 def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
-    """The method with a check that rejects uploads that report more examples than any client has.
+    """Make the server reject uploads that report more examples than any client has.
 
     Examples can be nodes, graphs (in collections), pairs (if pairs have labels), or windows of a
     series. For a series, a window counts as one example per node.

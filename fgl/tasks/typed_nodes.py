@@ -21,8 +21,8 @@ class TypedNodes(Cut):
 
     Papers, authors and conferences are divided among the clients.
 
-    A partition gives each conference to one client. So at all other clients, papers of this
-    conference lose it. To avoid this loss, clients can share conferences, so that each client knows
+    A partition gives each conference to one client. At all other clients, papers lose their edges
+    to this conference. To avoid this loss, clients can share conferences, so that each client knows
     the conferences of its own papers.
 
     Example:

@@ -83,22 +83,19 @@ def clipped(method: Method, *, length: Positive) -> Method:
 
 
 def added(sent: Params, update: Params, names: list[str]) -> Params:
-    """The sent tensors.
-
-    If a tensor has an update, the update is added.
-    """
+    """The sent tensors, with an update added to each tensor that has one."""
     return {name: sent[name] + update[name] if name in update else sent[name] for name in names}
 
 
 def _check_reads(method: Method) -> None:
-    """Raise an error if the server declares that it reads entries without clipping and noise."""
+    """Raise an error if the server reads entries that are sent without clipping and noise."""
     served = method.aggregate
     if isinstance(served, OfMeans):
         _refuse_others(f"the server of {method} to read", (*served.equally, *served.reads))
 
 
 def _check_covered(message: Message) -> None:
-    """Raise an error if a message has entries without clipping and noise."""
+    """Raise an error if a message has entries that are sent without clipping and noise."""
     if not isinstance(message.get("model"), Mapping):
         raise ValueError(
             f"Expected the message to have a model to clip, but got keys {list(message)}"

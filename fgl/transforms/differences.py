@@ -119,7 +119,7 @@ def _encoded(
     sent: Mapping[str, Tensor],
     left: Mapping[str, Tensor],
 ) -> tuple[Message, Params]:
-    """A part's coded tensors by key, its tensors without a code, and the client's remainders."""
+    """A part's coded tensors by key, its uncoded tensors, and the client's remainders."""
     columns = [f"{part}_{key}" for key in code.keys]
     plain = {name: t for name, t in value.items() if not t.is_floating_point()}
     out: Message = {column: {} for column in columns} | ({part: plain} if plain else {})

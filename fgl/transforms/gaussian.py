@@ -42,13 +42,13 @@ def local_gaussian(
     """Make clients clip their updates and add noise before they send them.
 
     ``sent + clip(model - sent) + N(0, (2 length noise_multiplier)^2)``. The server does not need to
-    be trusted. Epsilon is for **replacing all data of one client**. For any two data sets, the
-    client's clipped updates differ by at most ``2 length``, and the noise hides this difference
-    (`fgl.privacy.gaussian`). Outside the message, clients report neither losses nor numbers of
-    examples. Losses in the history are NaN. If a client's training raises an error, the client does
-    not take part in the round, and the server notices this. The server of the method may use any
-    function, since its results reveal no more than the noisy uploads. The noise is large. The noise
-    in the mean over K clients is the noise of one client divided by ``sqrt(K)``.
+    be trusted. Epsilon bounds the effect of **replacing all data of one client**. For any two data
+    sets, the client's clipped updates differ by at most ``2 length``, and the noise hides this
+    difference (`fgl.privacy.gaussian`). Outside the message, clients report neither losses nor
+    numbers of examples. Losses in the history are NaN. If a client's training raises an error, the
+    client does not take part in the round, and the server notices this. The server of the method
+    may use any function, since its results reveal no more than the noisy uploads. The noise is
+    large. The noise in the mean over K clients is the noise of one client divided by ``sqrt(K)``.
 
     Args:
         method: as for `clipped`.
@@ -104,10 +104,11 @@ def central_gaussian(
 
     ``(sum_k clip(update_k) + N(0, (length noise_multiplier)^2)) / K``, where K is the number of
     clients in a round. Clients clip their updates before they send them. The server clips the
-    updates again, since its noise only hides changes of the sum up to `length`. Epsilon is for
-    **replacing one client's update by zeros**. The number of clients is public. Clients are
-    protected against those who receive the server's messages, but not against the server. The
-    server of the method reads this noisy mean, as it does with `robust`.
+    updates again, since the noise hides only changes of the sum that are at most `length` long.
+    Epsilon bounds the effect of **replacing one client's update by zeros**. The number of clients
+    is public. Clients are protected against everybody who receives the server's messages, but not
+    against the server. The method's server reads this noisy mean in place of the mean of the
+    models.
 
     Args:
         method: as for `clipped`; its `aggregate` is a `fgl.federation.OfMeans`.
@@ -168,10 +169,10 @@ def privacy_spent(state: State) -> dict[str, float]:
     the information about all data of one client in all its messages together. With
     `per_example_gaussian`, epsilon bounds the information about one example. The docstring of each
     transform says which data sets are compared. The bound does not cover scores. With
-    `central_gaussian`, it does not cover losses either.
+    `central_gaussian`, the bound does not cover losses either.
 
-    A run with a `start` continues the count. Earlier answers under other noise, and rounds without
-    noise, are composed with the answers of this run.
+    A run that is given a `start` continues the count of the earlier run. Earlier answers under
+    other noise, and rounds without noise, are composed with the answers of this run.
 
     Args:
         state: the server's state under a method with noise, as in this module.
@@ -200,7 +201,7 @@ def privacy_spent(state: State) -> dict[str, float]:
 
 
 def local_noise(method: Method, *, kind: str, delta: float, **numbers: float) -> Method:
-    """The method with clients and a server that record the noise's cost `numbers` for each answer.
+    """The method, with clients and a server that record the privacy cost `numbers` of each answer.
 
     Lost and rejected answers are counted too, since the client has sent them.
     """
@@ -259,10 +260,7 @@ def counted(
 
 
 def _without_record(aggregate: Any) -> Any:
-    """The server's function.
-
-    The state of this function does not include the record of the rounds.
-    """
+    """The server's function, which gets a state without the record of the rounds."""
 
     def hidden(serve: Callable[[Any, State], Any]) -> Callable[[Any, State], Any]:
         def unaware(uploads: Any, state: State) -> Any:

@@ -25,8 +25,8 @@ def quantised(
 
     Clients send ``Q(model - sent)`` (see `fgl.compress.quantise`). Q is unbiased, so the errors of
     many clients tend to cancel out. The server adds the received change to the model that it sent.
-    An upload has ``bits + 32 / bucket`` bits per entry instead of 32. The `accept` function of the
-    method sees the change and not the model. The method may be wrapped in `local_gaussian` first: a
+    An upload has ``bits + 32 / bucket`` bits per entry instead of 32. The method's `accept`
+    function gets the change, not the model. The method may be wrapped in `local_gaussian` first: a
     noisy upload reveals no more after quantisation.
 
     Args:

@@ -88,7 +88,7 @@ def robust(
 def mean_server(method: Method, outer: str) -> OfMeans:
     """The method's server, which must read only means.
 
-    Raise an error if it reads the whole inbox.
+    Raise an error if the server reads the whole inbox.
 
     Args:
         method: the argument of `outer`.

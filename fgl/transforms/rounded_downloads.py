@@ -24,8 +24,8 @@ def rounded_downloads(
 
     Clients train with the rounded model and are scored with it, in the model's own precision.
     Updates are differences between the trained model and the rounded model. The first message of a
-    run is the initial model without rounding. bfloat16 has the range of float32 and 8 bits of
-    precision. float16 has 11 bits of precision and a range up to 65,504.
+    run is the initial model without rounding. The type bfloat16 has the range of float32 and 8 bits
+    of precision. The type float16 has 11 bits of precision and a range up to 65,504.
 
     Args:
         method: any method; entries other than ``"model"`` are sent unchanged.

@@ -94,12 +94,11 @@ def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
 
 @fed.layer
 def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Method:
-    """A method whose clients send their parts of rows.
+    """A method whose clients send the rows that they contribute to sums of rows.
 
-    A client adds a pad to the rows that it requested.
-
-    A round is an exchange of rows without training. `deploy` returns the sums of the rows that the
-    client requested. All other rows are zeros.
+    A client adds a pad to the rows that it requested. A round is an exchange of rows without
+    training. `deploy` returns the sums of the rows that the client requested. All other rows are
+    zeros.
 
     Args:
         num_rows: total number of rows that clients request.
@@ -149,7 +148,7 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
 
 
 def _rows(graph: Any) -> Tensor:
-    """A mask of the client's rows, bool ``[R]``: the marked nodes, which have no features."""
+    """A bool mask ``[R]`` of the rows that the client requested (marked nodes, no features)."""
     mask, x = graph.train_mask, graph.x
     num_own = int((x[:, -1] != 0).sum())
     return mask[num_own:].cpu()  # type: ignore[no-any-return]

@@ -24,10 +24,9 @@ def sparsified(
     """Make clients send only the largest entries of the changes of their models.
 
     Clients send ``top_k(model - sent + left)``, where k is a given fraction of the entries of each
-    tensor. The state of a client keeps entries that were not sent as `left` for the next round
-    (error feedback). A sent entry takes 64 bits, for its index and its value. The `accept` function
-    of the method sees the change and not the model. The method may be wrapped in `local_gaussian`
-    first.
+    tensor. The state of a client keeps all other entries as `left` for the next round (error
+    feedback). A sent entry takes 64 bits, for its index and its value. The method's `accept`
+    function gets the change, not the model. The method may be wrapped in `local_gaussian` first.
 
     Args:
         method: the method; its uploads have a ``"model"``, as in FedAvg.

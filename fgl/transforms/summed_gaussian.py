@@ -61,13 +61,13 @@ def summed_gaussian(
     ``length noise_multiplier / sqrt(threshold - colluders)``. So the noise that is unknown to the
     server and the colluders has at least the variance ``(length noise_multiplier)^2``.
 
-    Epsilon is for **replacing one client's update by zeros**, at client level, as with
+    Epsilon bounds the effect of **replacing one client's update by zeros**, as with
     `central_gaussian`. The list of clients in a sum is public. The noise protects against all
-    parties that follow the protocol, including the server. With `signed`, it also protects against
-    a dishonest server. At most `colluders` clients may reveal their own noise to the server. In
-    `privacy_spent`, a sum counts with the noise of all its clients except `colluders` clients. So
-    epsilon is smaller if a sum has more clients than `threshold`. A client that dropped out
-    contributes no noise.
+    parties that follow the protocol, including the server. With `signed`, the noise also protects
+    against a dishonest server. At most `colluders` clients may reveal their own noise to the
+    server. For each sum, `privacy_spent` counts the noise of all its clients except `colluders`
+    clients. So epsilon is smaller if a sum has more clients than `threshold`. A client that dropped
+    out contributes no noise.
 
     Args:
         method: as for `clipped` and `secure_sum`.
@@ -164,9 +164,8 @@ def _on_grid(
 ) -> Tensor:
     """The sum of the sent tensor, the update and noise.
 
-    Each of the three is a multiple of ``2^-bits``.
-
-    The sum is infinite if an entry of the sent tensor is larger than `room`.
+    The tensor, the update and the noise are multiples of ``2^-bits``. The sum is infinite if an
+    entry of the sent tensor is larger than `room`.
     """
     if not bool((sent.abs() <= room).all()):
         return torch.full_like(update, math.inf)
@@ -182,9 +181,9 @@ def _credit(
     """A function that returns the cost of a sum for each client, measured in rounds.
 
     In a sum of n clients, of which q reveal their noise, ``n - q`` parts of the noise are secret.
-    The noise multiplier is that of `planned` parts. Gaussian mechanisms compose by the inverse
-    squares of their noise multipliers, so the sum costs ``planned / (n - q)`` rounds. The cost is
-    counted as soon as shares are requested, even if no sum follows.
+    The noise multiplier assumes `planned` parts. Gaussian mechanisms compose by the inverse squares
+    of their noise multipliers, so the sum costs ``planned / (n - q)`` rounds. The cost is counted
+    as soon as shares are requested, even if no sum follows.
     """
 
     def paid(inbox: Inbox, state: State) -> Mapping[int, float]:

@@ -1,7 +1,5 @@
 """FedEgo's client with PyG: a reduction layer, SAGE layers, neighbours by a `NeighborLoader`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

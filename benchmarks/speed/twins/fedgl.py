@@ -1,7 +1,5 @@
 """FedGL's loss with PyG: a pseudo graph beside the own one, pseudo labels beside the own."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

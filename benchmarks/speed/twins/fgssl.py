@@ -1,7 +1,5 @@
 """FGSSL's loss with PyG: two views by PyG's own dropouts, similarities as N x N matrices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

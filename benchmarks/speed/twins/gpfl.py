@@ -1,7 +1,5 @@
 """GPFL's client with PyG: a GIN on minibatches of graphs, and its answers to the random graphs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

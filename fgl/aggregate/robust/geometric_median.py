@@ -29,8 +29,8 @@ def geometric_median(
     times.
 
     If fewer than half of the clients are bad, the result stays near the honest clients. Drawbacks:
-    the algorithm passes over all clients several times. Honest clients that are far from the others
-    also get small weights.
+    the algorithm passes over all clients several times. Honest clients that are far from the other
+    clients also get small weights.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.

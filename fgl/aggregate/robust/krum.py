@@ -53,7 +53,8 @@ def multi_krum(
 ) -> dict[str, Tensor]:
     """The mean of the clients that Krum ranks first.
 
-    Drawback: the clients that differ most from the others are ignored, even if they are honest.
+    Drawback: the clients that differ most from the other clients are ignored, even if they are
+        honest.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.

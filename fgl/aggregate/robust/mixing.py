@@ -18,8 +18,8 @@ def bucket_means(
     """Means of random buckets of clients (bucketing).
 
     Drawbacks: each bad client can corrupt one bucket. The rule applied to the buckets must
-    therefore withstand the same number of bad inputs, but it has fewer inputs. Results also depend
-    on the random buckets of each round.
+    therefore withstand the same number of bad inputs among fewer inputs. Results also depend on the
+    random buckets of each round.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``.

@@ -46,7 +46,7 @@ def _clients(value: Tensor | Sequence[Tensor]) -> int:
 
 
 def check_minority(bad: int, clients: int) -> None:
-    """Raise unless `bad` is less than half of the number of clients, as every rule requires.
+    """Raise an error unless `bad` is less than half of the number of clients.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.
@@ -59,12 +59,12 @@ def check_minority(bad: int, clients: int) -> None:
 
 
 def in_order(value: Tensor) -> Tensor:
-    """Sort each entry of ``[K, ...]`` over the clients, ascending, in the dtype for sums."""
+    """Sort each entry of ``[K, ...]`` over clients in ascending order, in the dtype for sums."""
     return (value.to(exact(value)) + 0.0).sort(0).values  # turns -0.0 into 0.0: ties of equal bits
 
 
 def flat(stack: Mapping[str, Tensor]) -> Tensor:
-    """A row of doubles per client, ``[K, D]``: its floating-point entries, sorted by name."""
+    """A row of doubles per client, ``[K, D]``: the client's floating-point entries, by name."""
     names = sorted(name for name, value in stack.items() if value.is_floating_point())
     parts = [stack[name].reshape(len(stack[name]), -1).double() for name in names]
     return torch.cat(parts, 1) if parts else torch.zeros(len(next(iter(stack.values()))), 0)

@@ -18,7 +18,10 @@ def check_num_clients(num_clients: int, total: int) -> None:
 
 
 def check_labels(y: Any) -> None:
-    """Raise unless `y` is int64 ``[n]`` and holds classes from 0; suggest a solution for floats."""
+    """Raise an error unless `y` is int64 ``[n]`` with classes from 0.
+
+    For floats, the error suggests a solution.
+    """
     if isinstance(y, Tensor) and y.is_floating_point():
         raise TypeError(
             f"Expected y to be an int64 tensor, but got {y.dtype}: "

@@ -269,7 +269,7 @@ def ldg_partition(
     Nodes are placed in blocks of consecutive ids. For speed, nodes of one block are placed without
     regard to each other's new parts; the capacity is still respected. In addition to the edges and
     a table of size block x clients, the function needs about 30 bytes for each node and one byte
-    for each edge. If edges are sorted by target, they may be mapped from a file.
+    for each edge. Edges that are sorted by target can be passed as a memory-mapped file.
 
     Args:
         graph: a graph with both directions of every edge, since an edge affects only its target.
@@ -322,7 +322,7 @@ def ldg_partition(
 
 
 def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """Index after each node's last source, and the sources of all edges, sorted by target."""
+    """The index after each node's last source, and the sources of all edges sorted by target."""
     source, target = edge_index
     if bool((target[1:] < target[:-1]).any()):
         source = source[target.argsort(stable=True)]

@@ -25,17 +25,18 @@ def major_label_partition(
     num_test: int = 200,
     seed: int = 0,
 ) -> tuple[Graph, list[Graph]]:
-    """Draw a global test graph and overlapping clients, each with mostly nodes of a few labels.
+    """Draw a global test graph, and overlapping clients that mostly have nodes of a few labels.
 
     Isolated nodes are dropped; N nodes remain in the pool. ``int(global_share N)`` uniformly drawn
     nodes are removed from the pool and become the global test graph. The clients then draw in turn,
     and each client's test nodes are removed from the pool. Each client first draws `num_major`
     major labels, and then a sample of ``S = int(share N)`` nodes. ``int(major_rate S)`` nodes of
-    the sample have one of the client's major labels, or all such nodes if there are fewer. The
-    other nodes are drawn from the rest of the pool. A sample has fewer than S nodes if the pool is
-    exhausted. Nodes without an edge inside the sample are dropped; the n remaining nodes are in
-    random order. Of these n nodes, the last `num_test` are the client's test nodes. The ``n // 5``
-    nodes before the test nodes are validation nodes, and the rest are training nodes.
+    the sample have one of the client's major labels. If too few nodes have these labels, all of
+    them are used. The other nodes are drawn from the rest of the pool. A sample has fewer than S
+    nodes if the pool is exhausted. Nodes without an edge inside the sample are dropped; the n
+    remaining nodes are in random order. Of these n nodes, the last `num_test` are the client's test
+    nodes. The ``n // 5`` nodes before the test nodes are validation nodes, and the rest are
+    training nodes.
 
     Several clients may therefore share a training node, and a test or validation node of one client
     may be a training node of another client.
@@ -120,7 +121,7 @@ def _client(graph: Graph, nodes: Tensor, num_test: int) -> Graph:
 
 
 def _some(nodes: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Draw `count` of the nodes, or all nodes if there are fewer."""
+    """Draw `count` of the nodes; if there are fewer nodes, return all of them."""
     return nodes[torch.randperm(nodes.numel(), generator=generator)[:count]]
 
 
@@ -134,7 +135,7 @@ def unseen_nodes(clients: Sequence[Graph]) -> list[Tensor]:
     """Masks of each client's test nodes that are not training nodes of another client.
 
     Clients overlap, so a test node of one client may be a training node of another client. The
-    model that the first client receives may then have been trained on its test node.
+    model that the first client receives may then have been trained on this test node.
 
     Args:
         clients: graphs with `node_id`, training masks and test masks.

@@ -143,7 +143,7 @@ def overlapping_partition(
 
 
 def _move_apart(owns: Tensor, shared: Tensor, generator: torch.Generator) -> None:
-    """Replace each node that all clients hold, except `shared`, with another node in one client."""
+    """In one client, replace each node that all clients hold, except nodes in `shared`."""
     everywhere = owns.all(0)
     everywhere[shared] = False
     for node in everywhere.nonzero().flatten().tolist():

@@ -27,13 +27,13 @@ def dirichlet_partition(
     With n examples, a client gets ``floor(n / num_clients)`` examples, and the first
     ``n mod num_clients`` clients get one more. The class distribution of a client is
     ``p_i ~ Dirichlet(alpha 1)``. If an entry exceeds `cap`, the excess is spread evenly over the
-    other entries. This is done only once, so with three or more classes another entry may exceed
-    `cap` afterwards. In each step, a random client that is not full draws a class from its
-    distribution. It draws again if no example of this class is left. The client gets the last
-    remaining example of the class.
+    other entries. The excess is spread only once, so with three or more classes another entry may
+    exceed `cap` afterwards. In each step, a random client that is not full draws a class from its
+    distribution. The client draws again if no example of this class is left. The client gets the
+    last remaining example of the class.
 
-    The rule does not cover the case in which no class in a client's distribution has examples left.
-    In that case all classes with remaining examples are equally likely.
+    The rule does not cover one case: no class in a client's distribution has examples left. In that
+    case all classes with remaining examples are equally likely.
 
     Args:
         y: classes, int64 ``[n]``.
@@ -91,10 +91,11 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
 
     The function follows the rule of `dirichlet_partition` with ``cap=0.95``. Random numbers come
     from NumPy's legacy generator, in the order of the public implementation. All class
-    distributions are drawn first. Until all clients are full, the code then draws a client among
-    *all* clients. It redraws if the client is full. For this client, it draws a class by inverting
-    the cumulative sum of the distribution. It redraws if no example of the class is left. The
-    resulting clients are therefore those of the paper's Table 2.
+    distributions are drawn first. The code then repeats the following steps until all clients
+    are full. The code draws one of *all* clients, and redraws if this client is full. For this
+    client, the code draws a class by inverting the cumulative sum of the distribution, and redraws
+    if no example of the class is left. The resulting clients are therefore those of the paper's
+    Table 2.
 
     The public implementation would draw for hours if the remaining classes have a probability below
     1e-4 in a client's distribution. In that case this function makes the remaining classes equally
@@ -174,7 +175,9 @@ def _capped(mix: np.ndarray, cap: float) -> np.ndarray:
 
 @typed
 def quantile_labels(y: Tensor, bins: Several) -> Tensor:
-    """Label each number by its quantile, so that `bins` labels have equally many known numbers.
+    """Label each number by its quantile, so that all labels have equally many known numbers.
+
+    There are `bins` labels.
 
     ``dirichlet_partition(quantile_labels(y, 4), num_clients, alpha=0.5)`` gives the clients
     different distributions of small and large numbers.

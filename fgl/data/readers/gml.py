@@ -30,8 +30,8 @@ def read_gml(
     The format has no features, so one-hot degrees with 64 columns are used. The last column means a
     degree of 63 or more. The graph is undirected, without self-loops and repeats, even if the
     file's edges are directed. Classes are renumbered from 0 in ascending order. A warning names the
-    unread attributes of nodes and edges. It also names ``directed`` if the file's edges are
-    directed.
+    unread attributes of nodes and edges. The warning also names ``directed`` if the file's edges
+    are directed.
 
     Args:
         folder: folder of the file.

@@ -56,9 +56,10 @@ def read_molecules(
 ) -> Molecules:
     """Read ``NAME.csv``: a header, a column ``smiles``, and a column of numbers for each target.
 
-    An unknown target is empty, NA or NaN; true is 1 and false is 0. Molecules that cannot be read
-    are left out, and a warning gives their number. Columns that only number the rows (pandas writes
-    such columns) are not targets unless `targets` names them. A warning names these columns.
+    An unknown target is written as an empty field, NA or NaN; true is 1 and false is 0. Molecules
+    that cannot be read are left out, and a warning gives their number. Columns that only number the
+    rows (pandas writes such columns) are not targets unless `targets` names them. A warning names
+    these columns.
 
     Args:
         folder: folder of the file.
@@ -102,7 +103,7 @@ def read_molecules(
 def _warn_unreadable(
     path: Path, total: int, wrong: list[int], lines: list[int], strings: list[str]
 ) -> None:
-    """Warn about rows that are not molecules; raise if no row is a molecule."""
+    """Warn about rows that are not molecules; raise an error if no row is a molecule."""
     example = f"line {lines[wrong[0]]}: {strings[wrong[0]][:60]!r}"
     reject_if(len(wrong) == total, f"{path} to hold molecules", f"none to read, {example}")
     warn(

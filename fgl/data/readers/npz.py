@@ -39,8 +39,8 @@ def read_npz(
     In the layout of gnn-benchmark, features may also be dense (``attr_matrix``) or missing. One-hot
     degrees with 64 columns replace missing features. The last column means a degree of 63 or more.
     The graph is undirected, without self-loops and repeats. Edge weights, other arrays, and arrays
-    that need pickle are not read. A warning names unread arrays. It skips arrays in `ignore`
-    (``"adj_data"`` for the weights) and arrays of node, feature or class names.
+    that need pickle are not read. A warning names unread arrays. The warning skips arrays in
+    `ignore` (``"adj_data"`` for the weights) and arrays of node, feature or class names.
 
     Raises:
         ValueError: for a missing or malformed file, or a split that is not in the file.

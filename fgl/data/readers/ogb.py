@@ -41,10 +41,10 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
     """Read OGB's folder ``raw``, and ``split`` next to it: comma-separated text, gzipped.
 
     ``num-node-list.csv.gz`` and ``num-edge-list.csv.gz`` hold a number for each graph. Each line of
-    ``edge.csv.gz`` holds a source and a target, each line of ``node-feat.csv.gz`` the features of a
-    node. Rows are read one after the other, so reading needs little more memory than the graph
-    itself. A warning names unread tables in the folder, except for ``node_year``, which defines the
-    split of ogbn-arxiv.
+    ``edge.csv.gz`` holds a source and a target, and each line of ``node-feat.csv.gz`` holds the
+    features of a node. Rows are read one after the other, so reading needs little more memory than
+    the graph itself. A warning names unread tables in the folder, except for ``node_year``, which
+    defines the split of ogbn-arxiv.
 
     With ``node-label.csv.gz`` (ogbn), there is one graph, and each line is the class of a node.
     ``split/NAME/{train,valid,test}.csv.gz`` hold node ids, which become the masks. NAME is ``time``
@@ -162,8 +162,8 @@ def _fields(
 ) -> tuple[dict[str, Any], NDArray[np.int64]]:
     """The fields of all graphs in a folder as one graph, and the number of nodes of each graph.
 
-    Without `edge_files`, edges are as stored. Otherwise edges have fields, and unless they are
-    `directed` or both directions are stored, the other directions are added.
+    Without `edge_files`, edges are kept as stored. Otherwise edges have fields. Missing reverses
+    are added, unless edges are `directed` or both directions are stored.
     """
     tables = [file.name.removesuffix(".csv.gz") for file in sorted(folder.glob("*.csv.gz"))]
     read = {*KNOWN, *others, *edge_files}

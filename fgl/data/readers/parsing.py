@@ -1,4 +1,7 @@
-"""Shared helpers of the readers: paths, numbers in text, JSON. Errors name the file and line."""
+"""Shared helpers of the readers, for paths, for numbers in text, and for JSON.
+
+Errors name the file and line.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +111,7 @@ def bad_row(path: Path, row: int, be: str, got: object) -> ValueError:
 
 
 def contiguous(path: Path, values: NDArray[np.int64]) -> tuple[Tensor, int]:
-    """Renumber labels in ascending order as int64 0, 1, ...; also return their number."""
+    """Renumber labels as int64 0, 1, ... in ascending order; also return the number of labels."""
     if not values.size:
         raise ValueError(f"Expected {path} to hold labels, but got none")
     used, labels = np.unique(values, return_inverse=True)

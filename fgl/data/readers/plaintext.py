@@ -18,7 +18,7 @@ from .parsing import bad_row, check_range, contiguous, floats, integers, need
 
 
 def read_acm(folder: Path, name: str) -> Graph:
-    """Read papers that share authors: ``NAME.feature``, ``NAME.label``, ``NAME_PAP.edge``.
+    """Read papers that share authors: ``NAME.feature``, ``NAME.label`` and ``NAME_PAP.edge``.
 
     For each node, ``NAME.feature`` has a line of features and ``NAME.label`` has a line with a
     label. For each edge, ``NAME_PAP.edge`` has a line with a pair of nodes. The graph is
@@ -47,7 +47,7 @@ def read_acm(folder: Path, name: str) -> Graph:
 
 
 def read_wiki(folder: Path, name: str) -> Graph:
-    """Read linked pages with TF-IDF features: ``graph.txt``, ``group.txt``, ``tfidf.txt``.
+    """Read linked pages with TF-IDF features: ``graph.txt``, ``group.txt`` and ``tfidf.txt``.
 
     A line of ``graph.txt`` holds a pair of nodes. A line of ``group.txt`` holds a node and its
     label. A line of ``tfidf.txt`` holds a node, a word and the word's weight. Files may be

@@ -172,7 +172,7 @@ def _sides(graph: Graph, edges: Tensor) -> Tensor | None:
 
 
 def _keeps_fields(graph: Graph) -> str:
-    """Call, as text, that splits a graph without losing the fields of its edges."""
+    """The text of a call that splits a graph without losing the fields of its edges."""
     turned = {} if graph.edge_type is None else _turned(graph)
     across = [pair for pair in turned if pair[0] != pair[1]]
     if across:
@@ -187,7 +187,7 @@ def _turned(graph: Graph) -> dict[tuple[int, int], float]:
 
 
 def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
-    """Raise if every edge has its reverse; warn if most edges do.
+    """Raise an error if every edge has its reverse; warn if most edges do.
 
     Args:
         graph: the graph.
@@ -213,7 +213,7 @@ def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
 
 
 def _each(edges: Tensor, num_nodes: int, directed: bool) -> Tensor:
-    """Distinct edges, sorted, without self-loops."""
+    """Sorted distinct edges without self-loops."""
     if directed:
         return free_pairs.directed_pairs(free_pairs.directed_keys(edges, num_nodes), num_nodes)
     return free_pairs.pairs_of(free_pairs.keys_of(edges))
@@ -330,9 +330,9 @@ def negative_edges(
 ) -> Tensor:
     """Draw pairs of different nodes that have no edge; all such pairs are equally likely.
 
-    The function draws ranks among the pairs without an edge. It finds the pairs with these ranks by
-    searching the sorted edges, so no draw is rejected. The run time is O((num_edges + num) log
-    num_edges), even for nearly complete graphs.
+    The function draws ranks among the pairs without an edge. The function finds the pairs with
+    these ranks by searching the sorted edges, so no draw is rejected. The run time is
+    O((num_edges + num) log num_edges), even for nearly complete graphs.
 
     Args:
         edge_index: int64 ``[2, num_edges]``; each edge in one direction or in both. Self-loops are

@@ -1,8 +1,8 @@
 """Pairs of nodes encoded as numbers, and samplers of pairs without an edge.
 
 Nodes may have sides: types, sources and targets, or the two colours of a bipartite graph. If nodes
-have sides, edges join only certain sides. A pair that joins other sides can never be an edge, so it
-is useless as a negative example.
+have sides, edges join only certain sides. A pair that joins other sides can never be an edge, so
+such a pair is useless as a negative example.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class FreePairsLike:
     def __call__(
         self, *, replacement: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Draw a pair per given pair, ``[2, p]``; skip given pairs for which no pair is free."""
+        """Draw a pair per given pair, ``[2, p]``; skip given pairs without any free pair."""
         drawn, places = [], []
         for free, rows, columns, own in self.parts:
             num = len(own) if free.count else 0
@@ -232,7 +232,7 @@ def _by_side(edges: Tensor, side: Tensor, directed: bool) -> Tensor:
 def _free_between(
     edges: Tensor, first: Tensor, second: Tensor, directed: bool
 ) -> tuple[Any, Tensor, Tensor]:
-    """A sampler of pairs without an edge from one list of nodes to another, and both lists."""
+    """A sampler of unlinked pairs from one list of nodes to another list, and both lists."""
     rows, columns = (mask.nonzero().squeeze(1) for mask in (first, second))
     place = torch.stack([(mask.cumsum(0) - 1)[e] for mask, e in zip((first, second), edges)])  # noqa: B905
     if torch.equal(first, second):
@@ -245,8 +245,8 @@ def sides_of(node_type: Tensor | None, edges: Tensor, num_nodes: int) -> Tensor 
 
     If nodes have types, the side is the type. Suppose there are no types, and no node is both a
     source and a target. Then sources have side 0, targets have side 1, and nodes without an edge
-    have side 2. Otherwise each connected part in which every cycle has even length has two sides.
-    An example is a graph of users and items with edges in both directions.
+    have side 2. Otherwise a connected part has two sides if all its cycles have even length. An
+    example is a graph of users and items with edges in both directions.
 
     Returns:
         int64 ``[num_nodes]``; or None if nodes have neither types nor sides.

@@ -21,11 +21,12 @@ def with_negatives(
 ) -> Graph:
     """Add pairs without an edge, with label 0, to the validation and test pairs of a graph.
 
-    For each validation or test pair with label 1, a pair with the same source is added. Its target
-    is drawn from the nodes with the same type as the pair's target. The drawn node has neither an
-    edge nor a pair with the source, in any window. If every message edge has its reverse, a pair
-    and its reverse are the same pair. The drawn node must have an edge or a pair in this window or
-    an earlier window. Nodes that only appear later are therefore never drawn.
+    For each validation or test pair with label 1, a pair with the same source is added. The target
+    of the added pair is drawn from the nodes with the same type as the pair's target. The drawn
+    node has neither an edge nor a pair with the source, in any window. If every message edge has
+    its reverse, a pair and its reverse are the same pair. The drawn node must have an edge or a
+    pair in this window or an earlier window. Nodes that only appear later are therefore never
+    drawn.
 
     Suppose nodes have no types, and no node is the source of one edge and the target of another, as
     in a graph of users and items. Then the new targets are drawn from the targets of edges.
@@ -87,7 +88,7 @@ def _without_loops(graph: Graph, mask: Tensor) -> Graph:
 
 
 def _longer(graph: Graph, mask: str, pairs: Tensor, like: Tensor) -> Graph:
-    """Append pairs without an edge to the graph, in one of its masks."""
+    """Append pairs of nodes without an edge to the graph and add the pairs to the mask `mask`."""
     rows = torch.zeros_like(like, dtype=torch.bool)
     masks = {name: own for name in MASKS if (own := getattr(graph, name)) is not None}
     longer = {name: torch.cat([own, rows | (name == mask)]) for name, own in masks.items()}

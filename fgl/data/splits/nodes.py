@@ -170,7 +170,7 @@ def random_split(
 
 
 def _pairs_alike(graph: Graph, examples: Tensor) -> Tensor | None:
-    """Number of each pair's group, which has its copies and reverses; None if all pairs differ."""
+    """For each pair, the number of its group of copies and reverses; None if all pairs differ."""
     low, high = graph.edge_label_index.cpu()[:, examples].sort(0).values  # type: ignore[union-attr]
     key = low * graph.num_nodes + high
     return units_of(key)[1]
@@ -234,9 +234,10 @@ def scaffold_split(
     """Split molecules by scaffold, without randomness; each scaffold is in exactly one mask.
 
     The groups of `scaffold_groups` are assigned one after the other, largest first. A group is
-    added to the training molecules if their number stays at most ``train n``. Otherwise it is added
-    to the validation molecules if the number of training and validation molecules together stays at
-    most ``(train + val) n``. Otherwise it is added to the test molecules.
+    added to the training molecules if at most ``train n`` molecules are then in the training set.
+    Otherwise the group is added to the validation molecules, if the training and validation sets
+    then have at most ``(train + val) n`` molecules in total. Otherwise the group is added to the
+    test molecules.
 
     Args:
         graph: a collection of n molecules.

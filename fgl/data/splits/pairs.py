@@ -44,13 +44,13 @@ def split_by_time(
     are earlier than validation pairs, and validation pairs are earlier than test pairs. No edge is
     both a message edge and a pair, since a model could then copy the pair's label from the features
     of the edge. Edges with equal times are always in the same window; at a boundary between
-    windows, they are in the later window.
+    windows, these edges are in the later window.
 
     Without `y`, the task is to predict the first edge between two nodes. Self-loops and later edges
-    between the same two nodes do not become pairs, since the first edge reveals later edges. They
-    become message edges if they are early enough. If every edge has its reverse, the graph is taken
-    as undirected, and each reverse gets the time and the fields of its edge. With `y`, a reverse is
-    left out if its window is later than the window of its edge.
+    between the same two nodes do not become pairs, since the first edge reveals later edges. Such
+    self-loops and edges become message edges if they are early enough. If every edge has its
+    reverse, the graph is taken as undirected, and each reverse gets the time and the fields of its
+    edge. With `y`, a reverse is left out if its window is later than the window of its edge.
 
     Args:
         graph: a graph whose edges have times.
@@ -188,7 +188,7 @@ def _first_of_ends(edges: Tensor, num_nodes: int, presence: bool) -> Tensor | No
 def _check_windows(
     bounds: Sequence[int], total: int, window: Any, is_example: Tensor, num_times: int
 ) -> None:
-    """Raise if a window with a positive fraction of the edges gets no edge."""
+    """Raise an error if a window with a positive fraction of the edges gets no edge."""
     for which, (name, a, b) in enumerate(zip(PARTS, [0, *bounds], [*bounds, total], strict=True)):
         own = window == which if which == 0 else is_example & (window == which)
         if a < b and not own.any():
@@ -213,9 +213,9 @@ def pair_split(
     """Split edges at random into message edges and labelled pairs.
 
     This function is like `split_by_time`, but a model may read edges that are later than the pairs
-    it predicts. Edges between the same two nodes are held out together, so no copy of a pair is a
-    message edge or is in another part. Without `y`, all edges between the same two nodes become one
-    pair, and a self-loop is always a message edge.
+    it predicts. Edges between the same two nodes are held out together. So a copy of a pair is
+    never a message edge, and is always in the same part as the pair. Without `y`, all edges between
+    the same two nodes become one pair, and a self-loop is always a message edge.
 
     Args:
         graph: a graph with or without times.
@@ -298,7 +298,7 @@ def pair_split(
 
 
 def _check_split(graph: Graph, y: Tensor | None, shares: Sequence[float]) -> None:
-    """Raise unless the graph's edges can be split by these fractions."""
+    """Raise an error unless the graph's edges can be split by these fractions."""
     if graph.edge_label_index is not None or graph.batch is not None:
         got = "a batch" if graph.edge_label_index is None else "edge_label_index"
         raise ValueError(f"Expected a graph whose examples are nodes, but got {got}")
@@ -340,7 +340,7 @@ def _with_reverses(
 
 
 def _check_same_answers(y: Tensor, unit: Tensor, count: int) -> None:
-    """Raise unless all edges of a unit have the same label."""
+    """Raise an error unless all edges of a unit have the same label."""
     first = y[heads_of(unit, count).to(y.device)][unit.to(y.device)]
     same = (first == y) | (first != first) & (y != y)
     if not same.all():
@@ -377,7 +377,7 @@ def _split(
     window: Any,
     flipped: Tensor | None = None,
 ) -> Graph:
-    """Split edges, given by their ids, into message edges and pairs of the windows 1, 2 and 3."""
+    """Split edges, given by ids, into message edges and the pairs of three windows."""
     masks = {name: window == which for which, name in enumerate(MASKS, 1)}
     ones = torch.ones(len(pairs), dtype=graph.x.dtype, device=graph.device)
     answers = ones if y is None else y.to(graph.device)[pairs]

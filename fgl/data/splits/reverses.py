@@ -109,7 +109,7 @@ def copying_relations(
 
 
 def _density(ends: Tensor, num_nodes: int) -> float:
-    """Fraction of the possible edges, from any source to any target, that exist."""
+    """Number of edges divided by the number of possible edges from any source to any target."""
     sources, targets = (
         (each.bincount() > 0).sum() for each in (ends // num_nodes, ends % num_nodes)
     )
@@ -117,7 +117,9 @@ def _density(ends: Tensor, num_nodes: int) -> float:
 
 
 def reversed_share(keys: Tensor, num_nodes: int) -> float:
-    """Fraction of edges whose reverse exists, or 0 unless "most" do (see `turned_relations`).
+    """Fraction of edges whose reverse exists.
+
+    The fraction is 0 unless "most" edges have a reverse (see `turned_relations`).
 
     Args:
         keys: int64, sorted distinct numbers ``source * num_nodes + target`` of the edges.
@@ -204,7 +206,7 @@ def heads_of(unit: Tensor, count: int) -> Tensor:
 def check_relations(
     graph: Graph, edge_type: int | None, rev_edge_type: int | None, is_undirected: bool | None
 ) -> None:
-    """Raise unless these relations exist in the graph and can be combined."""
+    """Raise an error unless these relations exist in the graph and can be combined."""
     if rev_edge_type is not None and edge_type is None:
         raise ValueError("Expected edge_type beside rev_edge_type, but got none")
     if rev_edge_type is not None and rev_edge_type == edge_type:
@@ -228,7 +230,10 @@ def check_reverses(
     is_undirected: bool | None,
     presence: bool,
 ) -> None:
-    """Raise if most pairs' reverses would be message edges; only warn if the caller chose this."""
+    """Raise an error if the reverses of most pairs would be message edges.
+
+    If the caller set ``is_undirected=False``, give only a warning.
+    """
     if edge_type is None and (is_undirected or (is_undirected is False and not presence)):
         return
     n, types = graph.num_nodes, graph.edge_type

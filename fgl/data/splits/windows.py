@@ -12,6 +12,7 @@ from ...checks import check_count, reject_if
 from ...graph import MASKS, Graph
 from ...kinds import typed
 from ...sparse.matrix import dense
+from ...warn import warn
 
 
 @typed
@@ -26,8 +27,8 @@ def windows(
 ) -> Graph:
     """Split a time series into windows with input times, target times and masks.
 
-    A window that ends at time t reads the times ``t - steps + 1`` to t. Its target times are
-    ``t + h`` for each horizon h. Times are divided in order into training, validation and test
+    A window that ends at time t reads the times ``t - steps + 1`` to t. The window's target times
+    are ``t + h`` for each horizon h. Times are divided in order into training, validation and test
     times. A window belongs to the part that contains all its target times. A window with target
     times in two parts is left out. A test window may read training times, which are in its past.
 
@@ -53,6 +54,9 @@ def windows(
         ValueError: if the graph is not a series, a number is out of range, or a part with a
             positive fraction has no window.
 
+    Warns:
+        UserWarning: if times seem to be the first dimension of `x`.
+
     Example:
         >>> series = fgl.Graph(torch.rand(3, 20, 1), torch.tensor([[0], [1]]), y=torch.rand(3, 20))
         >>> cut = windows(series, 4, horizons=(1, 3), shares=(0.5, 0.2, 0.3))
@@ -71,6 +75,11 @@ def windows(
     wrong = len(shares) != 3 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6
     reject_if(wrong, "shares to be three numbers of sum 1", tuple(shares))
     times = int(graph.x.shape[1])
+    if graph.num_edges and int(graph.edge_index.max()) < times < graph.num_nodes:
+        warn(
+            f"Expected x to be [num_nodes, num_times, num_features], but got {list(graph.x.shape)} "
+            f"without edges of nodes from {times} on: if times are first, x.transpose(0, 1)"
+        )
     last = torch.arange(steps - 1, max(times - max(horizons), steps - 1), stride)
     asks = last[:, None] + torch.tensor(list(horizons))
     bounds = [0, *(round(share * times) for share in accumulate(shares))]
@@ -89,7 +98,7 @@ def windows(
 
 
 def _scale(graph: Graph, end: int) -> Tensor:
-    """Each node's mean and deviation of features and of known targets before a time."""
+    """Each node's mean and standard deviation of features and known targets before a time."""
     y = graph.y[:, :end, None].to(graph.x.dtype)  # type: ignore[index]
     columns = torch.cat([dense(graph.x)[:, :end], y], 2).flatten(0, 1)
     mean = columns.nanmean(0)

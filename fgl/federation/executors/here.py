@@ -59,7 +59,7 @@ class Place(Protocol):
         ...
 
     def check(self, method: Method) -> None:
-        """Raise if these clients cannot run the method."""
+        """Raise an error if these clients cannot run the method."""
         ...
 
     def evaluate(self, method: Method, *, each: bool = False) -> Evaluate | None:
@@ -143,7 +143,7 @@ class Here:
         return list(dict.fromkeys(graph.device for graph in self.graphs))
 
     def check(self, method: Method) -> None:
-        """Raise if the clients' features do not fit the model, or differ between clients."""
+        """Raise an error if clients' features do not fit the model or differ in number."""
         if not method.own.modules:
             _check_widths(self.graphs)
             _check_fields(self.graphs, method.model)
@@ -207,7 +207,7 @@ def _check_graphs(clients: Sequence[Graph]) -> None:
 
 
 def _check_fields(clients: Sequence[Graph], model: nn.Module) -> None:
-    """Raise if only some graphs have a field that the model reads.
+    """Raise an error if only some graphs have a field that the model reads.
 
     Missing edge weights count as 1.
     """
@@ -221,7 +221,7 @@ def _check_fields(clients: Sequence[Graph], model: nn.Module) -> None:
 
 
 def _check_widths(clients: Sequence[Graph]) -> None:
-    """Raise unless all graphs have the same number of features."""
+    """Raise an error unless all graphs have the same number of features."""
     widths = [graph.num_features for graph in clients]
     for client, width in enumerate(widths):
         if width != widths[0]:

@@ -174,7 +174,7 @@ class Loop:
             return self._minimised(index, ready)
 
     def _minimised(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
-        """Train a group of one client locally."""
+        """Train one client; the group has only this client."""
         (one,) = ready
         seed = fold_in(self.seed, index, one.client)
         optimizer = kept_optimizer(self.method, one.state)

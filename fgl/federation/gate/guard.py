@@ -42,8 +42,8 @@ def checked(method: Method) -> Method:
 
     - `receive` must return a context and a complete model, including the personal tensors.
       `receive` must not change the message or the state.
-    - `send` must return a message and a state, which is a dict of detached tensors. `send` must not
-      change its context or its state. The message from `send` is checked by the server.
+    - `send` must return a message and a state; a state is a dict of detached tensors. `send` must
+      not change its context or its state. The message from `send` is checked by the server.
     - `aggregate` must return an outbox and a state. The outbox must have only known clients, and
       models with valid names and shapes. Outbox and state must be finite and not far larger than
       before; otherwise `Diverged` is raised. `aggregate` must not change the uploads or its old
@@ -247,7 +247,7 @@ def _check_outbox(
 
 
 class Noted:
-    """The tensors of messages, states or contexts, each with the number of its changes so far.
+    """The tensors of messages, states or contexts, each with its number of changes so far.
 
     Args:
         messages: dicts with the tensors, and possibly other objects. A dict that occurs twice, such
@@ -280,7 +280,7 @@ class Noted:
             self.versions = [VERSION(v) if _counts(v) else 0 for v in self.values]
 
     def __eq__(self, other: object) -> bool:
-        """Whether both have equal tensors under equal names, and all tensors are unchanged."""
+        """Whether both objects have equal tensors under equal names and no tensor has changed."""
         assert isinstance(other, Noted)
         same = (self.keys, self.ends, self.versions) == (other.keys, other.ends, other.versions)
         if same and all(map(is_, self.values, other.values)):
@@ -311,7 +311,7 @@ def _counts(value: Any) -> bool:
 
 
 def check_own(client: int, messages: Any, seen: dict[int, tuple[int, Tensor, int]]) -> None:
-    """Raise if a client sends a tensor that another client has sent and that has changed since.
+    """Raise an error if a client sends another client's tensor that has changed since it was sent.
 
     A method that sends a network's ``state_dict()`` sends the tensors of the network itself. If all
     clients share one network, these tensors are overwritten by the next client.

@@ -122,7 +122,7 @@ def changes(
 def _of_each(
     uploads: Mapping[int, Message], clients: Sequence[int], key: str, name: str
 ) -> list[Tensor]:
-    """The values in memory of one tensor, for each client."""
+    """For each client, the stored values of one tensor."""
     values = [uploads[client][key] for client in clients]
     tensors = [value[name] for value in values] if isinstance(values[0], Mapping) else values
     strided = tensors[0].layout == torch.strided
@@ -256,7 +256,7 @@ class _Norms:
     norms: list[list[Tensor]] = field(default_factory=list)
 
     def add(self, tensors: Sequence[Tensor], old: Tensor | None) -> int:
-        """Add tensors, from each of which `old` is subtracted.
+        """Add tensors; `old` is subtracted from each of them.
 
         Return the index of these tensors in the result of `read`.
         """
@@ -608,7 +608,7 @@ def _entries(message: Mapping[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]
 
 
 def _check_numbers(path: tuple[str, ...], tensor: Tensor, ragged: bool) -> None:
-    """Raise for shared memory, and for subclasses of Tensor, since they can redefine addition."""
+    """Raise an error for shared memory and for Tensor's subclasses, which can redefine addition."""
     layout, dtype = tensor.layout, tensor.dtype
     numbers = type(tensor) in (Tensor, Parameter) and dtype in DTYPES and layout in LAYOUTS
     in_memory = numbers and not tensor.is_meta and not tensor.is_nested
@@ -684,7 +684,7 @@ def _in_order(message: Message, form: Form) -> Message:
 
 
 def _check_count(message: Message, most: float) -> None:
-    """Raise unless `num_examples` is a valid weight for a client."""
+    """Raise an error unless `num_examples` is a valid weight for a client."""
     if "num_examples" not in message:
         return
     for value in message["num_examples"].flatten().tolist():
@@ -697,10 +697,10 @@ def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict
 
     The first bound is `most` times the round's median. The first bound applies only to changes that
     are larger than the sent entry, or larger than 1 if no entry was sent. If the number of clients
-    is even, the upper median is used. With the lower median, half of the clients could have the
-    other half refused by sending almost unchanged models. The second bound is `most` times the size
-    of the sent entry. A size below 1 is replaced by 1. The second bound also limits the growth of
-    the server's own message.
+    is even, the upper median is used. With the lower median, half of the clients could send
+    almost unchanged models, and the uploads of the other half would then be refused. The second
+    bound is `most` times the size of the sent entry. A size below 1 is replaced by 1. The second
+    bound also limits the growth of the server's own message.
     """
     diverged: dict[int, Diverged] = {}
     by_key: dict[str, dict[int, Change]] = {}

@@ -37,7 +37,7 @@ def layer(
 ) -> Any:
     """A decorator for builders of methods.
 
-    Each method then records its builder and the arguments.
+    Each method then records its builder and the builder's arguments.
 
     The arguments of the builder are stored as part of a run. A run cannot be resumed from a
     checkpoint that has different arguments. ``repr(method)`` shows the arguments, and `refuse`
@@ -131,7 +131,7 @@ def _layers(built: Method, method: Method | None) -> tuple[tuple[Layer, ...], tu
 
 
 def _method_of(value: Any) -> Method | None:
-    """The method that a builder received, or the method of the task that it received."""
+    """The method that a builder received, either directly or as the method of a task."""
     value = getattr(value, "fedavg", value)
     return value if isinstance(value, Method) else None
 
@@ -151,7 +151,7 @@ def _settings(signature: inspect.Signature, values: Mapping[str, Any], but: str)
 
 
 def _call(signature: inspect.Signature, values: Mapping[str, Any]) -> list[str]:
-    """Source text of the call: its arguments, and defaults that are numbers or a training."""
+    """Source text of the call, with its arguments and its numeric and `Training` defaults."""
     words = []
     defaults = {name: each.default for name, each in signature.parameters.items()}
     shown = {n: own for n, own in defaults.items() if type(own) in (int, float, Training)}
@@ -194,7 +194,7 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
 
 @explained
 def check_model_alone(method: Method, outer: str) -> None:
-    """Raise if clients train tensors outside the model, such as masks, since `outer` drops them.
+    """Raise an error if clients train tensors outside the model (masks); `outer` drops them.
 
     Args:
         method: the method that is passed to `outer`.
@@ -242,7 +242,7 @@ def check_no_joining(method: Method, outer: str, why: str) -> None:
 
 @explained
 def check_one_architecture(method: Method, outer: str) -> None:
-    """Raise if clients have different models: `outer` would confuse their parts with the server's.
+    """Raise an error if clients have different models, since `outer` needs equal models.
 
     Args:
         method: the method that is passed to `outer`.
@@ -313,7 +313,7 @@ def check_seals(method: Method) -> None:
 
 @explained
 def check_averages(method: Method, outer: str) -> None:
-    """Raise unless the server averages as FedAvg's server does, since `outer` replaces the server.
+    """Raise an error unless the server averages like FedAvg; `outer` replaces this averaging.
 
     Args:
         method: the method that is passed to `outer`.

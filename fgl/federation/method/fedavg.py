@@ -108,8 +108,8 @@ Change = Callable[[Mapping[int, Message], State, Means, State], Made]
 class OfMeans:
     """A method's `aggregate` that reads only the means of the clients' uploads.
 
-    ``means["model"] = sum_k n_k theta_k / sum_k n_k``, where n_k is ``"num_examples"``. So it is
-    known before a run which entries the server reads. Therefore `fgl.transforms.secure_sum` can
+    ``means["model"] = sum_k n_k theta_k / sum_k n_k``, where n_k is ``"num_examples"``. So the
+    entries that the server reads are known before a run. Therefore `fgl.transforms.secure_sum` can
     pass means of masked uploads to the server, and `fgl.transforms.robust` can pass a robust mean
     of the models.
 
@@ -387,7 +387,7 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
             shapes_of[called] = [name for name, _ in called.named_parameters()], shapes
         _check_params(called, params, *shapes_of[called])
         checked_y(target, graph.y)
-        output = predict(model, params, graph, tie_weights=False)
+        output = predict(model, params, graph)
         _check_output(called, output, graph, target)
         return target.loss(*by_answer(graph, graph.train_mask, output))
 
@@ -408,7 +408,7 @@ def _check_params(
 
 
 def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -> None:
-    """Raise unless the output has all classes and, if examples are pairs, one row per pair."""
+    """Raise an error unless the output has a column per class, and for pairs a row per pair."""
     if not isinstance(output, Tensor):
         raise TypeError(
             f"Expected the model to return a tensor, a row an example, but got a "
@@ -522,8 +522,8 @@ average = OfMeans(send_mean, averages=True)
 """FedAvg's `aggregate`: send every client the mean of the models, weighted by examples.
 
 If no client has an example, the outbox is empty, a warning is given and every client keeps the
-old model. If a loss needs no labels, clients should send its number of examples, such as the
-number of nodes, as ``num_examples``. A negative number of examples raises a ValueError.
+old model. If a loss needs no labels, clients should send the number of examples that the loss uses,
+such as the number of nodes, as ``num_examples``. A negative number of examples raises a ValueError.
 
 Example:
     >>> message = {"model": {"w": torch.tensor(2.0)}, "num_examples": torch.tensor(5)}
@@ -564,7 +564,7 @@ def accept_equally(message: Message, client: int, state: State) -> None:
     With equal weights, ``"num_examples"`` is at most 1.
 
     `Rules.max_examples` is still the number of examples of the largest client, since other entries
-    of an upload may contain a number of examples.
+    of an upload may contain numbers of examples.
 
     Example:
         >>> accept_equally({"num_examples": torch.tensor(2)}, 0, {})

@@ -356,8 +356,7 @@ class Inbox(Mapping[int, Message]):
 
         Do not change the result in place.
 
-        The result is a view if the messages are rows of one tensor, as they are with the batch
-        executor.
+        The result is a view if the messages are rows of one tensor, as with the batch executor.
         """
         return self._entries(key, whole)
 

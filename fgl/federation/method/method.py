@@ -92,17 +92,11 @@ class Training:
                 check_takes(name, function, arguments)
 
     def adjusted(self, grads: Params, params: Params, context: Any) -> Params:
-        """The gradients.
-
-        If `adjust` is set, it changes the gradients.
-        """
+        """The gradients after `adjust`; without `adjust`, the given gradients."""
         return grads if self.adjust is None else self.adjust(grads, params, context)
 
     def settled(self, new: Params, old: Params, context: Any) -> Params:
-        """The new tensors after a step.
-
-        If `settle` is set, it changes the new tensors.
-        """
+        """The new tensors after `settle`; without `settle`, the given new tensors."""
         return new if self.settle is None else self.settle(new, old, context)
 
 
@@ -209,8 +203,8 @@ class Method:
 
         If fields were replaced afterwards, a final layer ``"replace"`` is added.
 
-        The final layer lists the functions whose settings are unknown. Such functions were recorded
-        by no builder, and they are not plain functions without settings.
+        The final layer lists the functions whose settings are unknown. No builder recorded such a
+        function, and the function may have settings of its own.
         """
         left = self.layers[-1].left if self.layers else {}
         now = {**_functions(self), **_hooks(self.train)}
@@ -225,7 +219,7 @@ class Method:
 
     @property
     def unknown(self) -> list[str]:
-        """Functions that may have settings recorded by no builder, also those of inner layers."""
+        """Functions that may have settings that no builder recorded, even of inner layers."""
         listed = [layer.settings["unknown"] for layer in self.made_of if layer.name == "replace"]
         return list(dict.fromkeys(name for names in listed for name in names))
 

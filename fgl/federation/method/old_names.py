@@ -59,7 +59,10 @@ def takes_old_names(cls: type[T]) -> type[T]:
 
 
 def _as_modules(own: Own, name: str, *args: Any) -> Any:
-    """The result of an operation on a collection of names, the former type of `Method.own`."""
+    """The result of an operation on a collection of names.
+
+    `Method.own` used to be such a collection.
+    """
     _warn("own", "modules")
     return getattr(list(own.modules), name)(*args)
 

@@ -65,7 +65,7 @@ class Models:
     def __getstate__(self) -> dict[str, Any]:
         """The fields to pickle.
 
-        Models are left out, since they are built again.
+        Models are left out, since they are built again after unpickling.
         """
         return {**vars(self), "_known": None, "_kinds": {}}
 
@@ -315,7 +315,7 @@ class Rules:
 
 
 def without_noise(message: Message) -> Mapping[str, float]:
-    """The cost of an answer without noise, which is a noise multiplier of 0.
+    """The cost of an answer without noise: a noise multiplier of 0.
 
     Example:
         >>> without_noise({})
@@ -355,7 +355,7 @@ class Privacy:
 @typed
 @dataclass(frozen=True)
 class Own:
-    """Parts of a model that each client keeps for itself, and further tensors that it keeps.
+    """Parts of a model that each client keeps for itself, and other tensors that clients keep.
 
     Args:
         modules: names of modules of the model, such as an input layer or a head, that each client

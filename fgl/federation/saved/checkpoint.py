@@ -411,7 +411,7 @@ def _tensors(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _placed(value: Any, device: torch.device, stays: Collection[str], path: str) -> Any:
-    """A saved value, with each tensor on the type of device on which it was before."""
+    """A saved value, with each tensor back on the type of device that held the tensor before."""
     if isinstance(value, Mapping):
         return {key: _placed(part, device, stays, f"{path}/{key}") for key, part in value.items()}
     return value if path in stays else value.to(device)

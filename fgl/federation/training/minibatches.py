@@ -58,7 +58,7 @@ class Steps(Sequence[Step]):
 
 @explained
 def local_steps(how: Training, graph: Graph, context: Any) -> Sequence[Step]:
-    """The graph and context of every step, from `how.batches` or, without it, the whole graph.
+    """The graph and context of every step: those of `how.batches`, or the whole graph.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -143,7 +143,7 @@ def training_examples(graph: Graph) -> Tensor:
     """Indices (int64) of the training examples, which are nodes, graphs or windows.
 
     If there is no mask, all examples are training examples. Examples without any known label are
-    left out, as they are in `Graph.num_train`.
+    left out, as in `Graph.num_train`.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(2, 1), torch.zeros(2, 0, dtype=torch.int64))

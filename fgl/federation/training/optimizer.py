@@ -144,7 +144,7 @@ def _shape(tensors: Mapping[str, Any], key: str) -> torch.Size | None:
 def made(optimizer: OptimizerFactory, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
     """The optimiser of the trained tensors.
 
-    If the optimiser rejects an empty list of tensors, the error names the reason.
+    If the optimiser rejects an empty list of tensors, the error gives the reason.
     """
     try:
         built: Any = optimizer(list(leaves.values()))

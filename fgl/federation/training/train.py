@@ -285,7 +285,7 @@ def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
 def training(model: nn.Module, device: torch.device, seed: int) -> Iterator[None]:
     """A context with training mode, gradients and the given seed.
 
-    Afterwards all three are restored.
+    Afterwards the mode, the gradient setting and the random state are restored.
     """
     state = torch.get_rng_state()
     cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None

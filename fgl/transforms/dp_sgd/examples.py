@@ -53,7 +53,7 @@ class Unseen:
 
     @classmethod
     def of(cls, graph: Graph) -> Any:
-        """The form of a client's graph.
+        """Return the form of a client's graph, without its examples.
 
         The static type of this form is `Graph`.
         """
@@ -100,7 +100,7 @@ def alone(graph: Graph, which: Tensor) -> Graph:
 
 
 def like_row(graph: Graph) -> Graph:
-    """A graph of one row, which is equal for all clients with one kind of data.
+    """A graph of one row that is equal for all clients with the same kind of data.
 
     `of_row` fills it.
     """
@@ -147,12 +147,12 @@ def check_method(method: Method) -> None:
 
 @torch.no_grad()
 def check_alone(method: Method, graph: Graph, context: Any) -> None:
-    """Raise unless the loss of some made-up examples is the mean of their separate losses.
+    """Raise an error unless the loss of some made-up examples is the mean of their separate losses.
 
     The result depends only on the form of the client's graph and on no example, so an error reveals
-    no example. The loss is called in evaluation mode, at parameters at which no term of the loss is
-    0 by chance. Torch's random state is restored afterwards. A loss may be a mean over all known
-    labels. In that case an example with half of its labels known has half the weight.
+    no example. The loss is called in evaluation mode, with parameters chosen so that no term of the
+    loss is 0 by chance. Torch's random state is restored afterwards. A loss may be a mean over all
+    known labels. In that case an example with half of its labels known has half the weight.
 
     Args:
         method: the method, for its loss.
@@ -200,9 +200,9 @@ def usable(method: Method, graph: Graph, context: Any, examples: Tensor) -> Tens
 
     All other examples are left out.
 
-    For example, a loss raises an error for a label beyond the classes of the model. Without this
-    function, the error would reveal to the server that such an example exists. The log of the
-    client has the number of excluded examples.
+    For example, a loss raises an error if a label is not one of the model's classes. Without this
+    function, the error would reveal to the server that such an example exists. The client's log
+    contains the number of excluded examples.
 
     Args:
         method, graph, context: as for `check_alone`.
@@ -244,7 +244,7 @@ def _asked(loss: Callable[[Tensor], Any], examples: Tensor) -> Tensor:
 
 @contextmanager
 def _asking(method: Method, graph: Graph) -> Iterator[Params]:
-    """A context in evaluation mode with parameters of no client.
+    """A context in evaluation mode, with parameters that come from no client.
 
     Afterwards random states are restored.
     """
@@ -269,8 +269,8 @@ def made_up(graph: Graph) -> Graph:
 
     The features of these examples are 0 and 1.
 
-    Fields, widths and dtypes are those of the client's graph, but no value depends on an example.
-    The made-up labels are 0 and 1.
+    Fields, widths and dtypes are the same as in the client's graph, but no value depends on an
+    example. The made-up labels are 0 and 1.
 
     Args:
         graph: a collection, or one without edges.

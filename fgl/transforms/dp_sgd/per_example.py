@@ -46,14 +46,15 @@ def per_example_gaussian(
     with probability q. The random numbers for this sampling and for the noise come from the
     operating system. The task's minibatches are not used.
 
-    Epsilon is for **adding or removing one example**. So a client's number of examples is private.
-    Therefore b is an argument that is the same for all clients, and all clients have equal weights.
-    Clients report neither losses nor numbers of examples. Losses in the history are NaN. If one
-    example is replaced, epsilon is at most doubled, at ``(1 + e^epsilon) delta``.
+    Epsilon bounds the effect of **adding or removing one example**. So a client's number of
+    examples is private. Therefore b is an argument that is the same for all clients, and all
+    clients have equal weights. Clients report neither losses nor numbers of examples. Losses in the
+    history are NaN. If one example is replaced, epsilon is at most doubled, and delta becomes
+    ``(1 + e^epsilon) delta``.
 
     Clipped gradients and noise are multiples of the same unit, so their sum is exact
     (`fgl.privacy.gaussian`). Random numbers for dropout come from the operating system too. The
-    only data of the client that the division by b and the optimiser's step read is the noisy sum.
+    division by b and the optimiser's step read no data of the client except the noisy sum.
 
     Examples must be independent of each other: the graphs of a collection, or the rows of a graph
     without edges. A graph with edges raises an error, for two reasons. A node influences the
@@ -63,10 +64,10 @@ def per_example_gaussian(
     its `receive` or `send` reads an example. Graphs are processed one after another. So clients
     with graphs cannot train as one batch.
 
-    Only the noisy sums depend on an example. So neither an error nor an absence reveals that the
-    example exists. An example is left out if its loss raises an error or if its gradient is not
-    finite. The client's log has the number of such examples. Some labels of an example may be
-    unknown (NaN). Every example has the same weight, whatever its number of known labels.
+    Only the noisy sums depend on an example. So neither an error nor a client's absence reveals
+    that an example exists. An example is left out if its loss raises an error or if its gradient is
+    not finite. The client's log contains the number of excluded examples. Some labels of an example
+    may be unknown (NaN). Every example has the same weight, whatever its number of known labels.
 
     `privacy_spent` bounds the information about one example in all messages that a client sends.
 
@@ -140,7 +141,7 @@ def per_example_gaussian(
     def loss(params: Params, graph: Graph, context: Any) -> torch.Tensor:
         """The method's own loss.
 
-        This loss is 0 in a local step, where the gradient comes only from `adjust`.
+        In a local step this loss is 0, and the gradient comes only from `adjust`.
         """
         if "example_noise" not in context:
             return method.loss(params, graph, context)
@@ -168,7 +169,7 @@ def _drawn(graph: Graph, drawn: torch.Tensor) -> dict[str, Any]:
 def _clipped_sum(
     method: Method, params: Params, grads: Params, context: Any, length: float, sigma: float
 ) -> Params:
-    """``sum_i clip(grad L_i)`` over a step's examples, on the noise's grid, like `grads`."""
+    """The sum of ``clip(grad L_i)`` over a step's examples, on the noise's grid, like `grads`."""
     still = fed.drop(params, grads)
     free = {name: params[name] for name in grads}
     if "graphs" not in context:

@@ -169,7 +169,7 @@ class Client:
     def _agreed(self, by: Signatures, signs: Params, exchange: Params, first: Message) -> Tensor:
         """The clients in the sum.
 
-        Raise an error unless enough of them signed this client's list.
+        Raise an error unless enough of these clients signed this client's list.
         """
         clients, sent = exchange["clients"].tolist(), exchange["sent"]
         what = self._seen(sent, exchange, first)
@@ -225,7 +225,7 @@ def _row(keys: Tensor, exchange: Params) -> int:
 
 
 def _rows(keys: Tensor, exchange: Params) -> list[int]:
-    """The rows of the list of keys that have the client's own keys."""
+    """The indices of the rows in the list of keys that contain the client's own keys."""
     own = b"".join(parts.public_key(parts.as_bytes(exchange[name])) for name in ("seal", "mask"))
     rows: list[int] = (keys == parts.as_tensor(own)).all(1).nonzero().flatten().tolist()
     return rows

@@ -106,7 +106,7 @@ class Terms:
     def limit(self, num_clients: int) -> int:
         """The largest possible weight of a client.
 
-        Raise an error if it is 0, since no upload is then allowed.
+        Raise an error if this weight is 0, since no upload is then allowed.
         """
         most = largest_weight(num_clients, bits=self.bits, bound=self.bound)
         if most < 1:

@@ -37,7 +37,7 @@ class Server:
     terms: wire.Terms
 
     def accept(self, message: Message, client: int, state: State) -> None:
-        """Raise an error if a message does not answer the request."""
+        """Raise an error if a message is not an answer to the request."""
         exchange = state.get(wire.ASKED, wire.START)
         phase, payload = int(exchange["phase"]), _check_phase(message, int(exchange["phase"]))
         number = _check_member(client, exchange)
@@ -260,7 +260,7 @@ class Server:
 def _check_phase(message: Message, phase: int) -> Mapping[str, Tensor]:
     """The content of an answer.
 
-    Raise an error unless it answers the request of the current phase.
+    Raise an error unless the answer is for the request of the current phase.
     """
     got, payload = message.get("phase"), message.get("secure")
     if set(message) != {"phase", "secure"} or not isinstance(payload, Mapping):
@@ -287,7 +287,7 @@ def _check_public_keys(keys: Tensor) -> None:
 def _check_member(client: int, exchange: Mapping[str, Tensor]) -> int:
     """Number of clients in the exchange.
 
-    Raise an error if the given client has dropped out of it.
+    Raise an error if the given client has dropped out of the exchange.
     """
     clients = exchange["clients"].tolist() if "clients" in exchange else []
     here = exchange.get("signers", exchange.get("sent", exchange.get("here")))
@@ -297,7 +297,7 @@ def _check_member(client: int, exchange: Mapping[str, Tensor]) -> int:
 
 
 def _present(inbox: Inbox, exchange: Mapping[str, Tensor]) -> Tensor:
-    """A mask of the clients in the exchange: whether the inbox has a message of each."""
+    """A bool mask over the clients of the exchange: True if the inbox has a client's message."""
     return torch.tensor([client in inbox for client in exchange["clients"].tolist()])
 
 
@@ -318,7 +318,7 @@ def _restored(state: State) -> dict[int, Message]:
 def _warn_of_false(false: Mapping[int, frozenset[int]], clients: list[int]) -> None:
     """Warn of false shares.
 
-    Either their sender or their owner lied, but the other shares are enough.
+    The sender or the owner of such a share lied, but the other shares are enough.
     """
     for row, tellers in false.items():
         warn(

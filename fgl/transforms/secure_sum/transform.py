@@ -42,7 +42,7 @@ def secure_sum(
     encrypted shares are called letters. In the third round, clients train and send masked uploads.
     In the fourth round, clients reveal the shares that remove the masks. So ``num_rounds=40`` gives
     ten rounds of the method. `summed_rounds` joins the four rounds of each exchange. Between two
-    exchanges, the outbox and the states are those of the method without this transform.
+    exchanges, the outbox and the states are the same as without this transform.
 
     Args:
         method: its `aggregate` is a `fgl.federation.OfMeans` that reads no single upload, or a
@@ -120,7 +120,7 @@ def _check_clients(threshold: int, honest: int, colluders: int) -> None:
 
 
 def _check_means(method: Method) -> None:
-    """Raise unless the method's server needs only means, or sums, of the clients' uploads."""
+    """Raise an error unless the method's server needs only means or sums of uploads."""
     served, reasons = method.aggregate, []
     if not isinstance(served, OfMeans | OfSums):
         reasons.append(
@@ -155,9 +155,10 @@ def _check_rest(bits: int, bound: float, signed: Any) -> None:
 def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Round]:
     """Join the rounds of each exchange, so that the history has one record per sum.
 
-    Bytes and seconds are added up. The metrics are those after the sum. `dropped` has each
-    participant that is not in the sum, with its first reason. A client that missed only the last
-    round of an exchange is still in the sum. Rounds after the last complete exchange are left out.
+    Bytes and seconds are added up. The metrics are taken after the sum. `dropped` contains each
+    participant that is missing from the sum, with the first reason for its absence. A client that
+    missed only the last round of an exchange is still in the sum. Rounds after the last complete
+    exchange are left out.
 
     Args:
         history: the history of a run of `secure_sum`.

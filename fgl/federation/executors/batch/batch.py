@@ -133,7 +133,7 @@ class Batch(Loop):
 
 
 def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:
-    """Group the positions of clients whose contexts have the same keys, also in nested dicts.
+    """Group the positions of clients whose contexts have the same keys, including nested dicts.
 
     If clients have their own parts of the model, the parts of a group also have the same shapes.
     """

@@ -32,7 +32,7 @@ FEWEST = 3  # clients that are worth a batch
 
 
 class Choice(NamedTuple):
-    """Number of clients that train as one batch, the reason, and whether batches are not possible.
+    """Number of clients that train as one batch, the reason, and whether batches are impossible.
 
     Example:
         >>> print(Choice(8, "together they fit the cache"))
@@ -66,10 +66,11 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
 
     If D by itself reaches a twelfth of the cache, one client keeps all cores busy, and a batch
     would not fit in the cache. In that case all clients train one at a time. A batch pads all
-    clients to the size of the largest client. So D is multiplied by its ratio to the mean of all
-    clients' D before it is compared with the cache. If clients hold many graphs, the bound is three
-    fifths of the cache. Below the bound, at least ten clients share a batch. For many graphs,
-    products with dense weights take most of the time, and such products depend less on the cache.
+    clients to the size of the largest client. So D is first multiplied by
+    ``D / mean D``, the mean over all clients, and then compared with the cache. If clients hold
+    many graphs, the bound is three fifths of the cache. Below the bound, at least ten clients share
+    a batch. For many graphs, products with dense weights take most of the time, and such products
+    depend less on the cache.
 
     Clients that have their own models are batched by kind of model. In that case the result is the
     smallest number over all kinds of model that several clients have.

@@ -138,8 +138,8 @@ class Cohort:
 
         The cohort has one graph per client. `batches` has None for a client without a step.
 
-        If the graphs are windows of the clients' series, they share the stacked series and the
-        stacked edges.
+        If the graphs are windows of the clients' series, the graphs share the stacked series and
+        the stacked edges.
         """
         first = next(graph for graph in batches if graph is not None)
         if not first.has("window_index"):
@@ -266,7 +266,7 @@ class Cohort:
         )
 
     def _check_shapes(self, name: str, values: Sequence[Any]) -> None:
-        """Raise if shapes differ, since padding without a mask would silently change the loss."""
+        """Raise an error if shapes differ; padding without a mask would change the loss."""
         for client, value in zip(self.clients, values, strict=True):
             shape: Any = getattr(value, "shape", None)
             want: Any = getattr(values[0], "shape", None)
@@ -406,7 +406,7 @@ def batch_norms(model: nn.Module) -> list[nn.Module]:
 
 
 def check_kind(graphs: Sequence[Graph], clients: Sequence[int]) -> None:
-    """Raise if graphs cannot be stacked because their fields, features or classes differ."""
+    """Raise an error if graphs have different fields, features or classes."""
     if not graphs:
         raise ValueError("Expected graphs to be at least one, but got none")
     want = kind_of_graph(graphs[0])

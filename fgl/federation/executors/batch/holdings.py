@@ -1,4 +1,4 @@
-"""Holdings of a loss: the Python objects that the loss can reach, and a check whether they change.
+"""Holdings of a loss: the Python objects that the loss can reach, and a check for changes.
 
 A traced step repeats tensor operations and runs no Python code. So all other values that a loss
 depends on must stay unchanged, such as a counter, a flag of a module or a tensor in a closure.

@@ -1,4 +1,4 @@
-"""The check of padding: a client's loss must be equal in a batch and in training one at a time."""
+"""The check of padding: a client's loss must be the same in a batch as when it trains alone."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _compare(view: View, start: Params, clients: Sequence[int]) -> None:
 
 
 def _compare_in(training: bool, view: View, start: Params, clients: Sequence[int]) -> None:
-    """Compare losses at perturbed parameters, or at the given ones if the loss is not finite there.
+    """Compare losses at perturbed parameters, or at the given parameters if losses are not finite.
 
     At biases of 0, the outputs at padded nodes could be 0, which would hide an error.
     """

@@ -112,9 +112,10 @@ class SunkReading(Reading):
 class Filtered(TorchFunctionMode):
     """A torch function mode with fixed shapes, so that PyG's operations on edges work under `vmap`.
 
-    Edges that a mask excludes are moved to the sink. The largest index in a tensor is replaced by
-    the largest possible index. If a layer creates a tensor, each client gets its own copy. Whole
-    rows are read and added, which is faster than single entries.
+    Edges that a mask excludes are moved to the sink. If an operation asks for the largest index
+    in a tensor, the answer is the largest possible index. If a layer creates a tensor, each client
+    gets its own copy. Whole rows are read and added, which is faster than reading and adding single
+    entries.
     """
 
     def __init__(self, reading: SunkReading) -> None:

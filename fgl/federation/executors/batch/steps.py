@@ -75,7 +75,7 @@ class View:
         return list(self._parts)
 
     def context_tensors(self, keys: Sequence[str]) -> tuple[list[Tensor], list[Any]]:
-        """The tensors in the entries `keys` of the contexts, and all else in these entries."""
+        """The tensors in the contexts' entries `keys`, and all other values in these entries."""
         first = self.contexts[0]
         if all(context is first for context in self.contexts):
             return taken_apart(first)
@@ -177,7 +177,7 @@ class Alone(View):
 
     @classmethod
     def of(cls, method: Method, layout: Layout, graph: Graph, context: Any) -> Alone:
-        """The view of a step of the given client."""
+        """Return a view of one step of the client that holds this graph."""
         view = cls(method, layout)
         view.cohort, view.contexts = graph, [context]
         return view

@@ -3,7 +3,7 @@
 A `Recorder` records the operations of one step, at a level below `vmap` and autograd. Repeating
 this list of operations gives bit-identical results without the Python overhead of `vmap` and
 autograd. Each list of operations is valid for one cohort. The inputs of the list are the
-parameters, buffers, contexts and masks.
+parameters, buffers, contexts and masks. A GPU repeats the list as a CUDA graph.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ....sparse.pattern import scalar
 from ....sparse.recording import Recorder
 from ...method.message import Params
 from ...training.train import check_has_gradient, check_reached
+from .captured import Call, captured
 from .cohort import Cohort
 from .holdings import Holdings
 from .steps import View
@@ -39,6 +40,11 @@ class Step(NamedTuple):
     view: View
     stacks: Params
     leaves: Mapping[str, Tensor]
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the trained tensors."""
+        return next(iter(self.leaves.values())).device
 
 
 class Tracer:
@@ -64,8 +70,7 @@ class Tracer:
 
     def differentiate(self, step: Step) -> Tensor:
         """Compute the losses ``[K]`` of the clients, and store the gradients of the leaves."""
-        on_gpu = any(leaf.is_cuda for leaf in step.leaves.values())
-        if self.why or on_gpu or torch.is_autocast_enabled("cpu"):
+        if self.why or torch.is_autocast_enabled(step.device.type):
             return differentiated(step)
         graphs = step.view.cohort
         traces = self._traces.setdefault(graphs, [])
@@ -90,12 +95,12 @@ class Tracer:
         trace.uses += 1
         if trace.uses.bit_count() == 1:
             return self._compared(trace, inputs, step)
-        state = torch.get_rng_state()
+        states = random_states(step.device)
         try:
             losses = trace.run(inputs, step.leaves)
         except Exception as error:  # the ordinary step says what is wrong with the inputs
             self.why = f"a traced step raised {type(error).__name__}: {_first_line(error)}"
-            torch.set_rng_state(state)
+            set_random_states(states, step.device)
             return differentiated(step)
         self.steps += 1
         return losses
@@ -110,13 +115,13 @@ class Tracer:
         if holdings.refused:
             self.why = holdings.refused
             return differentiated(step)
-        state, before = torch.get_rng_state(), _copies(step.stacks)
+        states, before = random_states(step.device), _copies(step.stacks)
         with _still(self, holdings):
             losses = differentiated(step)
         if self.why:
             return losses
         try:
-            with _random_state(state), _still(self, holdings):
+            with _random_states(states, step.device), _still(self, holdings):
                 trace = record(step.view, before, list(step.leaves), holdings)
         except Exception as error:
             self.why = f"its loss cannot be traced: {_first_line(error)}"
@@ -127,17 +132,17 @@ class Tracer:
     def _compared(self, trace: Trace, inputs: Sequence[Tensor], step: Step) -> Tensor:
         """Take the ordinary step, and compare the traced step with it."""
         stacks, leaves = step.stacks, step.leaves
-        state, before = torch.get_rng_state(), _copies(stacks)
+        states, before = random_states(step.device), _copies(stacks)
         with _still(self, trace.holdings):
             losses = differentiated(step)
-        after = torch.get_rng_state()
+        after = random_states(step.device)
         mine = {id(stacks[name]): copied for name, copied in before.items()}
         copied = [mine.get(id(each), each) for each in inputs]
         others = {name: before[name] for name in leaves}
         try:
-            with _random_state(state):
+            with _random_states(states, step.device):
                 again = trace.run(copied, others)
-                same = torch.get_rng_state().equal(after)
+                same = all(map(torch.equal, random_states(step.device), after))
         except Exception as error:
             self.why = f"a traced step raised {type(error).__name__}: {_first_line(error)}"
             return losses
@@ -293,7 +298,10 @@ def record(view: View, stacks: Params, leaves: Sequence[str], holdings: Holdings
 
     with Recorder(inputs) as recorder:
         outputs = step(*inputs)
-    call = recorder.function(outputs)
+    call: Call = recorder.function(outputs)
+    if recorder.devices == {"cuda"}:  # a graph would repeat what the processor drew
+        with torch.no_grad():
+            call = captured(call, inputs)
     return Trace(call, names, leaves, keys, form, holdings, pinned)
 
 
@@ -319,18 +327,31 @@ def _copies(stacks: Params) -> Params:
     return {name: stack.detach().clone() for name, stack in stacks.items()}
 
 
-@contextmanager
-def _random_state(state: Tensor) -> Iterator[None]:
-    """A context in which torch has the given random state.
+def random_states(device: torch.device) -> list[Tensor]:
+    """Torch's random states: the processor's, then the GPU's if the device is one."""
+    on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *on_gpu]
 
-    Torch's current random state is restored afterwards.
+
+def set_random_states(states: Sequence[Tensor], device: torch.device) -> None:
+    """Restore the states that `random_states` gave."""
+    torch.set_rng_state(states[0])
+    for state in states[1:]:
+        torch.cuda.set_rng_state(state, device)
+
+
+@contextmanager
+def _random_states(states: Sequence[Tensor], device: torch.device) -> Iterator[None]:
+    """A context in which torch has the given random states.
+
+    Torch's current random states are restored afterwards.
     """
-    present = torch.get_rng_state()
-    torch.set_rng_state(state)
+    present = random_states(device)
+    set_random_states(states, device)
     try:
         yield
     finally:
-        torch.set_rng_state(present)
+        set_random_states(present, device)
 
 
 @contextmanager

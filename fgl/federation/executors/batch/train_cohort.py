@@ -55,7 +55,7 @@ def train_cohort(
 ) -> list[Trained]:
     """Train all clients of a cohort together.
 
-    The results are those that `train` gives for each client.
+    The results equal the results of `train` for each client.
 
     A step has three parts: the loss, mapped over the clients by ``torch.func.vmap``; one backward
     pass; and one optimiser step on the stacked parameters. A client that has fewer minibatches than
@@ -238,7 +238,7 @@ def _check_optimizer(optimizer: optim.Optimizer) -> None:
 def _stack(dicts: Sequence[Mapping[str, Tensor]], equal: Collection[str]) -> Params:
     """Stack the tensors of each name to ``[K, ...]``.
 
-    Names with a prefix in `equal` have equal tensors.
+    If a name begins with a prefix in `equal`, its tensors are equal for all clients.
     """
     out = {}
     for path, first in dicts[0].items():
@@ -262,7 +262,7 @@ def _own(state: Mapping[str, Tensor], client: int) -> Params:
 
 
 def _check_model(model: nn.Module, cohort: Cohort) -> None:
-    """Raise if a layer mixes nodes, since it would also mix in padded nodes and the sink."""
+    """Raise an error if a layer computes with all nodes, since padding and the sink would count."""
     mixing = batch_norms(model)
     sink = reads(model).edge_index
     if mixing and (cohort.padding or sink):

@@ -70,7 +70,7 @@ class Note(NamedTuple):
 def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Values that must be equal at server and clients.
 
-    With different values, results would differ from those in one process.
+    If the values differed, results would differ from the results of a run in one process.
 
     Args:
         method: the method; the values include its initial model, its training and its functions'
@@ -95,7 +95,7 @@ def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[s
 
 @torch.no_grad()
 def check_width(method: Method, graph: Graph, client: int) -> None:
-    """Raise if the model does not accept the client's number of features.
+    """Raise an error if the model does not accept the client's number of features.
 
     Raises:
         Refusal: with the number of features.
@@ -194,9 +194,9 @@ def answer(
     The reply is stored. If the same request is repeated in the same round, the client sends the
     stored reply again, bit for bit. Sending a reply again has no privacy cost. The reply is the
     same if two processes of the site answer simultaneously. The answer's `paid` is the number of
-    answers to this request for which the ledger was charged. For a first answer, `paid` is 0. The
-    new state is stored in addition to the valid state. The `onward` entries of the new state
-    replace the old entries on disk before the reply is sent.
+    answers to this request that the ledger has charged. For a first answer, `paid` is 0. The new
+    state is stored in addition to the valid state. The `onward` entries of the new state replace
+    the old entries on disk before the reply is sent.
 
     Raises:
         ValueError: if the valid state is not on the shelf, if an answer would exceed the ledger's
@@ -369,7 +369,7 @@ def scores(
 def _loop(
     method: Method, graph: Graph, note: Note, shelf: Shelf, score: Score | None = None
 ) -> Iterator[Loop]:
-    """A loop with one client and its valid state.
+    """Yield a `Loop` with this one client and the client's checked state.
 
     Modes and random state are restored afterwards.
     """

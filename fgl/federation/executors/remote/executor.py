@@ -168,7 +168,7 @@ class RemoteClients:
 
         The bound is at most the number of requests to the client.
 
-        If the client's ledger reports no number, all its answers may have been different.
+        If the client's ledger reports no number, all answers of the client may have been different.
         """
         times = max(self._times.get(client, 1), 1)
         return min(charged, times) if charged > 0 else times

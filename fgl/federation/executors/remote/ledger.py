@@ -103,7 +103,7 @@ class Ledger:
 
         The number is 2 if the process was killed before it sent the first answer.
 
-        The number is 0 without a folder, since nothing is recorded, and after a full file was
+        The number is 0 if there is no folder, since nothing is recorded, or if a full file was
         renamed.
         """
         lines = (json.loads(line) for line in self._lines().splitlines())
@@ -197,7 +197,7 @@ class Ledger:
         return uses
 
     def _write(self, what: Mapping[str, Any]) -> None:
-        """Append a line, which is on the disk before the function returns."""
+        """Append a line; when the function returns, the line is on the disk."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = json.dumps({"time": now, **self.about, **what}).encode() + b"\n"
         before = self._lines()
