@@ -94,7 +94,8 @@ def gcfl(
     every cluster runs FedAvg. The split and the mean use only clients that are present in the
     round. The larger part keeps the cluster's number. If both parts have the same size, the part
     with the lowest client number keeps the number. An absent client stays in the part that keeps
-    the cluster's number, and next receives the model of this part.
+    the cluster's number, and next receives the model of this part. The same holds for a client
+    without training examples, which has no update.
 
     This method follows the public code, with two exceptions. In the public code, clients share and
     compare only convolutions (see `fedper`), and keep their Adam state
@@ -155,9 +156,10 @@ def gcfl(
         newest = measure(inbox, updates).to(sequences)
         sequences[clients] = torch.cat([sequences[clients], newest[:, None]], dim=1)[:, 1:]
         lengths[clients] += 1
+        trained = torch.tensor([bool(inbox[k].get("num_examples", 1)) for k in inbox.clients])
         parents: dict[int, int] = {}
         for cluster in before["clusters"][clients].unique().tolist():
-            rows = (before["clusters"][clients] == cluster).nonzero().squeeze(1)
+            rows = (trained & (before["clusters"][clients] == cluster)).nonzero().squeeze(1)
             begun_again = bool(parents) and seq_length > 0
             long_enough = not begun_again and bool((lengths[clients[rows]] >= seq_length).all())
             if (

@@ -25,7 +25,7 @@ Others that a test here finds (each was tried):
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -523,6 +523,25 @@ def test_half_of_the_clients_take_part(name: str) -> None:
     found, result = ended(row, p, row.half, participation=0.5)
     want = row.point(p, result) if row.optimal else p.own
     assert np.abs(found - want).max() < max(row.near, 1e-5)
+
+
+def joined_by_nobody(p: Problem) -> Problem:
+    """One more client, which has examples to score and none to train on."""
+    last = p.clients[-1]
+    return replace(p, clients=[*p.clients, last.replace(train_mask=~last.training_mask)])
+
+
+# `test_symmetries.py` has the methods in which the others learn as before.
+SLOWED = ("scaffold", "feddc", "gcfl", "robust, median")
+
+
+@pytest.mark.parametrize("name", SLOWED)
+def test_a_client_without_examples_moves_no_end(name: str) -> None:
+    """It slows these methods down, so runs are half as long again."""
+    row, p = ROWS[name], problem(shared=False)
+    found, result = ended(row, joined_by_nobody(p), row.rounds * 3 // 2)
+    found = found[: len(p.clients)]
+    assert np.abs(found - row.point(p, result)).max() < row.near
 
 
 @cache

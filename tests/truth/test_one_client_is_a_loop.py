@@ -5,6 +5,10 @@ samplers take every neighbour, the encoder's noise has deviation 0, one pair alo
 
 Mutants that this file finds (each was tried): the loop forgets an optimizer that it should keep;
 `overlapping_node_task` takes the whole squared norm, not half of it.
+
+Of these the other tests find none (each was tried, against those that enter the function and take
+40 seconds together): a batch uses torch's fused steps for bfloat16; a batch clips the gradient of a
+tensor that has none.
 """
 
 from __future__ import annotations
@@ -414,6 +418,93 @@ def test_a_model_of_half_precision_is_a_plain_loop(monkeypatch: pytest.MonkeyPat
                 moved = (trained[key] - start[key]).double()
                 error = (value - trained[key]).double()
                 assert error.norm() < 0.2 * moved.norm(), (dtype, kind, run, key)
+
+
+class Shared(nn.Module):
+    """A layer that is called under two names, one that is frozen, and one that nothing reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.two.weight = self.one.weight
+        self.still, self.out = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, CLASSES)
+        self.unread = nn.Parameter(torch.ones(3))
+        self.still.requires_grad_(False)
+
+    def forward(self, x: Any, edge_index: Any = None) -> Any:
+        return self.out(self.still(self.two(self.one(x).tanh()).tanh()).tanh())
+
+
+class Normed(nn.Module):
+    """Running means that a client moves in each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.out = nn.BatchNorm1d(WIDTH, momentum=0.3), nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Any, edge_index: Any = None) -> Any:
+        return self.out(self.norm(x))
+
+
+def in_groups(tensors: list[Tensor]) -> torch.optim.Optimizer:
+    """Weights decay, biases do not."""
+    groups = [[t for t in tensors if t.dim() == dim] for dim in (2, 1)]
+    decays = zip(groups, (0.3, 0.0), strict=True)
+    return torch.optim.AdamW([{"params": p, "weight_decay": d} for p, d in decays], lr=0.05)
+
+
+SETTINGS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "groups": (Shared, in_groups, {}),
+    "groups, kept": (Shared, in_groups, {"keep_optimizer": True}),
+    "clipped": (Shared, partial(torch.optim.SGD, lr=0.5), {"max_grad_norm": 0.05}),
+    "hardly clipped": (Shared, partial(torch.optim.SGD, lr=0.5), {"max_grad_norm": 9.0}),
+    "clipped, kept": (
+        Shared, partial(torch.optim.Adam, lr=0.05, amsgrad=True, eps=1e-2),
+        {"max_grad_norm": 0.05, "keep_optimizer": True},
+    ),
+    "nesterov": (Shared, partial(torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True), {}),
+    "maximize": (Shared, partial(torch.optim.Adagrad, lr=0.1, lr_decay=0.5, maximize=True), {}),
+    "rmsprop": (
+        Shared, partial(torch.optim.RMSprop, lr=0.01, centered=True, momentum=0.5),
+        {"keep_optimizer": True},
+    ),
+    "nadam": (Shared, partial(torch.optim.NAdam, lr=0.05), {"keep_optimizer": True}),
+    "rprop": (Shared, partial(torch.optim.Rprop, lr=0.05), {}),
+    "running means": (Normed, partial(torch.optim.SGD, lr=0.1), {}),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Training one client after the other")
+def test_settings_of_training_are_those_of_a_plain_loop() -> None:
+    own = whole()
+    own = own.replace(edge_index=own.edge_index[:, :0])  # type: ignore[union-attr]
+    mask: Any = own.train_mask
+    for name, (kind, optimizer, how) in SETTINGS.items():
+        net = seeded(kind)
+        task = fgl.tasks.node_task(
+            None, [own, own.replace()], net, fgl.Training(optimizer, num_steps=STEPS, **how)
+        )
+        model: Any = copy.deepcopy(net).train()
+        stepper = None
+        for _ in range(ROUNDS):
+            if stepper is None or "keep_optimizer" not in how:
+                stepper = optimizer([p for p in model.parameters() if p.requires_grad])
+            for _ in range(STEPS):
+                stepper.zero_grad()
+                F.cross_entropy(model(own.x)[mask], own.y[mask]).backward()  # type: ignore[index]
+                for each in (model.unread,) if kind is Shared else ():
+                    each.grad = torch.zeros_like(each)
+                if "max_grad_norm" in how:
+                    nn.utils.clip_grad_norm_(model.parameters(), how["max_grad_norm"])
+                stepper.step()
+        for at_once in (1, "auto" if kind is Normed else "all"):
+            result = fgl.run(task.fedavg, task, num_rounds=ROUNDS, clients_at_once=at_once)
+            new, moved = result.outbox[0]["model"], 0.0
+            for key, value in model.state_dict().items():
+                got = new[key]  # type: ignore[index]
+                torch.testing.assert_close(got, value, atol=1e-7, rtol=1e-7, msg=f"{name} {key}")
+                moved = max(moved, float((value - net.state_dict()[key]).abs().max()))
+            assert moved > 1e-3, name
 
 
 def test_every_task_target_and_executor_has_a_row() -> None:

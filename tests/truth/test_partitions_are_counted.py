@@ -6,6 +6,10 @@ Mutants that this file finds (each was tried):
 - `random_partition` that gives the first clients more.
 - `cut_loss` and `partition_graph` that take an edge to another client for an edge inside.
 - `dirichlet_partition` without `cap`.
+
+Of these the other tests that enter the function find none (each was tried):
+- `overlapping_partition` whose clients draw in the order of the ids, or all in one order.
+- `overlapping_partition` whose common nodes are the first.
 """
 
 from __future__ import annotations
@@ -231,7 +235,7 @@ def drawn_parts(name: str, seed: int) -> list[list[int]]:
     return [part.tolist() for part in parts]
 
 
-def held(name: str, draws: int = 400) -> Tensor:
+def held(name: str, draws: int = 250) -> Tensor:
     """Whether a client holds a node, for each draw: float64 ``[draws, clients, 40]``."""
     out = torch.zeros(draws, 3, 40, dtype=torch.float64)
     for seed in range(draws):
@@ -245,26 +249,26 @@ DRAWS = ("random_partition", *INDEPENDENT, "overlapping_partition, common", "ran
 
 
 def test_draws_are_uniform_and_those_of_a_client_or_a_split_tell_nothing_of_others() -> None:
-    """Each share of 400 draws is within five standard deviations of what chance says."""
+    """Each share of 250 draws is within five standard deviations of what chance says."""
     every = {name: held(name) for name in DRAWS}
     for name, own in every.items():
         share = own.mean((0, 2))  # of a client
         error = (own.mean(0) - share[:, None]).abs()
-        assert (error < 5 * (share * (1 - share) / 400).sqrt()[:, None]).all(), name
+        assert (error < 5 * (share * (1 - share) / 250).sqrt()[:, None]).all(), name
         again = (own[1:] * own[:-1]).mean((0, 2))  # in two draws that follow each other
-        assert (again - share**2).abs().max() < 5 * 0.5 / (400 * 40) ** 0.5, name
+        assert (again - share**2).abs().max() < 5 * 0.5 / (250 * 40) ** 0.5, name
     for name in INDEPENDENT:
         own = every[name]
         for i, j in ((0, 1), (0, 2), (1, 2)):
             both = (own[:, i] * own[:, j]).mean()
             want = own[:, i].mean() * own[:, j].mean()
-            assert abs(both - want) < 5 * 0.5 / (400 * 40) ** 0.5, (name, i, j)
+            assert abs(both - want) < 5 * 0.5 / (250 * 40) ** 0.5, (name, i, j)
     common = every["overlapping_partition, common"].prod(1).sum(1)
     assert (common == 8).all()
     of_split, of_clients = every["random_split"], every["random_partition"]
-    together = torch.einsum("din,djn->ij", of_split, of_clients) / (400 * 40)
+    together = torch.einsum("din,djn->ij", of_split, of_clients) / (250 * 40)
     apart = torch.outer(of_split.mean((0, 2)), of_clients.mean((0, 2)))
-    assert (together - apart).abs().max() < 5 * 0.5 / (400 * 40) ** 0.5
+    assert (together - apart).abs().max() < 5 * 0.5 / (250 * 40) ** 0.5
 
 
 def test_a_client_of_major_labels_is_drawn_as_its_docstring_says() -> None:

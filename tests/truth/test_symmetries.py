@@ -8,6 +8,7 @@ double, without dropout, so a difference is a fault and no rounding.
 - *clients*: the clients come in another order.
 - *doubled*: every client's graph stands there twice, side by side.
 - *split*: a client with its graph twice becomes two clients with the graph once.
+- *empty*: one more client has no training example, and the others learn as before.
 - *classes*: labels are permuted, and the rows of the first model's last layer too.
 - *scaled*: the loss is four times as large, and every rate of it a quarter.
 
@@ -72,19 +73,24 @@ def task_of(name: str) -> str:
 
 
 EQUALLY = {"split": "all clients weigh the same"}
-MIXED = {"split": "a client takes a share of each other's model, whatever its size"}
+MIXED = {
+    name: "a client takes a share of each other's model, whatever its size"
+    for name in ("split", "empty")
+}
+STEPS = {"empty": "a step of the server is divided by the number of clients"}
+LIKE = {"empty": "clients are compared or pulled by what they send, as it does too"}
 BY_ID = {"clients": "it draws for each client"}
 DRAWN = dict.fromkeys(("nodes", "clients", "doubled", "split"), "it draws nodes")
 EXCEPT: dict[str, dict[str, str]] = {
-    "scaffold": EQUALLY,
-    "scaffold path": EQUALLY,
-    "feddyn": EQUALLY,
-    "feddc": EQUALLY,
+    "scaffold": EQUALLY | STEPS,
+    "scaffold path": EQUALLY | STEPS,
+    "feddyn": EQUALLY | STEPS,
+    "feddc": EQUALLY | STEPS,
     "ditto": EQUALLY,
     "graphfl": EQUALLY,
     "fedavg alike": EQUALLY,
     "fedprox alike": EQUALLY,
-    "mix updates": EQUALLY,
+    "mix updates": EQUALLY | MIXED,
     "fedproto": EQUALLY,
     "fedspa": BY_ID | {"split": "weights by the largest and the smallest energy of a client"},
     "fedamp": MIXED,
@@ -95,7 +101,8 @@ EXCEPT: dict[str, dict[str, str]] = {
     "fedaux": MIXED,
     "ring": {"clients": "who stands beside whom matters", **MIXED},
     "fedstar": BY_ID | {"split": "each half draws a model"},
-    "fedhgn": BY_ID | {"split": "each half draws coefficients"},
+    "fedhgn": BY_ID | LIKE | {"split": "each half draws coefficients"},
+    "fedgta": LIKE,
     "fedproto drawn": BY_ID | EQUALLY | {"classes": "it draws a head"},
     "fedtgp": EQUALLY | {"classes": "the server draws a row for each class"},
     "fedtad": {
@@ -108,12 +115,13 @@ EXCEPT: dict[str, dict[str, str]] = {
     "graphfl drawn": DRAWN,
     "fedgm drawn": DRAWN | {"classes": "it draws class by class"},
     "fggp": DRAWN | {"classes": "it draws an augmentor"},
-    "feddep": DRAWN,
+    "feddep": DRAWN | {"empty": "prototypes of its nodes teach too"},
     "s2fgl": {
         "nodes": "of nodes with one score the first ranks first",
         "clients": "books are drawn from the clients",
         "doubled": "the nearest other of a node is its copy",
         "split": "books are drawn from the clients",
+        "empty": "books are drawn from the clients",
     },
     "opfgl drawn": {
         "doubled": "a class with one labelled node sends nothing, with two it does",
@@ -200,6 +208,13 @@ def by_split(name: str) -> float:
     return max(map(apart, [*whole, whole[-1]], used(method, [*others, last, last])))
 
 
+def by_empty(name: str) -> float:
+    method, clients = case(name)
+    nothing = torch.zeros(clients[-1].num_examples, dtype=torch.bool)
+    found = used(method, [*clients, clients[-1].replace(train_mask=nothing)])
+    return max(apart(one, other) for one, other in zip(plain(name), found, strict=False))
+
+
 def by_classes(name: str) -> float:
     """Of a GCN, whose last layer has a row a class."""
     if task_of(name) != "nodes":
@@ -224,6 +239,7 @@ CHANGES: dict[str, Callable[[str], float]] = {
     "clients": by_clients,
     "doubled": by_doubled,
     "split": by_split,
+    "empty": by_empty,
     "classes": by_classes,
 }
 
