@@ -1,4 +1,4 @@
-"""Synthetic graphs of millions of nodes with communities, labels, dense features and hubs."""
+"""Synthetic graphs with millions of nodes, communities, labels, dense features and hubs."""
 
 from __future__ import annotations
 

@@ -240,8 +240,8 @@ def _bad_model(
 
     Evidence of a bad model can be of two kinds. In the first kind, most clients diverged from the
     received model. In the second kind, at least one client diverged and the received model has a
-    large median loss. The median is over the first losses of the clients. This median must exceed
-    10, and also 10 times the smallest loss of an earlier round.
+    large median loss. The median is over the first losses of the clients. A median is large if it
+    exceeds 10, and if it also exceeds ten times the smallest loss of all earlier rounds.
     """
     diverged = sum(isinstance(error, Diverged) for error in refused.values())
     arrived = [answer for answer in answers.values() if answer.message is not None]

@@ -47,8 +47,8 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     divides by 0 if all energies are equal; here clients then have equal weights. The public code
     also divides by 0 if a client's sampled features are all 0; here this client's energy is 0. The
     public code applies dropout during evaluation. In a directed graph, the public code smooths
-    features against the direction of edges but sums along this direction. Here both operations
-    follow the direction of edges.
+    features from an edge's target to its source, but sums neighbours' features from source to
+    target. Here both operations go from source to target.
 
     The public script trains with SGD (learning rate .1), 4 steps, a width of 128 and dropout .1.
 

@@ -30,7 +30,7 @@ def scaffold(
       times its gradient.
     - Option I (``"gradient"``) computes the gradient of each step's loss at ``theta^t``, over S
       further steps, and uses the mean of these gradients. Option I also works with momentum and
-      Adam, whose steps are not gradients. For each minibatch, option I computes one more gradient,
+      Adam, whose steps are not gradients. These further gradients, one per minibatch, are computed
       without dropout.
 
     All clients with examples have the same weight. The server computes

@@ -89,10 +89,10 @@ def unlearned(
     one number of steps for all clients. The authors use up to five times as many steps. Clients are
     weighted as in `fedavg`; the authors give clients equal weights. In the round of the ascent all
     clients train, but the uploads of the other clients are ignored, since a method cannot choose
-    participants. The default radius is the mean of the authors' radius, ``mean ||w_ref - w||^2 /
-    3`` over newly initialised models w. Most tensors of newly initialised models have mean 0 and
-    about the norm of the initial model's tensors. All other tensors, such as a norm layer's
-    weights, are constant.
+    participants. The authors initialise some models w and use the mean of ``||w_ref - w||^2 / 3``
+    as the square of the radius. The default radius uses the expected value of this mean. Most
+    tensors of newly initialised models have mean 0 and about the norm of the initial model's
+    tensors. All other tensors, such as a norm layer's weights, are constant.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages.

@@ -139,7 +139,9 @@ def _precision(hits: Tensor, total: Tensor) -> float:
 
 
 def _by_threshold(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """For each distinct score, descending, count positives and all rows with at least this score.
+    """For each distinct score t, the number of positives and of all rows that score at least t.
+
+    Distinct scores are in descending order.
 
     Scores are sorted on their own device; everything else is computed on the CPU.
     """

@@ -184,7 +184,9 @@ class SSP(nn.Module):
 
 
 class SSPConv(nn.Module):
-    """A convolution of `SSP`: ``y_v = x_v + sum_u a_uv * gelu(W x_u + b)``, ``y_v + MLP(y_v)``.
+    """A convolution of `SSP`.
+
+    The output for a node v is ``y_v + MLP(y_v)`` with ``y_v = x_v + sum_u a_uv * gelu(W x_u + b)``.
 
     Args:
         width: width of the input and the output.

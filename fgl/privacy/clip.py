@@ -94,7 +94,7 @@ def clipped_gradient(
     counts: Tensor | None = None,
     sigma: float | None = None,
 ) -> dict[str, Tensor]:
-    """Sum over all examples of the clipped gradient: ``sum_i clip(grad loss(x_i))``.
+    """The clipped gradients of all examples, summed: ``sum_i clip(grad loss(x_i))``.
 
     One ``torch.func.vmap(grad)`` computes the gradients. Each example has its own dropout mask.
     Examples must not depend on each other. In contrast, nodes depend on each other through edges,

@@ -33,7 +33,9 @@ def call(function: Any, *args: Any) -> Any:
 
 
 def mapped(function: Any, *args: Any) -> Any:
-    """Call ``function.apply(*args)``, or its rule inside `vmap`, without flattening arguments.
+    """Call ``function.apply(*args)``, or inside `vmap` the function's own `vmap` rule.
+
+    Calling the rule directly saves the time for flattening the arguments.
 
     The arguments must be tensors or constants. The result must be a tensor or a tuple of tensors.
     """

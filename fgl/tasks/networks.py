@@ -1,4 +1,4 @@
-"""Networks of node tasks: the network of the clients, and its inputs from the clients' graphs."""
+"""Networks for node tasks, chosen by name, and the inputs that these networks read."""
 
 from __future__ import annotations
 

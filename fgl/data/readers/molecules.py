@@ -205,7 +205,10 @@ def _check_columns(path: Path, header: list[str], name: str, columns: Collection
 
 
 def _numbers_rows(column: str, rows: list[list[str]], place: int) -> bool:
-    """Whether a column numbers the rows, or is named like an index and holds distinct numbers."""
+    """Whether a column is an index of the rows, and not a target.
+
+    Such a column counts the rows, or it has the name of an index and distinct numbers.
+    """
     if UNNAMED.fullmatch(column):
         return True
     fields = [row[place].strip() for row in rows]

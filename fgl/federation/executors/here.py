@@ -38,7 +38,7 @@ class TaskLike(Protocol):
 class Place(Protocol):
     """A place where clients run.
 
-    The place has the number of clients and creates their executor.
+    A place states how many clients there are, and creates the executor that runs them.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))

@@ -133,7 +133,7 @@ def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> lis
     """The clients sorted by their distances, with the farthest client first.
 
     A tensor's distance is the root mean square of its change, divided by the median of the round
-    for this tensor. Distances include tensors of integers. If most clients send a tensor with a
+    for this tensor. Tensors of integers have distances too. If most clients send a tensor with a
     different dtype or shape, the tensor's distance is infinite. A client's distance is the largest
     distance of its tensors.
 

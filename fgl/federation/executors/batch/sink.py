@@ -95,7 +95,8 @@ class SunkReading(Reading):
     def _cut(self, model: nn.Module, args: Any, out: Any) -> Any:
         """The output without the sink's row.
 
-        For several graphs, the row of the sink's graph is removed.
+        If the output has one row per graph, the removed row is the row of the extra graph that
+        holds the sink.
         """
         if isinstance(out, tuple):
             return tuple(self._cut(model, args, each) for each in out)
