@@ -367,7 +367,7 @@ def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Gra
 
 
 def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
-    """Mask of the entries to keep; each row in sorted `row` loses ``int(share count)`` entries."""
+    """Mask of the entries to keep; each row listed in `row` loses ``int(share count)`` entries."""
     count = row.bincount(minlength=rows)
     order = torch.randperm(len(row), generator=generator)
     order = order[row[order].argsort(stable=True)]  # row by row, at random within each

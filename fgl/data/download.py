@@ -87,7 +87,7 @@ def download_members(
 
 
 def verify(path: Path, sha256: str) -> None:
-    """Raise a ValueError for a wrong checksum, or an OSError if the file cannot be read."""
+    """Raise a ValueError if a file's checksum is wrong, or an OSError if the file is unreadable."""
     with check_disk(f"{path} to be a file one can read"), path.open("rb") as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
     _compare(str(path), sha256, checksum)

@@ -131,14 +131,14 @@ def _nodes(data: Any, x: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_adj(fields: Fields) -> None:
-    """Add edges, and weights or features of edges, of the relations that have ``adj_t``."""
+    """Add the edges of the relations that have ``adj_t``, with their weights or features."""
     for of, adj in fields["adj_t"].items():
         for name, value in pyg.edges_of(adj).items():
             fields["edge_attr" if name == "edge_weight" else name][of] = value
 
 
 def _read_masks(data: Any, fields: Fields, split: int | None) -> None:
-    """Choose one split of each mask, and build masks for types that have ids instead."""
+    """Choose one split of each mask; build the masks of types that have ids instead of masks."""
     for name in MASKS:
         fields[name] = {of: pyg.one_split(name, mask, split) for of, mask in fields[name].items()}
     for of in data.node_types:

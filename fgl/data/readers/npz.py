@@ -157,7 +157,7 @@ def _load(
 
 
 def _weights(arrays: dict[str, NDArray[Any]], name: str) -> list[str]:
-    """Name of the array of edge weights, or None if all weights are equal; ignore weights of 0."""
+    """A list with the array's name if its nonzero weights differ; otherwise an empty list."""
     data = arrays.get(name)
     if data is None or data.dtype.kind not in "iuf":
         return []

@@ -161,7 +161,7 @@ def _fields(
     directed: bool = False,
     one: bool = False,
 ) -> tuple[dict[str, Any], NDArray[np.int64]]:
-    """The fields of all graphs in a folder as one graph, and the number of nodes of each graph.
+    """Join the fields of a folder's graphs into one graph; also return each graph's node count.
 
     Without `edge_files`, edges are kept as stored. Otherwise edges have fields. Missing reverses
     are added, unless edges are `directed` or both directions are stored.
@@ -236,7 +236,9 @@ def _counts(path: Path, one: bool) -> NDArray[np.int64]:
 
 
 def _number(text: str) -> float:
-    """Read a number; an empty field is NaN.
+    """A number, or NaN for an empty field.
+
+    An empty field that is alone in its line is quoted, since pandas writes it so.
 
     pandas quotes an empty field that is alone in its line.
     """

@@ -1,4 +1,4 @@
-"""Recorded operations as a CUDA graph: a GPU repeats the graph with a single launch."""
+"""Recorded operations as a CUDA graph, which a GPU repeats with a single launch."""
 
 from __future__ import annotations
 
