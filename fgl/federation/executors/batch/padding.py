@@ -80,7 +80,7 @@ def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dic
 
 
 def _compare(view: View, start: Params, clients: Sequence[int]) -> None:
-    """Compare losses in evaluation mode; also in training mode if a module's code is unknown."""
+    """Compare losses in evaluation mode; if a module is the user's own, also in training mode."""
     modules = stand_in(view.method.model).modules()
     familiar = all(type(module).__module__.split(".")[0] in ("torch", "fgl") for module in modules)
     for training in (False,) if familiar else (False, True):

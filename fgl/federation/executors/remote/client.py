@@ -323,7 +323,7 @@ def _kept(shelf: Shelf, note: Note, digest: str) -> _Reply | None:
 
 
 def _marks(shelf: Shelf, note: Note) -> tuple[Any, ...]:
-    """The parts of the shelf that the answer to a request changes.
+    """The values on the shelf that change when a request is answered.
 
     If all these values are unchanged, there was no answer in the meantime.
     """
@@ -333,7 +333,7 @@ def _marks(shelf: Shelf, note: Note) -> tuple[Any, ...]:
 
 
 def _clear(shelf: Shelf, note: Note) -> None:
-    """Delete old states and replies.
+    """Delete all states and replies but the last two, since a server may resume a round earlier.
 
     The last two stay, since a server may resume one round earlier.
 
@@ -384,7 +384,7 @@ def _loop(
 
 
 def _state(method: Method, note: Note, shelf: Shelf) -> State:
-    """The newest valid state; its `onward` entries have their newest values."""
+    """The client's valid state, in which the `onward` entries have their newest values."""
     payload = shelf.read(note.base) if note.base >= 0 else pack({})
     if payload is None:
         raise Refusal(

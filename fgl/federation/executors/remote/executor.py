@@ -151,7 +151,7 @@ class RemoteClients:
         warn(f"Round {index}, client {client}, score: {text}")
 
     def _answer(self, index: int, client: int, content: Any | str) -> Answer:
-        """The answer in the content that a client sent, or the problem with this content."""
+        """The answer in a client's content; if the content is wrong, an answer with the problem."""
         tensors = self.method.model.state_dict().values()
         device = next((tensor.device for tensor in tensors), torch.device("cpu"))
         try:
@@ -335,7 +335,7 @@ class RemoteClients:
             self._queries[number] = node, -math.inf
 
     def _meet(self, node: int, reply: Reply) -> None:
-        """Record which client runs on a node; this never changes."""
+        """Record permanently which client runs on a node."""
         if reply.error is not None and reply.error[0] in AGAIN:
             return
         site = self._site(node)

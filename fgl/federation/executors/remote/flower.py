@@ -105,7 +105,7 @@ def client_app(
         return Message(_records(values), reply_to=message)
 
     def telling(message: Message, context: Context, call_next: Any) -> Message:
-        """The outermost Flower mod: it replies with a record of an error if the app raises one."""
+        """The outermost Flower mod: if the app raises an error, it replies with an error record."""
         kind = message.metadata.message_type
         try:
             reply: Message = call_next(message, context)
