@@ -147,7 +147,7 @@ class Graph(Facts):
 
     @cached_property
     def pool(self) -> SparseMatrix:
-        """Matrix ``[num_graphs, num_nodes]`` with 1 at a graph's nodes, for sums ``pool @ h``.
+        """Matrix ``[num_graphs, num_nodes]`` for sums ``pool @ h``: row g is 1 at graph g's nodes.
 
         The matrix also works under `vmap`. In that case padding nodes are in no graph, and padding
         graphs are empty.

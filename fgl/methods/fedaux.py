@@ -1,4 +1,4 @@
-"""FedAux: each client gets a mix of models, weighted by the similarity of learned vectors."""
+"""FedAux: each client gets its own mix of models, weighted by similarities of learned vectors."""
 
 from __future__ import annotations
 

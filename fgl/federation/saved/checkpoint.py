@@ -116,7 +116,7 @@ class Folder:
         return None
 
     def check_room(self, result: Result) -> None:
-        """Raise an OSError or a ValueError if there is no way to save the next round."""
+        """Raise an OSError or a ValueError if the next round could not be saved."""
         rounds = len(result.history)
         path = self.path / _name(rounds + 1)
         expected = f"checkpoint {path} to have room, as was tried before round {rounds}"
@@ -393,7 +393,7 @@ def _outbox(plain: Mapping[Any, Any], size: int) -> Mapping[int, Any]:
 
 
 def _on_processor(content: Mapping[str, Any]) -> list[str]:
-    """Paths of the CPU tensors in a run on another device, such as the tensors of the server.
+    """Paths of tensors on the CPU, such as the server's, if the run's device is another device.
 
     For a run on the CPU the list is empty, so a resume on a GPU moves every tensor.
     """
@@ -411,7 +411,7 @@ def _tensors(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _placed(value: Any, device: torch.device, stays: Collection[str], path: str) -> Any:
-    """A saved value; each tensor is moved to the type of device on which it was before."""
+    """A saved value with its tensors moved to a device; tensors at the paths in `stays` remain."""
     if isinstance(value, Mapping):
         return {key: _placed(part, device, stays, f"{path}/{key}") for key, part in value.items()}
     return value if path in stays else value.to(device)

@@ -74,7 +74,7 @@ def only_one(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _beside(path: Path, content: bytes, private: bool = False) -> Iterator[Path]:
-    """A context with a temporary file in the folder of `path`; at the end the file is synced.
+    """A context with a temporary file in the folder of `path`; its content is on the disk.
 
     At the end, the file is removed unless it was renamed.
     """

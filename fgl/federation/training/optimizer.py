@@ -38,7 +38,7 @@ class Layout:
             self.turned = {n for n, p in params.items() if p.dim() == 2 and p.shape[1] == width}
 
     def turn(self, tensors: Mapping[str, Tensor]) -> Params:
-        """Transpose those tensors that are stored by columns.
+        """Transpose each tensor that is stored by columns.
 
         A second call restores the first tensors.
 
