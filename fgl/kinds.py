@@ -184,7 +184,7 @@ def explained(function: Function) -> Function:
 
 
 def plain(function: Any) -> Any:
-    """Return the function that `explained` wrapped, or the argument itself if it is not wrapped.
+    """Return the function that `explained` has wrapped, or the argument if it is not a wrapper.
 
     Example:
         >>> plain(explained(len)) is len, plain(len) is len
@@ -385,7 +385,7 @@ class _Hints:
 
 
 def bounds_of(hint: Any) -> list[Check]:
-    """Functions ``(name, value)``, each of which raises an error if a value is out of bounds.
+    """Functions ``(name, value)`` that raise an error if a value is outside an annotation's bounds.
 
     Example:
         >>> for check in bounds_of(Literal["sgd", "adam"] | None):
@@ -406,7 +406,7 @@ def bounds_of(hint: Any) -> list[Check]:
 def _bound_partly(
     signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Arguments of an incomplete call by name; empty if the call does not fit the signature."""
+    """An incomplete call's arguments by name; empty if the call does not fit the signature."""
     try:
         return dict(signature.bind_partial(*args, **kwargs).arguments)
     except TypeError:
@@ -561,7 +561,7 @@ def shown(value: Any) -> str:
 
 
 def _way(expected: str, value: Any, name: str, rest: str) -> str:
-    """An example of a valid call, if `WAYS` has an entry for the value's type or a base class."""
+    """A correct call as an example, if `WAYS` has one for the value's type or one of its bases."""
     own = [base.__name__ for base in type(value).__mro__]
     own += ["list"] if "tuple" in own else ["Data"] if "Batch" in own else []
     plain = isinstance(value, str | int)

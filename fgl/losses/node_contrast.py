@@ -179,7 +179,7 @@ class _Batch(Function):
 def _in_chunks(
     anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: int
 ) -> tuple[Tensor, Tensor]:
-    """The losses ``[K]`` and gradients with respect to anchors, one chunk of clients at a time."""
+    """The losses ``[K]`` and the anchors' gradients, one chunk of clients after another."""
     divide_by_all, block = options
     parts = [
         _contrast_batch(*chunk, bool(divide_by_all))
@@ -195,7 +195,7 @@ def _in_chunks(
 def _keys_in_chunks(
     anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: int
 ) -> tuple[Tensor]:
-    """The gradients of the losses for the keys, one chunk of clients after another."""
+    """The keys' gradients, one chunk of clients after another."""
     divide_by_all, block = options
     parts = [
         _contrast_batch(*chunk, bool(divide_by_all), by_keys=True)[1]
@@ -207,7 +207,7 @@ def _keys_in_chunks(
 
 
 class _KeySlopes(Function):
-    """Gradient of the loss with respect to the keys, as a separate autograd Function for `vmap`."""
+    """The keys' gradient of the loss; `vmap` needs it as an autograd Function of its own."""
 
     @staticmethod
     @full_precision
@@ -283,7 +283,7 @@ def _over_negatives(sim: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
 
 
 def _over_all(sim: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
-    """The block's sum over positives p of ``-log(phi_ip / sum_k phi_ik)``."""
+    """Sum over positives p in a block of ``-log(phi_ip / sum_k phi_ik)``."""
     log_shares = sim.log_softmax(1)[:, columns]
     slope = sim.softmax(1).mul_(log_shares.shape[1])
     slope[:, columns] -= 1
@@ -291,7 +291,7 @@ def _over_all(sim: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
 
 
 def _chunks(tensors: Sequence[Tensor], block: int) -> Iterator[Any]:
-    """Split tensors into chunks of clients; a chunk has up to `block` similarities or one client.
+    """Split tensors into chunks of clients: at most `block` similarities per chunk, or one client.
 
     On a GPU the size of the mask is not read, because reading it would wait for the GPU.
     """
@@ -350,7 +350,7 @@ def _contrast_batch(
 
 
 def _at_once(y: Tensor, block: int) -> bool:
-    """Whether to compute a client's similarities as one tensor, which avoids waiting for a GPU."""
+    """Whether one tensor can hold a client's similarities on a GPU, which saves waiting for it."""
     return y.is_cuda and y.numel() ** 2 <= block
 
 
@@ -363,7 +363,7 @@ def _batch_of_one(
 
 
 def _taking_part(mask: Tensor) -> Tensor:
-    """Node indices ``[K, m]``, masked nodes first; m is the largest number of masked nodes."""
+    """Node indices ``[K, m]``, masked nodes first; no client has more than m masked nodes."""
     width = mask.shape[1] if mask.is_cuda else int(mask.sum(1).max())
     order = mask.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
     return order[:, :width]
