@@ -188,7 +188,7 @@ def with_gradients(inbox: Inbox) -> list[Any]:
 
 
 def class_means(uploads: list[Any], names: list[str]) -> tuple[Params, Tensor]:
-    """``sum_k (n_kc / n_c) grad_k CE_c``, ``[C, ...]`` each, and ``n_c / max n_c``, ``[C]``."""
+    """Return ``sum_k (n_kc / n_c) grad_k CE_c`` and ``n_c / max n_c``, each with C rows."""
     gradients = {n: torch.stack([each["gradient"][n] for each in uploads]) for n in names}
     count = torch.stack([each["count"] for each in uploads]).to(gradients[names[0]])
     of_class = count.sum(0)
@@ -276,7 +276,7 @@ def condense(
 def apart(
     model: Any, names: list[str], params: Params, graph: Graph, target: Params, weight: Tensor
 ) -> Tensor:
-    """``sum_c w_c ||grad CE_c(graph) - wanted_c||^2`` over the classes of the graph."""
+    """The distance ``sum_c w_c ||grad CE_c(graph) - wanted_c||^2``, over the graph's classes."""
     gradients = class_gradients(model, names, params, graph, create_graph=True)
     present = graph.labels.bincount(minlength=len(weight)) > 0
     total = weight.new_zeros(len(weight))

@@ -115,7 +115,7 @@ def fedhgn(
 
 
 def nearest(own: Tensor, others: Tensor) -> Tensor:
-    """Add each relation's distance to the nearest other: ``sum_r min_{r'} ||c_r - c'_{r'}||^2``.
+    """Distance from relations to other clients' nearest: ``sum_r min_{r'} ||c_r - c'_{r'}||^2``.
 
     Args:
         own: float ``[R, B]``.

@@ -113,7 +113,7 @@ def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Met
 
 
 def mean_prototypes(rows: Tensor, has: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean prototype of each class over the clients with this class, and a mask of these classes.
+    """The mean prototype of each class over its clients, and a mask of classes that have a client.
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.
@@ -133,7 +133,7 @@ def mean_prototypes(rows: Tensor, has: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def prototypes(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Mean embedding of each class's training examples (FedProto, Eq. 3), and a class mask.
+    """Mean embedding of each class's training examples (FedProto, Eq. 3), and a mask of classes.
 
     Args:
         embedding: float ``[num_examples, d]``.

@@ -47,7 +47,7 @@ def fedtad(
     fit: Weight = 1.0,
     diversity: Weight = 1.0,
 ) -> Method:
-    """FedAvg, after which the mean model learns each client's reliable classes on generated graphs.
+    """FedAvg; the mean model then learns each client's reliable classes on generated graphs.
 
     A client also sends its reliability for each class (see `class_reliability`). ``w_kc`` is client
     k's reliability for class c, divided by the sum over the participants. The server runs `epochs`
@@ -147,7 +147,7 @@ def fedtad(
         return mean, {name: value for name, value in new.items() if value}
 
     def turn(lesson: Lesson, net: Params, mean: Params, adams: list[Any]) -> Any:
-        """Train generator and mean model for one turn; return both and their Adam moments."""
+        """Train the generator and the mean model for one turn; also return their Adam moments."""
         z = noise(num_nodes, generator.noise, lesson.weight)
         with fed.in_mode(model, False):
             loss = partial(lesson.of_generator, fit=fit, diversity=diversity)
@@ -327,7 +327,7 @@ def distance(student: Tensor, taught: Tensor, weight: Tensor) -> Tensor:
 
 
 def alike(z: Tensor, x: Tensor) -> Tensor:
-    """Agreement of distances in x and z: ``exp(-mean_ij ||z_i - z_j||^2 / d_z |x_i - x_j| / d_x)``.
+    """Agreement of distances in x and z, ``exp(-mean_ij ||z_i - z_j||^2 / d_z |x_i - x_j| / d_x)``.
 
     Example:
         >>> alike(torch.tensor([[0.0], [1.0]]), torch.tensor([[3.0], [3.0]]))

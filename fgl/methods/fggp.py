@@ -228,7 +228,7 @@ def second_view(
 
 
 def edge_loss(logits: Tensor, matrix: Tensor, graph: Graph) -> Tensor:
-    """Mean binary cross-entropy of the logits of all pairs.
+    """Binary cross-entropy of the logits, over all pairs of nodes.
 
     Edges and non-edges have the same total weight.
     """
@@ -267,7 +267,7 @@ def class_means(
 def align(
     one: Tensor, has: Tensor, other: Tensor, _: Tensor, *, temperature: float = 0.5
 ) -> Tensor:
-    """Contrast of class means in two views (FGGP, Eq. 13), averaged over the classes that occur.
+    """Contrast of the class means of two views (FGGP, Eq. 13), averaged over occurring classes.
 
     ``-log exp(<a_c, b_c>) / (exp(<a_c, b_c>) + sum_{k != c} exp(<a_c, a_k>) + exp(<a_c, b_k>))``.
     Rows are normalised to length 1, and exponents are divided by the temperature.
@@ -288,7 +288,7 @@ def align(
 
 
 def clustered(rows: Tensor, has: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Cluster means of each class's prototypes, ``[C, most, d]``, and a mask of the clusters.
+    """Cluster each class's prototypes; return the means, ``[C, most, d]``, and a mask of clusters.
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.

@@ -15,7 +15,7 @@ from .layers import Edges, adjacency, dropout
 
 
 class SSP(nn.Module):
-    """FedSSP's network: filters on a graph's spectrum give each edge a weight in every channel.
+    """FedSSP's network: filters on a graph's spectrum weight each edge in every channel.
 
     An eigenvalue is encoded as ``z = W [lambda || sin(100 lambda w) || cos(100 lambda w)] +
     b``, ``w_i = 10000^(-2i/d)`` (`eigen_encoder`). The eigenvalues of a graph attend to each other:
@@ -143,7 +143,7 @@ class SSP(nn.Module):
     def edge_weights(
         self, value: Tensor, vectors: Tensor, source: Tensor, target: Tensor, pool: SparseMatrix
     ) -> Tensor:
-        """The weight of each edge in each channel, float ``[num_edges, d]``.
+        """Each edge's weight in each channel, float ``[num_edges, d]``.
 
         Args:
             value: the eigenvalues, float ``[num_nodes, 1]``.
@@ -175,7 +175,7 @@ class SSP(nn.Module):
         return softmax_into(channels, target, value.shape[0])
 
     def mixed(self, z: Tensor, absent: Tensor) -> Tensor:
-        """Encode eigenvalues by attention within each graph, ``[num_graphs, n, d]``."""
+        """Encode each graph's eigenvalues by attention among them, ``[num_graphs, n, d]``."""
         drop: Any = (self.dropout, self.training)
         out = self.attention_norm(z)
         out = self.attention(out, out, out, key_padding_mask=absent, need_weights=False)[0]
@@ -222,7 +222,7 @@ def normed(in_channels: int, width: int, active: type[nn.Module]) -> nn.Sequenti
 
 
 def waves(value: Tensor, width: int) -> Tensor:
-    """``[lambda || sin(100 lambda w) || cos(100 lambda w)]``, ``w_i = 10000^(-2i / width)``.
+    """``[lambda || sin(100 lambda w) || cos(100 lambda w)]`` with ``w_i = 10000^(-2i / width)``.
 
     Args:
         value: float ``[n, 1]``.
@@ -241,7 +241,7 @@ def waves(value: Tensor, width: int) -> Tensor:
 
 
 def softmax_into(logit: Tensor, target: Tensor, num_nodes: int) -> Tensor:
-    """Softmax over the incoming edges of each node, separately for each channel.
+    """Softmax over each node's incoming edges, separately for each channel.
 
     Args:
         logit: float ``[num_edges, d]``.
