@@ -81,7 +81,7 @@ def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01
 
 
 def collaboration(similarities: Tensor, num_examples: Tensor, *, prior: float = 0.8) -> Tensor:
-    """Weights of the mixes: row i is the valid row nearest to ``p - d_i / (2 lambda)`` (pFedGraph).
+    """Weights of mixes: row i is the simplex point nearest to ``p - d_i / (2 lambda)`` (pFedGraph).
 
     Args:
         similarities: float ``[K, K]``, ``-d_ij``, the cosine of two clients' models.

@@ -115,7 +115,7 @@ def _sizes(linear: Any) -> tuple[int, int]:
 
 
 class StackTwin(nn.Module):
-    """PyG's convolutions with ReLU and dropout between them, and the model's linear map, if any.
+    """PyG's convolutions with ReLU and dropout between them; then the model's linear map, if any.
 
     ``forward(x, edge_index, *of_edges)`` passes the arguments `of_edges` to each convolution.
 

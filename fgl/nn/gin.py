@@ -46,7 +46,7 @@ class GINConv(nn.Module):
         return self.mapped(matrix.plus_identity @ x)
 
     def mapped(self, total: Tensor, before: Linear | None = None) -> Tensor:
-        """Apply the MLP to sums over neighbours, after the linear layer `before` if given."""
+        """Apply the MLP to sums over neighbours; `before` is an optional layer before the MLP."""
         first: Any = self.nn[0]
         second: Any = self.nn[2]
         hidden = _linear(total, first, before).relu_()

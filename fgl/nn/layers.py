@@ -136,7 +136,7 @@ class Layers(nn.Module):
         self.drop_input = drop_input
 
     def outputs(self, x: Features, *fields: Any) -> tuple[Tensor, Tensor]:
-        """Outputs of the last layer and the last hidden layer; each layer also reads `fields`."""
+        """Outputs of the last layer and the last hidden layer; every layer also gets `fields`."""
         p = self.dropout if self.training else 0.0
         if self.drop_input and p:
             x = _dropped(x, p)

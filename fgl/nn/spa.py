@@ -139,7 +139,7 @@ class SPA(Layers):
 
 
 def kinds(edges: SparseMatrix, train_labels: Tensor) -> list[SparseMatrix]:
-    """Three matrices: edges between unlike nodes, between alike nodes, and with an unlabelled end.
+    """Three matrices, with the edges between unlike, between alike, and with unlabelled nodes.
 
     Args:
         edges: ``A[target, source]``.
