@@ -302,7 +302,7 @@ def drawn(
 
 
 def _where_more(total: Tensor, more: Tensor) -> tuple[int, Tensor]:
-    """The indices of the rows that `more` selects, and the total number of entries.
+    """The total number of entries, and the indices of the rows that `more` marks.
 
     On a GPU, this synchronises only once.
     """

@@ -52,7 +52,7 @@ class PatternStack:
         return self.parts[0].col.device
 
     def padded(self, tensors: Sequence[Tensor], length: int | None = None) -> Tensor:
-        """Stack a tensor per part and pad it with zeros: ``[K, length]``, default ``[K, nnz]``."""
+        """Stack a tensor per part, padded with zeros, to ``[K, length]``; default ``[K, nnz]``."""
         length = self.nnz if length is None else length
         out = tensors[0].new_zeros(len(tensors), length)
         for row, tensor in zip(out, tensors, strict=True):

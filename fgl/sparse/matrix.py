@@ -251,12 +251,12 @@ class SparseMatrix:
 
     @cached_property
     def present(self) -> Tensor | None:
-        """Mask of the entries that are not zero, bool ``[nnz]``; None if no entry is zero."""
+        """Mask of the entries that are not zero, bool ``[nnz]``; None stands for all entries."""
         return None if self.value is None else self.value != 0
 
     @property
     def with_self_loops(self) -> SparseMatrix:
-        """The matrix with a full diagonal: nonzero self-loops keep their values, others become 1.
+        """The matrix with a full diagonal: nonzero self-loops keep their values, all others are 1.
 
         If a self-loop is repeated, its last value is used, as in PyG.
         """

@@ -19,7 +19,7 @@ _active: list[Recorder] = []
 
 
 class Recorder(TorchDispatchMode):
-    """A context that records all operations inside it, after `vmap` and autograd.
+    """A context that records the operations inside it, as they are after `vmap` and autograd.
 
     Tensors that are neither inputs nor results of an operation are constants of the recording.
 

@@ -35,7 +35,7 @@ def link_task(
     kl: Weight = 1.0,
     recon: Literal["sampled", "dense", "dense_weighted"] = "sampled",
 ) -> Task:
-    """Predict a client's links with a variational graph auto-encoder.
+    """Predict the links in a client's graph by a variational graph auto-encoder.
 
     ``L = reconstruction + kl / n KL``. A client is scored by comparing its own held-out edges with
     pairs that are not edges. Everything else is the same as in `own_node_task`.

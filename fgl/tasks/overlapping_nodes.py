@@ -109,7 +109,7 @@ class OverlappingNodes(Setting):
 
     @property
     def shares(self) -> list[float]:
-        """The fraction of nodes that each client gets."""
+        """Each client's fraction of the nodes."""
         named = (
             data.partitions.PROPORTIONS.get(self.proportions[0])
             if len(self.proportions) == 1
