@@ -204,7 +204,7 @@ def _of_several(rounds: Mapping[Noise, float], delta: float) -> float:
 
 
 def _whole(noise: Noise, rounds: float) -> tuple[int, Noise]:
-    """The whole number of uses of the noise that costs as much as `rounds`."""
+    """Convert `rounds` to a whole number of uses, with a noise that keeps the total cost equal."""
     times = math.ceil(rounds) * int(noise.steps)
     factor = math.sqrt(math.ceil(rounds) / rounds) if rounds else 1.0
     return times, noise._replace(noise_multiplier=noise.noise_multiplier * factor)

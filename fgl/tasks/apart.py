@@ -175,7 +175,7 @@ def _trained_windows(whole: Graph, clients: Sequence[Graph]) -> Tensor:
 
 
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
-    """Warn if many tested graphs are copies of training graphs: more than two and over a tenth.
+    """Warn if over a tenth of the tested graphs, and more than two, are copies of training graphs.
 
     A smaller number of copies is normal: in NCI1, one of sixty molecules occurs twice.
 
@@ -260,7 +260,10 @@ def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit]) -> None:
 
 
 def _ids_by_features(graphs: Sequence[Graph]) -> list[Tensor]:
-    """Ids of nodes that are equal in two graphs if a node of each alone has these features."""
+    """Ids of each graph's nodes.
+
+    Nodes of two graphs have equal ids if their features are equal, and unique in each graph.
+    """
     hashes = torch.cat([node_fingerprints(graph, 0) for graph in graphs])
     ids, sizes = hashes.unique(return_inverse=True)[1], [graph.num_nodes for graph in graphs]
     once = torch.cat([_occurs_once(own) for own in ids.split(sizes)])

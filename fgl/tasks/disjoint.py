@@ -1,4 +1,4 @@
-"""Base of the tasks `OwnNodes` and `Links`: disjoint clients that train variational encoders."""
+"""Base of the tasks `OwnNodes` and `Links`: disjoint clients train variational encoders."""
 
 from __future__ import annotations
 

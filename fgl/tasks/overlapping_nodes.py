@@ -1,4 +1,4 @@
-"""Nodes of one graph in overlapping samples, scored on their union (FedGL's protocol)."""
+"""Nodes of clients that are overlapping samples of one graph, scored on their union (FedGL)."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ def ranked_task(
 
 
 def _corrupted(train: Training, num_clients: int, count: int) -> Any:
-    """The steps of a client: its graph, and sampled triples whose tail or head is replaced.
+    """A client's steps: its graph, and triples with a tail or head that was replaced at random.
 
     Only training triples are excluded when negatives are sampled. If validation and test triples
     were also excluded, they would never occur as negatives. A model could then recognise these

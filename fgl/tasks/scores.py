@@ -174,7 +174,7 @@ def evaluate_own(
     each: bool = False,
     lower: Set[str] = CLASSES.lower,
 ) -> Evaluate:
-    """Score the model that a client deploys, and the model with which it began its last round.
+    """Score the model that each client deploys, and the model with which its last round began.
 
     The model at the start of the round is scored only if the method keeps it in the clients' states
     as ``"adopted"``.
@@ -398,7 +398,7 @@ def with_pooled(
 
 
 def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[str]]:
-    """End a warning about undefined metrics; list the metrics that pooling leaves undefined."""
+    """Write the end of a warning about undefined metrics; list metrics undefined even if pooled."""
     lost = undefined_metrics(target, *(torch.cat(part) for part in zip(*answered, strict=True)))
     if lost:
         return ", nor is there one of all clients' answers together", lost
