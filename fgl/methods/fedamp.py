@@ -26,7 +26,7 @@ Attention = Callable[[Tensor], Tensor]
 def fedamp(
     fedavg: Method, *, sigma: Positive = 1.0, server_lr: Positive = 1.0, penalty: Weight = 1.0
 ) -> Method:
-    """Penalise each model's distance to a mix of models, dominated by similar models (FedAMP).
+    """Penalise the distance of each model to a mix in which similar models weigh more (FedAMP).
 
     The server computes ``u_i = sum_j xi_ij theta_j`` with
     ``xi_ij = alpha_K A'(||theta_i - theta_j||^2)`` (`distance_attention`). Starting from its own
