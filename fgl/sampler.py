@@ -198,7 +198,7 @@ class NeighbourSampler:
 
     @cached_property
     def scale(self) -> tuple[Tensor, Tensor]:
-        """One over the square root of the row sums of the graph's ``A + I``, and the diagonal."""
+        """The inverse square roots of the row sums of ``A + I``, and the diagonal of ``A + I``."""
         with torch.inference_mode(False):
             adj = self.graph.adj.astype(self.graph.x.dtype)
             check_degrees(adj.value)

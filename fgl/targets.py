@@ -192,7 +192,7 @@ def less_is_better(name: str) -> bool:
 
 @explained
 def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
-    """A client's metrics, without those that are NaN because there were no examples.
+    """A client's metrics, except metrics that are NaN because the client has no examples.
 
     Example:
         >>> scored_alone({"test_rmse": 0.5, "test_r2": float("nan")})

@@ -141,7 +141,7 @@ def numbers(record: Round) -> dict[str, float]:
 
 
 def described(result: Result) -> dict[str, Any]:
-    """What is logged about a run: the method's name and the run's config.
+    """The description of a run for a log: the method's name and the run's config.
 
     Example:
         >>> described(Result({}, {}, {}, [], config={"dataset": "cora", "layers": []}))

@@ -13,7 +13,7 @@ from .report import DESCRIBED
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a table, with the results of one method.
+    """A line of a table, with the results of a method.
 
     Args:
         method: name of the method.

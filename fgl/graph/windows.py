@@ -163,7 +163,7 @@ def select_windows(graph: Any, rows: Tensor) -> Any:
 
 
 def horizons(graph: Any) -> list[int]:
-    """How far target times are from the end of a window, if this is the same for all windows."""
+    """Distances of target times from a window's end, if they are the same for all windows."""
     if not graph.has("window_index") or not graph.num_examples:
         return []
     ahead = graph.horizon_index - graph.window_index.amax(1, keepdim=True)

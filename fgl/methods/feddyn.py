@@ -70,7 +70,7 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
 
 
 def drifting(fedavg: Method, name: str) -> Method:
-    """What FedDyn and FedDC have in common: joining messages, the drift, and the server's mean.
+    """The common part of FedDyn and FedDC: joining messages, the drift, and the server's mean.
 
     A client keeps its drift ``h_k``. The context of a client has the drift and the ratio
     ``n_k / n``.

@@ -1,4 +1,4 @@
-"""FedSelect: those entries of a model that change most become personal.
+"""FedSelect: the entries of a model that change most become personal.
 
 In addition to its trained model, a client keeps three tensors for each weight:
 

@@ -124,7 +124,7 @@ def directions(models: Mapping[str, Tensor]) -> Params:
 
 
 def alignment(params: Mapping[str, Tensor], direction: Mapping[str, Tensor]) -> Tensor:
-    """How far a direction points along a model of length 1: ``<v, theta> / ||theta||`` (pFedGraph).
+    """Projection of a direction v onto a model of length 1: ``<v, theta> / ||theta||`` (pFedGraph).
 
     Args:
         params: theta, the model being trained, name to tensor.

@@ -226,7 +226,7 @@ def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
 def by_frequency(
     h: Tensor, g: Tensor, mask: Tensor, *, frequencies: int, neighbours: int
 ) -> Tensor:
-    """Distance of h from g after projection on each one's first and last Laplacian eigenvectors.
+    """Distance between h and g, projected on their own first and last Laplacian eigenvectors.
 
     ``sum_f mean (v_f v_f^T h - u_f u_f^T g)^2`` (see `s2fgl`).
 

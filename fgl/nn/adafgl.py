@@ -101,7 +101,7 @@ class AdaFGL(nn.Module):
 
 
 class Personal(nn.Module):
-    """One client's personal networks, see `AdaFGL`.
+    """The personal networks of a single client, see `AdaFGL`.
 
     Shapes:
         propagated: S, float ``[n, (hops + 1) in_channels]``; answers: P, float

@@ -161,10 +161,10 @@ def _total(grads: Tensor, factor: Tensor, fine: Tensor, step: float | None) -> T
 
 
 def _at_once(grads: Tensor) -> int:
-    """How many examples to convert to float64 together, so that they fit into a cache."""
+    """The number of examples to convert to float64 together, so that they fit into a cache."""
     return max(1, CACHED // max(grads[0].numel(), 1))
 
 
 def _like(row: Tensor, tensor: Tensor) -> Tensor:
-    """One number per example, reshaped so that it broadcasts to a tensor ``[B, ...]``."""
+    """Reshape a row with a number per example, so that it broadcasts to a tensor ``[B, ...]``."""
     return row.view(-1, *[1] * (tensor.dim() - 1))

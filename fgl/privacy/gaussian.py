@@ -252,7 +252,7 @@ def discrete_gaussian(
 
 @explained
 def gap_of_sum(number: int, *, sigma: float) -> float:
-    """How far a sum of discrete Gaussians is from one Gaussian, in log-density.
+    """The distance of a sum of discrete Gaussians from one Gaussian, in log-density.
 
     Let n clients hold integers, add rounded normal numbers, and publish the sum. Consider the joint
     density of the sum and the rounding errors. Compare this density with the density of the

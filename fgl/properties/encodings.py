@@ -89,7 +89,7 @@ def walk_returns(
 def degree_one_hot(
     edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None, *, max_degree: int = 16
 ) -> Tensor:
-    """One-hot encoding of each node's degree, limited to 1 to `max_degree` (FedStar, Eq. 3).
+    """Encode each node's degree as a one-hot row, limited to 1 to `max_degree` (FedStar, Eq. 3).
 
     Args:
         edge_index, nodes, num_graphs: see `structure_encoding`.

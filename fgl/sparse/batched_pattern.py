@@ -175,7 +175,7 @@ class _Diagonal(Pattern):
 
 
 class StackedPattern(Pattern):
-    """One member's pattern inside `vmap`, with batched tensors.
+    """The pattern of a single member inside `vmap`, with batched tensors.
 
     Args:
         stack: the patterns of all members.

@@ -37,7 +37,7 @@ class Records(Protocol):
 
 @dataclass(frozen=True)
 class Point:
-    """One trial's values: for local training, and for the method itself."""
+    """Values for a trial: for local training, and for the method itself."""
 
     local: Values
     own: Values

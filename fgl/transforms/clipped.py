@@ -83,7 +83,7 @@ def clipped(method: Method, *, length: Positive) -> Method:
 
 
 def added(sent: Params, update: Params, names: list[str]) -> Params:
-    """The sent tensors, plus the update for those tensors that have one."""
+    """The sent tensors; each tensor that has an update is increased by the update."""
     return {name: sent[name] + update[name] if name in update else sent[name] for name in names}
 
 

@@ -152,7 +152,7 @@ def central_gaussian(
 
 
 def row_of(updates: Mapping[str, Any], client: int) -> Params:
-    """One client's row in the stacked updates."""
+    """A client's row in the stacked updates."""
     return fed.combine(lambda stack: stack[client], updates)
 
 
@@ -283,7 +283,7 @@ def _noisy(update: Params, sigma: float, generator: torch.Generator | None) -> P
 
 
 def noise_source(unprotected: bool) -> torch.Generator | None:
-    """Where noise comes from: a generator, or None for the operating system's generator."""
+    """The source of noise: a generator, or None for the operating system's generator."""
     if not unprotected:
         return None
     warn(PROTECTS_NOTHING)

@@ -26,7 +26,7 @@ from .loop import Loop, Score
 
 
 class TaskLike(Protocol):
-    """What a run needs of a task: the clients, and a function that builds a method's scores."""
+    """A task as a run needs it: the clients, and a function that builds a method's scores."""
 
     @property
     def clients(self) -> Sequence[Graph]: ...

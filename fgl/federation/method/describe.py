@@ -23,7 +23,7 @@ HOOKS = ("batches", "adjust", "settle")  # of a method's training
 
 @dataclass(frozen=True)
 class Layer:
-    """One builder that created or wrapped a method, with the builder's arguments.
+    """A builder that created or wrapped a method, with the builder's arguments.
 
     Args:
         name: name of the builder.

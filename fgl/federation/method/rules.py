@@ -112,7 +112,7 @@ class Models:
         return module
 
     def _once(self, module: nn.Module) -> _Own:
-        """One module for all clients whose modules and initial tensors are equal."""
+        """A module that all clients with equal modules and equal initial tensors use together."""
         first = {name: t.detach().clone() for name, t in module.state_dict().items()}
         shapes = tuple((name, t.dtype, t.shape, t.device) for name, t in first.items())
         kind = json.dumps(architecture(module)), shapes
@@ -355,7 +355,7 @@ class Privacy:
 @typed
 @dataclass(frozen=True)
 class Own:
-    """What each client keeps for itself: parts of the model, and other tensors.
+    """Everything that a client keeps for itself: parts of the model, and other tensors.
 
     Args:
         modules: names of modules of the model, such as an input layer or a head, that each client

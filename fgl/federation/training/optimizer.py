@@ -19,7 +19,7 @@ SCALARS = ("step", "mu_product", "eta", "mu")  # scalars in an optimiser's state
 
 
 class Layout:
-    """How parameters are stored in memory.
+    """The way in which parameters are stored in memory.
 
     A matrix that is multiplied by sparse features is stored by columns.
 

@@ -316,7 +316,7 @@ def made_up(graph: Graph) -> Graph:
 
 
 def _elsewhere(method: Method) -> Params:
-    """Parameters other than those that a client had at first or received."""
+    """Parameters that differ from all parameters that a client had at first or received."""
     torch.manual_seed(0)
     return combine(_perturbed, {**method.initial(), **method.own.personal})
 

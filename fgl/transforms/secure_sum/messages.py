@@ -67,11 +67,11 @@ class Terms:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The keys of those entries of a message that are summed."""
+        """The keys of all entries of a message that are summed."""
         return ("model",) * self.models + ("num_examples", *self.equally)
 
     def about(self, keys: Tensor) -> bytes:
-        """What letters and masks of one exchange are bound to: the terms and all public keys."""
+        """The context of the letters and masks in an exchange: the terms and all public keys."""
         spelled = repr((self.threshold, self.equally, self.bits, float(self.bound))).encode()
         if self.signed:
             spelled += b"%d " % self.colluders + self.signed.digest

@@ -31,7 +31,7 @@ Part = Callable[[Member], Any]
 
 @dataclass(frozen=True)
 class Stacked:
-    """One field's values at all clients; a function reads the value of the current client.
+    """The values of one field at all clients; a function reads the current client's value.
 
     Args:
         of: returns the current client's value, inside `vmap`.

@@ -170,7 +170,7 @@ class View:
 
 
 class Alone(View):
-    """One client's local step, without `vmap`.
+    """A client's local step, without `vmap`.
 
     Here `cohort` is the client's graph.
     """

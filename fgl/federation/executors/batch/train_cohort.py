@@ -254,7 +254,7 @@ def _stack(dicts: Sequence[Mapping[str, Tensor]], equal: Collection[str]) -> Par
 
 
 def _own(state: Mapping[str, Tensor], client: int) -> Params:
-    """One client's part of an optimiser's state."""
+    """A client's part of an optimiser's state."""
     return {
         path: (value if path.split("/")[0] in SCALARS else value[client]).clone()
         for path, value in state.items()

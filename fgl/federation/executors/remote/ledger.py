@@ -99,7 +99,7 @@ class Ledger:
             self._write({"bytes": num_bytes, "noise": kinds, **about, **self._spent(spent)})
 
     def paid(self, question: str) -> int:
-        """How many answers to a request were charged.
+        """The number of answers to a request that were charged.
 
         The number is 2 if the process was killed before it sent the first answer.
 
