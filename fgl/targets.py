@@ -100,13 +100,13 @@ CLASSES = Target(cross_entropy, {"accuracy": hit_counts, "macro_f1": class_count
 REGRESSION = Target(
     squared_error, {"rmse": rmse, "mae": mae, "r2": r2}, lower=frozenset({"rmse", "mae"})
 )
-"""Numeric labels, float ``[n]`` or ``[n, t]``, NaN if unknown: squared error."""
+"""Numeric labels, float ``[n]`` or ``[n, t]`` (unknown labels are NaN): squared error."""
 FORECAST = Target(
     absolute_error,
     {"mae": mae, "rmse": rmse, "mape": mape},
     lower=frozenset({"mae", "rmse", "mape"}),
 )
-"""Numeric labels of a series, NaN if unknown: absolute error, per horizon and on average."""
+"""Numeric labels of a series (unknown: NaN): absolute error, per horizon and on average."""
 ANSWERS = Target(binary_cross_entropy, {"auc": mean_auc, "ap": mean_average_precision})
 """Binary labels, float ``[n]`` or ``[n, t]`` of 0, 1 or NaN: binary cross-entropy of logits."""
 

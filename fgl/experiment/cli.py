@@ -44,8 +44,8 @@ def cli(
 
     Args:
         main: a function with type hints, or a dict from names to such functions. For a dict, the
-            first word of the command selects the function (``task`` in the report's config). It is
-            sufficient to document a parameter in one of the functions.
+            first word of the command selects the function (``task`` in the report's config). A
+            parameter needs documentation in only one of the functions.
         presets: dict from each dataset to a dict from flags to values. If `main` is a dict, a dict
             from its names to such presets.
         argv: the command line, by default the program's.

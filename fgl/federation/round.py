@@ -273,8 +273,8 @@ def _served(
     `serve` is the method's `aggregate` or `welcome`. If clients are in this process, errors of
     `serve` are raised. If clients are elsewhere, or if the result is far too large, the server
     tries again without some uploads. The server first leaves out the upload that changed most, then
-    the 2, 4, 8 (and so on) that changed most, up to half of the uploads. If all attempts fail,
-    there is no result, and the server keeps the old model.
+    the 2 uploads that changed most, then 4, 8 and so on, up to half of the uploads. If all attempts
+    fail, there is no result, and the server keeps the old model.
     """
 
     def attempt(some: Mapping[int, Message]) -> Made:

@@ -25,13 +25,13 @@ def scaffold(
     The control variate ``c_i`` estimates the gradient of client i, and ``c`` is the mean over all
     clients. There are two options for the next control variate of a client:
 
-    - Option II (``"path"``) uses ``c_i - c + (theta^t - theta_i) / (S eta)`` after S local steps
-      with learning rate eta. This is the mean gradient along the path if each step is ``-eta``
-      times its gradient.
-    - Option I (``"gradient"``) computes the gradient of each step's loss at ``theta^t``, over S
-      further steps, and uses the mean of these gradients. Option I also works with momentum and
-      Adam, whose steps are not gradients. These further gradients, one per minibatch, are computed
-      without dropout.
+    - The option ``"path"`` (option II in the paper) uses
+      ``c_i - c + (theta^t - theta_i) / (S eta)`` after S local steps with learning rate eta. This
+      is the mean gradient along the path if each step is ``-eta`` times its gradient.
+    - The option ``"gradient"`` (option I in the paper) computes the gradient of each step's loss at
+      ``theta^t``, over S further steps, and uses the mean of these gradients. This option also
+      works with momentum and Adam, whose steps are not gradients. These further gradients, one per
+      minibatch, are computed without dropout.
 
     All clients with examples have the same weight. The server computes
     ``theta += eta_g mean_i (theta_i - theta^t)`` and ``c += |S| / K mean_i (c_i^+ - c_i)`` over the
@@ -40,10 +40,10 @@ def scaffold(
 
     Args:
         fedavg: FedAvg of a task; its gradients are corrected before the optimiser's step.
-        control: how control variates are computed; default option II with plain SGD, otherwise
-            option I. With momentum or Adam, ``"path"`` also divides the path by the learning rate,
-            but in this case the result is not a mean gradient.
-        lr: eta, used only by option II; default the learning rate of the clients' optimiser. Plain
+        control: how control variates are computed; default ``"path"`` with plain SGD, otherwise
+            ``"gradient"``. With momentum or Adam, ``"path"`` also divides the path by the learning
+            rate, but in this case the result is not a mean gradient.
+        lr: eta, used only by ``"path"``; default the learning rate of the clients' optimiser. Plain
             SGD accepts no other value.
         server_lr: eta_g, at least 0.
 

@@ -39,8 +39,8 @@ class Hetero(nn.Module):
         target: the node type, or the relation, that has labels.
         edge_columns: relation to its number of edge features, in the order of the columns in the
             graph. With ``both=True`` the reverse relations are listed after the other relations,
-            with the same numbers, since they use the same columns. A relation whose number is 0, or
-            which is not listed, has no edge features.
+            with the same numbers, since they use the same columns. A relation has no edge features
+            if its number is 0 or if it is not listed.
 
     Shapes:
         x: float ``[num_nodes, sum of columns]``, dense; edge_index: int64 ``[2, E]``; node_type:
@@ -188,7 +188,7 @@ class Hetero(nn.Module):
         return {"edge_attr_dict": cut}
 
     def _check_types(self, node_type: Tensor, edge_index: Tensor, edge_type: Tensor) -> None:
-        """Raise an error unless the graph has the types and relations of the wrapper, by index."""
+        """Raise an error unless the graph numbers its types and relations as the wrapper does."""
         types = list(self.columns)
         for name, of, names in (
             ("columns", node_type, types),

@@ -126,7 +126,7 @@ def with_answers(record: Record, times: Mapping[int, float]) -> dict[str, Tensor
 
 
 def spent_epsilon(record: Record) -> float:
-    """The largest epsilon of any client, over all replies of the client.
+    """The largest epsilon of any client, computed from all replies of the client.
 
     Replies with several kinds of noise are composed. Without sampling, the replies are equivalent
     to one Gaussian mechanism, with the sum of ``rounds / noise_multiplier^2``. With sampling, the

@@ -120,7 +120,7 @@ def _check_clients(threshold: int, honest: int, colluders: int) -> None:
 
 
 def _check_means(method: Method) -> None:
-    """Raise an error unless means or sums of uploads are all that the method's server needs."""
+    """Raise an error if the method's server needs more than means or sums of uploads."""
     served, reasons = method.aggregate, []
     if not isinstance(served, OfMeans | OfSums):
         reasons.append(

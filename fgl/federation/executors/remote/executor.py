@@ -61,10 +61,10 @@ class _Question:
 class RemoteClients:
     """Executor of clients at remote nodes; the network gives each node an id.
 
-    The `states` of this executor do not contain the clients' own states. For each client, `states`
-    has the number of the run and a round. The recorded round is the last one in which the client's
-    message was accepted. The state that the client had after this round is the valid state. The
-    round is -1 if the client keeps no state.
+    The `states` of this executor do not contain the clients' own states. `states` maps each client
+    to the number of the run and to a round. The recorded round is the last one in which the
+    client's message was accepted. The state that the client had after this round is the valid
+    state. The round is -1 if the client keeps no state.
 
     Args:
         post: sends messages to nodes.
