@@ -267,7 +267,7 @@ def _tied(model: nn.Module) -> dict[str, str]:
 
 
 def _second_paths(model: nn.Module) -> set[str]:
-    """Names of tensors that also have an earlier name, because their module has several.
+    """Names of tensors that also have an earlier name, because their module has several names.
 
     `torch.func.functional_call` would replace such a tensor twice, and leave the replacement in the
     model.

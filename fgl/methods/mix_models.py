@@ -13,7 +13,7 @@ from ..federation import Inbox, Message, Method, Params, State, pick, trainable
 
 
 def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Message], State]:
-    """Send each participant a mix of the clients' models of its own: ``u_i = sum_j A_ij theta_j``.
+    """Send each participant its own mix of the clients' models: ``u_i = sum_j A_ij theta_j``.
 
     Only models of participants are mixed. An absent client keeps the last message that it received.
 

@@ -20,8 +20,8 @@ HOPS = 3  # hops between checks whether the search is complete; 3 x 64 bits stil
 def hops(crow: Tensor, col: Tensor, sizes: Tensor, *, words: int = WORDS) -> tuple[Tensor, Tensor]:
     """For every node, how many nodes reach it (including itself), and the sum of their distances.
 
-    The second result is the sum of these distances. Graphs of similar size are searched together. A
-    large graph is searched from only some of its nodes at a time.
+    Graphs of similar size are searched together. A large graph is searched from only some of its
+    nodes at a time.
 
     Args:
         crow, col: int64 ``[num_nodes + 1]`` and ``[num_edges]``, each node's neighbours as CSR. All

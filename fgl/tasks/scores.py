@@ -315,7 +315,7 @@ def evaluate_pooled(
     tests: Sequence[Graph] | None = None,
     target: Target = CLASSES,
 ) -> Evaluate:
-    """Score the test examples of all clients together; each client's own model predicts its own.
+    """Score the test examples of all clients together; a client's own model predicts its examples.
 
     Some metrics are undefined for an individual client, but defined for all clients together. For
     example, the AUC is undefined for a client whose labels all belong to one class.

@@ -160,7 +160,7 @@ def _array(value: Any, depth: int) -> Any:
 
 
 def _printed(value: Any, depth: int) -> Any:
-    """An object as text without addresses: its ``repr``, or without a ``repr`` its attributes."""
+    """An object as text: its ``repr`` without addresses, or its attributes if there is none."""
     says_nothing: Any = object.__repr__
     if type(value).__repr__ is says_nothing:
         return {"type": type(value).__name__, **described(getattr(value, "__dict__", {}), depth)}

@@ -333,7 +333,7 @@ def _marks(shelf: Shelf, note: Note) -> tuple[Any, ...]:
 
 
 def _clear(shelf: Shelf, note: Note) -> None:
-    """Delete all states and replies but the last two, since a server may resume a round earlier.
+    """Delete old states and replies.
 
     The last two stay, since a server may resume one round earlier.
 
