@@ -14,7 +14,7 @@ from fgl.client_network import finch
 from fgl.methods import fggp
 from fgl.methods.fggp import by_prototypes, clustered, drawn
 
-NEAR, EVERY, RATE = 2, 2, 0.5  # at a smaller rate the nearest nodes stay the same
+NEAR, EVERY, RATE = 2, 2, 0.3  # at .1 the nearest nodes stay the same, at .2 some tie
 ONE = torch.ones((), dtype=torch.float64)
 
 
