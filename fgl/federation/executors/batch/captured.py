@@ -36,6 +36,9 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
     """
     if not inputs or not all(each.is_cuda for each in inputs):
         return call  # a graph would keep a number that it reads from the processor's memory
+    free, total = torch.cuda.mem_get_info(inputs[0].device)
+    if free < total / 2:  # each graph keeps memory of its own
+        return call
     copies = [torch.empty_like(each).copy_(each) for each in inputs]
     if any(own.stride() != each.stride() for own, each in zip(copies, inputs, strict=True)):
         return call
