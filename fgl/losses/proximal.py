@@ -45,7 +45,7 @@ def proximal(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> T
 
 @explained
 def distance_per_entry(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> Tensor:
-    """Mean distance to a reference model per tensor, summed: ``sum_p ||theta_p - ref_p|| / n_p``.
+    """Distance to a reference model, per tensor and entry: ``sum_p ||theta_p - ref_p|| / n_p``.
 
     FedEgo uses this penalty in FedProx with an adaptive weight. Tensor p has n_p entries. If a
     tensor equals its reference, its gradient is 0.

@@ -147,7 +147,7 @@ def check_method(method: Method) -> None:
 
 @torch.no_grad()
 def check_alone(method: Method, graph: Graph, context: Any) -> None:
-    """Raise an error unless the loss of some artificial examples is the mean of their losses.
+    """Raise an error unless the loss of artificial examples is the mean of their single losses.
 
     The result depends only on the form of the client's graph and on no example, so an error reveals
     no example. The loss is called in evaluation mode, with parameters chosen so that no term of the
