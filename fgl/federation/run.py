@@ -204,7 +204,7 @@ def _identity(
     config: Mapping[str, Any] | None,
     start: Result | None,
 ) -> dict[str, Any]:
-    """The values of method, place and run that must be the same in the checkpoint for a resume."""
+    """Values of the method, the place and the run that must equal a checkpoint's for a resume."""
     values = identity(method, plan.seed, plan.participation, plan.dropouts, config)
     values |= {**place.identity(method), "start": start and digest(start)}
     return values | ({"go_back": plan.go_back} if plan.go_back else {})

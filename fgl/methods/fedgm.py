@@ -249,7 +249,7 @@ def condense(
     turns: tuple[int, int],
     steps: int,
 ) -> tuple[Tensor, Tensor]:
-    """Condense a client's graph; return the features and edge weights whose loss was smallest."""
+    """Condense a client's graph; return the features and edge weights with the smallest loss."""
     x, y, edges = start
     x = x.clone().requires_grad_()
     net = {n: p.detach().to(x).clone().requires_grad_() for n, p in edges.named_parameters()}

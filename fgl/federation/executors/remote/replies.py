@@ -254,7 +254,7 @@ def score(note: Note, limits: Limits) -> dict[str, Value]:
 
 
 def whole(note: Note, name: str) -> int:
-    """A whole number from a note, in which it is a string of digits."""
+    """A whole number, which a note stores as a string of digits."""
     value = _field(note, name)
     if not isinstance(value, str) or not re.fullmatch(r"-?\d{1,20}", value, re.ASCII):
         raise ValueError(f"Expected {name} to be a whole number, but got {brief(value)}")
@@ -270,7 +270,7 @@ def yes(note: Note, name: str) -> bool:
 
 
 def table(note: Note, name: str) -> Mapping[str, Any]:
-    """A dict from a note, in which it is JSON."""
+    """A dict, which a note stores as JSON."""
     value = _field(note, name)
     try:
         parsed = json.loads(value) if isinstance(value, str) else None
