@@ -16,7 +16,7 @@ from .mix_models import mean_for_strangers, mix_models
 
 @fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Method:
-    """FedAvg whose server weights models by similarities between learned client vectors (FedAux).
+    """FedAvg in which models are weighted by the similarity of vectors that clients learn (FedAux).
 
     Client i gets ``sum_j S_ij theta_j``, where
     ``S_ij = exp(scale cos(a_i, a_j)) / sum_k exp(scale cos(a_i, a_k))`` and sums are over the

@@ -4,8 +4,8 @@ In addition to its trained model, a client keeps three tensors for each weight:
 
 - ``"mask"``, which marks the entries that are personal from now on;
 - ``"held"``, which marks the entries that were personal in the last round. When a model arrives,
-  the client keeps its own values only for these entries. An entry selected since then starts from
-  the server's mean.
+  the client keeps its own values only for these entries. An entry that was selected after that
+  round starts from the server's mean.
 - ``"reference"``, the weight at the last selection, from which changes of entries are measured.
 """
 

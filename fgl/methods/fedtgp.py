@@ -108,7 +108,9 @@ def made(params: Mapping[str, Tensor]) -> Tensor:
 
 @torch.no_grad()
 def largest_gap(rows: Tensor, has: Tensor) -> Tensor:
-    """The largest distance from a class's mean prototype to the nearest other one (FedTGP, Eq. 7).
+    """The largest value, over classes, of the distance in FedTGP's Eq. 7.
+
+    A class's distance runs from its mean prototype to the nearest mean prototype of another class.
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.

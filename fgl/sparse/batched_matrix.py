@@ -42,7 +42,7 @@ class MatrixStack:
         self._derived: dict[str, MatrixStack] = {}
 
     def of(self, member: Member) -> SparseMatrix:
-        """Return the matrix of one member inside `vmap`."""
+        """Within `vmap`, return the matrix of one member."""
         return _StackedMatrix(self, member)
 
     def derived(self, name: str, make: Callable[[SparseMatrix], SparseMatrix]) -> MatrixStack:

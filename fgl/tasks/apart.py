@@ -26,7 +26,9 @@ MOST = 10**8  # entries of features, which take a second or two to hash
 def warn_of_trained(
     clients: Sequence[Graph], whole: Graph | None = None, *, elsewhere: bool = True
 ) -> None:
-    """Warn if validation or test masks, of a client or of the whole graph, have training examples.
+    """Warn if a training example is also in a validation or test mask.
+
+    The masks of the clients and those of the whole graph are checked.
 
     Args:
         clients: the clients' graphs; their `node_id` identifies nodes of the whole graph.

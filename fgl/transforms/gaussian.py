@@ -157,7 +157,7 @@ def row_of(updates: Mapping[str, Any], client: int) -> Params:
 
 
 def _counted_once(inbox: Inbox, state: State) -> Mapping[int, float]:
-    """The clients whose updates the server's sum contains."""
+    """The clients whose updates are in the server's sum."""
     return Counter(inbox.clients)
 
 

@@ -120,7 +120,7 @@ class Server:
             return _restored(state), {**own, wire.ASKED: wire.at(wire.KEYS, summed=0)}
 
     def account(self, inbox: Inbox, state: State) -> State:
-        """Call the method's `account` once shares were requested, even if no sum follows."""
+        """Call the method's `account` if shares have been requested, even if no sum follows."""
         summed = wire.told_shares(inbox, state, len(self.terms.rounds))
         if self.method.privacy.account is None:
             return state
