@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -23,10 +25,8 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
         inputs: inputs of `call`; not changed.
 
     Returns:
-        The function; or `call` itself if an input is not on a GPU or has overlapping elements.
-
-    Raises:
-        RuntimeError: if the operations wait for the GPU or copy from the processor's memory.
+        The function; or `call` itself if an input is not on a GPU or has overlapping elements, or
+        if an operation waits for the GPU.
 
     Example:
         >>> def double(x):
@@ -41,16 +41,19 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
         return call
     device = held[0].device
     state, versions = torch.cuda.get_rng_state(device), [own._version for own in held]
-    side, main = torch.cuda.Stream(device), torch.cuda.current_stream(device)
+    side, main = _side(device), torch.cuda.current_stream(device)
     side.wait_stream(main)
     with torch.cuda.stream(side):
-        for _ in range(WARM):
+        for _ in range(WARM - 1):
             call(*held)
+        waits = _waits(call, held)
     main.wait_stream(side)
     torch.cuda.set_rng_state(state, device)
+    if waits:  # a failed capture would leave torch's generator and stream unusable
+        return call
     changed = [place for place, own in enumerate(held) if own._version != versions[place]]
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
         outputs = call(*held)
 
     def replay(*inputs: Tensor) -> list[Tensor | None]:
@@ -61,3 +64,24 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
         return [None if each is None else each.clone() for each in outputs]
 
     return replay
+
+
+@cache
+def _side(device: torch.device) -> torch.cuda.Stream:
+    """A stream for captures on one GPU; each stream has a large workspace for matrix products."""
+    return torch.cuda.Stream(device)
+
+
+def _waits(call: Call, inputs: Sequence[Tensor]) -> bool:
+    """Whether an operation makes the processor wait for the GPU, which a graph cannot contain."""
+    mode = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Synchronization debug mode")
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        call(*inputs)
+    except RuntimeError:
+        return True
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)
+    return False
