@@ -135,9 +135,20 @@ def _with_labels(key: Tensor, graph: Graph) -> Tensor:
 
 
 def _unlabelled(graph: Graph, steps: int) -> Tensor:
-    pairs = graph.edge_label_index  # a split also changes the neighbours of their ends
-    key = node_fingerprints(graph, 0 if pairs is not None else steps)
-    return key if pairs is None else mixed(mixed(key[pairs[0]]) + key[pairs[1]])
+    """Hash of each example; in a step also of the neighbours.
+
+    Neighbours of the ends of a pair are joined by an edge or a pair, since a split moves edges.
+    """
+    if graph.edge_label_index is None:
+        return node_fingerprints(graph, steps)
+    key, pairs, n = node_fingerprints(graph, 0), graph.edge_label_index, graph.num_nodes
+    joined = torch.cat([graph.edge_index, pairs], 1)
+    both = torch.cat([joined[0] * n + joined[1], joined[1] * n + joined[0]]).unique()
+    for _ in range(steps):
+        others = mixed(key)[both // n]
+        key = mixed(key + torch.zeros_like(key).index_add_(0, both % n, others))
+    key = mixed(mixed(key[pairs[0]]) + key[pairs[1]])
+    return key if graph.edge_label_type is None else mixed(key + graph.edge_label_type)
 
 
 def _recognised(graph: Graph, mask: Tensor, *, steps: int, named: bool) -> Tensor:

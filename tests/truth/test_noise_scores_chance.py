@@ -848,6 +848,27 @@ def by_nodes(clients: list[fgl.Graph], whole: fgl.Graph | None = None) -> tasks.
     return tasks.node_task(whole, clients, net(fgl.nn.GCN, clients[0].num_features, 64, 2), ADAM)
 
 
+def by_pairs(clients: list[fgl.Graph]) -> tasks.Task:
+    nodes = clients[0].num_features
+    return tasks.pair_task(clients, net(fgl.nn.PairNet, nodes, 8, 1), ADAM)
+
+
+def liked(seed: int) -> fgl.Graph:
+    """A user, node 0 at each client, who liked half of forty items, popular ones first."""
+    items = torch.multinomial(1 / torch.arange(1.0, 41), 20, generator=rng(seed)) + 1
+    pairs = torch.stack([torch.zeros_like(items), items])
+    graph = fgl.Graph(torch.eye(41), pairs[:, :0], edge_label_index=pairs, y=torch.ones(20))
+    return fgl.data.splits.random_split(graph, seed=seed)
+
+
+def related(nodes: int = 30, relations: int = 10) -> fgl.Graph:
+    """Triples of which most have the ends of another, with another relation."""
+    key = torch.randperm(nodes**2 * relations, generator=rng(3))[:2000]
+    pairs = torch.stack([key // relations // nodes, key // relations % nodes])
+    graph = fgl.Graph(torch.eye(nodes), pairs[:, :0], edge_label_index=pairs, y=torch.ones(2000))
+    return fgl.data.splits.random_split(graph.replace(edge_label_type=key % relations))
+
+
 def by_edges(clients: list[fgl.Graph]) -> tasks.Task:
     split = fgl.data.splits.edge_split
     splits = [split(own, val=0.0, test=0.4, seed=k) for k, own in enumerate(clients)]
@@ -901,9 +922,7 @@ COPIES: dict[str, Callable[[], tasks.Task]] = {
     "nodes by ids": lambda: by_nodes(overlaps()),
     "nodes of the whole": lambda: by_nodes(parts(node_id=None), shuffled(labelled(), 6, ids=False)),
     "edges": lambda: by_edges([shuffled(labelled(), k, ids=False) for k in range(2)]),
-    "pairs": lambda: tasks.pair_task(
-        [asked(k) for k in range(5)], net(fgl.nn.PairNet, N, 8, 1), ADAM
-    ),
+    "pairs": lambda: by_pairs([asked(k) for k in range(5)]),
 }
 APART: dict[str, Callable[[], tasks.Task]] = {
     "one role": lambda: by_nodes([shuffled(labelled(), 3, ids=False)] * 3),
@@ -919,6 +938,8 @@ APART: dict[str, Callable[[], tasks.Task]] = {
     "types": lambda: by_nodes(
         [fgl.data.splits.random_split(labelled().replace(x=(labelled().x[:, :2] > 0).float()))]
     ),
+    "pairs of one user": lambda: by_pairs([liked(k) for k in range(9)]),
+    "triples": lambda: by_pairs([related()]),
     "edges of parts": lambda: by_edges(parts(node_id=None)),
     "edges, no features": lambda: by_edges(unlike(lambda edges: torch.ones(30, 4))),
     "edges, one-hot": lambda: by_edges(unlike(lambda edges: torch.eye(30))),
