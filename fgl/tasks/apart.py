@@ -320,13 +320,15 @@ def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
         return {}
     n, (source, target) = graph.num_nodes, graph.edge_index
     edges, key, back = source * n + target, pairs[0] * n + pairs[1], pairs[1] * n + pairs[0]
+    # The same ends may have several relations.
+    relation = 0 if graph.edge_label_type is None else graph.edge_label_type * n * n
+    asked = key + relation
     if graph.edge_label_type is not None and graph.edge_type is not None:
-        edges = edges + graph.edge_type * n * n  # the same ends may have several relations
-        key, back = (own + graph.edge_label_type * n * n for own in (key, back))
+        edges, key, back = edges + graph.edge_type * n * n, asked, back + relation
     binary = y.is_floating_point() and y.dim() == 1 and bool(((y == 0) | (y == 1)).all())
     positive, negative = (mask & (y == 1), mask & (y == 0)) if binary else (mask, mask & ~mask)
-    trains = key[graph.training_mask & ~mask]
-    facts = {"messages": torch.isin(key, edges), "pairs that train": torch.isin(key, trains)}
+    trains = asked[graph.training_mask & ~mask]
+    facts = {"messages": torch.isin(key, edges), "pairs that train": torch.isin(asked, trains)}
     if binary and bool(negative.any()):
         facts["reverses of messages"] = torch.isin(back, edges)
 

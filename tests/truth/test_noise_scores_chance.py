@@ -865,8 +865,9 @@ def related(nodes: int = 30, relations: int = 10) -> fgl.Graph:
     """Triples of which most have the ends of another, with another relation."""
     key = torch.randperm(nodes**2 * relations, generator=rng(3))[:2000]
     pairs = torch.stack([key // relations // nodes, key // relations % nodes])
-    graph = fgl.Graph(torch.eye(nodes), pairs[:, :0], edge_label_index=pairs, y=torch.ones(2000))
-    return fgl.data.splits.random_split(graph.replace(edge_label_type=key % relations))
+    train, y = torch.rand(2000, generator=rng(4)) < 0.7, torch.ones(2000)
+    how = {"edge_label_index": pairs, "edge_label_type": key % relations, "y": y}
+    return fgl.Graph(torch.eye(nodes), pairs[:, :0], **how, train_mask=train, test_mask=~train)
 
 
 def by_edges(clients: list[fgl.Graph]) -> tasks.Task:
