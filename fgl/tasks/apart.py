@@ -130,8 +130,7 @@ def _warn_of_repeated(graphs: Sequence[Graph]) -> None:
 
 
 def _with_labels(key: Tensor, graph: Graph) -> Tensor:
-    y: Any = graph.y
-    return mixed(key + rows_fingerprints(y.view(len(y), -1), graph))
+    return mixed(key + rows_fingerprints(graph.y, graph))
 
 
 def _unlabelled(graph: Graph, steps: int) -> Tensor:

@@ -861,6 +861,14 @@ def liked(seed: int) -> fgl.Graph:
     return fgl.data.splits.random_split(graph, seed=seed)
 
 
+def bare(nodes: int) -> fgl.Graph:
+    """Nodes without an edge, in a graph whose edges have weights and types."""
+    none, mask = torch.zeros(0, dtype=torch.int64), torch.arange(nodes) % 2 == 0
+    graph = fgl.Graph(torch.randn(nodes, 3), none.view(1, 0).repeat(2, 1), y=mask.long())
+    graph = graph.replace(edge_weight=none.float(), edge_type=none, num_classes=2)
+    return graph.replace(train_mask=mask, test_mask=~mask)
+
+
 def related(nodes: int = 30, relations: int = 10) -> fgl.Graph:
     """Triples of which most have the ends of another, with another relation."""
     key = torch.randperm(nodes**2 * relations, generator=rng(3))[:2000]
@@ -940,6 +948,7 @@ APART: dict[str, Callable[[], tasks.Task]] = {
         [fgl.data.splits.random_split(labelled().replace(x=(labelled().x[:, :2] > 0).float()))]
     ),
     "pairs of one user": lambda: by_pairs([liked(k) for k in range(9)]),
+    "no edges": lambda: by_nodes([bare(4), bare(0)]),
     "triples": lambda: by_pairs([related()]),
     "edges of parts": lambda: by_edges(parts(node_id=None)),
     "edges, no features": lambda: by_edges(unlike(lambda edges: torch.ones(30, 4))),
