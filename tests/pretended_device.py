@@ -142,6 +142,8 @@ class PretendedDevice(TorchDispatchMode):
         self.unordered: Counter[str] = Counter()
         self.steps = 0
         self.capturing: Graph | None = None
+        self.sync_debug_mode = "default"
+        self.spoiled = False  # whether a capture has failed
         self.target: Any = None  # the device that the function now called names
         self.undo: list[Callable[[], None]] = []
 
@@ -164,6 +166,8 @@ class PretendedDevice(TorchDispatchMode):
     def wait(self, for_what: str) -> None:
         """Note that the host waits, which no graph can hold."""
         self.waits[f"{place()} {for_what}"] += 1
+        if self.sync_debug_mode == "error":
+            raise RuntimeError("called a synchronizing CUDA operation")
         if self.capturing is not None:
             raise NotCaptured(f"Expected a graph without waits, but got {for_what} at {place()}")
 
@@ -330,6 +334,8 @@ class PretendedDevice(TorchDispatchMode):
             "reset_peak_memory_stats": lambda *_: None,
             "empty_cache": lambda: None,
             "synchronize": lambda *_: self.wait("synchronize"),
+            "get_sync_debug_mode": lambda: self.sync_debug_mode,
+            "set_sync_debug_mode": partial(setattr, self, "sync_debug_mode"),
             "Stream": partial(Stream, self),
             "Event": partial(Event, self),
             "current_stream": lambda *_: Stream(self),

@@ -112,8 +112,9 @@ class Capture:
         self.gpu.capturing = self.graph
         self.drawn = self.gpu.generator.get_state()
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, kind: Any, *_: Any) -> None:
         self.gpu.capturing = None
+        self.gpu.spoiled |= kind is not None  # torch's generator stays in the capture
         with torch._C._DisableTorchDispatch(), torch.no_grad():
             self.graph.put_back()
         self.gpu.generator.set_state(self.drawn)

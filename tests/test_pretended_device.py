@@ -11,7 +11,7 @@ import pytest
 import test_cuda
 import torch
 from conformance import ROWS
-from federations import end, fedavg, graphs, model, printed, same
+from federations import CLASSES, FEATURES, end, fedavg, graphs, model, printed, same
 from pretended_cases import case_there, cases, together
 from pretended_device import CUDA, PretendedDevice
 from test_recipes import VARIANTS, go
@@ -82,6 +82,28 @@ def test_a_graph_has_no_part_of_the_processor(gpu: PretendedDevice) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "mem_get_info", lambda *_: (3, 8))
         assert captured(call, [there, there]) is call
+
+
+class Indexed(fgl.nn.GCN):
+    """A model that reads some of its columns."""
+
+    columns = torch.arange(CLASSES).flip(0)
+
+    def forward(self, x: Any, adj: Any, return_embedding: bool = False) -> Any:
+        return super().forward(x, adj)[:, self.columns]
+
+
+def test_no_capture_fails(gpu: PretendedDevice, monkeypatch: Any) -> None:
+    """After a failed capture, torch draws no numbers on the GPU."""
+    method = fedavg(Indexed(FEATURES, 8, CLASSES).cuda())
+    mask = torch.ones(CLASSES, dtype=torch.bool).cuda()  # whose numbers the device counts
+    for columns in (Indexed.columns, mask):
+        monkeypatch.setattr(Indexed, "columns", columns)
+        got, tracer = test_cuda.run_traced(method, 1, monkeypatch, 1, sparse=False)
+        want, _ = test_cuda.run_traced(method, 1, monkeypatch, 10**9, sparse=False)
+        assert tracer.steps and not tracer.why
+        assert same(got, want)
+    assert not gpu.spoiled
 
 
 def test_replayed_steps_have_the_bits_of_others(gpu: PretendedDevice, monkeypatch: Any) -> None:

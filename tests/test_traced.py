@@ -493,6 +493,11 @@ def repeated(function: Callable[..., Any], *inputs: Tensor) -> Callable[..., lis
     return recorder.function(outputs)
 
 
+def test_columns_are_read_by_index() -> None:
+    x, columns = torch.arange(6.0).view(2, 3), torch.tensor([2, 0])
+    assert repeated(lambda x: [x[:, columns]], x)(x + 1)[0].tolist() == [[3, 1], [6, 4]]
+
+
 def test_an_operation_that_reads_numbers_is_recorded_as_one() -> None:
     @in_one
     def first_rows(x: Tensor, count: int) -> tuple[Tensor]:

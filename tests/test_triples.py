@@ -336,3 +336,20 @@ def test_a_mark_before_the_first_name_is_no_part_of_it(tmp_path: Path) -> None:
         "a",
         *(f"{n}\u2028\u00e9" for n in ("test", "train", "valid")),
     ]
+
+
+@pytest.mark.parametrize("at_once", [1, "all"])
+def test_a_client_without_a_triple_changes_nothing(at_once: Any) -> None:
+    first, second, other = relation_partition(knowledge(), 3, seed=5)
+    none, no_pair = other.edge_index[:, :0], other.y[:0]  # type: ignore[index]
+    masks = dict.fromkeys(("train_mask", "val_mask", "test_mask"), no_pair.bool())
+    edges = {"edge_index": none, "edge_type": none[0]}
+    pairs = {"edge_label_index": none, "edge_label_type": none[0], "y": no_pair}
+    without = other.replace(**edges, **pairs, **masks)
+    ends = []
+    for clients in ([first, second], [first, second, without]):
+        task = task_of(clients)
+        result = fgl.run(task.fedavg, task, num_rounds=2, clients_at_once=at_once)
+        ends.append(result.outbox[0]["model"])
+    for name, value in ends[0].items():
+        torch.testing.assert_close(ends[1][name], value)

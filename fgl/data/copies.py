@@ -81,10 +81,10 @@ def node_fingerprints(graph: Graph, steps: int) -> Tensor:
     node, edge = rows_fingerprints(graph.x, graph), torch.zeros_like(graph.edge_index[0])
     for name in ("edge_attr", "edge_weight", "edge_type"):
         if steps and (value := getattr(graph, name)) is not None:
-            edge = mixed(edge + rows_fingerprints(value.view(len(value), -1), graph))
+            edge = mixed(edge + rows_fingerprints(value, graph))
     for name in ("node_type", "z", "pos"):
         if (value := getattr(graph, name)) is not None:
-            node = mixed(node + rows_fingerprints(value.view(len(value), -1), graph))
+            node = mixed(node + rows_fingerprints(value, graph))
     source, target = graph.edge_index
     for _ in range(steps):
         message = mixed(mixed(node)[source] + edge)
@@ -93,7 +93,7 @@ def node_fingerprints(graph: Graph, steps: int) -> Tensor:
 
 
 def rows_fingerprints(values: Any, graph: Graph) -> Tensor:
-    """Hash of each row of a matrix.
+    """Hash of each row of a matrix, or of each entry of a vector.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
@@ -101,7 +101,9 @@ def rows_fingerprints(values: Any, graph: Graph) -> Tensor:
         >>> one == two
         tensor(True)
     """
-    width, rows = values.shape[1], values.shape[0]
+    if not isinstance(values, SparseMatrix):
+        values = values.unsqueeze(-1).flatten(1)
+    rows, width = values.shape
     generator = torch.Generator().manual_seed(0)
     salt = torch.randint(torch.iinfo(torch.int64).max, (width,), generator=generator)
     salt, out = salt.to(graph.device), torch.zeros(rows, dtype=torch.int64, device=graph.device)

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 ATEN = torch.ops.aten
 SAME = {ATEN.detach.default, ATEN.alias.default}  # their result is their argument, without autograd
+MASKS = (torch.bool, torch.uint8)
 READS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 Tensors = tuple[Tensor, ...]
 _active: list[Recorder] = []
@@ -27,7 +28,7 @@ class Recorder(TorchDispatchMode):
         inputs: tensors that are replaced by other tensors when the operations are repeated.
 
     Attributes:
-        devices: types of the devices that hold the results.
+        devices: types of the devices that hold the arguments and the results.
 
     Raises:
         RuntimeError: inside the context, if a number is read from an input or a result, or if a
@@ -76,10 +77,9 @@ class Recorder(TorchDispatchMode):
             raise RuntimeError(f"{func} changes a tensor that the loss keeps")
         varies = any(id(each) in self._varying for each in leaves)
         if not READS.isdisjoint(func.tags):
-            # With integer indices, `index` always reads the same number of rows.
-            read = tree_leaves(args[1] if func is ATEN.index.Tensor else (args, kwargs))
-            if func is ATEN.index.Tensor:
-                read = [each for each in read if each.dtype in (torch.bool, torch.uint8)]
+            read = leaves
+            if func is ATEN.index.Tensor:  # integers always read the same number of rows
+                read = [i for i in args[1] if i is not None and i.dtype in MASKS]
             if any(id(each) in self._varying or self._mixed for each in read):
                 raise RuntimeError(f"{func} reads a number or a size from a tensor")
             if torch.Tag.data_dependent_output in func.tags:
@@ -114,7 +114,8 @@ class Recorder(TorchDispatchMode):
         words += [f"{name}={self._text(arg, reads)}" for name, arg in kwargs.items()]
         call = f"{self._constant(function)}({', '.join(words)})"
         results = list(out) if isinstance(out, (tuple, list)) else [out]
-        self.devices.update(t.device.type for t in results if isinstance(t, Tensor))
+        tensors = tree_leaves((args, kwargs, results))
+        self.devices.update(t.device.type for t in tensors if isinstance(t, Tensor))
         self._kept += [*results, args, kwargs]
         if all(id(each) in self._names for each in results):  # arguments were changed in place
             self._calls.append(([], call, reads))

@@ -132,14 +132,24 @@ def _warn_of_repeated(graphs: Sequence[Graph]) -> None:
 
 
 def _with_labels(key: Tensor, graph: Graph) -> Tensor:
-    y: Any = graph.y
-    return mixed(key + rows_fingerprints(y.view(len(y), -1), graph))
+    return mixed(key + rows_fingerprints(graph.y, graph))
 
 
 def _unlabelled(graph: Graph, steps: int) -> Tensor:
-    pairs = graph.edge_label_index  # a split also changes the neighbours of their ends
-    key = node_fingerprints(graph, 0 if pairs is not None else steps)
-    return key if pairs is None else mixed(mixed(key[pairs[0]]) + key[pairs[1]])
+    """Hash of each example; in a step also of the neighbours.
+
+    Neighbours of the ends of a pair are joined by an edge or a pair, since a split moves edges.
+    """
+    if graph.edge_label_index is None:
+        return node_fingerprints(graph, steps)
+    key, pairs, n = node_fingerprints(graph, 0), graph.edge_label_index, graph.num_nodes
+    joined = torch.cat([graph.edge_index, pairs], 1)
+    both = torch.cat([joined[0] * n + joined[1], joined[1] * n + joined[0]]).unique()
+    for _ in range(steps):
+        others = mixed(key)[both // n]
+        key = mixed(key + torch.zeros_like(key).index_add_(0, both % n, others))
+    key = mixed(mixed(key[pairs[0]]) + key[pairs[1]])
+    return key if graph.edge_label_type is None else mixed(key + graph.edge_label_type)
 
 
 def _recognised(graph: Graph, mask: Tensor, *, steps: int, named: bool) -> Tensor:
@@ -314,13 +324,15 @@ def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
         return {}
     n, (source, target) = graph.num_nodes, graph.edge_index
     edges, key, back = source * n + target, pairs[0] * n + pairs[1], pairs[1] * n + pairs[0]
+    # The same ends may have several relations.
+    relation = 0 if graph.edge_label_type is None else graph.edge_label_type * n * n
+    asked = key + relation
     if graph.edge_label_type is not None and graph.edge_type is not None:
-        edges = edges + graph.edge_type * n * n  # the same ends may have several relations
-        key, back = (own + graph.edge_label_type * n * n for own in (key, back))
+        edges, key, back = edges + graph.edge_type * n * n, asked, back + relation
     binary = y.is_floating_point() and y.dim() == 1 and bool(((y == 0) | (y == 1)).all())
     positive, negative = (mask & (y == 1), mask & (y == 0)) if binary else (mask, mask & ~mask)
-    trains = key[graph.training_mask & ~mask]
-    facts = {"messages": torch.isin(key, edges), "pairs that train": torch.isin(key, trains)}
+    trains = asked[graph.training_mask & ~mask]
+    facts = {"messages": torch.isin(key, edges), "pairs that train": torch.isin(asked, trains)}
     if binary and bool(negative.any()):
         facts["reverses of messages"] = torch.isin(back, edges)
 

@@ -219,7 +219,9 @@ def _corrupted(train: Training, num_clients: int, count: int) -> Any:
 
     def tables(graph: Graph) -> tuple[FreeCells, FreeCells]:
         mask = graph.training_mask & _is_true(graph)
-        size = int(relation_of(graph).max() + 1) * graph.num_nodes, graph.num_nodes
+        kinds = relation_of(graph)
+        rows = (int(kinds.max()) + 1) * graph.num_nodes if len(kinds) else 0
+        size = rows, graph.num_nodes
         keys = [_facts(graph, end, mask) for end in (1, 0)]
         tails, heads = (torch.stack([k // size[1], k % size[1]]) for k in keys)
         return FreeCells(tails, *size), FreeCells(heads, *size)

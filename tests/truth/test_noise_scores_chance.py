@@ -848,6 +848,36 @@ def by_nodes(clients: list[fgl.Graph], whole: fgl.Graph | None = None) -> tasks.
     return tasks.node_task(whole, clients, net(fgl.nn.GCN, clients[0].num_features, 64, 2), ADAM)
 
 
+def by_pairs(clients: list[fgl.Graph]) -> tasks.Task:
+    nodes = clients[0].num_features
+    return tasks.pair_task(clients, net(fgl.nn.PairNet, nodes, 8, 1), ADAM)
+
+
+def liked(seed: int) -> fgl.Graph:
+    """A user, node 0 at each client, who liked half of forty items, popular ones first."""
+    items = torch.multinomial(1 / torch.arange(1.0, 41), 20, generator=rng(seed)) + 1
+    pairs = torch.stack([torch.zeros_like(items), items])
+    graph = fgl.Graph(torch.eye(41), pairs[:, :0], edge_label_index=pairs, y=torch.ones(20))
+    return fgl.data.splits.random_split(graph, seed=seed)
+
+
+def bare(nodes: int) -> fgl.Graph:
+    """Nodes without an edge, in a graph whose edges have weights and types."""
+    none, mask = torch.zeros(0, dtype=torch.int64), torch.arange(nodes) % 2 == 0
+    graph = fgl.Graph(torch.randn(nodes, 3), none.view(1, 0).repeat(2, 1), y=mask.long())
+    graph = graph.replace(edge_weight=none.float(), edge_type=none, num_classes=2)
+    return graph.replace(train_mask=mask, test_mask=~mask)
+
+
+def related(nodes: int = 30, relations: int = 10) -> fgl.Graph:
+    """Triples of which most have the ends of another, with another relation."""
+    key = torch.randperm(nodes**2 * relations, generator=rng(3))[:2000]
+    pairs = torch.stack([key // relations // nodes, key // relations % nodes])
+    train, y = torch.rand(2000, generator=rng(4)) < 0.7, torch.ones(2000)
+    how = {"edge_label_index": pairs, "edge_label_type": key % relations, "y": y}
+    return fgl.Graph(torch.eye(nodes), pairs[:, :0], **how, train_mask=train, test_mask=~train)
+
+
 def by_edges(clients: list[fgl.Graph]) -> tasks.Task:
     split = fgl.data.splits.edge_split
     splits = [split(own, val=0.0, test=0.4, seed=k) for k, own in enumerate(clients)]
@@ -901,9 +931,7 @@ COPIES: dict[str, Callable[[], tasks.Task]] = {
     "nodes by ids": lambda: by_nodes(overlaps()),
     "nodes of the whole": lambda: by_nodes(parts(node_id=None), shuffled(labelled(), 6, ids=False)),
     "edges": lambda: by_edges([shuffled(labelled(), k, ids=False) for k in range(2)]),
-    "pairs": lambda: tasks.pair_task(
-        [asked(k) for k in range(5)], net(fgl.nn.PairNet, N, 8, 1), ADAM
-    ),
+    "pairs": lambda: by_pairs([asked(k) for k in range(5)]),
 }
 APART: dict[str, Callable[[], tasks.Task]] = {
     "one role": lambda: by_nodes([shuffled(labelled(), 3, ids=False)] * 3),
@@ -919,6 +947,9 @@ APART: dict[str, Callable[[], tasks.Task]] = {
     "types": lambda: by_nodes(
         [fgl.data.splits.random_split(labelled().replace(x=(labelled().x[:, :2] > 0).float()))]
     ),
+    "pairs of one user": lambda: by_pairs([liked(k) for k in range(9)]),
+    "no edges": lambda: by_nodes([bare(4), bare(0)]),
+    "triples": lambda: by_pairs([related()]),
     "edges of parts": lambda: by_edges(parts(node_id=None)),
     "edges, no features": lambda: by_edges(unlike(lambda edges: torch.ones(30, 4))),
     "edges, one-hot": lambda: by_edges(unlike(lambda edges: torch.eye(30))),

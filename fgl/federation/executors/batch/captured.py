@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -23,10 +25,8 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
         inputs: inputs of `call`; not changed.
 
     Returns:
-        The function; or `call` itself if an input is not on a GPU or has overlapping elements.
-
-    Raises:
-        RuntimeError: if the operations wait for the GPU or copy from the processor's memory.
+        The function; or `call` itself if an input is not on a GPU or has overlapping elements, or
+        if an operation waits for the GPU.
 
     Example:
         >>> def double(x):
@@ -46,14 +46,17 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
     state, versions = torch.cuda.get_rng_state(device), [own._version for own in copies]
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.device(device):
-        side, main = torch.cuda.Stream(), torch.cuda.current_stream()
+        side, main = _side(device), torch.cuda.current_stream()
         side.wait_stream(main)
         with torch.cuda.stream(side):
-            for _ in range(WARM):
+            for _ in range(WARM - 1):
                 call(*copies)
+            waits = _waits(call, copies)
         main.wait_stream(side)
         torch.cuda.set_rng_state(state, device)
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        if waits:  # a failed capture would leave torch's generator and stream unusable
+            return call
+        with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
             outputs = call(*copies)
     changed = [place for place, own in enumerate(copies) if own._version != versions[place]]
 
@@ -65,3 +68,24 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
         return [None if each is None else each.clone() for each in outputs]
 
     return replay
+
+
+@cache
+def _side(device: torch.device) -> torch.cuda.Stream:
+    """A stream for captures on one GPU; each stream has a large workspace for matrix products."""
+    return torch.cuda.Stream(device)
+
+
+def _waits(call: Call, inputs: Sequence[Tensor]) -> bool:
+    """Whether an operation makes the processor wait for the GPU, which a graph cannot contain."""
+    mode = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Synchronization debug mode")
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        call(*inputs)
+    except RuntimeError:
+        return True
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)
+    return False
