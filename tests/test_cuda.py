@@ -25,6 +25,7 @@ from fgl.experiment import cli
 from fgl.federation import Cohort
 from fgl.federation.executors import loop
 from fgl.federation.executors.batch import traced
+from fgl.federation.executors.batch.captured import captured
 from fgl.sparse.batched_pattern import Member
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is at hand")
@@ -97,8 +98,15 @@ def run_traced(method: Any, at_once: Any, monkeypatch: Any, after: int, sparse: 
 def test_replayed_steps_have_the_bits_of_others(
     name: str, kind: Any, at_once: Any, monkeypatch: Any
 ) -> None:
-    method = METHODS[name](model(kind).cuda())
+    method, replays = METHODS[name](model(kind).cuda()), []
+
+    def noted(call: Any, inputs: Any) -> Any:
+        replays.append(captured(call, inputs))
+        return replays[-1]
+
+    monkeypatch.setattr(traced, "captured", noted)
     got, tracer = run_traced(method, at_once, monkeypatch, 1)
+    assert {each.__name__ for each in replays} == {"replay"}
     want, _ = run_traced(method, at_once, monkeypatch, 10**9)
     assert not tracer.why
     assert tracer.steps >= 2

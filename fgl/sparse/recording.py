@@ -15,6 +15,7 @@ ATEN = torch.ops.aten
 SAME = {ATEN.detach.default, ATEN.alias.default}  # their result is their argument, without autograd
 MASKS = (torch.bool, torch.uint8)
 READS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+CPU = torch.device("cpu")
 Tensors = tuple[Tensor, ...]
 _active: list[Recorder] = []
 
@@ -28,7 +29,7 @@ class Recorder(TorchDispatchMode):
         inputs: tensors that are replaced by other tensors when the operations are repeated.
 
     Attributes:
-        devices: types of the devices that hold the arguments and the results.
+        varies_on_cpu: whether a result on the CPU depends on an input or on random numbers.
 
     Raises:
         RuntimeError: inside the context, if a number is read from an input or a result, or if a
@@ -53,7 +54,7 @@ class Recorder(TorchDispatchMode):
         self._kept: list[Any] = list(inputs)  # an id is unique while its tensor lives
         self._calls: list[tuple[list[str], str, list[str]]] = []  # results, source, names read
         self._globals: dict[str, Any] = {}  # operations and constants, by their names
-        self.devices: set[str] = set()
+        self.varies_on_cpu = False
 
     def __enter__(self) -> Recorder:
         _active.append(self)
@@ -88,7 +89,7 @@ class Recorder(TorchDispatchMode):
             func = ATEN.lift_fresh_copy.default
         out = func(*args, **kwargs)
         if varies or torch.Tag.nondeterministic_seeded in func.tags:
-            self._varying.update(map(id, out if isinstance(out, (tuple, list)) else [out]))
+            self._vary(out if isinstance(out, (tuple, list)) else [out])
             self._mixed |= func._schema.is_mutable
         if func in SAME and id(args[0]) in self._names:
             self._names[id(out)] = self._names[id(args[0])]
@@ -104,9 +105,13 @@ class Recorder(TorchDispatchMode):
             out = function(*args)
         finally:
             self._paused = False
-        self._varying.update(map(id, out))
+        self._vary(out)
         self._add(function, args, {}, out)
         return out
+
+    def _vary(self, results: Sequence[Any]) -> None:
+        self._varying.update(map(id, results))
+        self.varies_on_cpu |= any(isinstance(t, Tensor) and t.device == CPU for t in results)
 
     def _add(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> None:
         reads: list[str] = []
@@ -114,8 +119,6 @@ class Recorder(TorchDispatchMode):
         words += [f"{name}={self._text(arg, reads)}" for name, arg in kwargs.items()]
         call = f"{self._constant(function)}({', '.join(words)})"
         results = list(out) if isinstance(out, (tuple, list)) else [out]
-        tensors = tree_leaves((args, kwargs, results))
-        self.devices.update(t.device.type for t in tensors if isinstance(t, Tensor))
         self._kept += [*results, args, kwargs]
         if all(id(each) in self._names for each in results):  # arguments were changed in place
             self._calls.append(([], call, reads))

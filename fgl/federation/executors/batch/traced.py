@@ -299,7 +299,7 @@ def record(view: View, stacks: Params, leaves: Sequence[str], holdings: Holdings
     with Recorder(inputs) as recorder:
         outputs = step(*inputs)
     call: Call = recorder.function(outputs)
-    if recorder.devices == {"cuda"}:  # a graph would repeat what the processor drew
+    if not recorder.varies_on_cpu:  # a graph would repeat what the processor drew
         with torch.no_grad():
             call = captured(call, inputs)
     return Trace(call, names, leaves, keys, form, holdings, pinned)
