@@ -111,11 +111,7 @@ ADVICE: dict[str, Callable[[], Any]] = {
     "fgl.methods.fedper(shared=..., models=...) takes clients that": of_other_widths,
     "with whole=graph (fgl.tasks.graph_task takes it)": lambda: fgl.tasks.centralized(
         fgl.tasks.graph_task(
-            [collection()],
-            [collection()],
-            fgl.nn.GIN(FEATURES, 8, 2),
-            TRAIN,
-            whole=collection(),
+            [collection()], [collection()], fgl.nn.GIN(FEATURES, 8, 2), TRAIN, whole=collection()
         )
     ),
     "lambda seed: task says that this is meant": lambda: fgl.compare(

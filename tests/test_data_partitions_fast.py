@@ -10,11 +10,7 @@ import torch
 from federations import printed
 
 from fgl.data import csbm, partitions
-from fgl.data.partitions import (
-    leiden_partition,
-    louvain_partition,
-    metis_partition,
-)
+from fgl.data.partitions import leiden_partition, louvain_partition, metis_partition
 
 igraph = pytest.importorskip("igraph")
 pytest.importorskip("pymetis")

@@ -30,11 +30,7 @@ def test_num_bytes_counts_what_the_tensors_hold(dtype: torch.dtype) -> None:
 
 
 def test_leaves_come_in_order_with_their_path() -> None:
-    assert [path for path, _ in leaves(message())] == [
-        "model/weight",
-        "model/bias",
-        "num_examples",
-    ]
+    assert [path for path, _ in leaves(message())] == ["model/weight", "model/bias", "num_examples"]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])

@@ -8,18 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import (
-    Elsewhere,
-    end,
-    fedavg,
-    graph,
-    graphs,
-    local,
-    model,
-    ruled,
-    same,
-    sending,
-)
+from federations import Elsewhere, end, fedavg, graph, graphs, local, model, ruled, same, sending
 
 import fgl
 from fgl.federation import Broadcast

@@ -99,10 +99,7 @@ def table(report: dict[str, Any]) -> str:
 
 def main(argv: list[str] | None = None) -> None:
     args = arguments(
-        argv,
-        turns=5,
-        quick=flag(False, "made-up molecules"),
-        report=flag(False, "run nothing"),
+        argv, turns=5, quick=flag(False, "made-up molecules"), report=flag(False, "run nothing")
     )
     if args.report:
         publish("molecules", table(kept(RESULTS / "molecules.json")))
