@@ -29,12 +29,12 @@ from typing import Any
 
 import pytest
 import torch
-from splits.negatives import Window
 from torch import Tensor
 
 import fgl
-from fgl import nn, tasks
-from fgl.data import partitions, splits
+from fgl import tasks
+from fgl.data import splits
+from fgl.data.splits.negatives import Window
 
 N, USERS = 400, 260
 Pair = tuple[int, int]
@@ -161,7 +161,7 @@ def of_links(split: Any, whole: Tensor) -> Case:
 
 
 def of_pairs(split: fgl.Graph, whole: Tensor, *, undirected: bool = False) -> Case:
-    more = splits.with_negatives(split)
+    more = fgl.data.splits.with_negatives(split)
     asked: Any = more.edge_label_index
     tests = more.val_mask | more.test_mask  # type: ignore[operator]
     case = Case(more.edge_index, asked[:, more.train_mask], asked[:, tests], more.y[tests], whole)  # type: ignore[index]
@@ -175,15 +175,15 @@ def relation(graph: fgl.Graph, number: int) -> Tensor:
 
 
 def split_edges(graph: fgl.Graph, **how: Any) -> Case:
-    split = splits.edge_split(graph, val=0.1, test=0.2, **how)
+    split = fgl.data.splits.edge_split(graph, val=0.1, test=0.2, **how)
     whole = graph.edge_index if split.directed else both(graph.edge_index)
     return of_links(split, whole)
 
 
 def part_of_split(graph: fgl.Graph, **how: Any) -> Case:
-    split = splits.edge_split(graph, val=0.2, test=0.3, **how)
+    split = fgl.data.splits.edge_split(graph, val=0.2, test=0.3, **how)
     nodes = torch.randperm(N, generator=rng(7))[: N * 2 // 3]
-    part = splits.subgraph_split(split, nodes)
+    part = fgl.data.splits.subgraph_split(split, nodes)
     edges = graph.subgraph(nodes).edge_index
     return of_links(part, edges if split.directed else both(edges))
 
@@ -193,12 +193,12 @@ def split_pairs(graph: fgl.Graph, of: int | None = None, **how: Any) -> Case:
         how["edge_type"] = of
     whole = graph.edge_index if of is None else relation(graph, of)
     undirected = bool(how.get("is_undirected"))
-    return of_pairs(splits.pair_split(graph, **how), whole, undirected=undirected)
+    return of_pairs(fgl.data.splits.pair_split(graph, **how), whole, undirected=undirected)
 
 
 def split_times(graph: fgl.Graph, of: int | None = None, undirected: bool = False) -> Case:
     whole = graph.edge_index if of is None else relation(graph, of)
-    split = splits.split_by_time(graph, edge_type=of)
+    split = fgl.data.splits.split_by_time(graph, edge_type=of)
     return of_pairs(split, whole, undirected=undirected)
 
 
@@ -207,13 +207,13 @@ def split_pairs_again(graph: fgl.Graph) -> Case:
     edges = graph.edge_index
     pairs = torch.cat([edges, edges[:, ::2], edges.flip(0)[:, ::3]], 1)
     own = plain(edges[:, :0], edge_label_index=pairs, y=torch.ones(pairs.shape[1]))
-    split = splits.random_split(own)
+    split = fgl.data.splits.random_split(own)
     return of_pairs(split, pairs)
 
 
 def drawn_pairs(graph: fgl.Graph, **how: Any) -> Case:
     edges = graph.edge_index[:, torch.randperm(graph.num_edges, generator=rng(8))[:2000]]
-    none = splits.negative_edges(graph.edge_index, N, 2000, generator=rng(9), **how)
+    none = fgl.data.splits.negative_edges(graph.edge_index, N, 2000, generator=rng(9), **how)
     there, nothing = torch.arange(4000) < 2000, edges[:, :0]
     whole = graph.edge_index if how.get("directed") else both(graph.edge_index)
     if not how.get("directed"):  # its pairs have the smaller node first
@@ -367,13 +367,13 @@ def test_no_pair_is_in_two_parts_and_no_edge_is_a_negative(splitter: str, name: 
 def test_negatives_that_are_drawn_twice_are_told() -> None:
     split = splits.with_negatives(splits.pair_split(plain(drawn())))
     with pytest.warns(UserWarning, match="others already"):
-        tasks.pair_task([split], nn.PairNet(2, 4, 1), fgl.Training(), negatives=True)
+        tasks.pair_task([split], fgl.nn.PairNet(2, 4, 1), fgl.Training(), negatives=True)
 
 
 def test_validation_and_test_have_no_pair_in_common() -> None:
     """Few targets, so that pairs without an edge would often be drawn for both."""
     graph = plain(drawn(8000, low=360, middle=360))
-    more: Any = splits.with_negatives(splits.pair_split(graph))
+    more: Any = fgl.data.splits.with_negatives(fgl.data.splits.pair_split(graph))
     val, test = (set(pairs(more.edge_label_index[:, m])) for m in (more.val_mask, more.test_mask))
     assert len(val) > 300 and not val & test
 
@@ -396,7 +396,7 @@ def test_a_degree_tells_uniform_negatives_and_none_that_are_drawn_by_degree(time
         edges = {*pairs(graph.edge_index)}
         assert not edges & {*pairs(drawn), *pairs(ends[:, y == 0])}
         assert int((y == 0).sum()) == int((y == 1).sum())
-    net, train = nn.PairNet(2, 4, 1), fgl.Training(num_steps=1)
+    net, train = fgl.nn.PairNet(2, 4, 1), fgl.Training(num_steps=1)
     task = tasks.pair_task([split], net, train, negatives="degree")
     fgl.run(task.fedavg, task, num_rounds=1)
     with pytest.raises(ValueError, match="negatives to be .*'degree'"):
@@ -405,38 +405,38 @@ def test_a_degree_tells_uniform_negatives_and_none_that_are_drawn_by_degree(time
 
 REFUSED: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "edge_split(directed=True)": (
-        lambda: splits.edge_split(plain(both(once())), directed=True),
-        lambda: splits.edge_split(plain(both(once())), directed=False),
+        lambda: fgl.data.splits.edge_split(plain(both(once())), directed=True),
+        lambda: fgl.data.splits.edge_split(plain(both(once())), directed=False),
     ),
     "pair_split": (
-        lambda: splits.pair_split(plain(both(once()))),
-        lambda: splits.pair_split(plain(both(once())), is_undirected=True),
+        lambda: fgl.data.splits.pair_split(plain(both(once()))),
+        lambda: fgl.data.splits.pair_split(plain(both(once())), is_undirected=True),
     ),
     "edge_split of relations": (
-        lambda: splits.edge_split(market(both=True), directed=True),
-        lambda: splits.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
+        lambda: fgl.data.splits.edge_split(market(both=True), directed=True),
+        lambda: fgl.data.splits.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
     ),
     "edge_split of fields": (
-        lambda: splits.edge_split(plain(both(once()), edge_attr=torch.ones(8000, 1))),
-        lambda: splits.pair_split(
+        lambda: fgl.data.splits.edge_split(plain(both(once()), edge_attr=torch.ones(8000, 1))),
+        lambda: fgl.data.splits.pair_split(
             plain(both(once()), edge_attr=torch.ones(8000, 1)), is_undirected=True
         ),
     ),
     "pair_split of relations": (
-        lambda: splits.pair_split(market(both=True)),
-        lambda: splits.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
+        lambda: fgl.data.splits.pair_split(market(both=True)),
+        lambda: fgl.data.splits.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
     ),
     "pair_split of a relation": (
-        lambda: splits.pair_split(market(both=True), edge_type=0),
-        lambda: splits.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
+        lambda: fgl.data.splits.pair_split(market(both=True), edge_type=0),
+        lambda: fgl.data.splits.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
     ),
     "pair_split of a relation as undirected": (
-        lambda: splits.pair_split(market(both=True), edge_type=0, is_undirected=True),
-        lambda: splits.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
+        lambda: fgl.data.splits.pair_split(market(both=True), edge_type=0, is_undirected=True),
+        lambda: fgl.data.splits.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
     ),
     "another relation as reverse": (
-        lambda: splits.pair_split(market(both=True), edge_type=0, rev_edge_type=1),
-        lambda: splits.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
+        lambda: fgl.data.splits.pair_split(market(both=True), edge_type=0, rev_edge_type=1),
+        lambda: fgl.data.splits.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
     ),
 }
 CALLS = ("directed=False", "is_undirected=True", "edge_type=0, rev_edge_type=2", "rev_edge_type=2")
@@ -454,14 +454,14 @@ def test_reverses_that_would_be_messages_are_refused_and_the_named_call_works(na
 def test_directions_that_were_asked_for_are_told_what_they_leak() -> None:
     half = torch.cat([both(once()), drawn(1000, seed=11)], 1)  # most edges have a reverse
     with pytest.warns(UserWarning, match="have their reverse"):
-        splits.edge_split(plain(half), directed=True)
+        fgl.data.splits.edge_split(plain(half), directed=True)
     with pytest.warns(UserWarning, match="have their reverse"):
-        splits.pair_split(plain(half), is_undirected=False)
+        fgl.data.splits.pair_split(plain(half), is_undirected=False)
     with pytest.raises(ValueError, match="is_undirected"):
-        splits.pair_split(plain(half))
+        fgl.data.splits.pair_split(plain(half))
     dense = plain(drawn(int(0.8 * N * N)))  # most have one by chance
-    splits.pair_split(dense)
-    splits.edge_split(dense, directed=True, val=0.01, test=0.02)
+    fgl.data.splits.pair_split(dense)
+    fgl.data.splits.edge_split(dense, directed=True, val=0.01, test=0.02)
 
 
 def test_a_relation_with_the_same_edges_is_named() -> None:
@@ -471,9 +471,9 @@ def test_a_relation_with_the_same_edges_is_named() -> None:
     relations = {("user", "rates", "movie"): ends, ("user", "views", "movie"): more}
     graph = fgl.data.typed_graph(nodes, relations)
     with pytest.warns(UserWarning, match=r"relation 1 has 100% .* != 1\)"):
-        splits.pair_split(graph, edge_type=0)
-    splits.pair_split(graph.with_edges(graph.edge_type != 1), edge_type=0)  # type: ignore[operator]
-    splits.pair_split(market(), edge_type=0)  # another one's edges are others
+        fgl.data.splits.pair_split(graph, edge_type=0)
+    fgl.data.splits.pair_split(graph.with_edges(graph.edge_type != 1), edge_type=0)  # type: ignore[operator]
+    fgl.data.splits.pair_split(market(), edge_type=0)  # another one's edges are others
 
 
 def labelled(n: int = 500, **fields: Any) -> fgl.Graph:
@@ -506,7 +506,7 @@ def masks(graph: fgl.Graph) -> list[Tensor]:
 def folds() -> list[Tensor]:
     whole = collection()
     number = torch.arange(300)
-    train, test = splits.fold_clients(
+    train, test = fgl.data.splits.fold_clients(
         whole.replace(x=number.repeat_interleave(4)[:, None].float()),
         [number[:140], number[140:]],
         fold=1,
@@ -516,7 +516,7 @@ def folds() -> list[Tensor]:
 
 
 def of_folds() -> list[Tensor]:
-    fold = splits.stratified_folds(labelled().y, 5)
+    fold = fgl.data.splits.stratified_folds(labelled().y, 5)
     return [fold == number for number in range(5)]
 
 
@@ -525,30 +525,30 @@ def scaffolds() -> list[str]:
 
 
 EXAMPLES: dict[str, tuple[Callable[[], list[Tensor]], list[float]]] = {
-    "random_split": (lambda: masks(splits.random_split(labelled())), [0.6, 0.2, 0.2]),
+    "random_split": (lambda: masks(fgl.data.splits.random_split(labelled())), [0.6, 0.2, 0.2]),
     "random_split of graphs": (
-        lambda: masks(splits.random_split(collection())),
+        lambda: masks(fgl.data.splits.random_split(collection())),
         [0.6, 0.2, 0.2],
     ),
-    "split": (lambda: masks(splits.split(labelled(), "random")), [0.6, 0.2, 0.2]),
+    "split": (lambda: masks(fgl.data.splits.split(labelled(), "random")), [0.6, 0.2, 0.2]),
     "class_capped_split": (
-        lambda: masks(splits.class_capped_split(labelled())),
+        lambda: masks(fgl.data.splits.class_capped_split(labelled())),
         [0.6, 0.2, 0.2],
     ),
     "class_capped_split of graphs": (
-        lambda: masks(splits.class_capped_split(collection())),
+        lambda: masks(fgl.data.splits.class_capped_split(collection())),
         [0.6, 0.2, 0.2],
     ),
     "public_split": (
-        lambda: masks(splits.public_split(splits.random_split(labelled()))),
+        lambda: masks(fgl.data.splits.public_split(fgl.data.splits.random_split(labelled()))),
         [0.6, 0.2, 0.2],
     ),
     "scaffold_split": (
-        lambda: masks(splits.scaffold_split(collection(), scaffolds())),
+        lambda: masks(fgl.data.splits.scaffold_split(collection(), scaffolds())),
         [0.8, 0.1, 0.1],
     ),
     "windows": (
-        lambda: masks(splits.windows(noise_in_time(), 4, horizons=(1, 3))),
+        lambda: masks(fgl.data.splits.windows(noise_in_time(), 4, horizons=(1, 3))),
         [0.7, 0.1, 0.2],
     ),
     "stratified_folds": (of_folds, [0.2] * 5),
@@ -578,17 +578,17 @@ def test_a_part_without_an_example_is_told() -> None:
     few = labelled(2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        splits.random_split(few, train=0.5, val=0.5)
+        fgl.data.splits.random_split(few, train=0.5, val=0.5)
     three = plain(drawn(3), edge_time=torch.arange(3))
     for split in (
-        lambda: splits.random_split(few),
+        lambda: fgl.data.splits.random_split(few),
         lambda: (
-            splits.class_capped_split(few, train_per_class=1, num_val=0, seed=1)
+            fgl.data.splits.class_capped_split(few, train_per_class=1, num_val=0, seed=1)
             if few.y.unique().numel() == 2
-            else splits.class_capped_split(few, train_per_class=2, num_val=0)
+            else fgl.data.splits.class_capped_split(few, train_per_class=2, num_val=0)
         ),
-        lambda: splits.scaffold_split(collection(3), ["a", "a", "b"]),
-        lambda: splits.pair_split(three),
+        lambda: fgl.data.splits.scaffold_split(collection(3), ["a", "a", "b"]),
+        lambda: fgl.data.splits.pair_split(three),
     ):
         with pytest.warns(UserWarning, match="leave"):
             split()
@@ -602,7 +602,7 @@ def test_examples_in_two_parts_are_refused() -> None:
     with pytest.raises(
         ValueError, match="parts to be disjoint, but got a graph in those of 0 and 1"
     ):
-        splits.fold_clients(collection(), [number[:150], number[140:]], fold=0)
+        fgl.data.splits.fold_clients(collection(), [number[:150], number[140:]], fold=0)
 
 
 ADAM = fgl.Training(lambda tensors: torch.optim.Adam(tensors, lr=0.02), num_steps=25)
@@ -611,15 +611,17 @@ Build = Callable[[bool], tasks.Task]
 
 def masked(graph: fgl.Graph, leak: bool) -> fgl.Graph:
     """The graph split at random; with a leak its test examples train too."""
-    graph = splits.random_split(graph, train=0.5, val=0.1)
+    graph = fgl.data.splits.random_split(graph, train=0.5, val=0.1)
     return graph.replace(train_mask=graph.train_mask | graph.test_mask) if leak else graph
 
 
 def halves(graph: fgl.Graph) -> list[fgl.Graph]:
-    return partitions.partition_graph(graph, partitions.random_partition(graph, 2))
+    return fgl.data.partitions.partition_graph(
+        graph, fgl.data.partitions.random_partition(graph, 2)
+    )
 
 
-def net(kind: Any = nn.GCN, *sizes: int, **how: Any) -> Any:
+def net(kind: Any = fgl.nn.GCN, *sizes: int, **how: Any) -> Any:
     torch.manual_seed(0)
     return kind(*(sizes or (40, 64, 2)), **how)
 
@@ -641,16 +643,16 @@ def sampled(leak: bool) -> tasks.Task:
 
 def overlapping(leak: bool) -> tasks.Task:
     whole = masked(labelled(), leak)
-    parts = partitions.overlapping_partition(whole, [0.6, 0.6], seed=0)
+    parts = fgl.data.partitions.overlapping_partition(whole, [0.6, 0.6], seed=0)
     union, clients = (
-        partitions.union_graph(whole, parts),
-        partitions.partition_graph(whole, parts),
+        fgl.data.partitions.union_graph(whole, parts),
+        fgl.data.partitions.partition_graph(whole, parts),
     )
     return tasks.overlapping_node_task(union, clients, net(), ADAM)
 
 
 def variational(leak: bool) -> tasks.Task:
-    model = net(nn.VGAE, 40, 64, 32, num_classes=2, dropout=0.0)
+    model = net(fgl.nn.VGAE, 40, 64, 32, num_classes=2, dropout=0.0)
     return tasks.own_node_task(halves(masked(labelled(), leak)), model, ADAM, kl=0.0)
 
 
@@ -660,7 +662,7 @@ def subgraphs(leak: bool) -> tasks.Task:
 
 def egos(leak: bool) -> tasks.Task:
     whole = masked(labelled(), leak)
-    model = net(nn.EgoSAGE, 40, 64, 2, fanouts=(3, 3), dropout=0.0)
+    model = net(fgl.nn.EgoSAGE, 40, 64, 2, fanouts=(3, 3), dropout=0.0)
     how = {"epochs": 25, "batch_size": 20}
     return tasks.ego_node_task(halves(whole), whole, model, ADAM.optimizer, **how)
 
@@ -669,12 +671,12 @@ def graphs(leak: bool) -> tasks.Task:
     whole = collection()
     train = whole.select(torch.arange(150))
     test = train if leak else whole.select(torch.arange(150, 300))
-    return tasks.graph_task([train], [test], net(nn.GIN, 30, 64, 2, dropout=0.0), ADAM)
+    return tasks.graph_task([train], [test], net(fgl.nn.GIN, 30, 64, 2, dropout=0.0), ADAM)
 
 
 def masked_graphs(leak: bool) -> tasks.Task:
     own = masked(collection(), leak)
-    return tasks.graph_task([own], [own], net(nn.GIN, 30, 64, 2, dropout=0.0), ADAM)
+    return tasks.graph_task([own], [own], net(fgl.nn.GIN, 30, 64, 2, dropout=0.0), ADAM)
 
 
 def ratings(leak: bool, by_time: bool = True) -> tasks.Task:
@@ -682,28 +684,30 @@ def ratings(leak: bool, by_time: bool = True) -> tasks.Task:
     graph = timed(drawn(2400)).replace(x=torch.eye(N))
     y = torch.randint(2, (2400,), generator=rng(26)).float()
     shares = (0.2, 0.3, 0.1, 0.4)
-    split = splits.split_by_time if by_time else splits.pair_split
+    split = fgl.data.splits.split_by_time if by_time else fgl.data.splits.pair_split
     own = split(graph, y, shares=shares)
     if leak:
         own = own.replace(train_mask=own.train_mask | own.test_mask)
-    return tasks.pair_task([own], net(nn.PairNet, N, 32, 1), ADAM)
+    return tasks.pair_task([own], net(fgl.nn.PairNet, N, 32, 1), ADAM)
 
 
 def rated_at_random(leak: bool) -> tasks.Task:
     return ratings(leak, by_time=False)
 
 
-def joined(graph: fgl.Graph, leak: bool, split: Any = splits.pair_split, **how: Any) -> tasks.Task:
+def joined(
+    graph: fgl.Graph, leak: bool, split: Any = fgl.data.splits.pair_split, **how: Any
+) -> tasks.Task:
     """Edges that are noise, between nodes that are known by name."""
     own = split(graph, shares=(0.2, 0.3, 0.1, 0.4), **how)
     if leak:
         own = own.replace(train_mask=own.train_mask | own.test_mask)
-    return tasks.pair_task([own], net(nn.PairNet, N, 32, 1), ADAM, negatives=True)
+    return tasks.pair_task([own], net(fgl.nn.PairNet, N, 32, 1), ADAM, negatives=True)
 
 
 def next_edges(leak: bool) -> tasks.Task:
     graph = timed(torch.cat([drawn(1600)] * 2, 1)).replace(x=torch.eye(N))
-    return joined(graph, leak, splits.split_by_time)
+    return joined(graph, leak, fgl.data.splits.split_by_time)
 
 
 def purchases(leak: bool) -> tasks.Task:
@@ -717,11 +721,11 @@ def friends(leak: bool) -> tasks.Task:
 
 def links(leak: bool, graph: fgl.Graph | None = None) -> tasks.Task:
     graph = plain(both(once(2000))) if graph is None else graph
-    split = splits.edge_split(graph.replace(x=torch.eye(N)), val=0.1, test=0.4)
+    split = fgl.data.splits.edge_split(graph.replace(x=torch.eye(N)), val=0.1, test=0.4)
     if leak:
         edges = torch.cat([split.train_edges, split.test_edges], 1)
         split = replace(split, graph=split.graph.replace(edge_index=both(edges)))
-    return tasks.link_task([split], net(nn.VGAE, N, 64, 32, dropout=0.0), ADAM, kl=0.0)
+    return tasks.link_task([split], net(fgl.nn.VGAE, N, 64, 32, dropout=0.0), ADAM, kl=0.0)
 
 
 def typed_links(leak: bool) -> tasks.Task:
@@ -732,7 +736,7 @@ def quantities(leak: bool) -> tasks.Task:
     whole = labelled()
     whole = masked(whole.replace(y=torch.randn(500, generator=rng(27))), leak)
     target = fgl.targets.REGRESSION
-    return tasks.node_task(whole, [whole], net(nn.GCN, 40, 64, 1), ADAM, target=target)
+    return tasks.node_task(whole, [whole], net(fgl.nn.GCN, 40, 64, 1), ADAM, target=target)
 
 
 TASKS: dict[str, tuple[Build, str]] = {
@@ -799,7 +803,7 @@ def test_pairs_that_a_link_task_learns_from_join_the_sides_that_edges_join() -> 
 
 def test_a_forest_and_an_odd_cycle_have_no_sides() -> None:
     """A tree can be coloured in two too, but nothing of it says that an edge must join both."""
-    edges = splits.edge_split
+    edges = fgl.data.splits.edge_split
     v = torch.arange(1, 300)
     tree = torch.stack([(torch.rand(299, generator=rng(12)) * v).long(), v])
     odd = torch.cat([bought(), torch.tensor([[0], [1]])], 1)
@@ -819,17 +823,17 @@ def test_copies_of_graphs_in_training_and_test_are_told_and_can_be_left_out() ->
     turned = [own.subgraph(torch.arange(own.num_nodes).flip(0)) for own in small[:30]]
     turned = [own.replace(node_id=None) for own in turned]
     whole = fgl.Graph.join([*small, *turned], torch.cat([y, y[:30]]))
-    model = nn.GIN(3, 8, 2, num_layers=1)
+    model = fgl.nn.GIN(3, 8, 2, num_layers=1)
 
     def made(graph: fgl.Graph) -> None:
         tasks.graph_task([graph], [graph], model, fgl.Training(num_steps=1))
 
     with pytest.warns(UserWarning, match="that are copies of graphs that train"):
-        made(splits.random_split(whole))
+        made(fgl.data.splits.random_split(whole))
     first = fgl.data.first_copies(whole)
     assert first.tolist() == [True] * 80 + [False] * 30
-    made(splits.random_split(whole, among=first))
-    made(splits.random_split(fgl.Graph.join(small, y)))
+    made(fgl.data.splits.random_split(whole, among=first))
+    made(fgl.data.splits.random_split(fgl.Graph.join(small, y)))
     bonds = {"edge_attr": torch.rand(whole.num_edges, 2, generator=rng(0))}
     assert fgl.data.first_copies(whole.replace(**bonds)).all()
 
@@ -837,24 +841,24 @@ def test_copies_of_graphs_in_training_and_test_are_told_and_can_be_left_out() ->
 def shuffled(graph: fgl.Graph, seed: int, *, ids: bool = True) -> fgl.Graph:
     """The graph with its nodes in another order, split with another seed."""
     own = graph.subgraph(torch.randperm(graph.num_nodes, generator=rng(seed)))
-    return splits.random_split(own if ids else own.replace(node_id=None), seed=seed)
+    return fgl.data.splits.random_split(own if ids else own.replace(node_id=None), seed=seed)
 
 
 def by_nodes(clients: list[fgl.Graph], whole: fgl.Graph | None = None) -> tasks.Task:
-    return tasks.node_task(whole, clients, net(nn.GCN, clients[0].num_features, 64, 2), ADAM)
+    return tasks.node_task(whole, clients, net(fgl.nn.GCN, clients[0].num_features, 64, 2), ADAM)
 
 
 def by_edges(clients: list[fgl.Graph]) -> tasks.Task:
-    split = splits.edge_split
+    split = fgl.data.splits.edge_split
     splits = [split(own, val=0.0, test=0.4, seed=k) for k, own in enumerate(clients)]
-    return tasks.link_task(splits, nn.VGAE(clients[0].num_features, 16, 8), ADAM)
+    return tasks.link_task(splits, fgl.nn.VGAE(clients[0].num_features, 16, 8), ADAM)
 
 
 def asked(seed: int) -> fgl.Graph:
     """The same pairs with the same labels, in other parts."""
     graph = plain(drawn(800)).replace(x=torch.eye(N))
     y = torch.randint(2, (800,), generator=rng(26)).float()
-    return splits.pair_split(graph, y, seed=seed)
+    return fgl.data.splits.pair_split(graph, y, seed=seed)
 
 
 def unlike(x: Callable[[Tensor], Tensor], own: bool = False) -> list[fgl.Graph]:
@@ -872,9 +876,9 @@ def degrees(edges: Tensor) -> Tensor:
 
 
 def overlaps() -> list[fgl.Graph]:
-    parts = partitions.overlapping_partition(labelled(), [0.6, 0.6], seed=0)
-    clients = partitions.partition_graph(labelled(), parts)
-    return [splits.random_split(own, seed=k) for k, own in enumerate(clients)]
+    parts = fgl.data.partitions.overlapping_partition(labelled(), [0.6, 0.6], seed=0)
+    clients = fgl.data.partitions.partition_graph(labelled(), parts)
+    return [fgl.data.splits.random_split(own, seed=k) for k, own in enumerate(clients)]
 
 
 def parts(seed: int = 5, **fields: Any) -> list[fgl.Graph]:
@@ -887,7 +891,7 @@ def repeated(times: int) -> fgl.Graph:
     own, n = labelled(200), 200
     x, y = own.x.repeat(times, 1), own.y.repeat(times)  # type: ignore[union-attr]
     edges = torch.cat([own.edge_index + k * n for k in range(times)], 1)
-    return splits.random_split(fgl.Graph(x, edges, y=y, num_classes=2))
+    return fgl.data.splits.random_split(fgl.Graph(x, edges, y=y, num_classes=2))
 
 
 COPIES: dict[str, Callable[[], tasks.Task]] = {
@@ -897,7 +901,9 @@ COPIES: dict[str, Callable[[], tasks.Task]] = {
     "nodes by ids": lambda: by_nodes(overlaps()),
     "nodes of the whole": lambda: by_nodes(parts(node_id=None), shuffled(labelled(), 6, ids=False)),
     "edges": lambda: by_edges([shuffled(labelled(), k, ids=False) for k in range(2)]),
-    "pairs": lambda: tasks.pair_task([asked(k) for k in range(5)], net(nn.PairNet, N, 8, 1), ADAM),
+    "pairs": lambda: tasks.pair_task(
+        [asked(k) for k in range(5)], net(fgl.nn.PairNet, N, 8, 1), ADAM
+    ),
 }
 APART: dict[str, Callable[[], tasks.Task]] = {
     "one role": lambda: by_nodes([shuffled(labelled(), 3, ids=False)] * 3),
@@ -908,10 +914,10 @@ APART: dict[str, Callable[[], tasks.Task]] = {
     "degrees": lambda: by_nodes(unlike(degrees)),
     "ids of other graphs": lambda: by_nodes(unlike(lambda edges: torch.ones(30, 4), own=True)),
     "bits": lambda: by_nodes(
-        [splits.random_split(labelled().replace(x=(labelled().x[:, :8] > 0).float()))]
+        [fgl.data.splits.random_split(labelled().replace(x=(labelled().x[:, :8] > 0).float()))]
     ),
     "types": lambda: by_nodes(
-        [splits.random_split(labelled().replace(x=(labelled().x[:, :2] > 0).float()))]
+        [fgl.data.splits.random_split(labelled().replace(x=(labelled().x[:, :2] > 0).float()))]
     ),
     "edges of parts": lambda: by_edges(parts(node_id=None)),
     "edges, no features": lambda: by_edges(unlike(lambda edges: torch.ones(30, 4))),
