@@ -89,13 +89,6 @@ def test_wrong_arguments(name: str) -> None:
                 FAST[name](SMALL, 2, resolution=resolution)
 
 
-def test_wrong_arguments_of_one_engine() -> None:
-    with pytest.raises(ValueError, match="Expected resolution to be a number >= 0, but got -1"):
-        louvain_partition(SMALL, 2, resolution=-1)
-    with pytest.raises(ValueError, match="Expected iterations to be an integer >= 1, but got 0"):
-        FAST["leiden"](SMALL, 2, iterations=0)
-
-
 def test_an_engine_that_is_unknown_or_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="Expected engine to be one of 'networkx', 'igraph'"):
         louvain_partition(SMALL, 2, engine="networkit")

@@ -230,15 +230,6 @@ def test_zero_values_are_absent() -> None:
     assert_close(A.gcn_norm.to_dense(), without.gcn_norm.to_dense())
 
 
-def test_norm_has_a_gradient_to_the_weights() -> None:
-    edges = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 0]])
-
-    def norm(weight: Tensor) -> Tensor:
-        return SparseMatrix.from_edge_index(edges, 3, weight).gcn_norm.to_dense()
-
-    assert gradcheck(norm, [torch.rand(4, dtype=D).requires_grad_()])
-
-
 @pytest.mark.parametrize("index", [[], [3], [1], [4, 0, 2], [2, 2, 1, 2]])
 @cases
 def test_rows(A: SparseMatrix, index: list[int]) -> None:
