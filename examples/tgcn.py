@@ -6,8 +6,7 @@
 
 Zhao et al., IEEE T-ITS 2019: at each time of a window a graph convolution
 enters a GRU, whose last state is decoded to all horizons. The cell is written
-out, since torch's own GRU cannot run in a batch of clients: with ``--cell gru``
-they train one after the other, and `Round.one_by_one` says why.
+out, since torch's own GRU cannot run in a batch of clients.
 """
 
 from typing import Literal

@@ -76,7 +76,7 @@ NOW = {
 
 
 def homes(room: str) -> dict[str, str]:
-    """The present module of each name that moved out of a package.
+    """For each name that moved out of a package, the module where it is now.
 
     Example:
         >>> homes("fgl.losses")

@@ -1,4 +1,4 @@
-"""Inference in blocks: a whole graph's logits are computed for one block of nodes at a time."""
+"""Inference in blocks: a graph's logits are computed for one block of nodes after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of arguments: bounds of numbers, choices, lengths, devices and disk access."""
+"""Checks of arguments: numbers and their bounds, choices, lengths, devices and disk access."""
 
 from __future__ import annotations
 
@@ -351,7 +351,7 @@ def check_kind(name: str, value: Tensor, dtype: torch.dtype, shape: Sequence[int
 
 @contextmanager
 def check_disk(wanted: str, hint: str = "") -> Iterator[None]:
-    """A context that replaces an OSError by an OSError with a one-sentence message.
+    """A context that rewrites the message of an OSError as one sentence.
 
     Args:
         wanted: the expected result, such as "a.json to be written".

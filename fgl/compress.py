@@ -1,4 +1,4 @@
-"""Compression of tensors: stochastic rounding to a few levels, or only the largest entries."""
+"""Compression of tensors: round entries at random to a few levels, or keep the largest entries."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _check(bits: int, bucket: int) -> None:
 
 
 def _packed(codes: Tensor, bits: int) -> Tensor:
-    """Pack several codes into each byte; the first code is in the lowest bits."""
+    """Pack several codes into each byte; the first code uses the lowest bits."""
     each = 8 // bits
     filled = codes.new_zeros(math.ceil(len(codes) / each) * each)
     filled[: len(codes)] = codes

@@ -1,4 +1,4 @@
-"""Checks of a call's arguments against the function's signature: names, types and bounds."""
+"""Checks of a call's arguments: their names, types and bounds, from the function's signature."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ GIVEN = {
 
 
 def typed(function: Function) -> Function:
-    """Check the arguments of a function, or of a class, against its annotations at each call.
+    """Check the arguments of a function (or class) against its annotations at each call.
 
     Raises:
         TypeError: when called with an argument of an invalid type. The error gives the argument,
@@ -145,7 +145,7 @@ def typed(function: Function) -> Function:
 
 
 def explained(function: Function) -> Function:
-    """If the arguments of a failed call are the cause, explain the failure in one sentence.
+    """If a failed call's arguments are the cause, explain the failure in one sentence.
 
     A successful call costs no extra time: names and types are checked only after an error.
 
@@ -184,7 +184,7 @@ def explained(function: Function) -> Function:
 
 
 def plain(function: Any) -> Any:
-    """Return the function that `explained` wrapped, or the argument itself if it is not wrapped.
+    """Return the function that `explained` has wrapped, or the argument if it is not a wrapper.
 
     Example:
         >>> plain(explained(len)) is len, plain(len) is len
@@ -201,7 +201,7 @@ def _number(value: Any) -> Any:
 
 
 def name_methods(package: str) -> None:
-    """Apply `explained` to `__init__` and the public methods of a package's public classes.
+    """Apply `explained` to `__init__` and the public methods of each public class of a package.
 
     Example:
         >>> name_methods("fgl")
@@ -228,7 +228,7 @@ NOT_NAMED = (torch.autograd.Function, BaseException)
 
 
 def _short(function: Any) -> str:
-    """The name by which a function is called; for `__init__` this is the class's name."""
+    """The name of a function in a call; for `__init__`, the name of its class."""
     name: str = function.__qualname__.removesuffix(".__init__")
     return name.rsplit("<locals>.", 1)[-1]
 
@@ -236,7 +236,7 @@ def _short(function: Any) -> str:
 def _misnamed(
     name: str, signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> TypeError | None:
-    """The error for a call that does not fit a signature; None for a call that fits."""
+    """The error for a call that does not fit a signature, or None if the call fits."""
     try:
         signature.bind(*args, **kwargs)
         return None
@@ -279,7 +279,7 @@ def check_options(
     *,
     taken: Collection[str] = (),
 ) -> None:
-    """Raise an error unless all options that `outer` passes on to `inner` are arguments of `inner`.
+    """Raise an error if `outer` passes an option to `inner` that is no argument of `inner`.
 
     Args:
         outer, inner: the function that received the options, and the function that it calls.
@@ -302,7 +302,7 @@ def check_options(
 
 
 def _meant(key: str, value: Any, names: Sequence[str]) -> str:
-    """Text of the known argument that an unknown argument probably means, with its value; or ""."""
+    """Text with the known argument that an unknown argument probably means; "" if there is none."""
     words = set(key.lower().split("_"))
     choices = [name for name in MEANT.get(key.lower(), ()) if name in names]
     choices += [name for name in names if words <= set(name.split("_"))]
@@ -316,7 +316,7 @@ def _meant(key: str, value: Any, names: Sequence[str]) -> str:
 
 
 def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[str, Any]]:
-    """A function that binds a call's arguments to their names, and checks types and bounds.
+    """A function that finds the name of each argument of a call, and checks types and bounds.
 
     Args:
         function: the function that is called; its annotations are read at the first call.
@@ -353,7 +353,7 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
 
 
 class _Hints:
-    """The types and bounds of a function's parameters, read at the first call.
+    """Types and bounds of the parameters of a function; they are read at the first call.
 
     `_Hints` can be pickled together with a script's function. After unpickling, `_Hints` reads the
     parameters again.
@@ -406,7 +406,7 @@ def bounds_of(hint: Any) -> list[Check]:
 def _bound_partly(
     signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Arguments of an incomplete call by name; empty if the call does not fit the signature."""
+    """An incomplete call's arguments by name; empty if the call does not fit the signature."""
     try:
         return dict(signature.bind_partial(*args, **kwargs).arguments)
     except TypeError:
@@ -419,7 +419,7 @@ VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value has the type of an annotation; an unknown annotation allows every value.
+    """Whether a value has an annotation's type; an unknown annotation allows all values.
 
     Example:
         >>> fits(3, float), fits([3, "a"], Sequence[int]), fits("a", Sequence[str])
@@ -452,7 +452,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def _kinds(values: Collection[Any], hint: Any) -> Iterable[Any]:
-    """Values to check: one value per type if only types matter, otherwise all values.
+    """The values to check: one value of each type if only types matter, otherwise all values.
 
     The check therefore costs nanoseconds per element of a list, and constant time for an array.
     """
@@ -491,7 +491,7 @@ def check_kind(name: str, value: Any, kind: Any, call: str = "", rest: str = "")
 
 
 def check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
-    """Raise a TypeError unless a function can be called with these arguments by position.
+    """Raise a TypeError unless a call of the function with these positional arguments is possible.
 
     Example:
         >>> check_takes("score", lambda params, graph: 0.0, ["params", "graph"])
@@ -527,7 +527,7 @@ def _called(hint: Any) -> str:
 
 
 def in_words(hint: Any) -> str:
-    """Text that describes an annotation.
+    """A description of an annotation in words.
 
     Example:
         >>> in_words(Sequence[fgl.Graph]), in_words(int | None)
@@ -545,7 +545,7 @@ def in_words(hint: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """Text of a value for an error: a class or plain value itself, otherwise the value's type.
+    """A value as text for an error: a class or a plain value in full, otherwise only the type.
 
     Example:
         >>> shown(torch.nn.Linear), shown("a"), shown(torch.ones(1))
@@ -561,7 +561,7 @@ def shown(value: Any) -> str:
 
 
 def _way(expected: str, value: Any, name: str, rest: str) -> str:
-    """An example of a valid call, if `WAYS` has an entry for the value's type or a base class."""
+    """A correct call as an example, if `WAYS` has one for the value's type or one of its bases."""
     own = [base.__name__ for base in type(value).__mro__]
     own += ["list"] if "tuple" in own else ["Data"] if "Batch" in own else []
     plain = isinstance(value, str | int)
@@ -586,7 +586,7 @@ OF_TASK = {"graph": "task.whole", "clients": "task.clients"}
 
 
 def _needed(signature: inspect.Signature) -> str:
-    """Text of a call's required arguments, except the first argument."""
+    """A call's required arguments as text, without the first argument."""
     needed = ""
     for key, parameter in [*signature.parameters.items()][1:]:
         if parameter.default is EMPTY and parameter.kind not in VARIADIC:
@@ -596,7 +596,7 @@ def _needed(signature: inspect.Signature) -> str:
 
 
 def _usage(name: str, signature: inspect.Signature) -> str:
-    """Text for an error: a call of the function with the names of its settings."""
+    """For an error: a call of the function, with the names of its settings."""
     kinds = {key: each.kind for key, each in signature.parameters.items() if key != "self"}
     settings = [k for k, kind in kinds.items() if kind is inspect.Parameter.KEYWORD_ONLY]
     first = [k for k, kind in kinds.items() if kind in POSITIONAL]

@@ -1,4 +1,4 @@
-"""Personalization: selection of the part of a model to send; mixing of own and global models."""
+"""Personalization: a part of a model is sent, or a client's own and the global model are mixed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Params = dict[str, Tensor]
 
 @explained
 def part(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
-    """Select the part of a model that is sent: the tensors of the named modules.
+    """Select the part of a model to send: the tensors of the named modules.
 
     ``part(params, "conv1", "conv_mu")`` has ``conv1.bias``, ``conv1.lin.weight``, ..., but not
     ``conv10.bias``. Without a prefix, the part is the whole model. The `rest` of the model stays at
@@ -124,7 +124,7 @@ def interpolate(
 
 @explained
 def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) -> Tensor:
-    """Fraction of each class among the labels: ``P(c) = |{v: y_v = c}| / n``.
+    """Each class's fraction of the labels: ``P(c) = |{v: y_v = c}| / n``.
 
     Args:
         y: int64 ``[n]`` in ``[0, num_classes)``.
@@ -161,7 +161,7 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
 
 @explained
 def is_distribution(share: Tensor) -> bool:
-    """Whether no entry is negative and the sum is 1, up to 1e-3; False for a NaN.
+    """Whether no entry is negative and the sum is 1 up to 1e-3; False if there is a NaN.
 
     Example:
         >>> is_distribution(torch.tensor([0.75, 0.25])), is_distribution(torch.tensor([3.0, 1.0]))
@@ -234,7 +234,7 @@ def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
 
 @explained
 def emd_share(gamma: float = 0.5) -> Callable[[Tensor, Tensor], Tensor]:
-    """`mixing_coefficient` with a fixed `gamma`; `gamma` is checked immediately.
+    """The function `mixing_coefficient` with a fixed `gamma`, which is checked now.
 
     Raises:
         ValueError: if `gamma` is not above 0.
@@ -259,7 +259,7 @@ def adaptive_aggregation(
     max_adjust: int = 1,
     strict: bool = True,
 ) -> tuple[dict[str, Tensor], float, int]:
-    """Use the received model; if the score drops, mix it with the client's own (FedVGAE, Alg. 1).
+    """Use the received model, or a mix with the client's own if the score drops (FedVGAE, Alg. 1).
 
     The function starts with ``theta = received``. While ``validate(theta) < last - delta``, the
     function sets ``theta <- phi own + (1 - phi) theta``, at most `max_adjust` times.

@@ -1,4 +1,4 @@
-"""Predictions: the output of a model that reads the fields of a graph."""
+"""Predictions: outputs of a model that reads fields of a graph."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WITH_EDGE_INDEX = ("x", "edge_index", "batch", "num_nodes", "batch_size", "num_g
 
 
 class Reads(NamedTuple):
-    """The fields of a graph that a model's `forward` method reads, by the names of its parameters.
+    """The fields of a graph that a model's `forward` method reads, found by its parameters' names.
 
     Args:
         edge_index: whether the forward reads edges or positions like PyG's models; otherwise its
@@ -82,7 +82,7 @@ def reads(model: nn.Module) -> Reads:
 
 
 def _parameters(model: nn.Module) -> dict[str, bool]:
-    """The parameters of a `forward` method: name to True if the parameter is required."""
+    """The parameters of a `forward` method; for each name, whether the parameter is required."""
     inner = getattr(model, "reads_like", getattr(model, "_orig_mod", None))  # torch.compile's
     if isinstance(inner, nn.Module):
         return _parameters(inner)
@@ -122,7 +122,7 @@ _standing: ContextVar[tuple[nn.Module, nn.Module] | None] = ContextVar("standing
 @explained
 @contextmanager
 def standing_in(model: nn.Module, own: nn.Module) -> Iterator[None]:
-    """Context in which `predict` calls `own`, a client's architecture, instead of `model`.
+    """A context in which `predict` calls `own` (a client's architecture) instead of `model`.
 
     Example:
         >>> model, own = torch.nn.Linear(1, 1), torch.nn.Linear(2, 1)
@@ -139,7 +139,7 @@ def standing_in(model: nn.Module, own: nn.Module) -> Iterator[None]:
 
 @explained
 def stand_in(model: nn.Module) -> nn.Module:
-    """The module that `predict` calls for a model; usually, this is the model itself.
+    """The module that `predict` calls for a model; mostly, this is the model itself.
 
     Example:
         >>> model = torch.nn.Linear(1, 1)
@@ -157,7 +157,7 @@ def predict(
     graph: Graph,
     **options: Any,
 ) -> Any:
-    """The output of a model for a graph, with the given parameters.
+    """A model's output for a graph, with given parameters.
 
     The function does not change the model's mode, so call ``model.eval()`` first to turn off
     dropout. `Result.predict` and the scores of a run use evaluation mode.
@@ -227,7 +227,7 @@ _names: WeakKeyDictionary[nn.Module, list[frozenset[str]]] = WeakKeyDictionary()
 
 
 def _check_params(model: nn.Module, params: Any) -> None:
-    """Raise an error if parameters are missing; the model would use its own values."""
+    """Raise an error if parameters are missing, since the model would use its own instead."""
     check_kind("params", params, Mapping)
     if model not in _names:
         _names[model] = _names_of(model)
@@ -244,7 +244,7 @@ _ties: WeakKeyDictionary[nn.Module, dict[str, str]] = WeakKeyDictionary()
 
 
 def with_ties(model: nn.Module, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the parameters; of two tied parameters, the second gets the value of the first.
+    """Return the parameters; if two parameters are tied, the second gets the first one's value.
 
     Example:
         >>> layer = torch.nn.Linear(1, 1, bias=False)
@@ -257,7 +257,7 @@ def with_ties(model: nn.Module, params: Mapping[str, Tensor]) -> dict[str, Tenso
 
 
 def _tied(model: nn.Module) -> dict[str, str]:
-    """The second name of each tied parameter or buffer of a model, mapped to its first name."""
+    """The second name of each tied parameter or buffer, mapped to the first name."""
     if model not in _ties:
         tensors = model.state_dict(keep_vars=True).items()
         first: dict[int, str] = {}
@@ -267,7 +267,7 @@ def _tied(model: nn.Module) -> dict[str, str]:
 
 
 def _second_paths(model: nn.Module) -> set[str]:
-    """Names of tensors that also have an earlier name, since their module has several names.
+    """Names of tensors that also have an earlier name, because their module has several names.
 
     `torch.func.functional_call` would replace such a tensor twice, and leave the replacement in the
     model.
@@ -291,7 +291,7 @@ def _names_of(model: nn.Module) -> list[frozenset[str]]:
 
 
 class OtherWidth(RuntimeError, ValueError):
-    """Error if a model expects a different number of features than the graph has.
+    """Error: a model expects another number of features than the graph has.
 
     Example:
         >>> str(OtherWidth("Expected GCN to take 4 features, but got 3"))
@@ -313,7 +313,7 @@ FOREIGN = (RuntimeError, ValueError, TypeError, LookupError, AttributeError)
 
 
 def _explain(error: Exception, model: nn.Module, graph: Graph, read: Reads) -> None:
-    """Raise a clear error if the text or type of an error in `forward` shows the cause."""
+    """If an error in `forward` shows its cause by type or text, raise an error that explains it."""
     text, name = str(error), type(model).__name__
     if isinstance(error, TypeError | LookupError | AttributeError):
         again = TypeError if isinstance(error, TypeError) else ValueError
@@ -342,7 +342,7 @@ def _explain(error: Exception, model: nn.Module, graph: Graph, read: Reads) -> N
 def _check_parameters(
     model: nn.Module, inputs: tuple[Any, ...], options: Mapping[str, Any]
 ) -> None:
-    """Raise an error unless `forward` accepts a graph's inputs and a method's options."""
+    """Raise an error unless `forward` takes the inputs of a graph and the options of a method."""
     signature, name = inspect.signature(model.forward), type(model).__name__
     parameters = signature.parameters
     open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
@@ -387,7 +387,7 @@ def _called(
 
 
 def _check_reads_windows(model: nn.Module, read: Reads, graph: Graph) -> None:
-    """Raise an error if a model is from fgl.nn or cannot exclude edges of later times."""
+    """Raise an error if a model is from fgl.nn or does not leave out edges of later times."""
     name = type(model).__name__
     if not read.edge_index and type(model).__module__.startswith("fgl.nn"):
         raise ValueError(
@@ -403,7 +403,7 @@ def _check_reads_windows(model: nn.Module, read: Reads, graph: Graph) -> None:
 
 
 def check_reads(model: nn.Module, graph: Graph, outer: str) -> None:
-    """Raise an error unless a common graph has the fields that the clients' model reads.
+    """Raise an error if a graph that all clients use lacks a field that the clients' model reads.
 
     Args:
         model: the clients' model.
@@ -437,7 +437,7 @@ def _field(graph: Graph, name: str) -> Tensor | None:
 
 
 def _checked(model: nn.Module, read: Reads, own: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `forward` by name; raise an error if a needed field is missing."""
+    """The arguments of `forward` by name, after a check that no needed field is missing."""
     if read.strange:
         raise TypeError(
             f"Expected {type(model).__name__}'s forward to read fields of a graph, or what has a "

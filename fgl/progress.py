@@ -1,4 +1,4 @@
-"""Progress of long work on stderr: a bar in a terminal, otherwise occasional lines."""
+"""Progress of long work on stderr: a bar in a terminal, otherwise a line from time to time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Minibatches of nodes with sampled neighbours; each is an ordinary graph for any model."""
+"""Minibatches of nodes with sampled neighbours; every minibatch is a graph for any model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOBODY = torch.iinfo(torch.int32).max
 
 
 class NeighbourSampler:
-    """Samples the neighbourhood of some nodes: a given number of neighbours per node and hop.
+    """Samples neighbourhoods: in each hop, a given number of neighbours per node.
 
     A node's neighbours are the sources of its incoming edges. Neighbours are sampled uniformly and
     without replacement. If a node has no more neighbours than the fan-out, all its neighbours are
@@ -93,7 +93,7 @@ class NeighbourSampler:
         self._place = torch.full((graph.num_nodes,), NOBODY, dtype=torch.int32, device=col.device)
 
     def __call__(self, seeds: Tensor, *, generator: torch.Generator | None = None) -> Graph:
-        """The batch of some seeds.
+        """The minibatch of the given seed nodes.
 
         Args:
             seeds: int64 ``[batch]`` without repeats, on the graph's device.
@@ -108,13 +108,13 @@ class NeighbourSampler:
         return self.unchecked(seeds, generator=generator)
 
     def unchecked(self, seeds: Tensor, *, generator: torch.Generator | None = None) -> Graph:
-        """The batch of some seeds, without the check that the seeds are distinct nodes."""
+        """The minibatch of the given seeds, without a check that they are distinct nodes."""
         return self.batch(*self.draw(seeds, generator), len(seeds))
 
     def draw(
         self, seeds: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Sample the nodes and edges of a batch, without checks.
+        """Sample the nodes and edges of a minibatch, without checks.
 
         Returns:
             Four tensors: the nodes, int32 ``[n]``; the number of sampled neighbours of each
@@ -149,7 +149,7 @@ class NeighbourSampler:
         return torch.arange(start, stop, dtype=torch.int32, device=self._place.device)
 
     def _add(self, nodes: Tensor, before: int) -> Tensor:
-        """Number the new nodes in their order from `before` on, and return each new node once."""
+        """Number the new nodes from `before` on, in their order, and return each new node once."""
         number = self._numbers(before, before + len(nodes))
         where = nodes.long()
         self._place.scatter_reduce_(0, where, number, "amin")  # the first occurrence of a node
@@ -161,7 +161,7 @@ class NeighbourSampler:
     def batch(
         self, nodes: Tensor, counts: Tensor, sources: Tensor, entries: Tensor, num_seeds: int
     ) -> Graph:
-        """The graph of the sampled nodes and edges, with the features of its nodes."""
+        """The graph of the sampled nodes and edges, with its nodes' features."""
         whole, ids = self.graph, nodes.long()
         adj = self.matrix(nodes, counts, sources, entries)
         fields = {name: value.index_select(0, entries) for name, value in self.fields.items()}
@@ -198,7 +198,7 @@ class NeighbourSampler:
 
     @cached_property
     def scale(self) -> tuple[Tensor, Tensor]:
-        """Inverse square roots of the row sums of the graph's ``A + I``, and the diagonal."""
+        """The inverse square roots of the row sums of ``A + I``, and the diagonal of ``A + I``."""
         with torch.inference_mode(False):
             adj = self.graph.adj.astype(self.graph.x.dtype)
             check_degrees(adj.value)
@@ -217,7 +217,7 @@ class NeighbourSampler:
 
 
 class SampledMatrix(SparseMatrix):
-    """The adjacency matrix of a batch; a GCN normalises it by the degrees of the whole graph.
+    """A minibatch's adjacency matrix; a GCN normalises it by degrees in the whole graph.
 
     Example:
         >>> star = torch.tensor([[1, 2, 3, 0, 0, 0], [0, 0, 0, 1, 2, 3]])
@@ -235,7 +235,7 @@ class SampledMatrix(SparseMatrix):
         self.nodes = nodes
 
     def _normalised(self) -> SparseMatrix:
-        """The batch's rows of `gcn_norm`; each entry is multiplied by ``degree / drawn``."""
+        """The minibatch's rows of `gcn_norm`, with each entry multiplied by ``degree / drawn``."""
         n, own = self.shape[0], self.pattern
         scale, loop = (each.index_select(0, self.nodes) for each in self.sampler.scale)
         value = own.ones(self.dtype) if self.value is None else self.value
@@ -253,7 +253,7 @@ class SampledMatrix(SparseMatrix):
 def drawn(
     begin: Tensor, degree: Tensor, fanout: int, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Sample `fanout` distinct entries of each row, or all entries of a row that has fewer.
+    """Sample `fanout` distinct entries of each row; a row with fewer entries is taken whole.
 
     The function uses Robert Floyd's algorithm for all rows at once, in O(rows * fanout^2). Sample
     k, counted from 0, is one of the first ``degree - fanout + k + 1`` entries. If this entry was
@@ -302,7 +302,7 @@ def drawn(
 
 
 def _where_more(total: Tensor, more: Tensor) -> tuple[int, Tensor]:
-    """The total number of entries, and the indices of the rows that `more` selects.
+    """The total number of entries, and the indices of the rows that `more` marks.
 
     On a GPU, this synchronises only once.
     """

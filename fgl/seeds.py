@@ -19,7 +19,7 @@ _seeding = RLock()
 
 @explained
 def fold_in(seed: int, *path: int | str) -> int:
-    """A separate seed for each client and purpose, such as ``fold_in(seed, round, client)``.
+    """A separate seed per client and purpose, such as ``fold_in(seed, round, client)``.
 
     The seed is a hash, so it does not depend on the order of clients, on restarts or on processes.
 
@@ -37,7 +37,7 @@ def fold_in(seed: int, *path: int | str) -> int:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """A context that only one thread of a process can enter at a time; it can be nested.
+    """A context that one thread of a process can enter at a time; a thread can enter it again.
 
     Runs and tasks seed torch's generator, which all threads share. So runs in two threads would
     change each other's random numbers.
@@ -79,7 +79,7 @@ def set_seed(seed: int) -> None:
 
 @dataclass
 class stage:  # a class costs half of what `contextmanager` does
-    """A context that sets a stage's seed and adds round, clients and stage to the text of an error.
+    """A context that sets a stage's seed, and adds round, clients and stage to the text of errors.
 
     Example:
         >>> with stage(0, 3, 1, "train"):
@@ -121,7 +121,7 @@ def _named(involved: list[int]) -> str:
 
 
 def _again(error: Exception, text: str) -> Exception | None:
-    """An error of the same type with the message `text`; None if the type does not allow it."""
+    """The same type of error with the message `text`; None if the type does not allow this."""
     if isinstance(error, StopIteration):  # a generator cannot raise it
         return None
     try:

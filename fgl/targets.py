@@ -1,4 +1,4 @@
-"""Targets: the meaning of the values of `y`, with their loss and metrics."""
+"""Targets: what the values of `y` mean, with the loss and the metrics for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Metric = Callable[[Tensor, Tensor, Tensor | None], Any]
 
 @dataclass(frozen=True)
 class Target:
-    """The kind of label that a model predicts: loss, metrics and the metric for model selection.
+    """The kind of label to predict, with its loss, its metrics, and the metric for model selection.
 
     The first metric is computed on validation data and selects the best round. On test data all
     metrics are computed.
@@ -61,7 +61,7 @@ class Target:
 
     @property
     def first(self) -> str:
-        """The name of the first metric."""
+        """The first metric's name."""
         return next(iter(self.metrics))
 
     @property
@@ -70,7 +70,7 @@ class Target:
         return f"{'-' if self.first in self.lower else ''}val_{self.first}"
 
     def at(self, horizons: Sequence[int]) -> Target:
-        """The target with additional metrics for each horizon's column, such as ``"mae@3"``.
+        """The target with further metrics for single horizons (columns), such as ``"mae@3"``.
 
         Example:
             >>> list(FORECAST.at((3, 12)).metrics)[2:5]
@@ -100,20 +100,20 @@ CLASSES = Target(cross_entropy, {"accuracy": hit_counts, "macro_f1": class_count
 REGRESSION = Target(
     squared_error, {"rmse": rmse, "mae": mae, "r2": r2}, lower=frozenset({"rmse", "mae"})
 )
-"""Numeric labels, float ``[n]`` or ``[n, t]``, NaN if unknown: squared error."""
+"""Numeric labels, float ``[n]`` or ``[n, t]`` (unknown labels are NaN): squared error."""
 FORECAST = Target(
     absolute_error,
     {"mae": mae, "rmse": rmse, "mape": mape},
     lower=frozenset({"mae", "rmse", "mape"}),
 )
-"""Numeric labels of a series, NaN if unknown: absolute error, per horizon and on average."""
+"""Numeric labels of a series (unknown: NaN): absolute error, per horizon and on average."""
 ANSWERS = Target(binary_cross_entropy, {"auc": mean_auc, "ap": mean_average_precision})
 """Binary labels, float ``[n]`` or ``[n, t]`` of 0, 1 or NaN: binary cross-entropy of logits."""
 
 
 @explained
 def checked_y(target: Target, y: Tensor | None) -> Tensor:
-    """The labels, after a check that the target can use them.
+    """The labels, after a check that they fit the target.
 
     Args:
         target: the target of the run.
@@ -145,7 +145,7 @@ def checked_y(target: Target, y: Tensor | None) -> Tensor:
 
 @explained
 def of_clients(target: Target) -> Target:
-    """The target for scores of individual clients.
+    """The target by which single clients are scored.
 
     For classes, the accuracy is the only metric, since a client may have few nodes.
 
@@ -160,7 +160,7 @@ def of_clients(target: Target) -> Target:
 
 @explained
 def selected(metrics: Mapping[str, float], select: str) -> float:
-    """The value of the metric for model selection, with a sign such that larger is better.
+    """The value of the metric for model selection, with a sign by which larger is better.
 
     Args:
         metrics: numbers by name.
@@ -180,7 +180,7 @@ def selected(metrics: Mapping[str, float], select: str) -> float:
 
 @explained
 def less_is_better(name: str) -> bool:
-    """Whether smaller is better for a metric of this name: true for losses, rmse, mae and mape.
+    """Whether small values of this metric are good, as for losses, rmse, mae and mape.
 
     Example:
         >>> less_is_better("val_rmse"), less_is_better("test_loss"), less_is_better("-val_rmse")
@@ -192,7 +192,7 @@ def less_is_better(name: str) -> bool:
 
 @explained
 def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics of a client, except metrics that are NaN because there were no examples.
+    """A client's metrics, except metrics that are NaN because the client has no examples.
 
     Example:
         >>> scored_alone({"test_rmse": 0.5, "test_r2": float("nan")})
@@ -203,7 +203,7 @@ def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
 
 @explained
 def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
-    """The names of the metrics that are undefined for every output.
+    """Names of the metrics that are undefined whatever a model outputs.
 
     For example, the AUC is undefined if all labels are equal.
 
@@ -242,7 +242,7 @@ def warn_undefined(
     *,
     instead: str = "",
 ) -> dict[int, list[str]]:
-    """Give a single warning for all clients that have examples to score but undefined metrics.
+    """Give one warning for all clients that have examples to score but undefined metrics.
 
     Args:
         target: the target with the metrics.
@@ -276,7 +276,7 @@ def warn_undefined(
 
 
 def kind_of(y: Any, mask: Any) -> str:
-    """Text that describes the labels of a client.
+    """A client's labels described as text.
 
     Example:
         >>> kind_of(torch.ones(3), torch.tensor([True, True, False]))

@@ -1,4 +1,4 @@
-"""Copies of tensors between the CPU and a device; for CPU tensors nothing is copied."""
+"""Copies of tensors between the CPU and another device; tensors on the CPU need no copy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def to_host(*tensors: Tensor) -> list[Tensor]:
-    """Copy tensors to the CPU; GPU tensors are copied together, with a single wait for the GPU.
+    """Copy tensors to the CPU; tensors on a GPU are copied at once, with a single wait.
 
     Args:
         tensors: tensors of any shapes and dtypes. Integers on a GPU must be below 2^53 in
@@ -32,7 +32,7 @@ def to_host(*tensors: Tensor) -> list[Tensor]:
 
 
 def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """Copy a tensor to a device; the CPU does not wait for a copy to a GPU.
+    """Copy a tensor to a device; the CPU does not wait until a GPU has the copy.
 
     Example:
         >>> to_device(torch.ones(2), "cpu")

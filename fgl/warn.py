@@ -1,4 +1,4 @@
-"""Warnings that point at the caller's line outside fgl."""
+"""Warnings that name the caller's line, outside of fgl."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BETWEEN = {"contextlib", "dataclasses", "fgl", "functools", "torch"}
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Give a warning that points at the innermost line outside fgl.
+    """Give a warning that names the innermost line outside of fgl.
 
     Example:
         >>> with warnings.catch_warnings(record=True, action="always") as caught:

@@ -642,7 +642,7 @@ ROWS: dict[str, Row] = {
     "fedopt yogi": Row(lambda t: fedopt(t.fedavg, rule="yogi", server_lr=0.01), NODES),
     "fedopt adagrad": Row(lambda t: fedopt(t.fedavg, rule="adagrad", server_lr=0.01), NODES),
     "fedper": Row(fedper_, (*ANY, *BROUGHT, "triples"), first=(*FIRST, "triples")),
-    "fede": Row(lambda t: script("examples/triples.py").fede(t.fedavg), ("triples",)),
+    "fede": Row(lambda t: script("examples/fede.py").fede(t.fedavg), ("triples",)),
     "fedper apart": Row(lambda t: t.fedavg, DIFFER),
     "fedprox of fedper apart": Row(lambda t: prox(t.fedavg), DIFFER),
     "scaffold of fedper apart": Row(lambda t: scaffold(t.fedavg), DIFFER, by_examples=False),

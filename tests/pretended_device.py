@@ -335,6 +335,7 @@ class PretendedDevice(TorchDispatchMode):
             "current_stream": lambda *_: Stream(self),
             "default_stream": lambda *_: Stream(self),
             "stream": lambda stream: stream or nullcontext(),
+            "device": lambda *_: nullcontext(),
             "CUDAGraph": partial(Graph, self),
             "graph": partial(Capture, self),
             "is_current_stream_capturing": lambda: self.capturing is not None,

@@ -14,7 +14,7 @@ from fgl.client_network import finch
 from fgl.methods import fggp
 from fgl.methods.fggp import by_prototypes, clustered, drawn
 
-NEAR, EVERY = 2, 2
+NEAR, EVERY, RATE = 2, 2, 0.3  # at .1 the nearest nodes stay the same, at .2 some tie
 ONE = torch.ones((), dtype=torch.float64)
 
 
@@ -109,7 +109,7 @@ def terms(p: Any, own: fgl.Graph, a: Tensor) -> dict[str, Tensor]:
 
 
 def start() -> Any:
-    base = plain(lr=0.05, steps=2)
+    base = plain(lr=RATE, steps=2)
     return base, {**base.initial(), **drawn(base)}
 
 
@@ -121,7 +121,7 @@ def test_rounds_are_the_authors() -> None:
         if index % EVERY == 0:
             views = [union(both, g) for g in own]
         sent = [
-            sgd(lambda p, g=g, a=a: sum(terms(p, g, a).values(), 0 * ONE), both, 0.05, 2)  # type: ignore[misc]
+            sgd(lambda p, g=g, a=a: sum(terms(p, g, a).values(), 0 * ONE), both, RATE, 2)  # type: ignore[misc]
             for g, a in zip(own, views, strict=True)
         ]
         both = mean(sent, counts)

@@ -78,6 +78,10 @@ def test_a_graph_has_no_part_of_the_processor(gpu: PretendedDevice) -> None:
     there, here = torch.ones(3).cuda(), torch.tensor(0.5)
     assert captured(call, [there, here]) is call
     assert captured(call, [there, torch.ones(1).cuda().expand(3)]) is call  # overlaps
+    assert captured(call, [there, there]) is not call
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "mem_get_info", lambda *_: (3, 8))
+        assert captured(call, [there, there]) is call
 
 
 def test_replayed_steps_have_the_bits_of_others(gpu: PretendedDevice, monkeypatch: Any) -> None:

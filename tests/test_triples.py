@@ -18,7 +18,7 @@ from fgl.data.partitions import relation_partition
 from fgl.tasks import pair_task, ranking
 from fgl.tasks.ranking import _is_true
 
-fede: Any = script("examples/triples.py").fede
+fede: Any = script("examples/fede.py").fede
 one_by_one = partial(fgl.run, clients_at_once=1)
 
 

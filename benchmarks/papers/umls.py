@@ -38,6 +38,7 @@ def scored(evaluate: Any, result: list[int]) -> Any:
 
 def main(argv: list[str] | None = None) -> None:
     triples = example("triples")
+    triples.METHODS["FedE, rows by id"] = example("fede").fede
     kinds = some(("TransE", "DistMult", "RotatE"), ["TransE"])
     args = arguments(argv, kinds=kinds, methods=some(tuple(triples.METHODS)), seeds=3)
     folder = Path(os.environ["FGL_DATA"]) / "umls" / "raw"

@@ -151,7 +151,7 @@ def fede(task: Task) -> Any:
     )
     how = {"negatives": 1, "ranking": tasks.ranking()}
     made = tasks.pair_task(clients, recipe.DistMult(500, 10), fgl.Training(), **how)
-    return recipe.fede(made.fedavg), made
+    return example("fede").fede(made.fedavg), made
 
 
 def gpfl(task: Task) -> Method:

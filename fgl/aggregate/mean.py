@@ -1,4 +1,4 @@
-"""The weighted mean, sums over clients and square roots, all reproducible bit by bit."""
+"""The weighted mean, sums over clients, and square roots; results are reproducible bit by bit."""
 
 from __future__ import annotations
 
@@ -72,7 +72,10 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict
 
 
 def exact(value: Tensor) -> torch.dtype:
-    """Dtype for sums. A bfloat16 sum would ignore all clients after the first few hundred."""
+    """The dtype in which sums are computed.
+
+    A bfloat16 sum would ignore all clients after the first few hundred.
+    """
     reject_if(value.is_complex(), "the clients' tensors to be real", value.dtype, TypeError)
     if not value.is_floating_point():
         return torch.float64
@@ -140,7 +143,7 @@ def _sum_of_list(rows: Sequence[Tensor], divisor: Tensor) -> Tensor:
 
 
 def _divisors(weight: Tensor) -> Tensor:
-    """The divisors of the clients' tensors, double ``[K]``: ``sum_j weight_j / weight_k``."""
+    """Double ``[K]`` with entries ``sum_j weight_j / weight_k``, by which tensors are divided."""
     reject_if(weight.dim() != 1, "weight to have shape [K]", list(weight.shape))
     share = weight.double()
     low, high = (float(end) for end in share.detach().aminmax()) if len(share) else (0.0, 0.0)

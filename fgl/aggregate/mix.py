@@ -1,4 +1,4 @@
-"""Mixing of the clients' tensors by a matrix of weights; the product has no rounding error."""
+"""A mix of the clients' tensors, with weights from a matrix; the product has no rounding error."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
 
 
 def _mix_one(value: Tensor, others: Tensor, own: float, sparse: bool, dtype: torch.dtype) -> Tensor:
-    """The mix of one stacked tensor, computed in `dtype` and returned in the tensor's own dtype."""
+    """Mix one stacked tensor; compute in `dtype` and return the tensor's own dtype."""
     places = sorted(range(1, value.dim()), key=value.stride, reverse=True)
     turned = value.permute(0, *places)  # in memory order, flattening often needs no copy
     flat = turned.reshape(len(value), -1).to(dtype)
@@ -128,13 +128,16 @@ def _size(value: Tensor, dim: int) -> Tensor:
 
 
 def _above(size: Tensor) -> Tensor:
-    """The next power of two above a number: the exponent grows by one, all other bits become 0."""
+    """The next power of two above a number.
+
+    In the bits of the number, the exponent grows by one, and all other bits become 0.
+    """
     bits = (size * 1.001).clamp(2.0**-900, 2.0**900).view(torch.int64)  # room for rounding up
     return (((bits >> 52) + 1) << 52).view(torch.float64)
 
 
 def _slices(value: Tensor, bound: Tensor, bits: int, count: int) -> list[Tensor]:
-    """Split `value` into parts; part n consists of integer multiples of ``bound 2^-(n bits)``."""
+    """Split `value` into parts; every entry of part n is an integer times ``bound 2^-(n bits)``."""
     out = []
     for n in range(1, count + 1):
         shift = bound * (1.5 * 2.0 ** (52 - n * bits))  # adding it rounds smaller digits away

@@ -97,7 +97,7 @@ def _moments(
 
 
 def _no_moments(params: Mapping[str, Tensor], square: float) -> dict[str, Params]:
-    """Moments before the first step: m is 0, v is `square`, and the number of steps is 0."""
+    """Moments before the first step: m is 0, v has the value `square`, and no step is counted."""
     first = {name: torch.zeros_like(each) for name, each in params.items()}
     second = {name: torch.full_like(each, square) for name, each in params.items()}
     return {"m": first, "v": second, "t": {"t": torch.tensor(0)}}
@@ -114,7 +114,7 @@ def _check_target(params: Mapping[str, Tensor], target: Mapping[str, Tensor]) ->
 
 
 def _check_state(params: Mapping[str, Tensor], state: Any, rule: str, correction: bool) -> None:
-    """Raise a ValueError unless a state has the moments and the step count that the rule needs."""
+    """Raise a ValueError unless a state has the rule's moments and its step count."""
     reject_if(correction and rule != "adam", "rule to be adam with bias_correction", repr(rule))
     reject_if(correction and state and "t" not in state, "state['t'] to count the steps", "none")
     if not state or rule == "sgd":

@@ -126,7 +126,7 @@ def link_entropy(probability: Tensor) -> Tensor:
 
 @explained
 def link_cost(probability: Tensor) -> Tensor:
-    """Penalty for links; it is smallest without links: ``mean_ij(-log(1 + e - a))``.
+    """Penalty that grows with links: ``mean_ij(-log(1 + e - a))``.
 
     Args:
         probability: float ``[k, k]`` in [0, 1]; e is 1e-6.
@@ -146,7 +146,7 @@ def link_cost(probability: Tensor) -> Tensor:
 
 @explained
 def link_loss(z: Tensor, *, weight: float = 1.0) -> Tensor:
-    """Loss of `reconstruct`: `link_entropy` plus weighted `link_cost`, from `link_probability`.
+    """Loss of `reconstruct` from `link_probability`: `link_entropy` plus weighted `link_cost`.
 
     Args:
         z: float ``[k, d]``.
@@ -179,7 +179,7 @@ def reconstruct(
     weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Embeddings of the clients by an auto-encoder of their network, trained in every call.
+    """Embed the clients by an auto-encoder of their network, which is trained in every call.
 
     Each call starts with new weights from `init_encoder`. Adam then minimises `link_loss` for the
     embeddings from `encode`. The gradient is computed by explicit formulas, without autograd. Both
@@ -254,7 +254,7 @@ Affine = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def _affine(flat: Tensor, sizes: tuple[int, int, int]) -> Affine:
-    """Views of all weights, in the order of `init_encoder`; a weight's last row is its bias."""
+    """Views of all weights, in the order of `init_encoder`; a weight's last row holds its bias."""
     width, hidden, out = sizes
     parts = flat.split([(width + 1) * hidden, hidden, hidden, (hidden + 1) * out])
     return parts[0].view(-1, hidden), parts[1], parts[2], parts[3].view(-1, out)
@@ -265,7 +265,7 @@ def _beside_ones(rows: Tensor) -> Tensor:
 
 
 def _forward(network: Tensor, inputs: Tensor, params: Affine) -> tuple[Tensor, ...]:
-    """All results of `encode` that the gradient needs, from ``[A X, 1]`` to the embedding."""
+    """All values of `encode` that the gradient needs, from ``[A X, 1]`` to the embedding."""
     affine0, norm_weight, norm_bias, affine1 = params
     hidden = inputs @ affine0
     normed, mean, rstd = torch.native_layer_norm(
@@ -278,7 +278,7 @@ def _forward(network: Tensor, inputs: Tensor, params: Affine) -> tuple[Tensor, .
 def _gradient(
     network: Tensor, inputs: Tensor, params: Affine, weight: float, grads: Affine
 ) -> None:
-    """Write the loss's gradient with respect to the weights into `grads`, by the chain rule."""
+    """Compute the loss's gradient by the chain rule, and write it into `grads`, one per weight."""
     hidden, normed, mean, rstd, spread, z = _forward(network, inputs, params)
     _, norm_weight, norm_bias, affine1 = params
     to_z = _link_gradient(z, weight)
@@ -293,7 +293,7 @@ def _gradient(
 
 
 def _link_gradient(z: Tensor, weight: float) -> Tensor:
-    """Gradient ``2/k^2 G z`` of `link_loss` for `z`, where G is the derivative for ``z z^T``.
+    """The gradient of `link_loss` for `z`: ``2/k^2 G z``, with the derivative G for ``z z^T``.
 
     ``G = a (1-a) (log((1-a+e)/(a+e)) + (1-a+w)/(1-a+e) - a/(a+e))``.
     """

@@ -1,4 +1,4 @@
-"""Features of clients: flat or pooled parameters, and outputs of models on random graphs."""
+"""Features of clients: parameters, flat or pooled, and the outputs of models on random graphs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def unit(rows: Tensor) -> Tensor:
 
 
 def unit_centred(rows: Tensor) -> Tensor:
-    """Centred rows of length 1; a row that equals the mean up to rounding becomes 0."""
+    """Centre rows and scale them to length 1; a row that equals the mean (rounded) becomes 0."""
     info, biggest = torch.finfo(rows.dtype), float(rows.abs().max()) if rows.numel() else 0.0
     if biggest and not info.tiny**0.25 < biggest < info.max**0.25:
         rows = rows / biggest  # without it, squares could overflow or underflow to 0
@@ -75,7 +75,7 @@ def flat_parameters(stack: Mapping[str, Tensor]) -> Tensor:
 
 @explained
 def pooled_features(flat: Tensor, *, width: int | None = 100, l2: bool = True) -> Tensor:
-    """About 100 features per client: means of consecutive parameters, centred and normalised.
+    """About 100 features per client: means over neighbouring parameters, centred and normalised.
 
     The means are over non-overlapping windows of ``max(1, P // width)`` parameters. Parameters
     after the last full window are not used. If a client's features equal the mean over clients, up

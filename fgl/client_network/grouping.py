@@ -56,7 +56,7 @@ def dtw_distances(sequences: Tensor) -> Tensor:
 
 @explained
 def finch(rows: Tensor) -> Tensor:
-    """Clusters of rows by first neighbours: the coarsest partition that is not a single cluster.
+    """Clusters of rows by first neighbours (FINCH): the coarsest partition with several clusters.
 
     Args:
         rows: float ``[n, d]``, n at least 1.
@@ -108,7 +108,7 @@ def linked(rows: Tensor) -> Tensor:
 
 @explained
 def nearest_rows(rows: Tensor, count: int) -> Tensor:
-    """Indices of the `count` other rows (or all) that are nearest to each row by cosine.
+    """For each row, the indices of the `count` other rows (or all) with the largest cosine.
 
     The dtype and shape are int64 ``[n, count]``.
 
@@ -124,7 +124,7 @@ def nearest_rows(rows: Tensor, count: int) -> Tensor:
 
 @explained
 def min_cut(weight: Tensor) -> Tensor:
-    """The smaller of the two parts into which a minimum cut divides a network (Stoer and Wagner).
+    """Divide a network by a minimum cut (Stoer and Wagner), and return the smaller part.
 
     ``argmin_S sum_{i in S, j not in S} w_ij`` over all sets S except the empty and the full set.
 

@@ -14,7 +14,7 @@ from .features import unit, unit_centred
 
 @explained
 def similarity(rows: Tensor, *, clip: bool = False, centre: bool = True) -> Tensor:
-    """Cosine similarity of each pair of rows, after subtracting the mean row.
+    """Cosine similarity of each pair of rows, after the mean row is subtracted from all rows.
 
     ``A_ij = <r_i - m, r_j - m> / (|r_i - m| |r_j - m|)``. If a row equals the mean, up to rounding,
     its similarity to all rows, including itself, is 0.
@@ -77,7 +77,7 @@ def property_network(properties: Tensor) -> Tensor:
 
 @explained
 def select_properties(properties: Tensor, embedding_similarity: Tensor) -> Tensor:
-    """Select the properties whose network is closest to the similarity of the clients' models.
+    """Select the properties whose network is most similar to the network of the clients' models.
 
     The selection starts with all properties. Each step removes the property whose removal reduces
     ``|f(F) - max(0, A_E)|^2`` most, where ``f`` is `property_network`. Ties are resolved in favour
@@ -259,7 +259,7 @@ def softmax_attention(alike: Tensor, *, scale: Weight = 10.0, own: Share | None 
 
 @typed
 def distance_attention(rows: Tensor, *, sigma: Positive = 1.0, lr: Weight = 1.0) -> Tensor:
-    """Weights of a step towards nearby clients: ``xi_ij = lr A'(||r_i - r_j||^2)`` (FedAMP).
+    """Weights for moving towards nearby clients: ``xi_ij = lr A'(||r_i - r_j||^2)`` (FedAMP).
 
     ``A(x) = 1 - exp(-x / sigma)``, so ``A'(x) = exp(-x / sigma) / sigma``, and
     ``xi_ii = 1 - sum_{j != i} xi_ij``. The paper requires a step so small that no ``xi_ii`` is

@@ -68,12 +68,12 @@ def _read_cora_full(folder: Path, _: str) -> Graph:
 
 
 def _read_polblogs(folder: Path, name: str) -> Graph:
-    """Read polblogs as an undirected graph, as papers do; ignore the blogs' names and sources."""
+    """Read polblogs as an undirected graph, as papers do, without the blogs' names and sources."""
     return read_gml(folder, name, ignore=("label", "source", "directed"))
 
 
 def _planetoid(name: str, *sha256: str) -> Entry[Graph]:
-    """Entry of a dataset in Planetoid's format; `sha256` has a checksum for each of `PARTS`."""
+    """Entry of a dataset in Planetoid's format; `sha256` holds one checksum per file in `PARTS`."""
     files = (f"ind.{name}.{part}" for part in PARTS)
     return Entry(read_planetoid, dict(zip(files, sha256, strict=True)), PLANETOID)
 

@@ -1,4 +1,4 @@
-"""A client's folder: array files that hold its graph, and a list of shapes and checksums."""
+"""A client's folder: arrays with its graph, and a list of the arrays' shapes and checksums."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def _check_file(path: Path) -> None:
 
 
 def _check_size(path: Path) -> None:
-    """Raise an error unless a NumPy file has the size in its header.
+    """Raise an error unless a NumPy file is as large as its header states.
 
     This check comes before memory is allocated.
     """

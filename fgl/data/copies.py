@@ -16,7 +16,7 @@ STEPS = 4  # of neighbourhood aggregation
 
 @typed
 def first_copies(graph: Graph) -> Tensor:
-    """Mask of the graphs in a collection that are not copies of an earlier graph.
+    """Mask of the graphs to keep: a graph that is a copy of an earlier graph is left out.
 
     A copy has the same edges and the same features of nodes and edges. A copy may have a different
     label and a different order of nodes. ``random_split(graph, among=first_copies(graph))``
@@ -71,7 +71,7 @@ def fingerprints(graph: Graph) -> Tensor:
 
 
 def node_fingerprints(graph: Graph, steps: int) -> Tensor:
-    """Hash each node's features, and in each step also the hashes of the node's neighbours.
+    """Hash each node's features; each further step also mixes in the hashes of the neighbours.
 
     Example:
         >>> edges = torch.tensor([[0, 2], [1, 3]])

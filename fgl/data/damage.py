@@ -1,4 +1,4 @@
-"""Damaged clients: exact fractions of their edges, features and labels are removed or corrupted."""
+"""Damaged clients: an exact fraction of edges, features or labels is removed or corrupted."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _drawn(mask: Tensor, share: float, generator: Draws) -> Tensor:
 
 
 def share_nodes(graphs: Sequence[Graph]) -> bool:
-    """Whether clients share training nodes and each node has the same class at all clients.
+    """Whether clients have training nodes in common, with the same class at all clients.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([0, 1]))
@@ -157,7 +157,7 @@ Features = Callable[[Graph], Graph] | None
 @typed
 @dataclass(frozen=True)
 class Damage:
-    """Kinds and amounts of damage that every client's data gets before training.
+    """Kinds and amounts of damage that every client's data suffers before training.
 
     Example:
         >>> Damage(label_noise=0.3).any
@@ -210,7 +210,7 @@ class Damage:
 def damaged(
     graphs: Sequence[Graph], how: Damage, *, seed: int = 0, features: Features = None
 ) -> list[Graph]:
-    """The clients' graphs with damage: first to edges, then to features, then to labels.
+    """Damage the clients' graphs: first the edges, then the features, then the labels.
 
     Clients that overlap may share training nodes of one graph (`node_id`). In that case changed
     labels are drawn per node. The fraction refers to the training nodes of all clients together. A
@@ -249,7 +249,7 @@ def damaged(
 
 @typed
 def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """Remove ``round(share m)`` of the m edges of a graph; an edge is removed in both directions.
+    """Remove ``round(share m)`` of a graph's m edges, each in both directions.
 
     Args:
         graph: a graph or a collection. The edges of all graphs in a collection are drawn together.
@@ -367,7 +367,7 @@ def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Gra
 
 
 def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
-    """Mask of the entries to keep; each row in sorted `row` loses ``int(share count)`` entries."""
+    """Mask of the entries to keep; each row listed in `row` loses ``int(share count)`` entries."""
     count = row.bincount(minlength=rows)
     order = torch.randperm(len(row), generator=generator)
     order = order[row[order].argsort(stable=True)]  # row by row, at random within each

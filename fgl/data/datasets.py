@@ -124,7 +124,7 @@ def load_graphs(
     edge_labels: bool = False,
     ignore: Collection[str] = (),
 ) -> tuple[list[Graph], Tensor]:
-    """Load a collection of graphs with classes or float targets: the TU format, or molecules.
+    """Load a collection of graphs, in the TU format or as molecules, with classes or float targets.
 
     ``"NCI1"`` and ``"PROTEINS"`` are read from `root`, or downloaded to it, and checked by SHA-256.
     ``"synthetic"`` is `small_graphs`. Any other name, such as Yeast, is a folder in `root`. The
@@ -246,7 +246,7 @@ def _given(**options: Any) -> dict[str, Any]:
 
 
 def _places(root: str | os.PathLike[str] | None) -> list[Path]:
-    """Folders of datasets in search order; downloads are written to the last folder."""
+    """The folders in which datasets are searched, in order; downloads go to the last folder."""
     if root is not None:
         return [Path(root).expanduser()]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fgl"
@@ -287,7 +287,7 @@ def _read(
 
 
 def _accepting(read: Reader[Content], name: str, options: Mapping[str, Any]) -> Reader[Content]:
-    """Return the reader; raise an error if the reader does not accept these options."""
+    """Return the reader, after a check that it accepts these options."""
     unknown = [option for option in options if option not in inspect.signature(read).parameters]
     if unknown:
         raise ValueError(
@@ -305,7 +305,7 @@ def _names(entries: Mapping[str, Any]) -> str:
 
 
 def _elsewhere(name: str, entries: Mapping[str, Any], where: str) -> str:
-    """Hint about a name that the other function loads, or whose files the user must provide."""
+    """A hint if the other function loads this name, or if the user must provide the files."""
     if name.startswith(OGB) and entries is catalogue.GRAPHS:
         return (
             ": it is not downloaded, for its checksums are not known; put the folders raw and "
@@ -355,7 +355,7 @@ def _there(folder: Path, file: str, entry: Entry[Any]) -> Path | None:
 
 
 def _first_missing(folders: list[Path], files: list[str], entry: Entry[Any]) -> str:
-    """The first missing file of the folder with the fewest missing files."""
+    """The first file missing in the folder that lacks the fewest files."""
     missing = [[file for file in files if not _there(f, file, entry)] for f in folders]
     return min(missing, key=len)[0]
 
@@ -363,7 +363,7 @@ def _first_missing(folders: list[Path], files: list[str], entry: Entry[Any]) -> 
 def _found(
     places: list[Path], layouts: Mapping[str, Reader[Content]]
 ) -> dict[str, tuple[Path, Reader[Content]]]:
-    """Folders that hold a file of a known layout, and the reader of each."""
+    """Folders with a file of a known layout, each with its reader."""
     folders: dict[str, tuple[Path, Reader[Content]]] = {}
     for place in filter(Path.is_dir, places):
         for child in sorted(filter(Path.is_dir, place.iterdir())):

@@ -1,4 +1,4 @@
-"""Downloads of files, with a size limit and a SHA-256; no file is ever written partially."""
+"""Downloads of files, with a size limit and a SHA-256; a partial file is never left behind."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def download_members(
 
 
 def verify(path: Path, sha256: str) -> None:
-    """Raise a ValueError for a wrong checksum, or an OSError if the file cannot be read."""
+    """Raise a ValueError if a file's checksum is wrong, or an OSError if the file is unreadable."""
     with check_disk(f"{path} to be a file one can read"), path.open("rb") as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
     _compare(str(path), sha256, checksum)
@@ -95,7 +95,7 @@ def verify(path: Path, sha256: str) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file that replaces `path` after the block, unless an error occurs."""
+    """Open a temporary file that replaces `path` when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{uuid4().hex}.part")
     try:

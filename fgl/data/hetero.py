@@ -87,7 +87,7 @@ Fields = dict[str, dict[Any, Any]]  # field name -> type of nodes or edges -> va
 
 
 def _fields(data: Any, ignore: Collection[str]) -> Fields:
-    """Dict from each field to the types of nodes or edges that have the field.
+    """Dict from each field to the node types or edge types that have the field.
 
     Raises:
         ValueError: if a field has no equivalent in a typed graph and is not ignored.
@@ -119,7 +119,7 @@ def _keys(data: Any, of: Any, values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _nodes(data: Any, x: Mapping[str, Any]) -> dict[str, Any]:
-    """Features of each node type, or its number of nodes if it has no features."""
+    """Features of each node type; for a type without features, its number of nodes."""
     nodes = {of: pyg.narrowed(x.get(of, data[of].num_nodes)) for of in data.node_types}
     for of, own in nodes.items():
         if own is None:
@@ -131,14 +131,14 @@ def _nodes(data: Any, x: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_adj(fields: Fields) -> None:
-    """Add edges, and weights or features of edges, of the relations that have ``adj_t``."""
+    """Add the edges of the relations that have ``adj_t``, with their weights or features."""
     for of, adj in fields["adj_t"].items():
         for name, value in pyg.edges_of(adj).items():
             fields["edge_attr" if name == "edge_weight" else name][of] = value
 
 
 def _read_masks(data: Any, fields: Fields, split: int | None) -> None:
-    """Choose one split of each mask, and build masks for types that have ids instead."""
+    """Choose one split of each mask; build the masks of types that have ids instead of masks."""
     for name in MASKS:
         fields[name] = {of: pyg.one_split(name, mask, split) for of, mask in fields[name].items()}
     for of in data.node_types:
@@ -180,7 +180,7 @@ def _of_types(name: str, masks: dict[Any, Any], types: Collection[str], all_: bo
 
 
 def _pairs(data: Any, fields: Fields) -> dict[str, Any]:
-    """The labelled pairs of one relation, as node ids of the whole graph, and the pairs' labels."""
+    """The labelled pairs of a relation, with node ids of the whole graph, and the labels."""
     copies = {(end, f"rev_{name}", start) for start, name, end in fields["edge_label"]}
     relations = [of for of in fields["edge_label"] if of not in copies]  # ToUndirected copies them
     if len(relations) > 1:
@@ -341,7 +341,7 @@ def _write_nodes(stored: Any, like: Any, graph: Graph, own: Tensor, columns: ran
 
 
 def _write_edges(data: Any, like: Any, graph: Any, place: Tensor) -> None:
-    """Write each relation; `place` holds the index of each node among the nodes of its type."""
+    """Write each relation; `place` maps each node to its index within its type."""
     attr, types = graph.edge_attr, graph.edge_type
     widths = [0 if attr is None else _width(like[of], "edge_attr", 0) for of in like.edge_types]
     blocks = _blocks("edge_attr", 0 if attr is None else attr.shape[1], widths)
@@ -372,7 +372,7 @@ def _width(stored: Any, name: str, otherwise: int) -> int:
 
 
 def _blocks(name: str, width: int, widths: Sequence[int]) -> list[range]:
-    """Range of columns of each type; the types' columns are adjacent."""
+    """Range of columns of each type; the ranges follow one another."""
     reject_if(sum(widths) != width, f"{name} to have {sum(widths)} columns", width)
     return [range(*ends) for ends in pairwise([0, *accumulate(widths)])]
 
@@ -398,7 +398,7 @@ def _relations(edge_type: Tensor, named: Sequence[Relation]) -> list[Relation]:
 
 
 def _check_ends(relation: Relation, types: Tensor, node_types: Sequence[str]) -> None:
-    """Raise an error unless the ends of each edge have the node types of the edge's relation."""
+    """Raise an error unless each edge's ends have the node types that its relation joins."""
     expected = [node_types.index(name) for name in (relation[0], relation[2])]
     if (types != types.new_tensor(expected)[:, None]).any():
         raise ValueError(f"Expected edges of {relation} to join these types, but got others")

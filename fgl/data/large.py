@@ -1,4 +1,4 @@
-"""Synthetic graphs of millions of nodes with communities, labels, dense features and hubs."""
+"""Synthetic graphs with millions of nodes, communities, labels, dense features and hubs."""
 
 from __future__ import annotations
 
@@ -144,7 +144,9 @@ def _edges(
     num_edges: int,
     generator: Generator,
 ) -> Tensor:
-    """Up to `num_edges` distinct edges without self-loops, int64 ``[2, *]``, renumbered by `place`.
+    """At most `num_edges` distinct edges without self-loops, int64 ``[2, *]``.
+
+    `place` maps a node's index before the renumbering to its index after it.
 
     An edge stays within the first group (the community) with probability ``shares[0]``. An edge
     stays within the second group (the class) with a probability of at least ``shares[1]``. With the

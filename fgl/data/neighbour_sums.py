@@ -22,7 +22,7 @@ from ..sparse.matrix import dense, rows_of
 
 
 class Borders(NamedTuple):
-    """Edges from other clients into one client's nodes, and the degrees of its nodes.
+    """Edges into a client's nodes from other clients, and the degrees of the client's nodes.
 
     Args:
         edge: int64 ``[m]``, ids of these edges in the whole graph.
@@ -46,7 +46,7 @@ class Borders(NamedTuple):
 
 @typed
 def borders(graph: Graph, parts: Sequence[Tensor]) -> list[Borders]:
-    """Find the edges that come into each client from other clients, for a disjoint partition.
+    """For disjoint clients, find the edges into each client from all other clients.
 
     An undirected edge is stored as two edges, one into each of its ends, so each of the two clients
     gets one edge. An edge from a node that no client holds is not returned, but is included in the
@@ -95,7 +95,7 @@ Total = Callable[[Sequence[Graph]], tuple[Sequence[Tensor], int]]
 
 @typed
 def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -> list[Graph]:
-    """Build graphs whose adjacency computes each client's part of the rows that clients request.
+    """Build one graph per client; its adjacency computes the client's part of all requested rows.
 
     Row (k, v) is the row of node v that client k requests. Row (k, v) is ``sum_u [x_u / sqrt(d_u),
     1]``, where u runs over v and its neighbours, and ``d_u`` is the in-degree of u plus one. A
@@ -158,7 +158,7 @@ def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -
 
 
 class NeighbourSums(NamedTuple):
-    """Graphs of FedGCN's clients after their exchange.
+    """The graphs of FedGCN's clients after the exchange of sums.
 
     Args:
         clients: one graph per client; its features are the sums and its weighted edges the
@@ -274,7 +274,7 @@ def _scipy(matrix: SparseMatrix) -> Any:
 
 
 def _with_neighbours(own: Graph, whole: Graph, cut: Borders) -> Graph:
-    """Extend a client's graph by neighbours that other clients hold, and by the edges from them."""
+    """Add the neighbours held by other clients to a client's graph, and the edges from them."""
     weight: Any = whole.edge_weight
     ids, place = whole.edge_index[0, cut.edge].unique(return_inverse=True)
     x = rows_of(whole.x, ids)
@@ -286,7 +286,7 @@ def _with_neighbours(own: Graph, whole: Graph, cut: Borders) -> Graph:
 def _exchanged(
     graph: Graph, whole: Graph, parts: Sequence[Tensor], hops: int, total: Total
 ) -> NeighbourSums:
-    """Build the clients' graphs from the rows that they request and from their own data."""
+    """Build each client's graph from the rows that it requests and from its own data."""
     cut = borders(whole, parts)
     places = [each.node.unique() for each in cut]
     far = [whole.edge_index[0, each.edge].unique() for each in cut]

@@ -70,7 +70,7 @@ def scaffold_groups(scaffolds: Sequence[Hashable]) -> list[list[int]]:
 
 @typed
 def scaffold_partition(scaffolds: Sequence[Hashable], num_clients: int) -> list[Tensor]:
-    """Partition molecules by scaffold, without randomness; each scaffold belongs to one client.
+    """Give all molecules of a scaffold to one client, without randomness.
 
     The groups of `scaffold_groups` are assigned one after the other, largest first. Each group goes
     to the client with the fewest molecules so far. In a tie, the group goes to the first of these

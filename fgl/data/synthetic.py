@@ -34,7 +34,7 @@ def csbm(
     flavour: float = 0.1,
     seed: int = 0,
 ) -> Graph:
-    """Generate a contextual stochastic block model: nodes with communities, classes and words.
+    """Generate a contextual stochastic block model: nodes have communities, classes and words.
 
     Every class has communities of equal size. An edge joins two nodes in one community, in two
     communities of one class, or in two classes. Every node is the first end of one edge. All other
@@ -189,7 +189,7 @@ def _words(
     num_features: int,
     generator: Generator,
 ) -> Tensor:
-    """Draw a word for each column of `group`: from the first set, the second set, or all words."""
+    """Draw a word for each column of `group`: from its first set, its second set, or all words."""
     chance = torch.rand(2, group.shape[1], generator=generator, dtype=torch.float64)
     kind = torch.bucketize(chance[0], chance.new_tensor(shares), right=True)
     index = (chance[1] * sets.shape[1]).long()
@@ -290,7 +290,7 @@ def small_molecules(
 
 @typed
 def ratings(num_nodes: int = 200, num_edges: int = 4000, *, seed: int = 0) -> Graph:
-    """Generate ratings between people over time: directed edges with values from -10 to 10.
+    """Generate ratings between people: directed edges with times, and with values from -10 to 10.
 
     Every person has a popularity, a strictness and a time of joining. Both people of a rating are
     drawn from the people who have already joined. No person rates the same person twice. A rating
@@ -333,7 +333,7 @@ def ratings(num_nodes: int = 200, num_edges: int = 4000, *, seed: int = 0) -> Gr
 
 @typed
 def bibliography(num_papers: int = 400, *, seed: int = 0) -> Graph:
-    """Generate papers, authors and conferences of four areas, as a typed graph like DBLP's.
+    """Generate a typed graph like DBLP's: papers, authors and conferences of four areas.
 
     Each author and each conference has one area. A quarter of an author's papers belong to another
     area. A paper has one to three authors. A paper has five of 100 words; two of the five belong to

@@ -182,7 +182,7 @@ def typed_tables(
 
 
 def nodes_table(of: str, nodes: Any, id: str) -> Table:
-    """A table of nodes whose rows have unique names.
+    """Read a table of nodes; each row must have a unique name.
 
     Example:
         >>> nodes_table("node", {"id": ["Ann", "Bob"]}, "id").rows
@@ -236,7 +236,7 @@ def _length(columns: Mapping[str, list[Any]]) -> int:
 
 
 def _numeric(values: Sequence[str]) -> list[Any]:
-    """Convert strings to integers, floats or bools if all nonempty strings allow this."""
+    """Convert strings to integers, floats or bools if all nonempty strings can be converted."""
     for kind in (int, float, _boolean):
         try:
             return [None if is_unknown(value) else kind(value) for value in values]
@@ -257,7 +257,7 @@ def _mask(table: Table, name: str) -> Tensor:
 
 
 def _ends(edges: Any, source: str, target: str, above: Table, below: Table) -> tuple[Table, Tensor]:
-    """The table of edges, and the edges' ends as node indices, int64 ``[2, E]``."""
+    """The table of edges, and both ends of each edge as node indices, int64 ``[2, E]``."""
     columns = columns_of("edge", edges, [source, target])
     table = Table("edge", range(_length(columns)), columns)
     index = []

@@ -103,7 +103,7 @@ def _read(path: Path) -> list[tuple[str, ...]]:
 
 @typed
 def relation_partition(graph: Graph, num_clients: Count, *, seed: int = 0) -> list[Graph]:
-    """Partition a knowledge graph by relation: a client has all triples of its relations.
+    """Partition a knowledge graph by relation: all triples of a relation go to one client.
 
     Relations are assigned at random. The number of relations per client differs by at most one. A
     client has all entities that occur in its triples.

@@ -1,4 +1,4 @@
-"""Typed graphs: nodes and edges of several types as one `Graph`, and paths over its relations."""
+"""Typed graphs: nodes and edges of several types in one `Graph`, and paths along relations."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _features(name: str, x: Tensor | SparseMatrix | int) -> SparseMatrix:
 
 
 def _block_diagonal(blocks: Sequence[SparseMatrix]) -> SparseMatrix:
-    """Block-diagonal matrix of these blocks."""
+    """The matrix with these blocks on its diagonal."""
     rows = [0, *accumulate(block.shape[0] for block in blocks)]
     cols = [0, *accumulate(block.shape[1] for block in blocks)]
     row = torch.cat([b.pattern.row + r for b, r in zip(blocks, rows, strict=False)])
@@ -167,7 +167,7 @@ def _answers(
     num_classes: int | None,
     sizes: Mapping[str, int],
 ) -> dict[str, Any]:
-    """Labels and masks of all nodes from the labels and masks of each type."""
+    """Labels and masks of all nodes, from each type's labels and masks."""
     if y is not None and masks["train_mask"] is None:
         masks = {**masks, "train_mask": {name: _others(name, y, masks) for name in y}}
     _check_names("y", y, sizes)
@@ -277,7 +277,7 @@ def _one_by_one(
 
 @typed
 def metapaths(graph: Graph, paths: Sequence[Sequence[int]]) -> Graph:
-    """A graph whose relations are meta-paths over the relations of a typed graph.
+    """Build a graph whose relations are meta-paths: sequences of a typed graph's relations.
 
     Relation k has an edge from u to v if a path from u to v has edges of the types ``paths[k]``, in
     this order. The edges are the nonzero entries of ``A_{r_m} ... A_{r_1}``. Several paths between

@@ -1,4 +1,4 @@
-"""Undirected and directed edge lists without self-loops or repeats; the largest component."""
+"""Edge lists without self-loops or repeats, undirected or directed; the largest component."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..kinds import typed
 
 
 def undirected(edges: Tensor, num_nodes: int) -> Tensor:
-    """Both directions of each distinct edge except self-loops, sorted by target, then source."""
+    """Both directions of each distinct edge, without self-loops, sorted by target, then source."""
     one, two = _without_loops(edges)
     pair = one.new_empty(2 * one.numel())
     torch.add(one, two, alpha=num_nodes, out=pair[: one.numel()])
@@ -22,7 +22,7 @@ def undirected(edges: Tensor, num_nodes: int) -> Tensor:
 
 
 def directed(edges: Tensor, num_nodes: int) -> Tensor:
-    """Every distinct directed edge except self-loops, sorted by target, then source."""
+    """Every distinct directed edge without self-loops, sorted by target, then source."""
     source, target = _without_loops(edges)
     pair = target.mul(num_nodes).add_(source).unique()
     ends: Tensor = pair.new_empty(2, pair.numel())
@@ -31,7 +31,7 @@ def directed(edges: Tensor, num_nodes: int) -> Tensor:
 
 
 def pairs(edges: Tensor, num_nodes: int) -> Tensor:
-    """Sorted distinct undirected edges except self-loops, int64 ``[*, 2]``, smaller end first."""
+    """Distinct undirected edges without self-loops, sorted, int64 ``[*, 2]``; smaller end first."""
     one, two = _without_loops(edges)
     pair = torch.minimum(one, two).mul_(num_nodes).add_(torch.maximum(one, two)).unique()
     ends: Tensor = pair.new_empty(pair.numel(), 2)
@@ -45,7 +45,7 @@ def _without_loops(edges: Tensor) -> Tensor:
 
 
 def _split(pair: Tensor, num_nodes: int, one: Tensor, two: Tensor) -> None:
-    """Decode numbers ``one * num_nodes + two`` into `one` and `two`."""
+    """Decode each number ``one * num_nodes + two`` to the pair `one`, `two`."""
     torch.div(pair, num_nodes, rounding_mode="floor", out=one)
     torch.remainder(pair, num_nodes, out=two)
 

@@ -25,7 +25,7 @@ BITS = 31  # bits of a random integer; ``draw * degree`` fits an int64 for every
 
 @explained
 def levels(fanouts: Sequence[int]) -> list[int]:
-    """Index of the first node of each level of a tree, followed by the tree's size.
+    """The index of the first node of each level in a tree; the last number is the tree's size.
 
     Args:
         fanouts: children per node, level by level, each at least 1.
@@ -328,5 +328,5 @@ def check_float(value: object, name: str) -> None:
 def _draws(
     shape: tuple[int, int], device: torch.device, generator: torch.Generator | None
 ) -> Tensor:
-    """Random integers of `BITS` bits: ``draw * n >> BITS`` is uniform in ``[0, n)``."""
+    """Random integers with `BITS` bits; ``draw * n >> BITS`` is uniform in ``[0, n)``."""
     return torch.randint(2**BITS, shape, generator=generator, device=device)

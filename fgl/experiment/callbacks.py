@@ -36,7 +36,7 @@ def progress(num_rounds: int, name: str) -> Callable[[Round, Result], None]:
 
 
 class Bar:
-    """A tqdm progress bar that is closed when the run ends, even after an error."""
+    """A progress bar of tqdm; it is closed when the run ends, even after an error."""
 
     def __init__(self, tqdm: Any, num_rounds: int, name: str) -> None:
         self._make = partial(tqdm, desc=name, total=num_rounds, unit="round")
@@ -105,7 +105,7 @@ def tell_memory(name: str, device: torch.device | str) -> Callable[[Round, Resul
 
 
 def peak_memory(device: torch.device) -> int | None:
-    """Peak memory of a GPU's tensors or of this process so far, in bytes; None if unknown."""
+    """Bytes of a GPU's tensors or of this process at the peak so far; None if unknown."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:

@@ -44,8 +44,8 @@ def cli(
 
     Args:
         main: a function with type hints, or a dict from names to such functions. For a dict, the
-            first word of the command selects the function (``task`` in the report's config). It is
-            sufficient to document a parameter in one of the functions.
+            first word of the command selects the function (``task`` in the report's config). A
+            parameter needs documentation in only one of the functions.
         presets: dict from each dataset to a dict from flags to values. If `main` is a dict, a dict
             from its names to such presets.
         argv: the command line, by default the program's.
@@ -104,7 +104,7 @@ def _check_tasks(presets: Mapping[str, Any], mains: Mapping[str, Main]) -> None:
 def _origin(
     main: Main, arguments: Mapping[str, Any], flags: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The recipe, dataset and other flags of a command for its report; empty without a `Run`."""
+    """A command's recipe, dataset and other flags, for its report; empty without a `Run`."""
     if not any(isinstance(value, Run) for value in arguments.values()):
         return {}
     recipe = Path(inspect.getfile(inspect.unwrap(main))).stem
@@ -114,7 +114,7 @@ def _origin(
 
 @explained
 def takes_options_of(builder: Main) -> Callable[[Main], Main]:
-    """A decorator for a `main` whose ``**options`` are the keyword-only parameters of `builder`.
+    """A decorator: the ``**options`` of `main` are the keyword-only parameters of `builder`.
 
     Args:
         builder: function that builds a method, such as `fgl.methods.fedprox`. The ``Args`` of its
@@ -143,7 +143,7 @@ def takes_options_of(builder: Main) -> Callable[[Main], Main]:
 
 
 def defaults_of(main: Main, presets: Presets | None, dataset: str) -> dict[str, Any]:
-    """The value of each flag for a command in which only the dataset is given."""
+    """The value of each flag if a command gives only the dataset."""
     return flat(_usual(_parameters(main)[1], presets, dataset)[0])
 
 
@@ -199,7 +199,7 @@ def _parse(
 
 
 def _number(info: Any) -> Any:
-    """A tyro rule that rejects text that is not a number, with this library's error message."""
+    """A rule for tyro: text that is not a number causes this library's error message."""
     from tyro.constructors import PrimitiveConstructorSpec
 
     if info.type not in (int, float):
@@ -222,7 +222,7 @@ def _number(info: Any) -> Any:
 
 
 def _builder(main: Main) -> tuple[Any, Mapping[str, Any]]:
-    """The builder whose options `main` accepts, and the fixed options; see `takes_options_of`."""
+    """The builder that gets the options of `main`, and the options that are already fixed."""
     builder, decided = main.__dict__.get("options_of", (None, {}))
     return builder, decided
 
@@ -273,7 +273,7 @@ def _is_function(kind: Any) -> bool:
 
 
 def _published(settings: Any) -> Iterator[Presets]:
-    """Preset tables of the settings of `main`; tables of nested settings come first."""
+    """The preset tables among the settings of `main`; tables of nested settings come first."""
     for value in members(settings).values():
         if dataclasses.is_dataclass(value):
             yield from _published(value)
@@ -283,7 +283,7 @@ def _published(settings: Any) -> Iterator[Presets]:
 def _usual(
     defaults: dict[str, Any], presets: Presets | None, dataset: str | None
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The arguments of `main` if the command names only a dataset, and all datasets' presets.
+    """The arguments of `main` if a command names only a dataset, and the presets of each dataset.
 
     Presets are the values used in published tables. Presets of a recipe override presets of a
     setting.
@@ -319,7 +319,7 @@ def _spelled(dataset: str, table: Presets) -> str:
 
 
 def _about(main: Main) -> str:
-    """Description of `main`: the first docstring line of `main`, of its method or of its file."""
+    """The description of `main`: its own docstring's first line, or its method's, or its file's."""
     sources = (main, _builder(main)[0], inspect.getmodule(main))
     return next((line for line in map(first_line, sources) if line), "")
 

@@ -1,4 +1,4 @@
-"""The spread of a metric over clients: worst client, tenth percentile, and means of groups."""
+"""The spread of a metric over clients: the worst client, the tenth percentile, means of groups."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def spread(
 
 
 def round_of(result: Result) -> Round:
-    """The round with the best validation score; the last round if there is no validation.
+    """The round with the best validation score, or the last round if there is no validation.
 
     Example:
         >>> round_of(fgl.Result({}, {}, {}, [Round(0, [0]), Round(1, [0])])).round
@@ -77,7 +77,7 @@ def round_of(result: Result) -> Round:
 
 
 def of_clients(record: Round, metric: str) -> dict[int, float]:
-    """Dict from each client that has this metric to the metric's value.
+    """The metric's value at each client that has it, by client.
 
     Example:
         >>> of_clients(Round(0, [0], metrics={"auc": 0.5, "auc/3": 0.5}), "auc")
@@ -97,7 +97,7 @@ def of_clients(record: Round, metric: str) -> dict[int, float]:
 
 
 def _by_group(values: dict[int, float], groups: Sequence[Hashable]) -> dict[Hashable, float]:
-    """Mean of the metric in each group, over the group's clients that have the metric."""
+    """For each group, the mean of the metric over the group's clients that have it."""
     if len(groups) <= max(values):
         raise ValueError(
             f"Expected groups to have one for each client, at least {max(values) + 1}, but got "

@@ -61,14 +61,14 @@ class Comparison:
 
     @property
     def lines(self) -> list[Line]:
-        """A line per method: the mean, the deviation and the difference from the first method."""
+        """A line per method: the mean, the deviation, and the difference from the first method."""
         return lines(self.reports, self.metric, self.at)
 
     def __repr__(self) -> str:
         return self.to_text()
 
     def _repr_markdown_(self) -> str:
-        """The table for display in a notebook."""
+        """The table, as a notebook displays it."""
         return self.to_markdown()
 
     def to_text(self) -> str:
@@ -84,7 +84,7 @@ class Comparison:
         return to_latex(self.lines, self.metric, self.at)
 
     def to_dict(self) -> dict[str, Any]:
-        """The table and all reports as a dict of JSON types; the dict may contain NaN.
+        """The table and all reports as a dict of JSON types, in which numbers may be NaN.
 
         Returns:
             ``{"metric", "at", "lines", "reports"}``; a line has the fields of a row of the table.
@@ -108,7 +108,9 @@ def compare(
     callbacks: Callbacks | None = None,
     **how: Any,
 ) -> Comparison:
-    """Run each method with each seed; the seed sets data, partition, initial model and training.
+    """Run each method with each seed.
+
+    A seed determines the data, the partition, the initial model and the training.
 
     Args:
         methods: dict from names to functions that build methods. The argument of a function is the
@@ -201,7 +203,7 @@ class Counting:
 
 
 def _checked(methods: Any, setting: Any, seeds: Iterable[int]) -> list[int]:
-    """The seeds; raise an error if the methods, the setting or the seeds are invalid."""
+    """The seeds, after a check of the methods, the setting and the seeds."""
     if not isinstance(methods, Mapping) or not methods:
         raise ValueError(
             'Expected methods to be functions by name, {"SCAFFOLD": fgl.methods.scaffold}, '
@@ -246,7 +248,7 @@ SAME = ", whose data are the same for every seed: lambda seed: task says that th
 
 
 def _folders(methods: Iterable[str], checkpoint: Any) -> dict[str, Path] | None:
-    """The folder of each method; names of folders have only safe characters."""
+    """A folder per method; folders' names have only safe characters."""
     if checkpoint is None:
         return None
     folders = {name: Path(checkpoint) / re.sub(r"[^\w.=,+-]+", "_", name) for name in methods}

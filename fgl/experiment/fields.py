@@ -15,7 +15,7 @@ def members(settings: Any) -> dict[str, Any]:
 
 
 def leaves(settings: Any, *path: str) -> Iterator[tuple[str, str, Any]]:
-    """The name, path (such as ``"task.local.lr"``) and value of each flag."""
+    """For each flag: its name, its path (such as ``"task.local.lr"``) and its value."""
     for name, value in members(settings).items():
         if dataclasses.is_dataclass(value):
             yield from leaves(value, *path, name)
@@ -29,7 +29,7 @@ def flat(settings: Any) -> dict[str, Any]:
 
 
 def changed(settings: Any, values: Mapping[str, Any]) -> Any:
-    """Copy the arguments with new values for some flags, even for flags of nested dataclasses."""
+    """Copy the arguments with new values for some flags, including flags in nested dataclasses."""
     new = {
         name: changed(own, values) if dataclasses.is_dataclass(own) else values.get(name, own)
         for name, own in members(settings).items()

@@ -32,7 +32,7 @@ class TensorBoard:
         self.folder, self._make = os.fspath(folder), tensorboard.SummaryWriter
 
     def begin(self, result: Result) -> None:
-        """Open a file; if a resumed run repeats rounds, their earlier lines are replaced."""
+        """Open a file; if a resumed run repeats rounds, the new lines replace the old lines."""
         self._writer = self._make(self.folder, purge_step=len(result.history) or None)
         self._writer.add_text("method", f"`{result.method}`")
 
@@ -130,7 +130,7 @@ class CSV:
 
 
 def numbers(record: Round) -> dict[str, float]:
-    """Numbers of a round that are logged: all except the round's index and NaN values.
+    """The numbers of a round to log: all except the round's index and NaN.
 
     Example:
         >>> sorted(numbers(Round(0, [0], metrics={"auc": 0.5})))
@@ -141,7 +141,7 @@ def numbers(record: Round) -> dict[str, float]:
 
 
 def described(result: Result) -> dict[str, Any]:
-    """The description of a run to log: the method's name and the run's config.
+    """The description of a run for a log: the method's name and the run's config.
 
     Example:
         >>> described(Result({}, {}, {}, [], config={"dataset": "cora", "layers": []}))
@@ -153,7 +153,7 @@ def described(result: Result) -> dict[str, Any]:
 
 
 def _short(value: Any) -> str:
-    """Convert a parameter to text, and shorten it because MLflow does not accept long texts."""
+    """Convert a parameter to text that is short enough for MLflow."""
     return (value if isinstance(value, str) else json.dumps(value))[:500]
 
 

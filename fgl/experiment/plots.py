@@ -34,7 +34,7 @@ class Curve:
     best: int | None
 
     def megabytes(self) -> list[float]:
-        """Megabytes sent up to the end of each round."""
+        """The megabytes sent so far, at the end of each round."""
         return [total / 1e6 for total in itertools.accumulate(self.bytes)]
 
 
@@ -159,7 +159,7 @@ def _clients_of_report(report: Mapping[str, Any], metric: str, *, at: str) -> li
 
 
 def _direction(metric: str) -> str:
-    """Suffix of an axis label that tells whether high or low is better; "" if unknown."""
+    """End of an axis label: whether high or low values are better; "" if unknown."""
     if less_is_better(metric):
         return " (lower is better)"
     return " (higher is better)" if metric.startswith(("test_", "val_")) else ""
@@ -220,7 +220,7 @@ def _of_report(report: Mapping[str, Any]) -> Curve:
 
 
 def _usual(names: Sequence[str]) -> list[str]:
-    """The test metrics, or else all metrics except for training and for individual clients."""
+    """The test metrics; if there are none, all metrics except training's and single clients'."""
     plain = [name for name in names if "/" not in name and not name.endswith("loss")]
     return [name for name in plain if name.startswith("test_")] or plain or ["train_loss"]
 
@@ -253,7 +253,7 @@ def _or_zero(value: float) -> float:
 
 
 def over(runs: Sequence[Sequence[float | None]]) -> tuple[list[float], list[float]]:
-    """Mean and deviation per round, over all runs that have a value in the round.
+    """The mean and the deviation in each round, over the runs that have a value in this round.
 
     Example:
         >>> over([[1.0, None], [3.0, 5.0, 6.0]])
@@ -266,7 +266,7 @@ def over(runs: Sequence[Sequence[float | None]]) -> tuple[list[float], list[floa
 
 
 def _draw_dropped(by_round: Any, by_client: Any, name: str, runs: Sequence[Curve]) -> None:
-    """Draw the dropped clients per round and the drops per client, as means over runs."""
+    """Draw the number of dropped clients per round and of drops per client, as means over runs."""
     rounds = Counter(index for run in runs for index, _ in run.dropped)
     clients = Counter(client for run in runs for _, client in run.dropped)
     longest = max(len(run.bytes) for run in runs)

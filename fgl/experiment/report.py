@@ -140,5 +140,5 @@ def _metrics(history: Sequence[Round], select: str) -> dict[str, dict[str, float
 
 
 def _recorded(history: Sequence[Round], name: str) -> list[float]:
-    """Values of a metric in all rounds that have the metric."""
+    """Values of a metric in the rounds that have it."""
     return [record.metrics[name] for record in history if name in record.metrics]

@@ -1,4 +1,4 @@
-"""Settings of a run: number of rounds, seed, checkpoint folder, report file and other settings."""
+"""Settings of a run, such as the number of rounds, the seed, checkpoints and the report file."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class Run:
 
 
 class _Beginning:
-    """A callback that records that the rounds of a run have begun."""
+    """A callback that notes that the rounds of a run have begun."""
 
     def __init__(self, origin: dict[str, Any]) -> None:
         self.origin = origin
@@ -191,7 +191,7 @@ class _Beginning:
 
 @contextmanager
 def command(origin: dict[str, Any]) -> Iterator[None]:
-    """Context in which each `Run` gets the command line's ``recipe``, ``dataset`` and ``config``.
+    """A context in which each `Run` gets the command's ``recipe``, ``dataset`` and ``config``.
 
     The run sets ``began`` before its first round, since later errors are not caused by a flag.
     """
@@ -220,7 +220,7 @@ def _check_file(name: str, path: Path) -> None:
 
 
 def try_writing(name: str, path: Path) -> None:
-    """Raise an error if a file cannot be written; the test leaves an existing file unchanged."""
+    """Raise an error if a file cannot be written; an existing file stays unchanged."""
     new = not path.exists()
     with check_disk(f"{name} to name a file that can be written, which {path} is not"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -244,7 +244,7 @@ def _check_at_once(value: Any) -> None:
 
 
 def _tell(name: str, summary: Mapping[str, Any], result: Result) -> None:
-    """Print a line per metric, and a line about unused messages if there are any."""
+    """Print one line per metric, and one about messages that were not used, if there are any."""
     for metric, values in summary["metrics"].items():
         if "/" in metric:  # a metric of a single client
             continue

@@ -1,4 +1,4 @@
-"""Single runs of a comparison or a study: method, report, and the metric to compare."""
+"""Single runs for a comparison or a study: the method, the report and the compared metric."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def load(setting: Any, seed: int, local: Mapping[str, Any]) -> Task:
 
 
 def method_of(name: str, build: Any, task: Task) -> tuple[Method, Task]:
-    """A method, and the task on which it runs."""
+    """Build a method and the task on which the method runs."""
     first = next(iter(inspect.signature(build).parameters), "")
     try:
         built = build(task if first == "task" else task.fedavg)
@@ -61,7 +61,7 @@ def report_of(name: str, seed: int, result: Result, task: Task, num_rounds: int)
 def chosen_metric(
     report: Mapping[str, Any], select: str, metric: str | None, at: str | None
 ) -> tuple[str, str]:
-    """The metric and the round to compare; by default, both follow from the task's `select`."""
+    """The metric and the round to compare; both follow from the task's `select` by default."""
     names = [name for name in report["metrics"] if "/" not in name]
     usual = select.removeprefix("-").removeprefix("val_")
     test = select.removeprefix("-").replace("val_", "test_", 1)

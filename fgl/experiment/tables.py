@@ -13,7 +13,7 @@ from .report import DESCRIBED
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a table: the results of one method.
+    """A line of a table, with the results of a method.
 
     Args:
         method: name of the method.
@@ -78,7 +78,7 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
-    """Format rows of cells as plain text in columns; align the columns in `right` to the right.
+    """Format rows of cells as columns of plain text; columns in `right` are aligned to the right.
 
     Example:
         >>> print(aligned([["a", "b"], ["10", "2"]], right=[0]))

@@ -1,4 +1,4 @@
-"""Parts of a command line: words before the flags, flags, and help texts from docstrings."""
+"""Parts of a command line: its first words, its flags, and help texts from docstrings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..kinds import explained
 def choose_names(
     about: str, argv: Sequence[str] | None = None, **tables: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Read the first words of a command line, one word from each table.
+    """Read the first words of a command line; each word is chosen from its own table.
 
     Args:
         about: description of the program for ``--help``.
@@ -58,12 +58,12 @@ def choose_names(
 
 
 def option(name: str) -> str:
-    """A flag as it is written on a command line, from a parameter's name."""
+    """A parameter's name, written as a flag of a command line."""
     return "--" + name.replace("_", "-")
 
 
 def written(name: str, value: Any) -> str:
-    """A flag and its value as they are written on a command line."""
+    """A flag and its value, as a command line contains them."""
     if isinstance(value, bool):
         return option(name if value else f"no_{name}")
     values = value if isinstance(value, list | tuple) else [value]
@@ -82,14 +82,17 @@ def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def first_line(documented: Any) -> str:
-    """First line of a function's docstring, or "". The function may be in a `functools.partial`."""
+    """First line of a function's docstring, or "".
+
+    The function may be wrapped by `functools.partial`.
+    """
     if isinstance(documented, functools.partial):
         documented = documented.func
     return _plain((inspect.getdoc(documented) or "").split("\n")[0])
 
 
 def sentence(name: str, sources: Sequence[Any]) -> str | None:
-    """Documentation of a parameter or field; the first source that documents it is used.
+    """The documentation of a parameter or field, from the first source that has it.
 
     Example:
         >>> sentence("lr", (fgl.methods.local, fgl.tasks.Local))
@@ -101,7 +104,7 @@ def sentence(name: str, sources: Sequence[Any]) -> str | None:
 
 @functools.cache
 def _sentences(source: Any) -> dict[str, str]:
-    """The documentation of each parameter of a function, or each field of a dataclass."""
+    """The documentation of each parameter (of a function) or field (of a dataclass)."""
     import docstring_parser  # comes with tyro
 
     texts: dict[str, str] = {}

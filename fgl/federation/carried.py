@@ -20,7 +20,7 @@ KEY = "privacy"  # key in the server's state
 
 
 def carried(method: Method, start: Result, state: State) -> State:
-    """First server state of a run that starts from another run.
+    """The server's first state in a run that starts from another run's result.
 
     The state includes the costs of the earlier run.
 
@@ -52,7 +52,7 @@ def carried(method: Method, start: Result, state: State) -> State:
 
 
 def unprotected(method: Method, start: Result) -> dict[int, int]:
-    """Number of unprotected answers of each client in earlier runs.
+    """For each client, the number of unprotected answers in earlier runs.
 
     The result is empty if `method` counts answers itself.
 
@@ -66,7 +66,7 @@ def unprotected(method: Method, start: Result) -> dict[int, int]:
 
 
 def _answers(start: Result) -> Counter[int]:
-    """Number of each client's uncounted answers, in a run and in the runs from which it started."""
+    """Each client's number of answers not yet counted, in a run and in the runs before it."""
     if KEY in start.server_state:
         return Counter()
     own = (
@@ -79,7 +79,7 @@ def _answers(start: Result) -> Counter[int]:
 
 
 def counted_on(method: Method, state: State) -> Method:
-    """The method with a server that counts answers as unprotected, unless a transform counts them.
+    """The method, with a server that counts answers as unprotected if no transform counts them.
 
     Without noise in earlier runs, the method is returned unchanged.
 

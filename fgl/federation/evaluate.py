@@ -1,4 +1,4 @@
-"""Metrics of a round, and scores of the clients' deployed models on one graph or several graphs."""
+"""Metrics of a round: scores of the clients' deployed models, on one graph or several."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _RUNNING: ContextVar[Method | None] = ContextVar("running", default=None)
 
 @contextmanager
 def running(method: Method) -> Iterator[None]:
-    """A context in which `deployed` warns if the scored models are not the deployed models."""
+    """A context in which `deployed` warns if other models are scored than the clients deploy."""
     token = _RUNNING.set(method)
     try:
         yield
@@ -104,7 +104,7 @@ def _whole_models(
     outbox: Mapping[int, Message],
     states: Mapping[int, State],
 ) -> dict[int, Params]:
-    """The parameters that each client deploys.
+    """All parameters of the model that each client deploys.
 
     Parameters that several clients share are checked once.
     """
@@ -127,7 +127,7 @@ def _whole_models(
 def _deploys_otherwise(
     method: Method, message: Message, state: State, graph: Graph, params: Params
 ) -> str:
-    """Text of a warning if the running method deploys a model other than `params`; otherwise ""."""
+    """Warning text if the running method does not deploy the model `params`; otherwise ""."""
     runs = _RUNNING.get()
     if runs is None or runs.deploy is method.deploy:
         return ""
@@ -142,7 +142,7 @@ def _deploys_otherwise(
 
 
 def _cause(method: Method) -> str:
-    """Text for an error about an incomplete model.
+    """Text that explains in an error why a model is incomplete.
 
     The text names the usual cause and the remedy.
     """
@@ -268,7 +268,7 @@ def evaluate_on(
 def _whole_score(
     model: nn.Module, graph: Any, logits_of: Callable[..., Any], target: Target
 ) -> Score:
-    """A score function for the model on one graph, which is the same graph for all clients."""
+    """A score function for the model on one graph that is the same for all clients."""
     missing = [n for n in ("y", "test_mask") if getattr(graph, n) is None]
     reject_if(missing, "graph to have y and test_mask", f"no {missing}")
     reject_if(not graph.test_mask.any(), "test_mask to have a node", "none")
@@ -369,7 +369,7 @@ def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[
 def _without(
     taken: Collection[str], scores: Mapping[int, Mapping[str, Value]], index: int
 ) -> dict[int, Mapping[str, Value]]:
-    """The clients' scores, except for clients that use the name of one of the server's metrics."""
+    """The clients' scores, without clients that use the name of one of the server's metrics."""
     out: dict[int, Mapping[str, Value]] = {}
     for client, score in scores.items():
         both = sorted(set(score) & set(taken))
@@ -398,7 +398,7 @@ def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, floa
 
 @explained
 def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
-    """The mean of each metric over the clients that have it.
+    """Each metric's mean over the clients that have the metric.
 
     A value is either a number or a pair of a sum and its divisor. An example of a pair is the
     number of correct predictions and the number of all predictions. The mean of pairs is the total
@@ -478,7 +478,7 @@ def _worst(name: str, values: Sequence[float], lower: Collection[str]) -> float:
 
 
 def _why_none(graphs: Any, client: int, name: str) -> str:
-    """The reason why a client has no metric, derived from the mask and labels of its graph."""
+    """Why a client has no metric: a reason found in the mask and the labels of its graph."""
     mask_name = "val_mask" if name.startswith("val_") else "test_mask"
     mask, y = getattr(graphs[client], mask_name), graphs[client].y
     if mask is None or y is None:
@@ -491,7 +491,7 @@ def _why_none(graphs: Any, client: int, name: str) -> str:
 
 
 def _rate(pairs: Sequence[tuple[float, float]]) -> float:
-    """For pairs of numbers: the sum of the first numbers divided by the sum of the second numbers.
+    """Divide the sum of the first numbers by the sum of the second numbers, over pairs of numbers.
 
     Without pairs the result is NaN.
     """

@@ -28,7 +28,7 @@ LONGEST = 300  # characters of a reason that a history keeps
 
 
 class HasMetrics(Protocol):
-    """Any object with the metrics of a round."""
+    """An object that has the metrics of a round."""
 
     metrics: dict[str, float]
 
@@ -47,7 +47,7 @@ def names_of(history: Sequence[HasMetrics]) -> list[str]:
 
 
 def usual_select(history: Sequence[HasMetrics], select: str = "") -> str:
-    """The metric by which the best round is selected.
+    """The metric that selects the best round by default.
 
     Args:
         history: the rounds of a run.
@@ -72,7 +72,7 @@ def usual_select(history: Sequence[HasMetrics], select: str = "") -> str:
 
 
 def checked_select(history: Sequence[Any], metric: str, select: str) -> str:
-    """The name of the metric that selects the best round, after a check of the name.
+    """The name of the metric that selects the best round, after a check.
 
     Args:
         history: the rounds of a run.
@@ -193,7 +193,7 @@ class Round:
         return len(self.dropped) >= len(self.participants)
 
     def numbers(self) -> dict[str, float]:
-        """All numbers of the round by name.
+        """All numbers of the round, by name.
 
         Lists of clients are replaced by their lengths.
 
@@ -257,7 +257,7 @@ class Result:
     unprotected: dict[int, int] = field(default_factory=dict, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields to pickle, without the method's functions and the clients' data."""
+        """The fields to pickle; the method's functions and the clients' data are left out."""
         return {**vars(self), "method": None, "clients": ()}
 
     def __repr__(self) -> str:
@@ -284,7 +284,7 @@ class Result:
 
     @property
     def traffic(self) -> list[int]:
-        """Bytes sent in each round, with uploads and downloads added together.
+        """Bytes sent in each round: uploads plus downloads.
 
         All values are 0 in local and in centralized training, since neither needs a server: clients
         send nothing, or there is only one client.
@@ -294,7 +294,7 @@ class Result:
 
     @property
     def selects(self) -> str:
-        """The metric by which `best` selects a round, or "" if there are no validation metrics."""
+        """The metric by which `best` selects a round; "" if there are no validation metrics."""
         return usual_select(self.history, self.select)
 
     @property
@@ -420,7 +420,7 @@ class Result:
         return best_round(self.history, checked_select(self.history, metric, self.select))
 
     def to_dict(self) -> dict[str, Any]:
-        """The run as a dict without tensors: the method's name, the config and all rounds.
+        """The run without tensors as a dict: the method's name, the config and all rounds.
 
         Returns:
             ``{"method", "config", "rounds"}``; each round is a dict of the fields of `Round`.
@@ -457,7 +457,7 @@ class Result:
                 table.writerows(rows)
 
     def to_pandas(self) -> Any:
-        """The table of `to_csv` as a pandas ``DataFrame`` that is indexed by the round.
+        """The table of `to_csv` as a pandas ``DataFrame``; the round is its index.
 
         Raises:
             ImportError: if pandas is not installed.
@@ -473,7 +473,7 @@ class Result:
 
 
 def _takes_no_graph(model: nn.Module, arguments: tuple[Any, ...]) -> None:
-    """Raise an error if a trained model is called with a graph, since the model expects tensors."""
+    """Raise an error if a trained model is called with a graph instead of tensors."""
     if arguments and isinstance(arguments[0], Graph):
         raise TypeError(
             f"Expected {type(model).__name__} to be called with tensors, but got a Graph: "
@@ -486,7 +486,7 @@ def _some(count: int, what: str) -> str:
 
 
 def _told(record: Round) -> str:
-    """The metrics of a round as text, without metrics of individual clients."""
+    """A round's metrics as text, without metrics of single clients."""
     metrics = {name: value for name, value in record.metrics.items() if "/" not in name}
     return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()) or "no metrics"
 
@@ -511,7 +511,7 @@ def reason(error: Exception) -> str:
 
 
 def shortened(text: str) -> str:
-    """Text from a client for the history, shortened and without characters that cannot be printed.
+    """A client's text for the history, without unprintable characters and not too long.
 
     Example:
         >>> shortened("a\x1b[2Jb"), len(shortened("a" * 1000))
@@ -524,7 +524,7 @@ def shortened(text: str) -> str:
 
 
 def of_whom(whys: Mapping[int, str]) -> str:
-    """The clients' reasons as one text, in which equal reasons are joined.
+    """The reasons of several clients as one text; clients with equal reasons are listed together.
 
     Example:
         >>> of_whom({0: "late", 1: "late", 2: "late", 3: "gone", 5: "late"})
@@ -540,7 +540,7 @@ def of_whom(whys: Mapping[int, str]) -> str:
 
 
 def _spans(numbers: Sequence[int]) -> str:
-    """Text for sorted whole numbers.
+    """Text for whole numbers in sorted order.
 
     Consecutive numbers are written as ``first-last``.
     """

@@ -18,7 +18,7 @@ _inside, _lock = [0], Lock()
 
 @contextmanager
 def young_only() -> Iterator[None]:
-    """A context in which the oldest generation is not garbage-collected.
+    """A context in which garbage collection skips the oldest generation.
 
     The previous thresholds are restored at the end of the context. Garbage collection of the oldest
     generation visits every object, and a round creates objects for each client. So the total time
@@ -47,7 +47,7 @@ def young_only() -> Iterator[None]:
 
 @contextmanager
 def memory_kept() -> Iterator[None]:
-    """A context in which the process keeps freed memory.
+    """A context in which the process does not return freed memory to the system.
 
     At the end, the process returns this memory to the system.
 
@@ -81,7 +81,7 @@ def memory_kept() -> Iterator[None]:
 
 
 def _glibc() -> Callable[[int], None] | None:
-    """A function that sets how many free bytes the heap keeps, or None without glibc."""
+    """A function that sets how many free bytes the heap keeps; None if there is no glibc."""
     if any(name in os.environ for name in SETTINGS) or "malloc" in os.environ.get(
         "GLIBC_TUNABLES", ""
     ):

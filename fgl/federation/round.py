@@ -31,7 +31,7 @@ Made = tuple[Mapping[int, Message], State]  # an outbox and the server's state
 
 
 class BadModel(Diverged):
-    """Error for an upload that diverged because the client had already received a bad model.
+    """Error: an upload diverged because the model that the client received was already bad.
 
     Example:
         >>> issubclass(BadModel, ValueError)
@@ -41,7 +41,7 @@ class BadModel(Diverged):
 
 @dataclass(frozen=True)
 class Plan:
-    """The settings that stay the same in all rounds (see `fgl.run`)."""
+    """Settings that are the same in all rounds (see `fgl.run`)."""
 
     seed: int
     participation: float
@@ -114,12 +114,12 @@ def _note_refused(record: Round, refused: Mapping[int, Exception]) -> None:
 
 
 def _cause(left_out: Mapping[int, Exception]) -> BaseException | None:
-    """The error of the server's function that caused uploads to be left out."""
+    """The error of the server's function because of which uploads were left out."""
     return next((error.__cause__ for error in left_out.values()), None)
 
 
 def _invited(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:
-    """The record of the next round, with its participants and the clients that drop out."""
+    """The record of the next round: its participants, and the clients that drop out."""
     index = len(result.history)
     invited = participants(
         executor.num_clients,
@@ -218,7 +218,7 @@ def _uploads(
 def _without_blame(
     refused: dict[int, Exception], answers: Mapping[int, Answer], history: Sequence[Round]
 ) -> dict[int, Exception]:
-    """The errors by client.
+    """The errors by client, which blame the server's model and not the client if this model is bad.
 
     If a client diverged from a bad model, its error becomes a `BadModel`.
     """
@@ -236,12 +236,12 @@ def _without_blame(
 def _bad_model(
     refused: Mapping[int, Exception], answers: Mapping[int, Answer], history: Sequence[Round]
 ) -> str:
-    """Evidence that the server had sent a bad model, as text; empty if there is no evidence.
+    """Text with evidence that the server had sent a bad model; empty if there is none.
 
     Evidence of a bad model can be of two kinds. In the first kind, most clients diverged from the
     received model. In the second kind, at least one client diverged and the received model has a
-    large median loss. The median is over the first losses of the clients. This median must exceed
-    10, and also 10 times the smallest loss of an earlier round.
+    large median loss. The median is over the first losses of the clients. A median is large if it
+    exceeds 10, and if it also exceeds ten times the smallest loss of all earlier rounds.
     """
     diverged = sum(isinstance(error, Diverged) for error in refused.values())
     arrived = [answer for answer in answers.values() if answer.message is not None]
@@ -268,13 +268,13 @@ def _went_back(inbox: Inbox, result: Result) -> tuple[Made, dict[int, Exception]
 def _served(
     serve: Aggregate, name: str, inbox: Inbox, result: Result, plan: Plan, elsewhere: bool
 ) -> tuple[Made | None, dict[int, Exception]]:
-    """The new outbox and state of the server, and errors of the clients that were left out.
+    """The server's new outbox and state, and errors of the clients that were left out.
 
     `serve` is the method's `aggregate` or `welcome`. If clients are in this process, errors of
     `serve` are raised. If clients are elsewhere, or if the result is far too large, the server
     tries again without some uploads. The server first leaves out the upload that changed most, then
-    the 2, 4, 8 (and so on) that changed most, up to half of the uploads. If all attempts fail,
-    there is no result, and the server keeps the old model.
+    the 2 uploads that changed most, then 4, 8 and so on, up to half of the uploads. If all attempts
+    fail, there is no result, and the server keeps the old model.
     """
 
     def attempt(some: Mapping[int, Message]) -> Made:
@@ -323,7 +323,7 @@ def _mean_loss(losses: Sequence[Sequence[float]]) -> float:
 
 
 def _of_nobody(method: Method, nobody: Inbox, state: State, plan: Plan) -> Made | None:
-    """The server's outbox and state after a round without uploads, or None if both stay unchanged.
+    """The server's outbox and state if a round had no uploads; None if both stay unchanged.
 
     In an exchange, `aggregate` gets an empty inbox and may abandon the exchange.
     """
@@ -339,7 +339,7 @@ def _of_nobody(method: Method, nobody: Inbox, state: State, plan: Plan) -> Made 
 def check_goes_on(
     history: Sequence[Round], most: int | None, cause: BaseException | None = None
 ) -> None:
-    """Raise an error if the last `most` rounds used no upload; a run must not fail silently.
+    """Raise an error if the last `most` rounds used no upload, since runs must not fail silently.
 
     Args:
         history: all rounds, including the last one.
@@ -361,7 +361,7 @@ def check_goes_on(
 
 
 def check_exchanges(history: Sequence[Round], most: int | None, exchange: int) -> None:
-    """Raise an error if each of the last `most` exchanges had a round that used no upload.
+    """Raise an error if each of the last `most` exchanges had a round without a used upload.
 
     An exchange with such a round has no result, even if its other rounds used uploads.
 
@@ -396,7 +396,7 @@ def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[i
 
 
 def kept(result: Result) -> list[Mapping[str, Any]]:
-    """The messages and states for the next round, which scores and callbacks must not change."""
+    """Messages and states that the next round needs; scores and callbacks must not change them."""
     return [*result.outbox.values(), result.server_state, *result.client_states.values()]
 
 
@@ -411,7 +411,7 @@ def drops(plan: Plan, index: int, client: int) -> bool:
 
 
 def participants(num_clients: int, participation: float, seed: int) -> list[int]:
-    """The participants of a round in order: a given fraction of the clients, at least one."""
+    """The participants of a round in order: a fraction of the clients, but at least one client."""
     count = num_participants(num_clients, participation)
     if count == num_clients:
         return list(range(num_clients))
@@ -421,7 +421,7 @@ def participants(num_clients: int, participation: float, seed: int) -> list[int]
 
 @explained
 def num_participants(num_clients: int, participation: float) -> int:
-    """The number of participants of a round: a fraction of the clients, rounded, and at least 1.
+    """The number of participants: a fraction of the clients, rounded, but at least 1.
 
     Example:
         >>> num_participants(10, 0.25), num_participants(10, 0.01)

@@ -1,4 +1,4 @@
-"""Runs: sequences of rounds, with checkpoints from which a run resumes bit-identically."""
+"""Runs: sequences of rounds. A run that resumes from a checkpoint gives bit-identical results."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def _identity(
     config: Mapping[str, Any] | None,
     start: Result | None,
 ) -> dict[str, Any]:
-    """The values of the method, place and run that a resume compares with the checkpoint."""
+    """Values of the method, the place and the run that must equal a checkpoint's for a resume."""
     values = identity(method, plan.seed, plan.participation, plan.dropouts, config)
     values |= {**place.identity(method), "start": start and digest(start)}
     return values | ({"go_back": plan.go_back} if plan.go_back else {})
@@ -228,7 +228,7 @@ def _next_round(
 
 
 def _ended(callbacks: Sequence[Callback], result: Result, folder: Folder, *, saved: bool) -> bool:
-    """Call the callbacks after a round.
+    """Call the callbacks at the end of a round.
 
     Return whether a callback ended the run.
     """
@@ -246,7 +246,7 @@ def _ended(callbacks: Sequence[Callback], result: Result, folder: Folder, *, sav
 def _executor(
     place: Place, method: Method, result: Result, plan: Plan, config: Mapping[str, Any] | None
 ) -> Executor:
-    """The executor that continues the run of a result.
+    """The executor with which another run's result is continued.
 
     The new executor shares the states of the result.
     """
@@ -260,7 +260,7 @@ def _executor(
 
 
 def _resumed(folder: Folder, method: Method, place: Place) -> Result | None:
-    """Load the run of a checkpoint folder to the clients' device, or else to the model's device."""
+    """Load a checkpoint folder's run to the clients' device, or else to the model's device."""
     tensors = method.model.state_dict().values()
     devices = [*place.devices, *(tensor.device for tensor in tensors), torch.device("cpu")]
     saved = folder.load(devices[0])
@@ -274,7 +274,7 @@ def _resumed(folder: Folder, method: Method, place: Place) -> Result | None:
 
 
 def _check_counted(history: Sequence[Round], exchange: int, limits: Limits) -> None:
-    """Raise an error at the end of a run if no round, or no complete exchange, used an upload."""
+    """At the end of a run, raise an error if no round, or no complete exchange, used an upload."""
     if limits.empty_rounds is None:
         return
     check_goes_on(history, len(history))
@@ -294,7 +294,7 @@ def _check_participants(method: Method, num_clients: int, participation: float) 
 
 
 def _check_go_back(method: Method, go_back: int, state: State) -> None:
-    """Raise an error if the method cannot go back to an older state.
+    """Raise an error if the method does not allow a return to an older state.
 
     An older state may lack the privacy costs of later rounds, or may be in the middle of an
     exchange.
@@ -325,7 +325,7 @@ def _place(
     score: Score | None,
     start: Result | None,
 ) -> Place:
-    """The place where the clients run: this process, unless `clients` is itself another place."""
+    """The place where clients run: `clients` if it is a place, otherwise this process."""
     if on is not None:
         warnings.warn(
             "fgl.run(method, on=place) is fgl.run(method, place) now",
@@ -348,7 +348,7 @@ def _place(
 
 
 def _first(method: Method, num_clients: int, start: Result | None) -> Result:
-    """The start of a run: each client receives the initial model or its message in `start`."""
+    """The start of a run: each client gets the initial model, or its message in `start`."""
     if start is None:
         message: Message = {"model": {n: t.clone() for n, t in method.common().items()}}
         start = Result(Broadcast(message, num_clients), dict(message), {}, [])
@@ -362,7 +362,7 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
 
 
 def _check_whole_exchange(start: Result) -> None:
-    """Raise an error if `start` ended inside an exchange; a run begins with a new exchange."""
+    """Raise an error if `start` ended within an exchange, since a run begins with a new one."""
     exchange = 1 if start.method is None else start.method.rules.exchange
     if len(start.history) % exchange:
         raise ValueError(
@@ -398,7 +398,7 @@ TAKES = {
 def check_kinds(
     method: Any, start: Any, callbacks: Any, limits: Any = NO_MORE, **functions: Any
 ) -> None:
-    """Raise a TypeError for arguments of an invalid type, such as a model instead of a method.
+    """Raise a TypeError if an argument has an invalid type, such as a model instead of a method.
 
     Example:
         >>> check_kinds(torch.nn.Linear(1, 1), None, [])
@@ -422,7 +422,7 @@ def check_kinds(
 def check_numbers(
     num_rounds: int, participation: float, dropouts: Dropouts, config: Mapping[str, Any] | None
 ) -> None:
-    """Raise an error if a number is out of range, or if JSON cannot represent the config.
+    """Raise an error if a number is out of range, or if the config cannot be written as JSON.
 
     Example:
         >>> check_numbers(3, 0.0, 0.0, None)
@@ -443,7 +443,7 @@ def check_numbers(
 
 @contextmanager
 def heard(callbacks: Sequence[Callback], result: Result) -> Iterator[None]:
-    """A context that calls the callbacks' ``begin(result)`` first, and their ``end(result)`` last.
+    """A context: call the callbacks' ``begin(result)`` at its start and ``end(result)`` at its end.
 
     A callback may lack `begin`, `end` or both. ``end`` is called even if a round raised an error,
     so that a file or a progress bar can be closed.
@@ -457,4 +457,4 @@ def heard(callbacks: Sequence[Callback], result: Result) -> Iterator[None]:
 
 
 def _nothing(result: Result) -> None:
-    """Do nothing; used in place of a missing ``begin`` or ``end``."""
+    """Do nothing, instead of a missing ``begin`` or ``end``."""

@@ -31,7 +31,7 @@ from .windows import check_no_series, check_windows, read, select_windows
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Graph(Facts):
-    """A graph with node features, and with data about its nodes, edges and examples.
+    """A graph with node features, and with data of its nodes, edges and examples.
 
     `y` and the masks have a row for each example. By default the examples are the nodes. With
     `batch`, the object is a collection of graphs and the examples are the graphs, so
@@ -147,7 +147,7 @@ class Graph(Facts):
 
     @cached_property
     def pool(self) -> SparseMatrix:
-        """Matrix ``[num_graphs, num_nodes]`` with 1 at a graph's nodes, for sums ``pool @ h``.
+        """Matrix ``[num_graphs, num_nodes]`` for sums ``pool @ h``: row g is 1 at graph g's nodes.
 
         The matrix also works under `vmap`. In that case padding nodes are in no graph, and padding
         graphs are empty.
@@ -164,7 +164,7 @@ class Graph(Facts):
 
     @property
     def inputs(self) -> tuple[Any, ...]:
-        """Arguments of a model's `forward` method: ``x, adj``, and with a `batch` also ``pool``."""
+        """The arguments of a model's `forward`: ``x, adj``, and with a `batch` also ``pool``."""
         return (read(self), self.adj) if self.batch is None else (self.x, self.adj, self.pool)
 
     @cached_property
@@ -175,7 +175,7 @@ class Graph(Facts):
             return adj if self.backend == "torch" else adj.using(str(self.backend))
 
     def entries(self, name: str) -> Tensor:
-        """Edge field in the order of the entries of `adj`, ``[adj.nnz, ...]``.
+        """A field of the edges, in the order of the entries of `adj`: ``[adj.nnz, ...]``.
 
         The method also works inside a batch of clients. In that case the fields of smaller clients
         are padded at the end.
@@ -202,11 +202,11 @@ class Graph(Facts):
 
     @cached_property
     def reading(self) -> Reading:
-        """Fields of the graph for models whose `forward` takes an `edge_index`; computed once."""
+        """The graph's fields for models whose `forward` takes an `edge_index`; computed once."""
         return Reading(self)
 
     def with_adj(self, adj: SparseMatrix, *, x: Any = None) -> Graph:
-        """Return the graph with another operator ``A[target, source]`` as `adj`, without checks.
+        """Return the graph with a given operator ``A[target, source]`` as `adj`, without checks.
 
         Models do not normalise an operator from `SparseMatrix.as_operator`. If `x` is given, it
         replaces the features. Edges and all other fields do not change.
@@ -270,7 +270,7 @@ class Graph(Facts):
         node_id: Tensor | None = None,
         **fields: Tensor,
     ) -> Graph:
-        """Append new nodes, which are not training, validation or test nodes.
+        """Append new nodes; none of them is a training, validation or test node.
 
         New nodes are in no mask. The label of a new node is the placeholder 0, or NaN for float
         targets. If the graph has no training mask, the result gets a training mask of the old
@@ -307,7 +307,7 @@ class Graph(Facts):
         )
 
     def select(self, graphs: Tensor) -> Graph:
-        """Collection of the graphs with ids `graphs` (int64 ``[m]``), in the given order.
+        """The collection of the graphs with the ids `graphs` (int64 ``[m]``), in the given order.
 
         The result is not sorted or checked again, so the run time is O(size of the result). Edges
         are sorted by target. For a time series, `graphs` are ids of windows, and the result shares

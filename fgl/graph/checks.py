@@ -43,7 +43,7 @@ def _check_values(values: Tensor) -> None:
 
 
 def check_constant(name: str, value: Tensor) -> None:
-    """Raise an error if a value requires a gradient, since only models are trained."""
+    """Raise an error if a value requires a gradient; only models are trained."""
     if value.requires_grad:
         raise ValueError(
             f"Expected {name} to require no gradient, since only models are trained, "
@@ -101,7 +101,7 @@ def check_devices(fields: dict[str, Any], device: torch.device) -> None:
 
 
 def check_roles(masks: dict[str, Tensor]) -> None:
-    """Raise an error if an example is in two masks, such as the training mask and the test mask."""
+    """Raise an error if an example is in two masks, for example for training and for the test."""
     pairs = list(combinations(masks.items(), 2))
     counts = [(one & two).sum() for (_, one), (_, two) in pairs]
     shared = torch.stack(counts).tolist() if counts else []
@@ -123,7 +123,7 @@ def check_pairs(pairs: Tensor | None, pair_type: Any, batch: Any, num_nodes: int
 
 
 def check_batch(batch: Any, edge_index: Tensor, num_nodes: int) -> None:
-    """Raise an error unless `batch` is sorted from 0 without gaps and no edge joins two graphs."""
+    """Raise an error unless `batch` is sorted from 0, has no gaps, and no edge joins two graphs."""
     check_index("batch", batch, (num_nodes,), None)
     reject_if(num_nodes == 0, "batch to name a graph", "no nodes")
     if batch[0] != 0:

@@ -27,7 +27,7 @@ from .windows import check_no_series
 
 
 def joined(graphs: Sequence[Any]) -> dict[str, Any]:
-    """Join the graphs' fields of nodes and edges into the fields of a collection."""
+    """Join the graphs' node and edge fields to the fields of one collection."""
     _check_parts(graphs)
     device = graphs[0].device
     sizes = torch.tensor([graph.num_nodes for graph in graphs], device=device)
@@ -78,7 +78,7 @@ def _joined_field(name: str, graphs: Sequence[Any]) -> Tensor | None:
 
 
 def select(graph: Any, graphs: Tensor) -> Any:
-    """Select graphs of a collection, in the order of `graphs`.
+    """Select some graphs of a collection, in the order of `graphs`.
 
     The new adjacency matrix and its transpose are cut out of the collection's block-diagonal
     matrices. The entries of one graph's block are contiguous in both matrices, so nothing has to be
@@ -138,7 +138,7 @@ def appended(
     node_id: Tensor | None,
     fields: dict[str, Tensor],
 ) -> dict[str, Any]:
-    """Compute all fields that `Graph.append` changes.
+    """Compute the fields that `Graph.append` changes.
 
     Raises:
         TypeError, ValueError: if `x` cannot be concatenated with the graph's features.
@@ -166,7 +166,7 @@ def appended(
 
 
 def _weights(weights: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor | None:
-    """Weights of old and new edges; if only some edges have weights, the other weights are 1."""
+    """Weights of the old and new edges; if only some edges have weights, all others get 1."""
     some = [weight for weight in weights if weight is not None]
     if not some:
         return None
@@ -175,7 +175,7 @@ def _weights(weights: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor |
 
 
 def _examples(graph: Any, new: int) -> dict[str, Tensor]:
-    """Masks and labels of all nodes; new nodes are in no mask and have unknown labels."""
+    """Masks and labels of all nodes; new nodes are in no mask, and their labels are unknown."""
     changes = {}
     for name in MASKS:
         mask = getattr(graph, name)
@@ -190,7 +190,7 @@ def _examples(graph: Any, new: int) -> dict[str, Tensor]:
 
 
 def _more(graph: Any, fields: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Append new values to all fields of nodes and edges that have no default."""
+    """Append new values to each node or edge field that has no default."""
     names = [*present(graph, UNFILLED)]
     reject_if({*fields} != {*names}, f"new nodes and edges to come with {names}", list(fields))
     return {name: torch.cat([getattr(graph, name), fields[name]]) for name in names}

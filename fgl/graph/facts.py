@@ -1,4 +1,4 @@
-"""Facts that follow from a graph's fields: counts, masks, labels, and earlier edges."""
+"""Facts that a graph's fields imply: counts, masks, labels, and the edges before a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .windows import by_answer
 
 
 def answered(mask: Tensor, y: Tensor | None) -> Tensor:
-    """Remove examples from a mask if all their targets are unknown (NaN).
+    """Remove from a mask the examples whose targets are all unknown (NaN).
 
     Example:
         >>> answered(torch.tensor([True, True, False]), torch.tensor([1.0, torch.nan, 0.0]))
@@ -45,7 +45,7 @@ def unscored(graph: Any) -> Tensor:
 
 
 class Facts:
-    """Counts, masks and labels of a `Graph`."""
+    """A graph's counts, masks and labels."""
 
     x: Any
     edge_index: Tensor
@@ -88,7 +88,7 @@ class Facts:
 
     @property
     def num_train(self) -> int:
-        """Number of training examples with a known target.
+        """Number of training examples that have a known target.
 
         Without a training mask every example is a training example. Without `y`, all training
         examples are counted. A window is counted once for each node.
@@ -134,7 +134,7 @@ class Facts:
 
     @property
     def num_outputs(self) -> int:
-        """Number of model outputs per example: the classes, or the columns of a float `y`.
+        """Number of a model's outputs per example: classes, or columns of a float `y`.
 
         Raises:
             ValueError: if the graph has no `y` and no number of classes.
@@ -149,7 +149,7 @@ class Facts:
 
     @property
     def labels(self) -> Tensor:
-        """Class labels `y`, int64 ``[num_examples]``; raise an error if `y` holds no classes.
+        """Class labels `y`, int64 ``[num_examples]``; an error is raised if `y` holds no classes.
 
         Raises:
             ValueError: if there is no `y`.
@@ -166,7 +166,7 @@ class Facts:
 
     @property
     def train_labels(self) -> Tensor:
-        """Labels of the training nodes, and -1 for other nodes, int64 ``[num_nodes]``.
+        """Labels of the training nodes and -1 for all other nodes, int64 ``[num_nodes]``.
 
         Validation and test nodes always get -1, even if there is no training mask.
 
@@ -188,7 +188,7 @@ class Facts:
         return torch.where(unscored(self), self.labels, -1)
 
     def has(self, name: str) -> bool:
-        """Whether the graph has a field; this also works inside a batch of clients.
+        """Whether the graph has a field; the function also works inside a batch of clients.
 
         Example:
             >>> fgl.Graph(torch.eye(2), torch.tensor([[0], [1]])).has("edge_attr")
@@ -202,7 +202,7 @@ class Facts:
 
     @cached_property
     def ptr(self) -> Tensor:
-        """First node of each graph, followed by the number of nodes, int64 ``[num_graphs + 1]``."""
+        """First node of each graph, then the number of nodes, int64 ``[num_graphs + 1]``."""
         if self.batch is None:
             return torch.tensor([0, self.num_nodes], device=self.device)
         sizes = self.batch.bincount(minlength=self.num_graphs)
@@ -210,7 +210,10 @@ class Facts:
 
     @property
     def node_mask(self) -> Tensor:
-        """Mask of the real nodes; only a batch of clients has other nodes, as padding."""
+        """Mask of the real nodes.
+
+        Other nodes exist only in a batch of clients, as padding.
+        """
         return torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
 
     @property
@@ -219,7 +222,7 @@ class Facts:
         return torch.ones(self.num_examples, dtype=torch.bool, device=self.device)
 
     def before(self, time: float) -> Any:
-        """Return the graph without edges at or after a given time; nodes and examples stay.
+        """Return the graph without edges from a given time on; nodes and examples stay.
 
         Raises:
             ValueError: if the edges have no times.
@@ -235,7 +238,7 @@ class Facts:
         return self.with_edges(self.edge_time < time)  # type: ignore[attr-defined]
 
     def with_edges(self, edges: Tensor) -> Any:
-        """Return the graph with only some edges, given by ids (int64 ``[m]``) or by a bool mask.
+        """Return the graph with only the given edges: ids (int64 ``[m]``) or a bool mask.
 
         Example:
             >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 2], [1, 2, 0]]))
@@ -257,7 +260,7 @@ class Facts:
 
     @cached_property
     def entry_order(self) -> Tensor:
-        """Id of the edge at each entry of `adj`, int64 ``[num_edges]``."""
+        """For each entry of `adj`, the id of its edge, int64 ``[num_edges]``."""
         source, target = self.edge_index
         with outside():
             return row_major(target, source, self.num_nodes)
@@ -272,7 +275,7 @@ FROM = {
 
 
 def kind_of(value: object) -> str:
-    """Name of a value's type, and the call that converts such values to graphs, if one exists.
+    """The type of a value as text, with the call that converts such values to graphs, if any.
 
     Example:
         >>> kind_of([1, 2])

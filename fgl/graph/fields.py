@@ -1,4 +1,4 @@
-"""Fields of a `Graph`: their owner (nodes, edges or examples), dtype and shape.
+"""Fields of a `Graph`: dtype, shape, and whether rows belong to nodes, edges or examples.
 
 All functions that cut, join or stack graphs use these names, so that no field is lost.
 """
@@ -23,7 +23,7 @@ FLOATS = (
 
 
 class Field(NamedTuple):
-    """Description of a field: owner of its rows, dtype, shape, and default for missing rows.
+    """Description of a field: what its rows belong to, dtype, shape, and default for missing rows.
 
     `numbers` is ``"float"``, ``"int64"``, ``"bool"`` or, for times, ``"float or int64"``. A field
     that has no default must be in all joined graphs or in none.
@@ -66,7 +66,7 @@ DERIVED = ("adj", "pool", "ptr", "edges_of", "in_order", "entry_order", "reading
 
 
 def present(graph: Any, names: Iterable[str]) -> dict[str, Tensor]:
-    """The fields with these names, if the graph has them.
+    """The fields with the given names, as far as the graph has them.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), edge_type=torch.tensor([3]))
@@ -78,7 +78,7 @@ def present(graph: Any, names: Iterable[str]) -> dict[str, Tensor]:
 
 
 def taken(graph: Any, names: Iterable[str], index: Tensor) -> dict[str, Tensor]:
-    """The rows `index` (int64 ``[m]``) of the fields with these names, if the graph has them.
+    """The rows `index` (int64 ``[m]``) of the named fields that the graph has.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -89,13 +89,13 @@ def taken(graph: Any, names: Iterable[str], index: Tensor) -> dict[str, Tensor]:
 
 
 def inside(pairs: Tensor, position: Tensor) -> Tensor:
-    """Ids of the columns of ``[2, *]`` in which both positions are at least 0."""
+    """Indices of the columns of ``[2, *]`` whose two entries are both at least 0."""
     has = position >= 0
     return (has[pairs[0]] & has[pairs[1]]).nonzero().squeeze(1)
 
 
 def learned(graph: Any, **values: Tensor) -> Any:
-    """A copy of a graph in which the given features or weights are allowed to require gradients.
+    """A copy of a graph whose features or weights (as given) may require gradients.
 
     Args:
         graph: a graph with the same values, which do not require gradients and were checked on
@@ -111,7 +111,7 @@ def learned(graph: Any, **values: Tensor) -> Any:
 
 
 def changed_copy(graph: Any, **values: Any) -> Any:
-    """Unchecked copy with changed values; results cached for old values are dropped.
+    """A copy with changed values, unchecked; results cached for the old values are dropped.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
@@ -186,7 +186,7 @@ def _check_classes(y: Any, num_examples: int, num_classes: int | None) -> None:
 
 
 def counted_classes(y: Tensor) -> int:
-    """The largest label plus one; warn if smaller labels are missing, and state their number.
+    """The largest label plus one; a warning states how many smaller labels are missing.
 
     A single label, as in a small graph of a collection, causes no warning.
 

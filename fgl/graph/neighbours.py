@@ -1,4 +1,4 @@
-"""A table with equally many neighbours for every node, and the features of these neighbours."""
+"""A table that has the same number of neighbours for every node, and the neighbours' features."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..sparse.matrix import dense, rows_of
 
 
 def neighbour_table(edge_index: Tensor, num_nodes: int, width: int) -> tuple[Tensor, Tensor]:
-    """Table of each node's first neighbours: sources of edges into the node, in edge order.
+    """For each node, its first neighbours: sources of edges into the node, in the edges' order.
 
     Args:
         edge_index: int64 ``[2, num_edges]``.
@@ -39,7 +39,7 @@ def neighbour_table(edge_index: Tensor, num_nodes: int, width: int) -> tuple[Ten
 
 
 def neighbour_features(graph: Any, table: Tensor, number: Tensor) -> Tensor:
-    """Dense features of the nodes in a table; an empty slot gets zeros.
+    """Dense features of the nodes in a table; the features of an empty slot are 0.
 
     Args:
         graph: the graph with the features.

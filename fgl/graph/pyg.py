@@ -23,7 +23,7 @@ ALL_IDS = tuple(name for names in IDS.values() for name in names)
 
 
 def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str, Any]:
-    """Convert PyG's data, or an object with the same attributes, to the fields of a `Graph`."""
+    """Convert PyG's data, or an object with equal attributes, to the fields of a `Graph`."""
     _check_kind(data)
     _check_all_read(data, ignore)
     fields = {name: None if name in ignore else getattr(data, name, None) for name in READ}
@@ -72,7 +72,7 @@ def _check_kind(data: Any) -> None:
 
 
 def _are_of_nodes(y: Tensor, owners: Tensor | None) -> bool:
-    """Return whether the labels `y` belong to nodes; `owners` is the graph of each node.
+    """Return whether the labels `y` belong to nodes; `owners` holds the graph of each node.
 
     Raises:
         ValueError: if `y` has floats, since a graph may have several float targets.
@@ -101,7 +101,7 @@ def _num_examples(fields: Mapping[str, Any]) -> int:
 
 
 def _check_all_read(data: Any, ignore: Collection[str]) -> None:
-    """Raise an error if a field would be lost."""
+    """Raise an error if a field would be lost in the conversion."""
     keys = getattr(data, "keys", None)
     stored = [str(key) for key in keys()] if callable(keys) else []
     readable = {*READ, *DERIVED, *ALL_IDS, *ignore}
@@ -136,7 +136,7 @@ def _times_nodes(time: Any, x: Any, edge_index: Any) -> bool:
 
 
 def hint(unread: Collection[str], *, of_nodes: bool = False) -> str:
-    """Hint about how to read node or edge fields that have other names in a `Graph`."""
+    """A hint how to read fields of nodes or edges that a `Graph` names differently."""
     if of_nodes and {"time", "t"} & {*unread}:
         return "a Graph has times of edges alone, and a column of x holds those of nodes; "
     if {"time", "t"} & {*unread}:
@@ -149,7 +149,7 @@ def hint(unread: Collection[str], *, of_nodes: bool = False) -> str:
 
 
 def _answers(data: Any, fields: dict[str, Any], ignore: Collection[str]) -> dict[str, Any]:
-    """Labels ``[n]`` or float targets; PyG calls the labels of pairs ``edge_label``."""
+    """Labels ``[n]`` or float targets; for pairs, PyG's ``edge_label``."""
     labels = None if "edge_label" in ignore else getattr(data, "edge_label", None)
     if labels is None:
         return {"y": flat(fields.get("y"))}
@@ -168,7 +168,7 @@ def _answers(data: Any, fields: dict[str, Any], ignore: Collection[str]) -> dict
 
 
 def pairs_of(labels: Tensor, pairs: Tensor | None, edge_index: Tensor | None) -> Tensor:
-    """The labelled node pairs: `edge_label_index`, or all edges if this field is missing."""
+    """The labelled node pairs: `edge_label_index` or, if it is missing, all edges."""
     pairs = edge_index if pairs is None else pairs
     if pairs is None or pairs.shape[1:] != labels.shape[:1]:
         got = "none" if pairs is None else f"{pairs.shape[1]} edges"
@@ -192,7 +192,7 @@ def narrowed(value: Any) -> Any:
 
 
 def edges_of(adj_t: Any) -> dict[str, Tensor]:
-    """The edges in ``adj_t``, the output of `ToSparseTensor`; its rows are targets.
+    """The edges in ``adj_t``, which `ToSparseTensor` writes; rows of ``adj_t`` are targets.
 
     The values of ``adj_t`` become `edge_weight`, or `edge_attr` if each edge has several values.
     The values are dropped if all of them are 1.
@@ -219,7 +219,7 @@ def edges_of(adj_t: Any) -> dict[str, Tensor]:
 def masks_of_ids(
     masks: Mapping[str, Any], ids: Mapping[str, Any], num_examples: int
 ) -> dict[str, Tensor]:
-    """Convert ids of training, validation and test examples to masks.
+    """Convert the ids of training, validation and test examples to masks.
 
     Raises:
         ValueError: if a mask exists in addition to its ids, or an id is outside
@@ -245,7 +245,7 @@ def masks_of_ids(
 
 
 def one_split(name: str, mask: Tensor | None, split: int | None) -> Tensor | None:
-    """Select a column of a mask ``[n, splits]``."""
+    """Select one column of a mask ``[n, splits]``."""
     if mask is None or mask.dim() != 2:
         return mask
     if split is None or not 0 <= split < mask.shape[1]:
@@ -257,7 +257,7 @@ def one_split(name: str, mask: Tensor | None, split: int | None) -> Tensor | Non
 
 
 def pyg_fields(graph: Any) -> dict[str, Any]:
-    """The graph's content as attributes of a PyG object; features become dense."""
+    """The content of a graph as attributes of a PyG object, with dense features."""
     fields = {name: value for name in READ if (value := getattr(graph, name)) is not None}
     if isinstance(graph.x, SparseMatrix):
         fields["x"] = graph.x.to_dense()

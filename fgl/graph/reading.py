@@ -1,4 +1,4 @@
-"""Fields of a graph by name, for models whose `forward` has an argument `edge_index`."""
+"""Fields of a graph by name, for models whose `forward` takes an `edge_index`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Reading:
 
     @contextmanager
     def around(self, model: nn.Module) -> Iterator[None]:
-        """Raise an error if a model call in this block writes into the client's features.
+        """A context: raise an error if a model that is called here changes the client's features.
 
         Raises:
             ValueError: if the features were changed.

@@ -1,4 +1,4 @@
-"""Tables of nodes and edges with named columns, which are converted to fields of a `Graph`."""
+"""Tables of nodes and edges with named columns, and their conversion to fields of a `Graph`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNKNOWN = {"", "na", "n/a", "nan", "-nan", "nat", "null", "none", "<na>", "#n/a"
 
 
 class Table(NamedTuple):
-    """Columns by name, and a name per row that error messages use.
+    """Columns by name; each row also has a name, for error messages.
 
     Args:
         of: kind of the rows, ``"node"`` or ``"edge"``.
@@ -34,7 +34,7 @@ class Table(NamedTuple):
     columns: Mapping[str, Sequence[Any]]
 
     def column(self, name: str) -> list[Any]:
-        """The values of one column; raise an error unless each row has a value."""
+        """The values of a column; raise an error if a row has no value."""
         values = self.column_with_gaps(name)
         for row, value in zip(self.rows, values, strict=True):
             if _is_missing(value):
@@ -44,7 +44,7 @@ class Table(NamedTuple):
         return values
 
     def column_with_gaps(self, name: str) -> list[Any]:
-        """The values of one column, with None for a missing value."""
+        """The values of a column, with None for each missing value."""
         if name not in self.columns:
             names = sorted(map(str, self.columns))
             raise ValueError(f"Expected the {self.of}s to have {name!r}, but got {names}")
@@ -58,7 +58,7 @@ class Table(NamedTuple):
         return torch.tensor(read, dtype=torch.get_default_dtype())
 
     def _read(self, name: str, gaps: bool) -> list[Any]:
-        """The numbers of a column; without `gaps`, raise an error for the first missing number."""
+        """The numbers of a column; without `gaps`, a missing number raises an error."""
         values = self.column_with_gaps(name)
         read = [_number(self, name, row, v) for row, v in zip(self.rows, values, strict=True)]
         for row, value, number in zip(self.rows, values, read, strict=True):
@@ -89,7 +89,7 @@ class Table(NamedTuple):
     def edge_fields(
         self, edge_weight: str | None, edge_attr: Sequence[str], edge_time: str | None
     ) -> dict[str, Tensor]:
-        """The edge fields for which columns are named."""
+        """The fields of edges for which columns are named."""
         fields: dict[str, Tensor] = {}
         if edge_weight is not None:
             fields["edge_weight"] = self.numbers(edge_weight)
@@ -150,7 +150,7 @@ class Table(NamedTuple):
 
 
 def _is_missing(value: Any) -> bool:
-    """Whether a value is missing: an empty string, or an unknown value of another type.
+    """Whether a value is missing: an empty string, or an unknown value that is not a string.
 
     A node or a class may have the name "NA".
     """
@@ -158,7 +158,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def is_unknown(value: Any) -> bool:
-    """Whether a value means an unknown number; examples are None, NaN and "n/a".
+    """Whether a value stands for an unknown number, such as None, NaN or "n/a".
 
     Example:
         >>> is_unknown(float("nan")), is_unknown(" N/A"), is_unknown("0")
@@ -168,12 +168,12 @@ def is_unknown(value: Any) -> bool:
 
 
 def _is_scalar(value: Any) -> bool:
-    """Whether a value is not a row of several values; bytes and sets are not rows."""
+    """Whether a value is a single value and not a row of values; bytes and sets count as single."""
     return isinstance(value, str | bytes | Set | Mapping) or not hasattr(value, "__len__")
 
 
 def _is_fraction(value: Any) -> bool:
-    """Whether a value is a number with a decimal point, or several numbers."""
+    """Whether a value has a decimal point, or is a row of several numbers."""
     kinds = numbers.Number | decimal.Decimal
     fraction = isinstance(value, kinds) and not isinstance(value, numbers.Integral)
     return fraction or not _is_scalar(value)
@@ -247,6 +247,6 @@ def targets_of(table: Table, y: str, classes: Sequence[Hashable] | None) -> dict
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Convert dicts of attributes to columns, with None for a missing attribute."""
+    """Convert dicts of attributes to columns; a missing attribute becomes None."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}

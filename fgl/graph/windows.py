@@ -1,4 +1,4 @@
-"""Windows of a time series: input times and target times of all nodes.
+"""Windows of a time series: the input times and the target times, for all nodes.
 
 The examples of a graph with `window_index` are windows; each window has targets for every node.
 """
@@ -20,7 +20,7 @@ CELLS = 2**20  # nodes x times that a model reads at once during evaluation
 
 
 def check_windows(graph: Any) -> None:
-    """Raise an error unless windows are times of a series and targets come after inputs.
+    """Raise an error unless windows use times of the series and targets come after inputs.
 
     Raises:
         ValueError: naming the field.
@@ -58,7 +58,7 @@ def check_windows(graph: Any) -> None:
 
 
 def check_no_series(graph: Any, what: str) -> None:
-    """Raise an error if a graph is a time series, since the operation `what` would lose times.
+    """Raise an error if a graph is a time series, since the operation `what` would lose its times.
 
     Raises:
         ValueError: naming `what`.
@@ -69,7 +69,7 @@ def check_no_series(graph: Any, what: str) -> None:
 
 
 def read(graph: Any) -> Any:
-    """The input of a model: `x`, or for a series windows ``[w, steps, num_nodes, num_features]``.
+    """A model's input: `x`, or for a series windows ``[w, steps, num_nodes, num_features]``.
 
     Windows are scaled.
     """
@@ -83,7 +83,7 @@ def read(graph: Any) -> Any:
 
 
 def unscaled(graph: Any, output: Any) -> Any:
-    """Convert a model's output for windows to the units of `y`; other output does not change.
+    """Convert a model's output for windows to the units of `y`; return any other output unchanged.
 
     Raises:
         ValueError: if the output for windows has another shape.
@@ -100,13 +100,13 @@ def unscaled(graph: Any, output: Any) -> Any:
 
 
 def _scale(graph: Any) -> tuple[Tensor, Tensor]:
-    """Means and deviations of features and `y`; deviations of 0 (constant values) become 1."""
+    """Means and deviations of features and of `y`; a deviation of 0 (constant values) becomes 1."""
     mean, deviation = graph.scale.chunk(2, -1)
     return mean, torch.where(deviation > 0, deviation, 1.0)
 
 
 def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any, Any, Any]:
-    """Reshape a model's output, `y` and a mask of examples to one row per target row.
+    """Reshape a model's output, `y` and a mask of examples so that each has one row per target row.
 
     A window has a row of targets for each node. An output ``[w, num_nodes, horizons]`` therefore
     becomes ``[w * num_nodes, horizons]``.
@@ -125,7 +125,7 @@ def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any,
 
 
 def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tuple[Any, Any, Any]]:
-    """A function from a mask to the output, `y` and the mask, all with one row per target row.
+    """A function of a mask that returns the output, `y` and the mask with one row per target row.
 
     Args:
         graph: the graph. The model is called once for the whole graph. For a time series it is
@@ -150,7 +150,7 @@ def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tup
 
 
 def select_windows(graph: Any, rows: Tensor) -> Any:
-    """Return the series with only the windows of the given ids (int64 ``[m]``); check nothing.
+    """Return the series with only the given windows, by id (int64 ``[m]``), without checks.
 
     The series, the edges and results computed from them are shared, not copied.
     """
@@ -163,7 +163,7 @@ def select_windows(graph: Any, rows: Tensor) -> Any:
 
 
 def horizons(graph: Any) -> list[int]:
-    """Distances of the target times from a window's end, if all windows have the same distances."""
+    """Distances of target times from a window's end, if they are the same for all windows."""
     if not graph.has("window_index") or not graph.num_examples:
         return []
     ahead = graph.horizon_index - graph.window_index.amax(1, keepdim=True)

@@ -59,7 +59,7 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
 
 
 def _shifted(logits: Tensor, target: Tensor) -> Tensor:
-    """Subtract the label's logit from all logits; `logsumexp` of the differences is the exact loss.
+    """Subtract the label's logit from all logits; the exact loss is `logsumexp` of the result.
 
     If there are only a few classes, this method takes a third of the time of `log_softmax`.
     """
@@ -70,7 +70,7 @@ Targets = tuple[Tensor, Tensor, Tensor]
 
 
 def _targets(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
-    """Return label indices ``[..., n, 1]``, a tensor with -1 at the labels, and row weights."""
+    """Return label indices ``[..., n, 1]``, a tensor that is -1 at the labels, and row weights."""
     key = y if mask is None else mask
     if key.is_inference() or y.is_inference():  # inference tensors have no version counter
         return _made(y, mask, dtype)
@@ -93,7 +93,7 @@ def _made(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
 
 
 class _MaskedMean(Function):
-    """Mean cross-entropy over masked nodes; a closed-form gradient halves the operations.
+    """Mean cross-entropy over masked nodes; its closed-form gradient halves the operations.
 
     ``d loss / d logits_v = share_v (softmax(logits_v) - onehot(y_v))``
     """
@@ -180,7 +180,7 @@ _EACH = partial(binary_cross_entropy_with_logits, reduction="none")
 
 @explained
 def binary_cross_entropy(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Mean binary cross-entropy over the known entries of the masked rows.
+    """Mean binary cross-entropy over known entries in masked rows.
 
     ``-1/|K| sum_{(v, j) in K} y_vj log s(output_vj) + (1 - y_vj) log(1 - s(output_vj))``. Here s is
     the logistic function, and K are the entries of masked rows whose label is not NaN. If K is

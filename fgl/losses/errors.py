@@ -11,7 +11,7 @@ from .weighted_mean import known_mean
 
 @explained
 def squared_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Mean squared error over the known entries of the masked rows.
+    """Mean squared error over known entries in masked rows.
 
     ``1/|K| sum_{(v, j) in K} (output_vj - y_vj)^2``, where K are the entries of masked rows whose
     label is not NaN. If K is empty, the loss is 0 and has a gradient.
@@ -37,7 +37,7 @@ def squared_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
 
 @explained
 def absolute_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Mean absolute error over the known entries of the masked rows.
+    """Mean absolute error over known entries in masked rows.
 
     ``1/|K| sum_{(v, j) in K} |output_vj - y_vj|``, where K is defined as in `squared_error`. If K
     is empty, the loss is 0 and has a gradient.
@@ -60,7 +60,7 @@ def absolute_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Ten
 
 @explained
 def huber(output: Tensor, y: Tensor, mask: Tensor | None = None, *, delta: float = 1.0) -> Tensor:
-    """Mean Huber loss over the known entries of the masked rows.
+    """Mean Huber loss over known entries in masked rows.
 
     Let ``e = |output_vj - y_vj|``. An entry's loss is ``e^2 / 2`` for e up to `delta`, and
     ``delta (e - delta / 2)`` for larger e. The Huber loss thus limits the effect of outliers. If no

@@ -1,4 +1,4 @@
-"""Distance of generated neighbours from the nearest true neighbours (FedSage+'s greedy loss)."""
+"""Distance from generated neighbours to the nearest true neighbours (FedSage+'s greedy loss)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def nearest_features(
     *,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Mean squared error of each generated neighbour with respect to the nearest true neighbour.
+    """Mean squared distance from each generated neighbour to the nearest true neighbour.
 
     ``1 / (n P d) sum_i sum_{j < min(P, floor c_i)} min_{k < m_i} ||made_ij - hidden_ik||^2``
     (FedSage+, Eq. 6), over the n nodes of the mask. A node without a true neighbour contributes 0.

@@ -103,7 +103,7 @@ def node_contrast(
 
 
 class _Contrast(Function):
-    """Loss on scaled unit rows, and its gradient with respect to the anchors, block by block."""
+    """The loss on scaled unit rows, and its gradient for the anchors, one block after another."""
 
     @staticmethod
     @full_precision
@@ -155,7 +155,7 @@ class _Contrast(Function):
 
 
 class _Batch(Function):
-    """The losses of K clients, and their gradients with respect to the anchors."""
+    """The losses of K clients, and their gradients for the anchors."""
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor]:
@@ -179,7 +179,7 @@ class _Batch(Function):
 def _in_chunks(
     anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: int
 ) -> tuple[Tensor, Tensor]:
-    """The losses ``[K]`` and gradients with respect to anchors, one chunk of clients at a time."""
+    """The losses ``[K]`` and the anchors' gradients, one chunk of clients after another."""
     divide_by_all, block = options
     parts = [
         _contrast_batch(*chunk, bool(divide_by_all))
@@ -195,7 +195,7 @@ def _in_chunks(
 def _keys_in_chunks(
     anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: int
 ) -> tuple[Tensor]:
-    """The gradients of the losses with respect to the keys, one chunk of clients at a time."""
+    """The keys' gradients, one chunk of clients after another."""
     divide_by_all, block = options
     parts = [
         _contrast_batch(*chunk, bool(divide_by_all), by_keys=True)[1]
@@ -207,7 +207,7 @@ def _keys_in_chunks(
 
 
 class _KeySlopes(Function):
-    """Gradient of the loss with respect to the keys, as a separate autograd Function for `vmap`."""
+    """The keys' gradient of the loss; `vmap` needs it as an autograd Function of its own."""
 
     @staticmethod
     @full_precision
@@ -237,13 +237,13 @@ class _KeySlopes(Function):
 
 
 def _batched(info: Any, in_dims: Any, args: tuple[Any, ...]) -> list[Tensor]:
-    """Move the clients to the first dimension of anchors, keys, labels and masks."""
+    """Move the dimension of the clients to the front, in anchors, keys, labels and masks."""
     pairs = zip(args[:4], in_dims[:4], strict=True)
     return [batched(arg, dim, info.batch_size) for arg, dim in pairs]
 
 
 def _by_class(y: Tensor, mask: Tensor) -> tuple[Tensor, list[int]]:
-    """Indices of the masked nodes, sorted by class, and the size of each class."""
+    """Indices of the masked nodes sorted by class, and how many nodes each class has."""
     nodes = mask.nonzero().squeeze(1)
     labels, order = y.index_select(0, nodes).sort(stable=True)
     return nodes[order], labels.unique_consecutive(return_counts=True)[1].tolist()
@@ -252,7 +252,7 @@ def _by_class(y: Tensor, mask: Tensor) -> tuple[Tensor, list[int]]:
 def _blocks(
     anchor: Tensor, keys: Tensor, counts: list[int], divide_by_all: bool, block: int
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Yield blocks of rows of one class, with each block's part of the loss and its derivative."""
+    """Yield blocks of rows of one class; each with its part of the loss, and the derivative."""
     anchors = sum(counts)
     size = max(1, block // max(anchors, 1))
     terms = _over_all if divide_by_all else _over_negatives
@@ -283,7 +283,7 @@ def _over_negatives(sim: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
 
 
 def _over_all(sim: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
-    """Sum of ``-log(phi_ip / sum_k phi_ik)`` over a block's positives."""
+    """Sum over positives p in a block of ``-log(phi_ip / sum_k phi_ik)``."""
     log_shares = sim.log_softmax(1)[:, columns]
     slope = sim.softmax(1).mul_(log_shares.shape[1])
     slope[:, columns] -= 1
@@ -291,7 +291,7 @@ def _over_all(sim: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
 
 
 def _chunks(tensors: Sequence[Tensor], block: int) -> Iterator[Any]:
-    """Split tensors into chunks of clients; a chunk has up to `block` similarities or one client.
+    """Split tensors into chunks of clients: at most `block` similarities per chunk, or one client.
 
     On a GPU the size of the mask is not read, because reading it would wait for the GPU.
     """
@@ -312,7 +312,7 @@ def _contrast_batch(
     *,
     by_keys: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Losses ``[K]`` of K clients on scaled unit rows, and the gradient of the anchors or keys.
+    """Losses ``[K]`` of K clients on scaled unit rows, and gradients for the anchors or the keys.
 
     Args:
         anchor: float ``[K, num_nodes, d]``.
@@ -350,7 +350,7 @@ def _contrast_batch(
 
 
 def _at_once(y: Tensor, block: int) -> bool:
-    """Whether to compute a client's similarities as one tensor, which avoids waiting for a GPU."""
+    """Whether one tensor can hold a client's similarities on a GPU, which saves waiting for it."""
     return y.is_cuda and y.numel() ** 2 <= block
 
 
@@ -363,7 +363,7 @@ def _batch_of_one(
 
 
 def _taking_part(mask: Tensor) -> Tensor:
-    """Node indices ``[K, m]``, masked nodes first; m is the largest number of masked nodes."""
+    """Node indices ``[K, m]``, masked nodes first; no client has more than m masked nodes."""
     width = mask.shape[1] if mask.is_cuda else int(mask.sum(1).max())
     order = mask.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
     return order[:, :width]

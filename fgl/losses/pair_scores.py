@@ -1,4 +1,4 @@
-"""A link decoder: inner products of pairs of rows, computed in little memory."""
+"""A link decoder: inner products of pairs of rows, computed with little memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BLOCK = 2**20  # entries that are gathered at a time
 
 @explained
 def pair_scores(z: Tensor, pairs: Tensor) -> Tensor:
-    """Inner products of pairs of rows: the decoder's logits, ``s_uv = z_u . z_v``.
+    """The decoder's logits, which are inner products of pairs of rows: ``s_uv = z_u . z_v``.
 
     Forward and backward take O(num_pairs d) time and O(num_pairs + n d) extra memory. The rows are
     gathered one block at a time, and again in the backward pass.
@@ -74,7 +74,7 @@ class _Pairs(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Tensor) -> tuple[Tensor, int]:
-        """Concatenate the clients' rows, and shift each client's pairs to its own rows."""
+        """Concatenate the clients' rows, and shift each client's pairs to where its rows are."""
         size = info.batch_size
         z, left, right = (batched(a, dim, size) for a, dim in zip(args, in_dims, strict=True))
         flat = (below_each_other(nodes, z.shape[1], "pairs") for nodes in (left, right))

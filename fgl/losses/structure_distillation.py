@@ -1,4 +1,4 @@
-"""Structure distillation: the student's neighbour similarities follow the teacher's."""
+"""Structure distillation: the student learns the teacher's similarities between neighbours."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def structure_distillation(
     temperature: float = 5.0,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Distil the similarity of each node to its neighbours (FGSSL, Eq. 9-12).
+    """Distil each node's similarities to its neighbours from teacher to student (FGSSL, Eq. 9-12).
 
     ``S_i(j) = softmax_{j in A_i}(z_i . z_j / temperature)`` for both models, and ``loss = mean_i
     KL(S_i^teacher || S_i^student)`` over the nodes that have a neighbour. The function takes

@@ -1,4 +1,4 @@
-"""Weighted means of losses over a mask, or only over known labels; unknown labels are NaN."""
+"""Weighted means of losses over a mask, or over the known labels only (unknown ones are NaN)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def weighted_mean(each: Tensor, weight: Tensor | None = None) -> Tensor:
 
 
 def mask_weight(name: str, mask: Tensor | None, shape: Sequence[int], like: Tensor) -> Tensor:
-    """Convert a mask to numbers in the dtype of `like`; if there is no mask, return ones.
+    """A mask as numbers in the dtype of `like`; without a mask, ones.
 
     Raises:
         ValueError: if the mask called `name` does not have this shape.
@@ -36,7 +36,7 @@ def mask_weight(name: str, mask: Tensor | None, shape: Sequence[int], like: Tens
 def known_mean(
     each: Callable[[Tensor, Tensor], Tensor], output: Tensor, y: Tensor, mask: Tensor | None
 ) -> Tensor:
-    """Mean of a loss over the known entries of the masked rows.
+    """Mean of a loss over known entries in masked rows.
 
     If a label is unknown, the output and the label are first set to 0. Otherwise the gradient would
     be NaN, since NaN times 0 is NaN.

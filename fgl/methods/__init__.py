@@ -1,4 +1,4 @@
-"""Methods built from a task's FedAvg: ``name(fedavg, ...)`` returns a method, for any task."""
+"""Methods for any task: ``name(fedavg, ...)`` builds a method from the task's FedAvg."""
 
 from .adafgl import adafgl
 from .ditto import ditto

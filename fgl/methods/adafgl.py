@@ -1,4 +1,4 @@
-"""Second step of AdaFGL: each client trains networks that refine a federated model's output."""
+"""AdaFGL's second step: each client trains networks that refine a federated model's output."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def within(params: Params, prefix: str) -> Params:
 
 
 def propagation_accuracy(graph: Graph, *, steps: int = 10, alpha: float = 0.5) -> float:
-    """Accuracy of labels that are propagated from one half of the training nodes to the other half.
+    """Propagate labels from half of the training nodes to the other half, and return the accuracy.
 
     Each step computes ``F <- alpha A^ F + (1 - alpha) F_0`` with ``A^ = D^-1/2 (A + I) D^-1/2``,
     and then adds ``F_0`` on the nodes of the first half. For nodes of the first half, ``F_0`` is

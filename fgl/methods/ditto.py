@@ -91,7 +91,7 @@ def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
 
 
 def _check_alone(method: Method) -> None:
-    """Raise an error if two models with a joint optimiser would influence each other."""
+    """Raise an error if one optimiser for two models would let the models influence each other."""
     buffers = [name for name, _ in method.model.named_buffers()]
     if buffers:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""FedAMP: each client learns most from clients whose models are most similar to its own."""
+"""FedAMP: a client learns most from the clients with the most similar models."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Attention = Callable[[Tensor], Tensor]
 def fedamp(
     fedavg: Method, *, sigma: Positive = 1.0, server_lr: Positive = 1.0, penalty: Weight = 1.0
 ) -> Method:
-    """Penalise each model's distance to a mix of models, weighted by similarity (FedAMP).
+    """Penalise the distance of each model to a mix in which similar models weigh more (FedAMP).
 
     The server computes ``u_i = sum_j xi_ij theta_j`` with
     ``xi_ij = alpha_K A'(||theta_i - theta_j||^2)`` (`distance_attention`). Starting from its own
@@ -60,7 +60,7 @@ def fedamp(
 def heurfedamp(
     fedavg: Method, *, own: Share = 0.3, scale: Weight = 10.0, penalty: Weight = 1.0
 ) -> Method:
-    """FedAMP with attention from a softmax of cosines (HeurFedAMP, as in GPFL's tables).
+    """FedAMP whose attention is a softmax of cosines (HeurFedAMP, as in GPFL's tables).
 
     ``xi_ii`` is fixed. The rest of the weight is divided among the other clients in proportion to
     ``exp(scale cos(theta_i - theta_0, theta_j - theta_0))``. The penalty is
@@ -97,7 +97,7 @@ def heurfedamp(
 def passing(
     fedavg: Method, attention: Attention, *, weight: float, at_first: bool = True
 ) -> Method:
-    """Each client keeps its own model; the loss penalises the model's distance to a mix of models.
+    """Each client keeps its own model, whose distance to a mix of models is penalised in the loss.
 
     Args:
         fedavg: FedAvg of a task.

@@ -1,4 +1,4 @@
-"""FedAux: each client gets a mix of models, weighted by the similarity of learned vectors."""
+"""FedAux: each client gets its own mix of models, weighted by similarities of learned vectors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .mix_models import mean_for_strangers, mix_models
 
 @fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Method:
-    """FedAvg whose server weights models by the similarity of learned client vectors (FedAux).
+    """FedAvg whose server weights models by similarities between learned client vectors (FedAux).
 
     Client i gets ``sum_j S_ij theta_j``, where
     ``S_ij = exp(scale cos(a_i, a_j)) / sum_k exp(scale cos(a_i, a_k))`` and sums are over the

@@ -1,4 +1,4 @@
-"""FedDC: clients track their drift, which corrects local training and the mean of the models."""
+"""FedDC: each client tracks its drift, which corrects both local training and the mean model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .scaffold import Control, common_control, mean_gradient, rate_of_path
 def feddc(
     fedavg: Method, *, penalty: Weight = 0.01, control: Control = "auto", lr: float | None = None
 ) -> Method:
-    """FedAvg whose clients track their drift ``h_k`` and correct their gradients (FedDC, Eq. 3).
+    """FedAvg in which clients track their drift ``h_k`` and correct their gradients (FedDC, Eq. 3).
 
     Client k minimises ``loss + alpha_k / 2 ||theta - (theta^t - h_k)||^2 + <theta, c_k - s_k>``
     with ``alpha_k = alpha n / n_k`` and ``c_k = s n / n_k``. After S steps with learning rate eta,

@@ -1,4 +1,4 @@
-"""FedDEP: generators of missing neighbours' embeddings, trained with other clients' prototypes."""
+"""FedDEP: generators of embeddings for missing neighbours; they learn from others' prototypes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def feddep(
     label_weight: Weight = 1.0,
     targets: Targets = "drawn",
 ) -> Method:
-    """FedAvg of a classifier that also reads generated embeddings of missing neighbours (FedDEP).
+    """FedAvg of a classifier that also reads embeddings generated for missing neighbours (FedDEP).
 
     The model is a `fgl.nn.DeepNeighbours`. In its first round, a client trains an encoder locally
     (`DeepEncoder`). The client uses Adam on minibatches of 64 nodes, with 5 sampled neighbours per
@@ -168,7 +168,7 @@ def feddep(
 
 
 def check_client(graph: Graph) -> None:
-    """Raise a ValueError unless a client has a single graph with the fields that FedDEP needs."""
+    """Raise a ValueError unless a client has a single graph with all fields for FedDEP."""
     check_one_graph(graph, "feddep")
     reject_if(graph.edge_label_index is not None, "feddep's examples to be nodes", "pairs of nodes")
     _ = graph.labels  # numbers have no classes
@@ -176,12 +176,12 @@ def check_client(graph: Graph) -> None:
 
 
 def but(prototypes: Mapping[str, Any], client: str) -> dict[str, Any]:
-    """Return the prototypes of all clients except one."""
+    """Return all clients' prototypes except one client's."""
     return {key: fed.drop(each, [client]) for key, each in prototypes.items()}
 
 
 def prototypes_of_others(message: Message) -> dict[str, tuple[Tensor, Tensor]]:
-    """The prototypes of each other client, and the number of nodes of each prototype."""
+    """Each other client's prototypes, and how many nodes each prototype stands for."""
     rows, counts = (message.get(key, {}) for key in KEYS)
     return {k: (rows[k], counts[k]) for k in rows if counts[k].sum()}
 
@@ -223,7 +223,7 @@ def generated(
     targets: Targets,
     optimizer: OptimizerFactory,
 ) -> Params:
-    """Train a client's generator: first all layers, then only the layers that generate embeddings.
+    """Train a client's generator: at first all layers, then only the layers for embeddings.
 
     Returns:
         The generator's tensors, and `mends`, by their names in the model.
@@ -270,7 +270,7 @@ def local_loss(
 
 
 def compared(z: Tensor, count: Tensor, rows: Tensor, counts: Tensor, targets: Targets) -> Tensor:
-    """Distance between the generated embeddings and the prototypes of another client.
+    """Distance from the generated embeddings to another client's prototypes.
 
     Args:
         z: generated embeddings, float ``[n, P, d]``.

@@ -1,4 +1,4 @@
-"""FedDyn: each client's drift corrects its loss, and all drifts correct the server's mean."""
+"""FedDyn: each client's drift corrects its loss, and all drifts together the server's mean."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZES = ("num_examples", "num_clients")  # numbers that the server sends to all 
 
 @fed.layer(checks=[fed.check_averages])
 def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
-    """FedAvg with a dynamic regulariser whose fixed points minimise the global loss (FedDyn).
+    """FedAvg with a dynamic regulariser; its fixed points minimise the global loss (FedDyn).
 
     Client k minimises ``loss + alpha_k <h_k, theta> + alpha_k / 2 ||theta - theta^t||^2``. The
     drift ``h_k = sum (theta_k - theta^t)`` over a client's rounds is ``-g_k / alpha`` in the paper.
@@ -70,7 +70,7 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
 
 
 def drifting(fedavg: Method, name: str) -> Method:
-    """The common parts of FedDyn and FedDC: joining messages, the drift, and the server's mean.
+    """The common part of FedDyn and FedDC: joining messages, the drift, and the server's mean.
 
     A client keeps its drift ``h_k``. The context of a client has the drift and the ratio
     ``n_k / n``.
@@ -134,7 +134,7 @@ def say_size(graph: Graph) -> Message:
 
 
 def add_sizes(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-    """Add two numbers to messages and state: all examples, and clients with examples."""
+    """Add to messages and state the number of all examples, and of clients that have examples."""
     count = inbox.stack("num_examples")
     # If no joined client has examples, a later client's ratio is its number of examples.
     total, clients = count.sum().clamp(min=1), (count > 0).sum().clamp(min=1)
@@ -144,7 +144,7 @@ def add_sizes(inbox: Inbox, state: State) -> tuple[Outbox, State]:
 
 
 def share_of(message: Mapping[str, Any], graph: Graph) -> Tensor:
-    """A client's number of training examples, divided by the mean over all clients.
+    """A client's number of training examples, relative to the mean over all clients.
 
     Args:
         message: the server's message, with the total numbers of examples and of clients.
@@ -189,7 +189,7 @@ def inner(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
 def half_square(
     params: Mapping[str, Tensor], reference: Mapping[str, Tensor], names: Mapping[str, Tensor]
 ) -> Tensor:
-    """``1/2 ||params - reference||^2`` over some names.
+    """``1/2 ||params - reference||^2``, restricted to some names.
 
     No gradient flows to the reference.
 

@@ -178,7 +178,7 @@ def check_counts(count: Tensor, most: float) -> None:
 
 
 def with_gradients(inbox: Inbox) -> list[Any]:
-    """The uploads whose gradients can be matched.
+    """The uploads that have gradients to match.
 
     Such uploads have a condensed node and the usual classes.
     """
@@ -188,7 +188,7 @@ def with_gradients(inbox: Inbox) -> list[Any]:
 
 
 def class_means(uploads: list[Any], names: list[str]) -> tuple[Params, Tensor]:
-    """``sum_k (n_kc / n_c) grad_k CE_c``, ``[C, ...]`` each, and ``n_c / max n_c``, ``[C]``."""
+    """Return ``sum_k (n_kc / n_c) grad_k CE_c`` and ``n_c / max n_c``, each with C rows."""
     gradients = {n: torch.stack([each["gradient"][n] for each in uploads]) for n in names}
     count = torch.stack([each["count"] for each in uploads]).to(gradients[names[0]])
     of_class = count.sum(0)
@@ -205,7 +205,7 @@ def matched(
     adam: Any,
     moments: Any,
 ) -> fed.Trained:
-    """Change the condensed features by one Adam step, towards the clients' gradients."""
+    """Take one Adam step that brings the condensed features' gradients closer to the clients'."""
     target, weight = gradients
 
     def loss(features: Params) -> Tensor:
@@ -216,7 +216,7 @@ def matched(
 
 
 def check_gradients(message: Mapping[str, Any], params: Params) -> None:
-    """Raise an error unless an upload has a count and all gradients for each class.
+    """Raise an error unless an upload has each class's count and gradients.
 
     Example:
         >>> params, count = {"w": torch.zeros(3)}, torch.tensor([4, 0])
@@ -276,7 +276,7 @@ def condense(
 def apart(
     model: Any, names: list[str], params: Params, graph: Graph, target: Params, weight: Tensor
 ) -> Tensor:
-    """``sum_c w_c ||grad CE_c(graph) - wanted_c||^2`` over the classes of the graph."""
+    """The distance ``sum_c w_c ||grad CE_c(graph) - wanted_c||^2``, over the graph's classes."""
     gradients = class_gradients(model, names, params, graph, create_graph=True)
     present = graph.labels.bincount(minlength=len(weight)) > 0
     total = weight.new_zeros(len(weight))
@@ -288,7 +288,7 @@ def apart(
 def class_gradients(
     model: Any, names: list[str], params: Params, graph: Graph, *, create_graph: bool = False
 ) -> Params:
-    """The gradients of the mean cross-entropy over training nodes of each class, each ``[C, ...]``.
+    """For each class, the gradient of the mean cross-entropy over its training nodes; ``[C, ...]``.
 
     The gradient is 0 for a class without a training node.
     """
@@ -308,7 +308,7 @@ def class_gradients(
 
 
 def condensed_labels(graph: Graph, reduction: float) -> Tensor:
-    """Labels of the condensed nodes, in the class proportions of the training nodes.
+    """Labels for the condensed nodes; classes have the same proportions as among training nodes.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -324,7 +324,7 @@ def condensed_labels(graph: Graph, reduction: float) -> Tensor:
 
 
 def first_features(graph: Graph, y: Tensor) -> Tensor:
-    """Features of random training nodes of the classes in `y`, as a float tensor ``[n, d]``."""
+    """Features of training nodes drawn at random from the classes in `y`, as floats ``[n, d]``."""
     rows = []
     for c, number in zip(*y.unique_consecutive(return_counts=True), strict=True):
         nodes = (graph.training_mask & (graph.labels == c)).nonzero().squeeze(1)
@@ -336,7 +336,7 @@ def first_features(graph: Graph, y: Tensor) -> Tensor:
 
 
 def whole_graph(x: Tensor, y: Tensor, adjacency: Tensor, num_classes: int | None) -> Graph:
-    """A complete graph with the given edge weights."""
+    """A complete graph whose edges have the given weights."""
     pairs = (~torch.eye(len(y), dtype=torch.bool, device=x.device)).nonzero().T
     weight = adjacency[pairs[0], pairs[1]]
     checked = Graph(x.detach(), pairs, y=y, num_classes=num_classes, edge_weight=weight.detach())
@@ -345,7 +345,7 @@ def whole_graph(x: Tensor, y: Tensor, adjacency: Tensor, num_classes: int | None
 
 
 def side_by_side(condensed: Any, num_classes: int | None = None) -> Graph:
-    """The clients' condensed graphs as one graph, in the order of the clients."""
+    """The clients' condensed graphs, joined to one graph in the order of the clients."""
     order = sorted(condensed["y"], key=int)
     x, y = (torch.cat([condensed[key][k] for k in order]) for key in ("x", "y"))
     adjacency = torch.block_diag(*[condensed["adjacency"][k] for k in order])

@@ -1,4 +1,4 @@
-"""FedGTA: moments of propagated labels determine which clients are averaged with each other."""
+"""FedGTA: clients with similar moments of propagated labels are averaged with each other."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def fedgta(
 
 
 def with_labels(rows: Tensor, graph: Graph) -> Tensor:
-    """The rows, with each training node's row replaced by the node's one-hot label.
+    """Replace each training node's row by the node's one-hot label; keep all other rows.
 
     Args:
         rows: float ``[num_nodes, num_classes]``.
@@ -123,7 +123,7 @@ def with_labels(rows: Tensor, graph: Graph) -> Tensor:
 
 
 def propagated(probabilities: Tensor, graph: Graph, *, hops: int, alpha: float) -> Tensor:
-    """Labels after several steps of propagation: ``F <- alpha S F + (1 - alpha) Y + Y_train``.
+    """Propagate labels in several steps: ``F <- alpha S F + (1 - alpha) Y + Y_train``.
 
     Args:
         probabilities: the model's output, float ``[num_nodes, num_classes]``.
@@ -147,7 +147,7 @@ def propagated(probabilities: Tensor, graph: Graph, *, hops: int, alpha: float) 
 
 
 def spread(operator: Any, first: Tensor, fixed: Tensor, *, steps: int, alpha: float) -> Tensor:
-    """Label propagation from ``F = first``: ``F <- alpha S F + (1 - alpha) first + fixed``.
+    """Propagate labels from ``F = first``: ``F <- alpha S F + (1 - alpha) first + fixed``.
 
     Args:
         operator: S, ``[n, n]``, a tensor or a `SparseMatrix`.
@@ -190,7 +190,7 @@ def column_moments(rows: Tensor, num_moments: int, kind: Moments = "origin") -> 
 
 
 def confidence(probabilities: Tensor, graph: Graph) -> Tensor:
-    """Confidence of nodes, weighted by degree: ``sum_v d_v sum_c (1 / e + p_vc log(p_vc + 1e-8))``.
+    """Degree-weighted confidence of nodes: ``sum_v d_v sum_c (1 / e + p_vc log(p_vc + 1e-8))``.
 
     Args:
         probabilities: p, float ``[num_nodes, num_classes]``.

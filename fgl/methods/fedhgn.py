@@ -21,7 +21,7 @@ from ..graph import Graph
 def fedhgn(
     fedavg: Method, *, align: Weight = 0.5, coefficients: str = "comp", draw: bool = True
 ) -> Method:
-    """FedAvg of basis matrices; each client keeps its coefficients for each relation (FedHGN).
+    """FedAvg of basis matrices; coefficients for each relation stay at the client (FedHGN).
 
     The matrix of relation r is ``W_r = sum_b c_rb V_b``. The server averages the bases V and all
     other tensors except the coefficients c. Each client keeps its own coefficients c, so one
@@ -68,7 +68,7 @@ def fedhgn(
     empty = {name: first[name].new_zeros(1, first[name].shape[1]) for name in own}
 
     def whole(message: Message, state: State) -> Message:
-        """The message with the client's own coefficients inserted."""
+        """The message, completed by the client's own coefficients."""
         mine = state.get("coefficients", {})
         return {**message, "model": {**first, **message.get("model", {}), **mine}}
 
@@ -115,7 +115,7 @@ def fedhgn(
 
 
 def nearest(own: Tensor, others: Tensor) -> Tensor:
-    """Add each relation's distance to the nearest other: ``sum_r min_{r'} ||c_r - c'_{r'}||^2``.
+    """Distance from relations to other clients' nearest: ``sum_r min_{r'} ||c_r - c'_{r'}||^2``.
 
     Args:
         own: float ``[R, B]``.
@@ -137,5 +137,5 @@ def nearest(own: Tensor, others: Tensor) -> Tensor:
 
 
 def _without(table: Tensor, client: int) -> Tensor:
-    """The coefficients of all other clients, stacked along rows."""
+    """All other clients' coefficients, stacked along rows."""
     return torch.cat([table[:client], table[client + 1 :]]).flatten(0, 1)

@@ -71,7 +71,7 @@ def fedper(
 
 
 def others(names: Collection[str], common: Collection[str]) -> list[str]:
-    """The outermost modules that have no common tensor.
+    """The outermost modules without any common tensor.
 
     Args:
         names: names of all tensors.

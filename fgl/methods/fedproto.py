@@ -19,7 +19,7 @@ from .own_models import own_models
 
 @fed.layer(checks=[fed.check_averages])
 def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Method:
-    """Exchange each class's mean embedding instead of models (FedProto).
+    """Exchange the mean embedding of each class instead of models (FedProto).
 
     Every client initialises its own model. After training client i sends ``C_i^c``, the mean
     embedding of its training examples of class c (Eq. 3). The server sends ``C^c`` to all clients.
@@ -77,7 +77,7 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
 
 
 def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Method:
-    """The clients of FedProto and FedTGP: they send prototypes and learn from received prototypes.
+    """Clients of FedProto and FedTGP, which send prototypes and learn from the received prototypes.
 
     Example:
         >>> near_prototypes(fgl.fedavg(fgl.nn.GCN(2, 8, 3)), 1.0).send.__name__
@@ -113,7 +113,7 @@ def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Met
 
 
 def mean_prototypes(rows: Tensor, has: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean prototype of each class over the clients with this class, and a mask of these classes.
+    """The mean prototype of each class over its clients, and a mask of classes that have a client.
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.
@@ -133,7 +133,7 @@ def mean_prototypes(rows: Tensor, has: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def prototypes(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Mean embedding of each class's training examples (FedProto, Eq. 3), and a class mask.
+    """Mean embedding of each class's training examples (FedProto, Eq. 3), and a mask of classes.
 
     Args:
         embedding: float ``[num_examples, d]``.
@@ -164,7 +164,7 @@ def prototypes(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
 
 
 def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tensor:
-    """Mean squared distance per entry between training examples and their class's prototype.
+    """Mean squared distance per entry from training examples to the prototype of their class.
 
     ``1 / (n d) sum_v ||h_v - C^{y_v}||^2`` over the n training examples. If the class of a training
     example has no prototype, the example adds 0.
@@ -190,7 +190,7 @@ def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tens
 
 
 def labelled(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Labels (0 for other examples) and a mask of the training examples, in `embedding`'s dtype.
+    """Labels of training examples (0 for all others), and a mask of them in `embedding`'s dtype.
 
     Raises:
         ValueError: without class labels, or if the number of embeddings is not the number of

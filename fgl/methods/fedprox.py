@@ -51,7 +51,7 @@ def adaptive_fedprox(
     mu: Weight = 1.0,
     distance: Distance = proximal,
 ) -> Method:
-    """FedProx with a `mu` that follows the loss, so that penalty and loss are about equally large.
+    """FedProx with a `mu` that adapts, so that the penalty stays about as large as the loss.
 
     After training, a client may change `mu`. The client multiplies `mu` by 10 if
     ``fit > 5 mu distance`` and ``mu <= 1``. The client divides `mu` by 10 if

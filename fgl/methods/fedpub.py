@@ -1,4 +1,4 @@
-"""FED-PUB: clients mask their weights, and get mixes of models with similar outputs."""
+"""FED-PUB: clients mask their weights; clients whose models have similar outputs are mixed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Embedding = Literal["auto", "embedding", "answers"]
 
 
 def mean_answer(answers: Tensor) -> Tensor:
-    """FED-PUB's embedding of a model, which is the mean of its outputs on the proxy graph."""
+    """FED-PUB's embedding of a model: the mean of the model's outputs on the proxy graph."""
     return answers.mean(0)
 
 
@@ -44,7 +44,7 @@ def fedpub(
     of: Embedding = "auto",
     embed: Callable[[Tensor], Tensor] = mean_answer,
 ) -> Method:
-    """Train weights ``W * m`` with personal masks m; similar clients average their W (FED-PUB).
+    """Train weights ``W * m`` with personal masks m, and average W over similar clients (FED-PUB).
 
     A client minimises ``loss(W * m) + l1 ||m||_1 + l2 sum_n ||W_n - W_n received||_2`` over W and
     m. The sum is over the tensors n of the model. The client starts from its own m, whose entries
@@ -103,7 +103,7 @@ def fedpub(
     embeds = of == "embedding" or (of == "auto" and gives_embeddings(reader))
 
     def whole(message: Message, state: State) -> Message:
-        """The message with the client's own batch norm statistics inserted."""
+        """The message, completed by the client's own batch norm statistics."""
         sent = message.get("model", {})
         return {**message, "model": {**sent, **fed.pick(state.get("own", first), statistics)}}
 
@@ -153,13 +153,13 @@ def fedpub(
 
 
 def mask_size(masks: Params, like: Tensor) -> Tensor:
-    """``sum |m|`` over all entries of all masks; 0 if there is no mask."""
+    """Size of all masks: ``sum |m|`` over all their entries; 0 without masks."""
     total: Tensor = sum((mask.abs().sum() for mask in masks.values()), torch.zeros_like(like))
     return total
 
 
 def distance(weights: Params, received: Mapping[str, Tensor]) -> Tensor:
-    """``sum_n ||W_n - W_n received||_2`` over tensors n.
+    """Distance to the received weights: ``sum_n ||W_n - W_n received||_2`` over tensors n.
 
     No gradient flows to the received tensors.
     """
@@ -168,7 +168,7 @@ def distance(weights: Params, received: Mapping[str, Tensor]) -> Tensor:
 
 
 def masked(params: Mapping[str, Tensor], *, bound: float = 0.0) -> Params:
-    """The weights of a model times their masks: ``W * m``, and 0 for entries with ``|m| < bound``.
+    """A model's weights times their masks, ``W * m``; entries with ``|m| < bound`` become 0.
 
     Args:
         params: name to tensor; the name of a weight's mask is ``"mask."`` followed by the weight's
@@ -206,7 +206,7 @@ def proxy_graph(
     p: float = 0.1,
     generator: torch.Generator | None = None,
 ) -> Graph:
-    """A common graph for comparing clients' models: random blocks with features from N(0, 1).
+    """A common graph on which clients' models are compared: random blocks, features from N(0, 1).
 
     Args:
         like: a client's graph, for the number of features, their dtype and the device. If it is a

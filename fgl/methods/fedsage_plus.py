@@ -1,4 +1,4 @@
-"""Generators of FedSage+: other clients evaluate generated neighbours and return gradients.
+"""FedSage+'s generators: other clients judge generated neighbours and return gradients.
 
 Before each step, a client must send generated neighbours to the other clients, which must send
 gradients back. So an epoch is an exchange of three rounds, in which the same clients take part:
@@ -44,7 +44,7 @@ DRAWN = ("noise", "keep")
 
 @typed
 def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Tensor]:
-    """Features of `width` neighbours, drawn with replacement, for each of `count` random nodes.
+    """For each of `count` random nodes, the features of `width` neighbours drawn with replacement.
 
     Nodes are sampled from all nodes that have a neighbour.
 
@@ -168,25 +168,25 @@ def fedsage_plus(
 
 
 def first_draws(steps: Any, graph: Graph) -> dict[str, Any]:
-    """Noise and dropout of a client that has made no offer."""
+    """Noise and dropout for a client that has made no offer."""
     return fed.pick(drawn_step(steps, graph), DRAWN)
 
 
 def drawn_step(steps: Any, graph: Graph) -> dict[str, Any]:
-    """The context of a step with newly sampled noise and dropout."""
+    """A step's context, with newly sampled noise and dropout."""
     context: dict[str, Any] = next(iter(steps(graph, {})))[1]
     return context
 
 
 def kept_draws(state: State) -> dict[str, Any]:
-    """Noise and dropout of a client's offer, if the client has made an offer."""
+    """Noise and dropout of a client's last offer, if there is one."""
     drawn: Any = state.get("drawn", {})
     return {name: Ragged(value) for name, value in drawn.items()}
 
 
 @torch.no_grad()
 def offer(model: Any, params: Params, graph: Graph, context: Any, drawn: Any) -> Message:
-    """A client's message: generated neighbours, and each node's number of missing neighbours."""
+    """A client's message: generated neighbours, and how many neighbours each node lacks."""
     count, generated, _ = functional_call(model, params, (graph.x, graph.adj), drawn)
     rows, dtype = graph.training_mask, model.count.weight.dtype
     sent = {"made": generated[rows].to(dtype), "count": model.number(count)[rows].to(dtype)}
@@ -194,7 +194,7 @@ def offer(model: Any, params: Params, graph: Graph, context: Any, drawn: Any) ->
 
 
 def gradients(context: Any, graph: Graph, neighbours: Neighbours) -> Message:
-    """The gradient of the greedy loss for each other client's offer."""
+    """For each other client's offer, the gradient of the greedy loss."""
     by_owner = {}
     for owner, generated in context.get("made", {}).items():
         features, number = neighbours(graph, generated.shape[0], generated.shape[1])
@@ -218,7 +218,7 @@ def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
 
 
 def relayed(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-    """Forward the clients' offers to the other clients, and later the gradients for each offer."""
+    """Forward each client's offer to all other clients, and later the gradients for the offer."""
     stage = int(state.get("stage", OFFER))
     following = torch.tensor((stage + 1) % len(UPLOADS))
     relays: dict[int, Callable[[Inbox, int], Message]] = {
@@ -233,7 +233,7 @@ def relayed(inbox: Inbox, state: State) -> tuple[Outbox, State]:
 
 
 def rows_of(inbox: Inbox) -> dict[str, Tensor]:
-    """Number of nodes for which each client has generated neighbours."""
+    """For how many nodes each client has generated neighbours."""
     generated: dict[str, Any] = {str(client): message["made"] for client, message in inbox.items()}
     return {client: torch.tensor(len(each)) for client, each in generated.items()}
 
@@ -245,7 +245,7 @@ def offers_of_others(inbox: Inbox, client: int) -> Message:
 
 
 def gradients_for(inbox: Inbox, client: int) -> Message:
-    """Sum of the gradients that other clients sent for a client.
+    """The sum of the gradients that a client gets from other clients.
 
     The result is empty if no client sent a gradient.
     """
@@ -259,7 +259,7 @@ def gradients_for(inbox: Inbox, client: int) -> Message:
 
 
 def check_upload(model: Any, message: Any, client: int, state: State, most: float) -> None:
-    """Raise a ValueError unless an upload has the content that its stage requires."""
+    """Raise a ValueError unless an upload has what its stage requires."""
     stage = int(state.get("stage", OFFER))
     fed.check_keys(message, UPLOADS[stage], f"the upload of stage {stage}")
     if stage == OFFER:
@@ -269,7 +269,7 @@ def check_upload(model: Any, message: Any, client: int, state: State, most: floa
 
 
 def check_offer(model: Any, message: Any, most: float) -> None:
-    """Require P neighbours and two counts per row, for at most `most` nodes."""
+    """Require P neighbours and two counts in each row, and at most `most` rows."""
     generated, count, missing = (message[name] for name in UPLOADS[OFFER])
     _check(model, "made", generated, count.numel())
     if count.dim() != 1 or count.dtype != generated.dtype:
@@ -289,7 +289,7 @@ def check_gradients(model: Any, sent: Any, client: int, rows: Any) -> None:
 
 
 def _check(model: Any, name: str, value: Tensor, rows: int) -> None:
-    """Raise a ValueError unless a tensor has the shape and dtype of neighbours of `rows` nodes."""
+    """Raise a ValueError unless a tensor has the shape and dtype of `rows` nodes' neighbours."""
     places: int = model.num_neighbours
     want = (rows, places, model.features[2].out_features // places)
     reject_if(

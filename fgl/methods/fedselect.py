@@ -35,7 +35,7 @@ def fedselect(
     every: Count = 3,
     passes: Sequence[bool] = (True, False),
 ) -> Method:
-    """FedAvg of all entries except the entries that a client has made personal (FedSelect, Alg. 1).
+    """FedAvg of the entries that are not personal; clients make more entries personal (FedSelect).
 
     A local epoch has two passes over the task's steps. The first pass changes a client's personal
     entries, and the second pass changes its shared entries. The server averages each entry over the
@@ -126,7 +126,7 @@ def fedselect(
 
 
 def with_held_entries(message: Message, state: State, statistics: Sequence[str]) -> Message:
-    """Put the client's personal entries and statistics into the model of a message."""
+    """Put the client's personal entries and statistics into the model in a message."""
     if "held" not in state or "model" not in message:
         return message
     trained, masks, model = state["model"], state["held"], dict(message["model"])
@@ -170,7 +170,7 @@ def marked(steps: Iterable[tuple[Graph, Any]], own: bool) -> Iterator[tuple[Grap
 
 
 def moving(new: Params, old: Params, context: Any) -> Params:
-    """Use new values for the entries that the pass changes, and old values for all other entries.
+    """New values for the entries that a pass changes, and old values for all other entries.
 
     Example:
         >>> context = {"mask": {"w": torch.tensor([True, False])}, "moves_own": torch.tensor(False)}
@@ -189,7 +189,7 @@ def selected(mask: Tensor, value: Tensor, reference: Tensor, *, top: float, cap:
 
 
 def select(changes: Tensor, mask: Tensor, *, top: float, cap: float) -> Tensor:
-    """Select the shared entries that changed most, unless too many (above `cap`) are personal.
+    """Select the shared entries that changed most, or none if more than `cap` are already personal.
 
     Example:
         >>> mask = torch.tensor([True, False, False])
@@ -205,7 +205,7 @@ def select(changes: Tensor, mask: Tensor, *, top: float, cap: float) -> Tensor:
 
 
 def completed(inbox: Inbox, weight: Tensor, old: Any) -> Inbox:
-    """Replace each personal entry in an inbox by the mean of this entry over the other clients."""
+    """In an inbox, replace each personal entry by the mean of the other clients for this entry."""
     own, models = inbox.stack("own"), inbox.stack("model")
     for name, mask in own.items():
         models[name] = filled(models[name], mask, weight, old[name])
@@ -215,7 +215,7 @@ def completed(inbox: Inbox, weight: Tensor, old: Any) -> Inbox:
 
 
 def filled(values: Tensor, own: Tensor, weight: Tensor, old: Tensor) -> Tensor:
-    """The clients' tensors ``[K, ...]``, with personal entries replaced by the other clients' mean.
+    """The clients' tensors ``[K, ...]``; the other clients' mean replaces a personal entry.
 
     So the weighted mean over all clients equals the mean over the clients that share an entry. If
     no client shares an entry, its value is taken from `old`.

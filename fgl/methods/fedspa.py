@@ -1,4 +1,4 @@
-"""FedSPA: clients with smooth features get large weights, and Fisher terms weight the attention."""
+"""FedSPA: clients with smooth features get large weights; Fisher terms weight the attention."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = (".unlike_", ".alike_")  # in the names of an fgl.nn.SPA's parameters
 
 @fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
-    """FedAvg with client weights from smooth features and from typical attention (FedSPA).
+    """FedAvg that favours clients with smooth features and with typical attention (FedSPA).
 
     The model is an `fgl.nn.SPA`, which treats similar, dissimilar and unknown neighbours
     separately. A client also sends an energy, computed from a random fraction of its features:
@@ -47,8 +47,8 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     divides by 0 if all energies are equal; here clients then have equal weights. The public code
     also divides by 0 if a client's sampled features are all 0; here this client's energy is 0. The
     public code applies dropout during evaluation. In a directed graph, the public code smooths
-    features against the direction of edges but sums along this direction. Here both operations
-    follow the direction of edges.
+    features from an edge's target to its source, but sums neighbours' features from source to
+    target. Here both operations go from source to target.
 
     The public script trains with SGD (learning rate .1), 4 steps, a width of 128 and dropout .1.
 
@@ -122,7 +122,7 @@ def check_squares(squares: Any, shapes: Mapping[str, torch.Size]) -> None:
 
 
 def kind_of(name: str) -> str:
-    """Kind of neighbours that a tensor scores, or "" if the tensor does not score neighbours.
+    """The kind of neighbours for which a tensor computes scores; "" if it computes none.
 
     Example:
         >>> kind_of("convs.0.unlike_low"), kind_of("convs.0.itself")
@@ -132,7 +132,7 @@ def kind_of(name: str) -> str:
 
 
 def feature_energy(graph: Graph, *, share: float = 1.0) -> Tensor:
-    """Energy of features along edges: the mean over features of ``x^T (D - A) x / x^T x``.
+    """Mean over features of their energy along edges: ``x^T (D - A) x / x^T x``.
 
     Args:
         graph: the graph; weights of edges are ignored.
@@ -160,7 +160,7 @@ def feature_energy(graph: Graph, *, share: float = 1.0) -> Tensor:
 
 
 def fisher(method: Method, params: Params, graph: Graph, names: list[str], mask: Tensor) -> Params:
-    """The squared gradient of the mean log-likelihood of some nodes' labels, in training mode.
+    """Square of a gradient: the gradient of some nodes' mean log-likelihood, in training mode.
 
     Args:
         method: its model returns a row of logits for each node.
@@ -180,7 +180,7 @@ def fisher(method: Method, params: Params, graph: Graph, names: list[str], mask:
 
 
 def distances(squares: Params, kind: str) -> Tensor:
-    """Distance between each client's F and the mean F over one kind of tensors, float ``[K]``."""
+    """Distance of each client's F from the mean F, over one kind of tensors, float ``[K]``."""
     far = [
         widened(each - each.mean(0)).abs().flatten(1).sum(1)
         for name, each in squares.items()
@@ -190,7 +190,7 @@ def distances(squares: Params, kind: str) -> Tensor:
 
 
 def shares(distance: Tensor) -> Tensor:
-    """Weights of clients: ``exp(-(d - min d) / (max d - min d))`` divided by its sum, as ``[K]``.
+    """Clients' weights ``[K]``: ``exp(-(d - min d) / (max d - min d))``, divided by its sum.
 
     If distances differ only by rounding, they are treated as equal. For example, two clients have
     the same distance from their mean. Without this rule, rounding would give a weight of .73 to one

@@ -1,4 +1,4 @@
-"""FedSSP: clients average their spectral encoders, and each client keeps the rest of its model."""
+"""FedSSP: clients average their spectral encoders; the rest of each model stays at its client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .own_models import own_models
 
 @fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Method:
-    """Average the clients' spectral encoders; each client keeps the rest of its model (FedSSP).
+    """Average the clients' spectral encoders; the rest of a model stays at its client (FedSSP).
 
     Clients send the parameters of `SSP.SPECTRAL`, and the server averages them with equal weights.
     A client also sends ``m_k``, the mean embedding of the graphs in its last step. The client

@@ -1,4 +1,4 @@
-"""FedTAD: the server distils the clients' models into the mean model, on generated graphs."""
+"""FedTAD: the server distils the clients' models into the mean model on generated graphs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Topology = Callable[[Graph], Tensor]
 
 
 def walks(graph: Graph) -> Tensor:
-    """Probabilities that a random walk returns after 1 to 5 steps: FedTAD's topology features."""
+    """FedTAD's topology features: the probability that a random walk is back after 1 to 5 steps."""
     return walk_returns(graph.edge_index, graph.num_nodes, steps=5)
 
 
@@ -47,7 +47,7 @@ def fedtad(
     fit: Weight = 1.0,
     diversity: Weight = 1.0,
 ) -> Method:
-    """FedAvg, after which the mean model learns each client's reliable classes on generated graphs.
+    """FedAvg; the mean model then learns each client's reliable classes on generated graphs.
 
     A client also sends its reliability for each class (see `class_reliability`). ``w_kc`` is client
     k's reliability for class c, divided by the sum over the participants. The server runs `epochs`
@@ -147,7 +147,7 @@ def fedtad(
         return mean, {name: value for name, value in new.items() if value}
 
     def turn(lesson: Lesson, net: Params, mean: Params, adams: list[Any]) -> Any:
-        """Train generator and mean model for one turn; return both and their Adam moments."""
+        """Train the generator and the mean model for one turn; also return their Adam moments."""
         z = noise(num_nodes, generator.noise, lesson.weight)
         with fed.in_mode(model, False):
             loss = partial(lesson.of_generator, fit=fit, diversity=diversity)
@@ -170,7 +170,7 @@ def fedtad(
 
 @dataclass(frozen=True)
 class Lesson:
-    """Losses of the server in one round, on graphs that the generator creates for the given labels.
+    """A round's losses at the server, on graphs that the generator makes for given labels.
 
     Args:
         model: the architecture of the mean model and of the teachers.
@@ -191,17 +191,17 @@ class Lesson:
     neighbours: int
 
     def graph(self, net: Params, z: Tensor) -> Graph:
-        """The graph that the generator G creates from noise."""
+        """The graph that the generator G makes of noise."""
         return joined(functional_call(self.generator, net, (z, self.labels)), self.neighbours)
 
     def taught(self, graph: Graph) -> Tensor:
-        """The outputs of the teachers (the clients' models), ``[K, n, C]``."""
+        """The outputs of the teachers, which are the clients' models: ``[K, n, C]``."""
         return torch.stack([fed.predict(self.model, each, graph) for each in self.teachers])
 
     def of_generator(
         self, net: Params, params: Params, z: Tensor, *, fit: float, diversity: float
     ) -> Tensor:
-        """``fit L_CE - L_div + diversity L_dis``."""
+        """The generator's loss: ``fit L_CE - L_div + diversity L_dis``."""
         graph = self.graph(net, z)
         student, taught = fed.predict(self.model, params, graph), self.taught(graph)
         wrong = torch.nn.functional.cross_entropy(
@@ -213,7 +213,7 @@ class Lesson:
         return fit * named - apart + diversity * same
 
     def of_student(self, params: Params, graph: Graph, taught: Tensor) -> Tensor:
-        """``L_div``."""
+        """The student's loss: ``L_div``."""
         return distance(fed.predict(self.model, params, graph), taught, self.weight)
 
 
@@ -226,7 +226,7 @@ def lesson_of(
     num_nodes: int,
     neighbours: int,
 ) -> Lesson:
-    """The losses of a round, for generated graphs with equally many nodes per class."""
+    """A round's losses, for generated graphs with the same number of nodes for every class."""
     classes = generator.num_classes
     labels = torch.arange(num_nodes, device=reliable.device)
     labels = (labels // (num_nodes // classes)).clamp(max=classes - 1)
@@ -237,7 +237,7 @@ def lesson_of(
 
 @typed
 def node_generator(like: Graph, *, seed: int = 0, **sizes: Any) -> NodeGenerator:
-    """FedTAD's generator for the features and classes of a client's graph.
+    """FedTAD's generator, for graphs with the features and classes of a client's graph.
 
     Args:
         like: a graph with class labels; the generator has the dtype and device of its features.
@@ -266,7 +266,7 @@ def graph_classes(graph: Graph) -> int:
 
 
 def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = walks) -> Tensor:
-    """Reliability of a client for each class: how similar training nodes are to their neighbours.
+    """A client's reliability for each class: how similar training nodes are to their neighbours.
 
     ``r_c = sum_{i of c} (1 + sum_{j in N(i)} cos(h_i, h_j)) / (1 + |N(i)|)`` over the training
     nodes, with ``h = [x || topology]``.
@@ -303,7 +303,7 @@ def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = wa
 
 
 def shares(reliable: Tensor) -> Tensor:
-    """Each client's fraction of a class's reliability, float ``[K, C]``.
+    """For each class, each client's fraction of the total reliability, float ``[K, C]``.
 
     The fraction is 0 if the sum is 0.
     """
@@ -312,7 +312,7 @@ def shares(reliable: Tensor) -> Tensor:
 
 
 def joined(x: Tensor, neighbours: int) -> Graph:
-    """The graph in which each node is connected to its most similar nodes by cosine similarity."""
+    """The graph that joins each node to the nodes with the largest cosine similarity."""
     unit = torch.nn.functional.normalize(x.detach(), dim=1)
     nearest = (unit @ unit.t()).topk(neighbours, dim=1).indices
     edges = torch.zeros(len(x), len(x), dtype=torch.bool, device=x.device).scatter(1, nearest, True)
@@ -322,12 +322,12 @@ def joined(x: Tensor, neighbours: int) -> Graph:
 
 
 def distance(student: Tensor, taught: Tensor, weight: Tensor) -> Tensor:
-    """``sum_k sum_i w_ki mean_d |f(x)_id - f_k(x)_id|``."""
+    """Distance of outputs: ``sum_k sum_i w_ki mean_d |f(x)_id - f_k(x)_id|``."""
     return (weight * (student - taught).abs().mean(-1)).sum()
 
 
 def alike(z: Tensor, x: Tensor) -> Tensor:
-    """Agreement of distances in x and z: ``exp(-mean_ij ||z_i - z_j||^2 / d_z |x_i - x_j| / d_x)``.
+    """Agreement of distances in x and z, ``exp(-mean_ij ||z_i - z_j||^2 / d_z |x_i - x_j| / d_x)``.
 
     Example:
         >>> alike(torch.tensor([[0.0], [1.0]]), torch.tensor([[3.0], [3.0]]))
@@ -339,5 +339,5 @@ def alike(z: Tensor, x: Tensor) -> Tensor:
 
 
 def noise(rows: int, width: int, like: Tensor) -> Tensor:
-    """Draw the noise of a turn."""
+    """Draw one turn's noise."""
     return torch.randn(rows, width, dtype=like.dtype, device=like.device)

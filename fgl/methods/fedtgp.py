@@ -1,4 +1,4 @@
-"""FedTGP: the server learns well-separated prototypes of classes from the clients' prototypes."""
+"""FedTGP: from the clients' prototypes, the server learns prototypes that are far apart."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fedtgp(
     server_epochs: Count = 100,
     server_batch: Count = 10,
 ) -> Method:
-    """FedProto with a server that trains the prototypes before it sends them (FedTGP, Eq. 5 to 9).
+    """FedProto whose server trains the prototypes before sending them (FedTGP, Eq. 5 to 9).
 
     The server computes ``z_c`` from a trainable row for class c, by a hidden layer and an output
     layer. To keep classes apart by a margin, the server trains the rows and both layers on the
@@ -82,7 +82,7 @@ def fedtgp(
 
 
 def drawn_like(rows: Tensor) -> Params:
-    """A newly initialised network of prototypes: rows ``[C, d]`` and two layers ``[d, d]``.
+    """A new network of prototypes with random weights: rows ``[C, d]`` and two layers ``[d, d]``.
 
     Example:
         >>> made(drawn_like(torch.zeros(3, 4))).shape
@@ -95,7 +95,7 @@ def drawn_like(rows: Tensor) -> Params:
 
 
 def made(params: Mapping[str, Tensor]) -> Tensor:
-    """The prototypes computed by a network from `drawn_like`: ``W_2 relu(W_1 e_c + b_1) + b_2``.
+    """A network's prototypes: ``W_2 relu(W_1 e_c + b_1) + b_2`` (see `drawn_like`).
 
     Example:
         >>> made(drawn_like(torch.zeros(3, 4))).shape
@@ -108,7 +108,7 @@ def made(params: Mapping[str, Tensor]) -> Tensor:
 
 @torch.no_grad()
 def largest_gap(rows: Tensor, has: Tensor) -> Tensor:
-    """The largest distance of a class's mean prototype to the nearest other mean (FedTGP, Eq. 7).
+    """The largest distance from a class's mean prototype to the nearest other one (FedTGP, Eq. 7).
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.
@@ -130,7 +130,7 @@ def largest_gap(rows: Tensor, has: Tensor) -> Tensor:
 
 @torch.no_grad()
 def descend(params: Params, rows: Tensor, classes: Tensor, margin: Tensor, lr: float) -> None:
-    """Change a network of prototypes in place by one SGD step (FedTGP, Eq. 8).
+    """Take one SGD step, which changes a network of prototypes in place (FedTGP, Eq. 8).
 
     The loss is the mean of ``-log softmax_c(-||C - z_c|| - margin [c is the class])`` over the
     prototypes C. The gradient is computed by an explicit formula, since autograd takes more than

@@ -1,4 +1,4 @@
-"""FGGP: clients learn a second view of their graph, and the server clusters their prototypes."""
+"""FGGP: clients learn a second view of their graph; the server clusters their prototypes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AUGMENTOR = "augmentor."  # before the names of the augmentor's two matrices
 def fggp(
     fedavg: Method, *, neighbours: Count = 3, every: Count = 20, temperature: Positive = 0.5
 ) -> Method:
-    """FedAvg of a GCN that is trained on two views, with prototypes clustered by the server (FGGP).
+    """FedAvg of a GCN that learns from two views; the server clusters the prototypes (FGGP).
 
     In the second view, each node is connected to the nearest other nodes, by the cosine of the
     received model's embeddings. The nearest nodes are recomputed every few rounds. A network named
@@ -147,7 +147,7 @@ def fggp(
 
 
 def drawn(method: Method) -> Params:
-    """The augmentor's initial matrices ``[d, F]`` and ``[d, d]``, which depend only on the sizes.
+    """The augmentor's initial matrices, ``[d, F]`` and ``[d, d]``; equal sizes give equal matrices.
 
     Example:
         >>> [list(w.shape) for w in drawn(fgl.fedavg(fgl.nn.GCN(4, 8, 2))).values()]
@@ -188,7 +188,7 @@ def uniform_noise(like: Tensor) -> Tensor:
 
 
 def augmented(params: Params, graph: Graph, matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """The augmentor's logits for all pairs, and normalised edges sampled from them (Eq. 10).
+    """The augmentor's logits for all pairs of nodes, and normalised edges drawn from them (Eq. 10).
 
     Returns:
         Two tensors, float ``[n, n]``; the edges have a straight-through gradient.
@@ -214,7 +214,7 @@ def augmented(params: Params, graph: Graph, matrix: Tensor) -> tuple[Tensor, Ten
 def second_view(
     model: GCN, params: Params, graph: Graph, drawn_edges: Tensor, matrix: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """A GCN's logits and embedding: sampled edges in hidden layers, all edges in the last layer."""
+    """A GCN's logits and embedding; hidden layers use sampled edges, the last layer all edges."""
     h: Any = graph.x
     last = len(model.convs) - 1
     for depth in range(last):
@@ -228,7 +228,7 @@ def second_view(
 
 
 def edge_loss(logits: Tensor, matrix: Tensor, graph: Graph) -> Tensor:
-    """Binary cross-entropy over all pairs.
+    """Binary cross-entropy of the logits, over all pairs of nodes.
 
     Edges and non-edges have the same total weight.
     """
@@ -240,7 +240,7 @@ def edge_loss(logits: Tensor, matrix: Tensor, graph: Graph) -> Tensor:
 
 
 def believed(logits: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Labels (true for training nodes, else predicted) and their confidence.
+    """Labels and their confidence; labels are true for training nodes and predicted elsewhere.
 
     Padding has confidence 0.
     """
@@ -253,7 +253,7 @@ def believed(logits: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
 def class_means(
     hidden: Tensor, label: Tensor, sure: Tensor, num_classes: int
 ) -> tuple[Tensor, Tensor]:
-    """Weighted means ``[C, d]`` of rows by label, and a mask ``[C]`` of the labels that occur.
+    """Weighted mean of the rows of each label, ``[C, d]``, and a mask ``[C]`` of labels that occur.
 
     Example:
         >>> class_means(torch.tensor([[1.0], [4.0]]), torch.tensor([1, 1]), torch.ones(2), 2)[1]
@@ -267,7 +267,7 @@ def class_means(
 def align(
     one: Tensor, has: Tensor, other: Tensor, _: Tensor, *, temperature: float = 0.5
 ) -> Tensor:
-    """Contrast of class means in two views (FGGP, Eq. 13), averaged over the classes that occur.
+    """Contrast of the class means of two views (FGGP, Eq. 13), averaged over occurring classes.
 
     ``-log exp(<a_c, b_c>) / (exp(<a_c, b_c>) + sum_{k != c} exp(<a_c, a_k>) + exp(<a_c, b_k>))``.
     Rows are normalised to length 1, and exponents are divided by the temperature.
@@ -288,7 +288,7 @@ def align(
 
 
 def clustered(rows: Tensor, has: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Cluster means of each class's prototypes, ``[C, most, d]``, and a mask of the clusters.
+    """Cluster each class's prototypes; return the means, ``[C, most, d]``, and a mask of clusters.
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.
@@ -315,7 +315,7 @@ def clustered(rows: Tensor, has: Tensor, most: int) -> tuple[Tensor, Tensor]:
 def by_prototypes(
     embedding: Tensor, rows: Tensor, has: Tensor, *, k: int = 30, temperature: float = 0.1
 ) -> Tensor:
-    """Scores of classes from the k nearest prototypes, with weights ``exp(cos / temperature)``.
+    """Class scores from the k nearest prototypes, each with the weight ``exp(cos / temperature)``.
 
     Args:
         embedding: float ``[n, d]``.

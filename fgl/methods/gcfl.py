@@ -1,4 +1,4 @@
-"""GCFL and GCFL+: clusters of clients, which split if the updates of their clients diverge."""
+"""GCFL and GCFL+: clusters of clients. A cluster splits if its clients' updates diverge."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Measure = Callable[[Inbox, Tensor], Tensor]
 
 
 def cosine(updates: Tensor, sequences: Tensor) -> Tensor:
-    """Similarity of the clients' updates: ``cos(Delta_i, Delta_j) + 1`` (GCFL).
+    """Similarity of two clients' updates: ``cos(Delta_i, Delta_j) + 1`` (GCFL).
 
     Args:
         updates: float ``[k, P]``, each client's update.
@@ -42,7 +42,7 @@ def cosine(updates: Tensor, sequences: Tensor) -> Tensor:
 
 
 def trends(updates: Tensor, sequences: Tensor) -> Tensor:
-    """Similarity of the clients' sequences: ``max_kl d_kl - d_ij``, with d from `dtw_distances`.
+    """Similarity of two clients' sequences: ``max_kl d_kl - d_ij``, with d from `dtw_distances`.
 
     Args:
         updates: not used.
@@ -63,7 +63,7 @@ def trends(updates: Tensor, sequences: Tensor) -> Tensor:
 
 
 def update_norms(inbox: Inbox, updates: Tensor) -> Tensor:
-    """The norm of each client's update, float ``[k]``.
+    """Norms of the clients' updates, float ``[k]``.
 
     GCFL+ names this variant "dWs".
 
@@ -189,7 +189,7 @@ def gcfl_plus(
     seq_length: Count = 5,
     sequence: Literal["updates", "gradients"] = "updates",
 ) -> Method:
-    """GCFL with clusters that split by the norms of their clients' updates over rounds (GCFL+).
+    """GCFL whose clusters split by sequences: the norms of clients' updates over rounds (GCFL+).
 
     Args:
         fedavg: FedAvg of a task.
@@ -233,7 +233,7 @@ def gcfl_plus(
 
 
 def gradient_norm(method: Method, params: Params, context: Any, graph: Graph) -> Tensor:
-    """Norm of the gradient of the loss at `params`, on the batch of a first step, as a scalar.
+    """Norm of the loss's gradient at `params`, on the batch of a first step, as a scalar.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -250,7 +250,7 @@ def gradient_norm(method: Method, params: Params, context: Any, graph: Graph) ->
 
 
 def flat_updates(inbox: Inbox, *, without: Collection[str] = ()) -> Tensor:
-    """Flatten the update of each participant into a row: float ``[k, P]``.
+    """Each participant's update, flattened to one row: float ``[k, P]``.
 
     Args:
         inbox: the clients' models.
@@ -266,7 +266,7 @@ def flat_updates(inbox: Inbox, *, without: Collection[str] = ()) -> Tensor:
 
 
 def disagree(updates: Tensor, *, eps1: float, eps2: float) -> bool:
-    """Whether the mean update of a cluster is small although the update of some client is large.
+    """Whether a cluster's mean update is small although some client's update is large.
 
     Example:
         >>> opposite = torch.tensor([[1.0], [-1.0], [1.0], [-1.0]])
@@ -280,7 +280,7 @@ def disagree(updates: Tensor, *, eps1: float, eps2: float) -> bool:
 
 
 def _start(state: State, num_clients: int, seq_length: int) -> State:
-    """First state of the server: one cluster, which has the state of the wrapped method."""
+    """First state of the server: a single cluster with the state of the wrapped method."""
     return {
         "clusters": torch.zeros(num_clients, dtype=torch.int64),
         "rounds": torch.tensor(0),
@@ -293,7 +293,7 @@ def _start(state: State, num_clients: int, seq_length: int) -> State:
 def _clusterwise(
     fedavg: Method, inbox: Inbox, clusters: Tensor, state: State, parents: Mapping[int, int]
 ) -> tuple[dict[int, Message], State]:
-    """Aggregate the messages of each cluster by `fedavg`.
+    """Aggregate each cluster's messages by `fedavg`.
 
     Return the outbox and the clusters' states.
     """

@@ -1,4 +1,4 @@
-"""GraphFL: a model that adapts to a client by a few gradient steps on the client's data (MAML)."""
+"""GraphFL: a model that a client adapts by a few gradient steps on its own data (MAML)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def graphfl(
     second_order: bool = False,
     equal: bool = True,
 ) -> Method:
-    """FedAvg that minimises the loss after adaptation: ``L_query(theta - a grad L_support - ...)``.
+    """FedAvg of a model for adaptation: minimise ``L_query(theta - a grad L_support - ...)``.
 
     Each local step of the task is an episode. In an episode, a client first adapts the model by
     `adapt_steps` steps of gradient descent on its support set. Then the local optimiser takes a
@@ -81,7 +81,7 @@ def graphfl(
     support_of, query_of, marked = SETS[query]
 
     def step(params: Params, graph: Graph, context: Any) -> Params:
-        """Take a step of gradient descent."""
+        """Take one gradient descent step."""
         fixed, free = fed.drop(params, names), fed.pick(params, names)
         grads = torch.func.grad(lambda own: fedavg.loss({**fixed, **own}, graph, context))(free)
         if not second_order:
@@ -125,7 +125,7 @@ def graphfl(
 
 
 def _check_model(fedavg: Method) -> None:
-    """Reject batch norms with running statistics: second gradients forbid in-place changes."""
+    """Reject batch norms with running statistics, whose changes in place break second gradients."""
     counting = [
         name
         for name, module in fedavg.model.named_modules()
@@ -139,7 +139,7 @@ def _check_model(fedavg: Method) -> None:
 
 
 def halves(graph: Graph, context: Any) -> dict[str, Ragged]:
-    """Random halves of a step's training examples, and of each `Ragged` entry in its context.
+    """Split a step's training examples at random into halves, and each `Ragged` in its context.
 
     The halves are sampled with torch's global generator. If the number of examples is odd, the
     query set has one more example than the support set.
@@ -158,7 +158,7 @@ def halves(graph: Graph, context: Any) -> dict[str, Ragged]:
 
 
 def half_of(mask: Tensor) -> Tensor:
-    """A random half of the entries in a mask, rounded down."""
+    """A random half of a mask's entries, rounded down."""
     inside = mask.nonzero().squeeze(1)
     order = torch.randperm(inside.numel()).to(mask.device)
     chosen = inside[order[: inside.numel() // 2]]
@@ -166,12 +166,12 @@ def half_of(mask: Tensor) -> Tensor:
 
 
 def with_halves(graph: Graph, before: Any, context: Any) -> dict[str, Any]:
-    """The context of a step, extended by the support set from `halves`."""
+    """A step's context, to which the support set from `halves` is added."""
     return {**context, "support": halves(graph, context)}
 
 
 def side(graph: Graph, context: Any, of_support: bool) -> tuple[Graph, Mapping[str, Any]]:
-    """The graph and context of a step, restricted to the support set or to the query set."""
+    """A step's graph and context, restricted to the support set or to the query set."""
 
     def part(mask: Tensor, name: str) -> Tensor:
         chosen: Tensor = context["support"][name].values
@@ -188,12 +188,12 @@ def side(graph: Graph, context: Any, of_support: bool) -> tuple[Graph, Mapping[s
 
 
 def all_of_it(graph: Graph, context: Any) -> tuple[Graph, Any]:
-    """The graph and context of a step with all training examples."""
+    """A step's graph and context with all training examples."""
     return graph, context
 
 
 def validation_nodes(graph: Graph, context: Any) -> tuple[Graph, Any]:
-    """The graph and context of a step, with the validation nodes in place of the training nodes."""
+    """A step's graph and context, with validation nodes in place of training nodes."""
     return fed.with_train_mask(graph, graph.val_mask), context  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""Prototypes of a client's nodes: means of embeddings over groups of nodes, as in FedDEP."""
+"""Prototypes of a client's nodes: the mean embeddings of groups of nodes, as in FedDEP."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FANOUTS, BATCH = (5, 5), 64
 
 
 def grouped(model: DeepNeighbours, graph: Graph, number: int, epochs: int) -> dict[str, Tensor]:
-    """A client's prototypes, the number of nodes of each, and the prototype of each node."""
+    """A client's prototypes, each prototype's number of nodes, and each node's prototype."""
     encoder = DeepEncoder(
         graph.num_features,
         model.hidden_channels,
@@ -33,7 +33,7 @@ def grouped(model: DeepNeighbours, graph: Graph, number: int, epochs: int) -> di
 
 
 def embeddings(encoder: DeepEncoder, graph: Graph, epochs: int) -> Tensor:
-    """Embeddings ``[n, d]`` of all nodes, from an encoder that has learned the client's labels.
+    """Embeddings ``[n, d]`` of all nodes, by an encoder trained on the client's labels.
 
     As in the public code, a cross-entropy that expects logits is applied to probabilities.
     """
@@ -56,7 +56,7 @@ def embeddings(encoder: DeepEncoder, graph: Graph, epochs: int) -> Tensor:
 
 @torch.no_grad()
 def clusters(rows: Tensor, number: int, *, starts: int = 20, steps: int = 300) -> Tensor:
-    """Groups of similar rows: the best of several runs of k-means, each started by k-means++.
+    """Groups of similar rows: the best of several k-means runs, each with a k-means++ start.
 
     Args:
         rows: float ``[n, d]``.
@@ -88,7 +88,7 @@ def clusters(rows: Tensor, number: int, *, starts: int = 20, steps: int = 300) -
 
 
 def group_means(rows: Tensor, cluster: Tensor, number: int) -> tuple[Tensor, Tensor]:
-    """The mean row of each group (0 for an empty group), and the number of rows in each group.
+    """Each group's mean row (0 for an empty group), and each group's number of rows.
 
     Example:
         >>> group_means(torch.tensor([[1.0], [3.0]]), torch.tensor([1, 1]), 2)
@@ -101,7 +101,7 @@ def group_means(rows: Tensor, cluster: Tensor, number: int) -> tuple[Tensor, Ten
 
 
 def first_centres(rows: Tensor, number: int) -> Tensor:
-    """Random rows as first centres: the probability grows with the squared distance (k-means++)."""
+    """Random rows as first centres; a far row is drawn with a larger probability (k-means++)."""
     chosen = [int(torch.randint(len(rows), ()))]
     for _ in range(number - 1):
         apart = torch.cdist(rows, rows[chosen]).amin(1).square()

@@ -1,4 +1,4 @@
-"""Checks of the inputs of methods: the kind of network, a client's graph, and an upload."""
+"""Checks of what methods get: the kind of network, a client's graph, and an upload."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def check_prototypes(message: Message, most: float) -> tuple[Tensor, Tensor]:
 def latest_uploads(
     state: Mapping[str, Any], inbox: Mapping[int, Message], keys: Collection[str]
 ) -> dict[str, Any]:
-    """The newest entry of each client under each key, from the server's state and from the uploads.
+    """For each key, the newest entry of each client: from this round's uploads, or from the state.
 
     Example:
         >>> latest_uploads({"n": {"0": 3, "1": 4}}, {1: {"n": 5}}, ["n"])

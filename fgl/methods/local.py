@@ -1,4 +1,4 @@
-"""Local training: every client trains by itself, and nothing is sent."""
+"""Local training: every client trains alone, and nothing is sent."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def local(fedavg: Method) -> Method:
 
 
 def with_own(message: Message, state: State) -> Message:
-    """The message, with its model replaced by the client's own model if the client has one."""
+    """The message with the client's own model in place of the sent model, if the client has one."""
     return {**message, "model": state["model"]} if "model" in state else message

@@ -1,4 +1,4 @@
-"""Mixes of models by a matrix over clients: the messages of a personalised method's server."""
+"""Mixes of models with weights from a matrix: a personalised method's messages to its clients."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Mes
 def mean_for_strangers(
     inbox: Inbox, outbox: dict[int, Message], state: State
 ) -> tuple[dict[int, Message], State]:
-    """Add a message for each client that has never taken part: the mean of the received models.
+    """Add a message for each client that never took part: the mean of the received models.
 
     Args:
         inbox: the clients' models.
@@ -70,7 +70,7 @@ def mean_for_strangers(
 
 
 def moved(inbox: Inbox, initial: Params) -> Tensor:
-    """Difference between each client's model and the initial model: ``theta_i - theta_0``.
+    """Each client's model minus the initial model: ``theta_i - theta_0``.
 
     Args:
         inbox: the clients' models, or the sent parts.
@@ -90,7 +90,7 @@ def moved(inbox: Inbox, initial: Params) -> Tensor:
 
 
 def initial_parameters(method: Method) -> Params:
-    """Trained parameters of a method's initial model, without batch norm statistics.
+    """The trained parameters of a method's first model, without batch norm statistics.
 
     Example:
         >>> list(initial_parameters(fgl.fedavg(torch.nn.BatchNorm1d(1))))

@@ -1,4 +1,4 @@
-"""Mixes of updates by a matrix over clients: each client gets its own mix of all updates."""
+"""Mixes of updates with weights from a matrix: each client gets its own mix of all updates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Network = Callable[[Inbox, Tensor], tuple[Tensor, Tensor]]
 
 @layer(checks=[check_averages])
 def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -> Method:
-    """Change each client's model by its own weighted mix of all updates (GPFL, Eq. 4 and 16).
+    """Change each client's model by the client's own weighted mix of updates (GPFL, Eq. 4 and 16).
 
     ``theta_i <- theta_i + rho dW_i + (1 - rho) sum_j A_ij dW_j``, where dW_j is the update of
     client j.
@@ -68,7 +68,7 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -
 
 
 def _checked(result: Any, size: int) -> tuple[Tensor, Tensor]:
-    """Raise an error unless a network returned two matrices for the participants."""
+    """Return the two matrices of a network, after a check that they fit the participants."""
     both = pair(result, "network", "matrix, known")
     for name, each in zip(("matrix", "known"), both, strict=True):
         reject_if(
@@ -81,7 +81,7 @@ def _checked(result: Any, size: int) -> tuple[Tensor, Tensor]:
 
 @typed
 def uniform(inbox: Inbox, known: Tensor) -> tuple[Tensor, Tensor]:
-    """A network for `mix_updates` that lets every client learn equally from all clients.
+    """A network for `mix_updates`, by which every client learns equally from all clients.
 
     Returns:
         The matrix ``[K, K]`` with entries ``1 / K``, both for mixing and as the network to store.

@@ -1,4 +1,4 @@
-"""MOON: a loss pulls embeddings to the received model, and away from the client's last model."""
+"""MOON: a loss pulls embeddings to the received model, and away from the client's old model."""
 
 from __future__ import annotations
 

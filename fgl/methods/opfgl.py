@@ -1,4 +1,4 @@
-"""O-pFGL: one round of class sums, training on these sums, and then only local training."""
+"""O-pFGL: one round of class sums, training on the sums, and afterwards only local training."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def opfgl(
     distil_least: Weight = 0.0,
     distil_most: float = 0.15,
 ) -> Method:
-    """Communicate in only one round, then personalise the model at each client (O-pFGL).
+    """Communicate only once, then personalise the model at each client (O-pFGL).
 
     In the first round no client trains. For each class with at least two labelled nodes, a client
     sends three values: the number of these nodes, and the sums of ``h`` and of ``h^2`` over these
@@ -216,7 +216,7 @@ def check_not_sampled(steps: Sequence[tuple[Graph, Any]], graph: Graph) -> None:
 
 
 def check_sees_all(logits: Tensor, answers: Ragged) -> None:
-    """Raise a ValueError unless a step has logits for all nodes that a teacher has output for."""
+    """Raise a ValueError unless a step has logits for all nodes of the teacher's output."""
     if len(logits) != len(answers):
         raise ValueError(
             f"Expected opfgl's local steps to see all {len(answers)} nodes of a client, since "
@@ -225,7 +225,7 @@ def check_sees_all(logits: Tensor, answers: Ragged) -> None:
 
 
 def divergence(logits: Tensor, answers: Tensor, weight: Tensor, mask: Tensor) -> Tensor:
-    """``1/n sum_v gamma_v KL(answers_v || softmax(logits_v))`` over the n nodes of the mask.
+    """Mean over a mask's n nodes: ``1/n sum_v gamma_v KL(answers_v || softmax(logits_v))``.
 
     Example:
         >>> answers, one = torch.tensor([[1.0, 0.0]]), torch.ones(1)
@@ -238,7 +238,7 @@ def divergence(logits: Tensor, answers: Tensor, weight: Tensor, mask: Tensor) ->
 
 
 def known_labels(graph: Graph) -> Tensor:
-    """Labels of training nodes as one-hot rows, and 0 for all other nodes, double ``[n, C]``."""
+    """Double ``[n, C]``: one-hot labels of training nodes, and rows of 0 for all other nodes."""
     return one_hot(graph.train_labels + 1, graph.num_outputs + 1)[:, 1:].double()
 
 
@@ -280,7 +280,7 @@ def propagated_labels(graph: Graph, *, steps: int, share: float) -> Tensor:
 
 
 def class_weights(graph: Graph) -> Tensor:
-    """Distillation weight of each class: ``1 / (1 + log(1 + H_c))``, double ``[C]``.
+    """Weight of each class in the distillation: ``1 / (1 + log(1 + H_c))``, double ``[C]``.
 
     For each training node, take the fraction of its training neighbours that have the node's class.
     ``H_c`` is the sum of these fractions over the training nodes of class c. For a node without a
@@ -304,7 +304,7 @@ def class_weights(graph: Graph) -> Tensor:
 def expanded(
     graph: Graph, spread: Tensor, chosen: Tensor, *, sure: float, min_degree: int
 ) -> Tensor:
-    """Labels of training nodes, and of nodes whose propagated labels agree on a chosen class.
+    """Labels of training nodes, and of other nodes whose propagated labels agree on one class.
 
     Args:
         graph: a graph with class labels.

@@ -1,4 +1,4 @@
-"""Own models: each client keeps and uses the model that it has trained."""
+"""Own models: each client keeps and uses the model that it trained."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def own_models(
     own: Collection[str] = (),
     models: Callable[[Graph], nn.Module] | None = None,
 ) -> Method:
-    """Every client keeps and uses the model that it has trained.
+    """Every client keeps and uses the model that it trained.
 
     If a message holds only a part of a model, the client adds the other parts from its own model.
 
@@ -112,7 +112,7 @@ def _check_differ(fedavg: Method, own: Collection[str], models: Any, draw: bool)
 
 
 def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
-    """The method for clients with different models.
+    """The method, extended so that clients can have different models.
 
     Each client keeps the parts that are not common to all models.
 
@@ -126,7 +126,7 @@ def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
     plain = fedavg
 
     def at(graph: Graph) -> AbstractContextManager[None]:
-        """Replace the model by the client's own model, unless the caller has already done so."""
+        """Use the client's own model in place of the model, unless the caller already does."""
         stands_in = fed.stand_in(plain.model) is not plain.model
         return nullcontext() if stands_in else fed.standing_in(plain.model, models(graph))
 
@@ -164,7 +164,7 @@ def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
 
 
 def check_drawable(model: nn.Module, but: Collection[str] = ()) -> None:
-    """Raise a TypeError if a model cannot be re-initialised; the given modules are not checked.
+    """Raise a TypeError if a model cannot be re-initialised, without a check of the given modules.
 
     Example:
         >>> check_drawable(torch.nn.Linear(2, 1))
@@ -174,7 +174,7 @@ def check_drawable(model: nn.Module, but: Collection[str] = ()) -> None:
 
 
 def drawn(model: nn.Module, *, but: Collection[str] = ()) -> Params:
-    """New initial parameters, sampled with torch's global generator.
+    """New initial parameters, drawn with torch's global generator.
 
     Args:
         model: the architecture; `reset_parameters` is defined by the model or by its modules.

@@ -1,4 +1,4 @@
-"""pFedGraph: a learned graph holds the weights of the models in each client's mix."""
+"""pFedGraph: a learned graph holds the weight of each model in each client's mix."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALIKE = 0.9  # models whose cosine is larger are treated as equal
 
 @layer(checks=[check_averages])
 def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01) -> Method:
-    """Mix models per client, with large weights for similar and for large clients (pFedGraph).
+    """Mix models for each client; similar clients and large clients get large weights (pFedGraph).
 
     Row i of the learned graph minimises ``sum_j x_j d_ij + lambda ||x - p||^2`` over weights x with
     sum 1. ``d_ij = -cos(theta_i - theta_0, theta_j - theta_0)``, and values below -0.9 are set to
@@ -81,7 +81,7 @@ def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01
 
 
 def collaboration(similarities: Tensor, num_examples: Tensor, *, prior: float = 0.8) -> Tensor:
-    """Weights of the mixes: each row is the nearest one to ``p - d_i / (2 lambda)`` (pFedGraph).
+    """Weights of mixes: row i is the simplex point nearest to ``p - d_i / (2 lambda)`` (pFedGraph).
 
     Args:
         similarities: float ``[K, K]``, ``-d_ij``, the cosine of two clients' models.
@@ -105,7 +105,7 @@ def collaboration(similarities: Tensor, num_examples: Tensor, *, prior: float = 
 
 
 def directions(models: Mapping[str, Tensor]) -> Params:
-    """Stacked models divided by their norms: ``theta_j / ||theta_j||``.
+    """Stacked models, each divided by its norm: ``theta_j / ||theta_j||``.
 
     A zero model is unchanged.
 
@@ -124,7 +124,7 @@ def directions(models: Mapping[str, Tensor]) -> Params:
 
 
 def alignment(params: Mapping[str, Tensor], direction: Mapping[str, Tensor]) -> Tensor:
-    """Projection of a direction on a model of length 1: ``<v, theta> / ||theta||`` (pFedGraph).
+    """Projection of a direction v onto a model of length 1: ``<v, theta> / ||theta||`` (pFedGraph).
 
     Args:
         params: theta, the model being trained, name to tensor.

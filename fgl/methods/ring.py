@@ -1,4 +1,4 @@
-"""Ring: clients average with their two neighbours on a ring, without a server (D-FedGNN)."""
+"""Ring: each client averages with its two neighbours on a ring, without a server (D-FedGNN)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ring(fedavg: Method) -> Method:
 
 
 def average_neighbours(inbox: Inbox, state: State) -> tuple[dict[int, Message], State]:
-    """The mean of each client's own model and the models of its neighbours on the ring.
+    """For each client, the mean of its own model and its neighbours' models on the ring.
 
     Returns:
         ``{"model": mean, "num_clients": number of averaged models}`` for every participant.

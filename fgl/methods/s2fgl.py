@@ -1,4 +1,4 @@
-"""S2FGL: two loss terms align embeddings with the received model, by codebook and by frequency."""
+"""S2FGL: two loss terms align embeddings with the received model's: by codebook, by frequency."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def check_sees_all(h: Tensor, g: Tensor) -> None:
 
 
 def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
-    """Nodes sorted by proximity to training nodes, nearest first, int64 ``[num_nodes]``.
+    """Nodes sorted by their proximity to training nodes, nearest first, int64 ``[num_nodes]``.
 
     Args:
         graph: one graph; a dense inverse ``[num_nodes, num_nodes]`` is computed.
@@ -207,7 +207,7 @@ def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
 
 
 def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
-    """Mean KL divergence between softmaxes of the cosines of g and of h with a codebook's rows.
+    """Mean KL divergence of two softmaxes: cosines of g, and of h, with the rows of a codebook.
 
     Args:
         h: float ``[n, d]``.
@@ -226,7 +226,7 @@ def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
 def by_frequency(
     h: Tensor, g: Tensor, mask: Tensor, *, frequencies: int, neighbours: int
 ) -> Tensor:
-    """Distance between projections of h and g on their first and last Laplacian eigenvectors.
+    """Distance between h and g, projected on their own first and last Laplacian eigenvectors.
 
     ``sum_f mean (v_f v_f^T h - u_f u_f^T g)^2`` (see `s2fgl`).
 
@@ -257,7 +257,7 @@ def by_frequency(
 
 
 def eigenvectors(x: Tensor, mask: Tensor, neighbours: int) -> Tensor:
-    """Eigenvectors of the similarity graph's Laplacian, sorted by eigenvalue, with padding last.
+    """Eigenvectors of a similarity graph's Laplacian, sorted by eigenvalue; padding is last.
 
     Args:
         x: float ``[m, d]``.
@@ -282,7 +282,7 @@ def eigenvectors(x: Tensor, mask: Tensor, neighbours: int) -> Tensor:
 
 
 def cosines(x: Tensor, y: Tensor) -> Tensor:
-    """The cosine of each pair of rows, float ``[n, m]``.
+    """The cosines of all pairs of rows, float ``[n, m]``.
 
     For a row of zeros, cosines are 0.
     """
@@ -291,7 +291,7 @@ def cosines(x: Tensor, y: Tensor) -> Tensor:
 
 
 def class_means(rows: Tensor, count: Tensor) -> Tensor:
-    """Mean of each class over clients, weighted by node counts, ``[C, d]``.
+    """Each class's mean over clients, weighted by numbers of nodes, ``[C, d]``.
 
     Absent classes have mean 0.
 

@@ -1,4 +1,4 @@
-"""SCAFFOLD: clients add the server's control variate to each gradient and subtract their own."""
+"""SCAFFOLD: clients add the server's control variate to each gradient, and subtract their own."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def scaffold(
     The control variate ``c_i`` estimates the gradient of client i, and ``c`` is the mean over all
     clients. There are two options for the next control variate of a client:
 
-    - Option II (``"path"``) uses ``c_i - c + (theta^t - theta_i) / (S eta)`` after S local steps
-      with learning rate eta. This is the mean gradient along the path if each step is ``-eta``
-      times its gradient.
-    - Option I (``"gradient"``) computes the gradient of each step's loss at ``theta^t``, over S
-      further steps, and uses the mean of these gradients. Option I also works with momentum and
-      Adam, whose steps are not gradients. For each minibatch, option I computes one more gradient,
-      without dropout.
+    - The option ``"path"`` (option II in the paper) uses
+      ``c_i - c + (theta^t - theta_i) / (S eta)`` after S local steps with learning rate eta. This
+      is the mean gradient along the path if each step is ``-eta`` times its gradient.
+    - The option ``"gradient"`` (option I in the paper) computes the gradient of each step's loss at
+      ``theta^t``, over S further steps, and uses the mean of these gradients. This option also
+      works with momentum and Adam, whose steps are not gradients. These further gradients, one per
+      minibatch, are computed without dropout.
 
     All clients with examples have the same weight. The server computes
     ``theta += eta_g mean_i (theta_i - theta^t)`` and ``c += |S| / K mean_i (c_i^+ - c_i)`` over the
@@ -40,10 +40,10 @@ def scaffold(
 
     Args:
         fedavg: FedAvg of a task; its gradients are corrected before the optimiser's step.
-        control: how control variates are computed; default option II with plain SGD, otherwise
-            option I. With momentum or Adam, ``"path"`` also divides the path by the learning rate,
-            but in this case the result is not a mean gradient.
-        lr: eta, used only by option II; default the learning rate of the clients' optimiser. Plain
+        control: how control variates are computed; default ``"path"`` with plain SGD, otherwise
+            ``"gradient"``. With momentum or Adam, ``"path"`` also divides the path by the learning
+            rate, but in this case the result is not a mean gradient.
+        lr: eta, used only by ``"path"``; default the learning rate of the clients' optimiser. Plain
             SGD accepts no other value.
         server_lr: eta_g, at least 0.
 
@@ -112,7 +112,7 @@ def scaffold(
 
 
 def rate_of_path(fedavg: Method, control: Control, lr: float | None) -> tuple[bool, float | None]:
-    """Whether control variates are computed from a client's path, and the rate to divide by.
+    """Whether control variates come from a client's path; the rate by which they are divided.
 
     Raises:
         ValueError: if `control` is unknown, or the rate is not positive or not plain SGD's.
@@ -133,7 +133,7 @@ def rate_of_path(fedavg: Method, control: Control, lr: float | None) -> tuple[bo
 
 
 def _check_rate(eta: float, all_rates: list[float]) -> None:
-    """Raise an error unless a rate is in the range of plain SGD's rates, up to rounding."""
+    """Raise an error unless a rate is within the range of plain SGD's rates, up to rounding."""
     if not all_rates[0] * (1 - 1e-6) <= eta <= all_rates[-1] * (1 + 1e-6):
         span = " to ".join(f"{rate:g}" for rate in sorted({all_rates[0], all_rates[-1]}))
         raise ValueError(
@@ -155,7 +155,7 @@ def common_control(means: Means, before: Params) -> Params:
 
 
 def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:
-    """The gradient of the loss at the same `params`, averaged over a client's local steps.
+    """The loss's gradient at fixed `params`, averaged over a client's local steps.
 
     Returns:
         The gradient of each trained tensor, by name; zeros without a step.
@@ -178,13 +178,13 @@ def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) ->
 
 
 def groups_of(method: Method) -> tuple[type, list[dict[str, Any]]]:
-    """The type of a method's optimiser, and the options of its parameter groups."""
+    """The type of a method's optimiser, and its parameter groups' options."""
     optimizer = method.train.optimizer([p.detach().clone() for p in method.model.parameters()])
     return type(optimizer), optimizer.param_groups
 
 
 def is_plain_sgd(method: Method) -> bool:
-    """Whether an optimiser step is the learning rate times the gradient, except for weight decay.
+    """Whether an optimiser's step is the learning rate times the gradient, up to weight decay.
 
     Example:
         >>> is_plain_sgd(fgl.fedavg(torch.nn.Linear(1, 1)))

@@ -1,4 +1,4 @@
-"""A small graph whose classes have given means and deviations, for O-pFGL's server."""
+"""A small graph with given means and deviations of its classes, for O-pFGL's server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TURNS = 10, 40  # alternating steps of the edges and of the features
 
 
 class Moments(NamedTuple):
-    """Moments of each class over all clients, with D features per node.
+    """Each class's moments over all clients, with D features per node.
 
     Args:
         share: float ``[C]``, each class's fraction of the labelled nodes.
@@ -56,7 +56,7 @@ def hop_rows(operator: Any, x: Tensor, hops: int) -> Tensor:
 
 
 def class_sums(rows: Tensor, labels: Tensor, num_classes: int) -> Params:
-    """For each class, sums over a client's nodes of this class.
+    """A client's sums over the nodes of each class.
 
     Classes with fewer than two nodes have sums of 0.
 
@@ -84,7 +84,7 @@ def class_sums(rows: Tensor, labels: Tensor, num_classes: int) -> Params:
 
 
 def moments(sums: Params) -> Moments:
-    """Means and pooled deviations of the classes, computed from the sums over all clients.
+    """Means and pooled deviations of the classes, from the sums over all clients.
 
     ``sigma_c^2 = (sum_i x_i^2 - n_c mean_c^2) / (n_c - K_c)``. For K_c clients with means m_kc and
     deviations s_kc, this equals
@@ -108,7 +108,7 @@ def moments(sums: Params) -> Moments:
 
 
 def check_sums(sums: Any, most: float) -> None:
-    """Raise an error unless an upload has a sum over at most `most` nodes for each class."""
+    """Raise an error unless an upload has sums for each class, over at most `most` nodes."""
     check_keys(sums, SUMS, "sums")
     count, clients, total, square = (sums[name] for name in SUMS)
     same_shapes = count.shape == clients.shape == total.shape[:1] and total.shape == square.shape
@@ -127,7 +127,7 @@ def check_sums(sums: Any, most: float) -> None:
 
 
 def what_lacks(sums: Params, num_clients: int) -> str:
-    """Reason why sums over clients do not define classes.
+    """The reason why the clients' sums do not define the classes.
 
     The reason is empty if the sums define classes.
 
@@ -153,7 +153,7 @@ def what_lacks(sums: Params, num_clients: int) -> str:
 
 @dataclass(frozen=True)
 class Condensation:
-    """Condensation of a graph whose classes have the means and deviations of the clients' classes.
+    """A call builds a small graph with the means and deviations of the clients' classes.
 
     The initial graph has `per_class` nodes of each class. The features of the graph are sampled
     from N(0, 1). A randomly initialised `PairWeights` W computes edge weights from the features,
@@ -189,7 +189,7 @@ class Condensation:
     smoothness: float = 0.1
 
     def __call__(self, aim: Moments) -> Graph:
-        """The graph, with the dtype and on the device of `aim`."""
+        """The condensed graph, in the dtype and on the device of `aim`."""
         classes, width = aim.mean.shape
         features = width // (self.hops + 1)
         x = first_features(classes * self.per_class, features).to(aim.mean).requires_grad_()
@@ -215,7 +215,7 @@ class Condensation:
         return Graph(x.detach(), pairs, y=y, num_classes=classes, edge_weight=weight)
 
     def loss(self, x: Tensor, weights: Tensor, aim: Moments) -> Tensor:
-        """``alignment L_a + smoothness L_s``."""
+        """The loss of the features: ``alignment L_a + smoothness L_s``."""
         rows = hop_rows(normalised(weights), x, self.hops)
         return self.alignment * apart(rows, aim) + self.smoothness * unlike(x, weights)
 
@@ -229,7 +229,7 @@ def trained_on(
     steps: int,
     optimizer: OptimizerFactory,
 ) -> Params:
-    """Train the parameters `names` on the cross-entropy over all labels of a graph."""
+    """Train the parameters `names` by the cross-entropy over all labels of a graph."""
 
     def loss(params: Params) -> Tensor:
         return cross_entropy(predict(model, params, graph), graph.labels)

@@ -70,7 +70,7 @@ def unlearned(
     far: Weight = 2.2,
     max_norm: Positive = 5.0,
 ) -> Method:
-    """FedAvg that unlearns clients by gradient ascent on the losses of these clients (PGA, Alg. 1).
+    """FedAvg that unlearns clients: their losses are increased by gradient ascent (PGA, Alg. 1).
 
     After `at` rounds the server computes ``w_ref``, the mean of the models of the other clients. In
     the next round the client to be forgotten starts from ``w_ref``. The client maximises its loss
@@ -89,10 +89,10 @@ def unlearned(
     one number of steps for all clients. The authors use up to five times as many steps. Clients are
     weighted as in `fedavg`; the authors give clients equal weights. In the round of the ascent all
     clients train, but the uploads of the other clients are ignored, since a method cannot choose
-    participants. The default radius is the mean of the authors' radius, ``mean ||w_ref - w||^2 /
-    3`` over newly initialised models w. Most tensors of newly initialised models have mean 0 and
-    about the norm of the initial model's tensors. All other tensors, such as a norm layer's
-    weights, are constant.
+    participants. The authors initialise some models w and use the mean of ``||w_ref - w||^2 / 3``
+    as the square of the radius. The default radius uses the expected value of this mean. Most
+    tensors of newly initialised models have mean 0 and about the norm of the initial model's
+    tensors. All other tensors, such as a norm layer's weights, are constant.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages.
@@ -158,7 +158,7 @@ def unlearned(
         return outbox, {**new, "rounds": torch.tensor(rounds + 1)}
 
     def new_model(inbox: Inbox, state: State, rounds: int) -> tuple[Any, State]:
-        """The model after a round, and the server's state.
+        """The model and the server's state after a round.
 
         The model is empty if no upload is used.
         """
@@ -170,7 +170,7 @@ def unlearned(
         return next(iter(outbox.values()), {}).get("model"), new
 
     def forgotten(inbox: Inbox) -> Params:
-        """The model of the client to forget, or the mean of the models if there are several."""
+        """The model of the client to forget; for several clients, the mean of their models."""
         if len(leaving) == 1:
             own: Params = inbox[leaving[0]]["model"]
             return own
@@ -186,7 +186,7 @@ def unlearned(
 
 
 def numbers_of(client: int | Sequence[int]) -> list[int]:
-    """The number of one client, or the numbers of several clients, in order.
+    """The number of one client, or several clients' numbers in order.
 
     Example:
         >>> numbers_of(2), numbers_of([3, 1])
@@ -200,7 +200,7 @@ def numbers_of(client: int | Sequence[int]) -> list[int]:
 
 
 def without(inbox: Inbox, clients: Sequence[int]) -> Inbox:
-    """The inbox of a round, without the messages of some clients.
+    """A round's inbox without some clients' messages.
 
     Example:
         >>> without(Inbox({0: {}, 2: {}}, num_clients=3), [2]).clients
@@ -211,13 +211,13 @@ def without(inbox: Inbox, clients: Sequence[int]) -> Inbox:
 
 
 def _check_there(clients: Sequence[int], inbox: Inbox) -> None:
-    """Raise an error if a client does not belong to the federation."""
+    """Raise an error if a client to be forgotten does not belong to the federation."""
     most, count = max(clients), inbox.num_clients
     reject_if(most >= count, f"client to be one of {count}", most)
 
 
 def ask(model: Any, num_clients: int, clients: Sequence[int]) -> Outbox:
-    """The model for all clients.
+    """The model, and whether the client is asked to forget, for all clients.
 
     Clients to be forgotten also get a request for ascent.
     """
@@ -230,7 +230,7 @@ def ask(model: Any, num_clients: int, clients: Sequence[int]) -> Outbox:
 
 
 def projected(new: Params, start: Params, radius: Tensor) -> Params:
-    """The model in the ball ``||w - w_ref|| <= radius`` that is nearest to the given model.
+    """The model nearest to the given one in the ball ``||w - w_ref|| <= radius``.
 
     Example:
         >>> projected({"w": torch.tensor([3.0])}, {"w": torch.ones(1)}, torch.tensor(0.5))
@@ -243,7 +243,7 @@ def projected(new: Params, start: Params, radius: Tensor) -> Params:
 
 
 def has_left(old: Params, start: Params, last: Params, far: float) -> Tensor:
-    """Whether the ascent has begun and ``||w - w_k||^2 > far`` holds, as a bool scalar."""
+    """Whether the ascent has begun and ``||w - w_k||^2 > far`` is true, as a bool scalar."""
     begun = square(fed.combine(torch.sub, old, start)) > 0
     return begun & (square(fed.combine(torch.sub, old, last)) > far)
 
@@ -259,7 +259,7 @@ def square(tensors: Mapping[str, Tensor]) -> Tensor:
 
 
 def usual_radius(initial: Params, model: Params) -> Tensor:
-    """Compute ``sqrt(mean ||w - theta||^2 / 3)``; theta are newly initialised models.
+    """Compute ``sqrt(mean ||w - theta||^2 / 3)`` over newly initialised models theta.
 
     A constant tensor, such as a norm layer's weights, is always initialised to the same values. All
     other tensors have mean 0 and about the norm of the initial tensors, so their part of

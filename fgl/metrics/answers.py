@@ -1,4 +1,4 @@
-"""Metrics for several binary tasks: a score per task, then the mean over tasks."""
+"""Metrics for several binary tasks: one score per task, averaged over tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .ranking import auc, average_precision
 
 @explained
 def mean_auc(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
-    """Mean area under the ROC curve over the tasks that have labels of both kinds, as in OGB.
+    """Mean area under the ROC curve, over the tasks that have both labels (0 and 1), as in OGB.
 
     A NaN score counts as ranked incorrectly relative to all other scores. Similarly, `accuracy`
     treats a NaN as a miss.
@@ -45,7 +45,7 @@ def mean_auc(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
 @explained
 def mean_average_precision(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
-    """Mean average precision over the tasks that have labels of both kinds, as in OGB.
+    """Mean average precision, over the tasks that have both labels (0 and 1), as in OGB.
 
     A score that is NaN is treated as in `mean_auc`.
 

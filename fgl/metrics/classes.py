@@ -1,4 +1,4 @@
-"""Metrics for classes: accuracy and macro F1, the counts for both, and conversion to numbers."""
+"""Metrics for classes: accuracy and macro F1, their counts, and conversion to numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..transfer import to_host
 
 @explained
 def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
-    """Fraction of masked nodes whose label has the largest logit; a row with a NaN is a miss.
+    """Fraction of masked nodes whose label has the largest logit; a row with a NaN counts as wrong.
 
     Args:
         logits: float ``[num_nodes, num_classes]``.
@@ -39,7 +39,7 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
 @explained
 def hit_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The counts for `accuracy`, on the device: the numbers of correct and of all predictions.
+    """The counts of which `accuracy` consists, on the device: correct predictions, all predictions.
 
     Args:
         logits, y, mask: as for `accuracy`.
@@ -69,7 +69,7 @@ def share(counts: Tensor) -> float:
 
 @explained
 def hit_rows(logits: Tensor, y: Tensor) -> Tensor:
-    """For each row, whether its label has the largest logit; a row with a NaN is a miss.
+    """For each row, whether its label has the largest logit; a row with a NaN counts as wrong.
 
     Args:
         logits: float ``[n, num_classes]``.
@@ -89,7 +89,7 @@ def hit_rows(logits: Tensor, y: Tensor) -> Tensor:
 
 @explained
 def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
-    """Mean over classes of F1, ``2 TP_c / (2 TP_c + FP_c + FN_c)``.
+    """F1 of each class, ``2 TP_c / (2 TP_c + FP_c + FN_c)``, averaged over classes.
 
     As in scikit-learn, the mean includes each class that is the label or the prediction of a masked
     node.
@@ -118,7 +118,7 @@ def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
 @explained
 def class_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The counts for `macro_f1`, on the device.
+    """The counts of which `macro_f1` consists, on the device.
 
     Args:
         logits, y, mask: as for `macro_f1`.
@@ -207,7 +207,7 @@ NUMBER: Any = (float, share, f1_of)  # converter by a tensor's dimension: number
 
 @explained
 def on_host(*metrics: Mapping[str, Any]) -> list[dict[str, float]]:
-    """Convert metrics to numbers; this waits for a GPU only once.
+    """Convert metrics to numbers, with only one wait for a GPU.
 
     Args:
         metrics: name to a number, a scalar tensor, or a result of `hit_counts` or `class_counts`.

@@ -1,4 +1,4 @@
-"""Regression metrics, averaged over tasks: squared, absolute and relative errors, and R2."""
+"""Regression metrics averaged over tasks: squared, absolute and relative errors, and R2."""
 
 from __future__ import annotations
 
@@ -127,19 +127,19 @@ def r2(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def _errors(output: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """A model's errors (infinite if an output is NaN), the labels, and a mask of known labels."""
+    """A model's errors (infinite for an output of NaN), the labels, and a mask of known labels."""
     out, answer, answered = known_entries(output, y, mask)
     error = out - answer
     return torch.where(error.isnan(), torch.inf, error), answer, answered
 
 
 def _mean_of(each: Tensor, scored: Tensor) -> Tensor:
-    """Mean over the tasks that can be scored; NaN if no task can be scored."""
+    """Mean over the tasks that have a score; NaN if no task has one."""
     return torch.where(scored, each, 0.0).sum() / scored.sum()
 
 
 def known_entries(output: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Output and labels in float64, 0 for unknown labels, and a mask of known labels, ``[n, t]``.
+    """Output and labels in float64 (unknown labels are 0), and a mask of known labels, ``[n, t]``.
 
     Raises:
         TypeError: if `y` is not floating point, or if `mask` is not bool.

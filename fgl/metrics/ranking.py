@@ -13,7 +13,7 @@ from .classes import share
 
 @explained
 def auc(scores: Tensor, y: Tensor) -> float:
-    """Area under the receiver operating characteristic.
+    """Area under the ROC curve (receiver operating characteristic).
 
     This is the probability that a positive example has a higher score than a negative example,
     where a tie counts as 1/2: ``mean_{p, q} [s_p > s_q] + [s_p = s_q] / 2``. The area is computed
@@ -40,7 +40,7 @@ def auc(scores: Tensor, y: Tensor) -> float:
 
 @explained
 def average_precision(scores: Tensor, y: Tensor) -> float:
-    """Area under the step function of precision over recall.
+    """Area under the step function of precision against recall.
 
     ``sum_t (R_t - R_{t-1}) P_t`` over the distinct scores t in descending order. Equal scores form
     one threshold. The area is computed exactly by sorting, in O(n log n) time.
@@ -66,7 +66,7 @@ def average_precision(scores: Tensor, y: Tensor) -> float:
 
 @explained
 def auc_and_average_precision(scores: Tensor, y: Tensor) -> tuple[float, float]:
-    """`auc` and `average_precision`, computed with a single sort.
+    """Both `auc` and `average_precision`, from a single sort.
 
     Args:
         scores, y: as for `auc`.
@@ -139,7 +139,9 @@ def _precision(hits: Tensor, total: Tensor) -> float:
 
 
 def _by_threshold(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """For each distinct score, descending, count positives and all rows with at least this score.
+    """For each distinct score t, the number of positives and of all rows that score at least t.
+
+    Distinct scores are in descending order.
 
     Scores are sorted on their own device; everything else is computed on the CPU.
     """

@@ -1,4 +1,4 @@
-"""Small graph neural networks with PyTorch Geometric's `state_dict` keys and outputs."""
+"""Small graph neural networks whose `state_dict` keys and outputs are PyTorch Geometric's."""
 
 from .adafgl import AdaFGL
 from .as_pyg import to_pyg

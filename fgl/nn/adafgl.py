@@ -1,4 +1,4 @@
-"""Networks of AdaFGL's second step: personal propagation based on a federated model's outputs."""
+"""Networks of AdaFGL's second step: personal propagation, starting from a federated model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .layers import Edges, Features, adjacency, dropout
 
 
 class AdaFGL(nn.Module):
-    """A frozen federated model, and a client's personal networks that refine its predictions.
+    """A frozen federated model, and a client's personal networks, which refine its predictions.
 
     Let ``P = softmax(extractor(x, A))``. Edges between nodes with similar rows of P are added to
     the graph: ``A' = alpha A + (1 - alpha) R``. R_ij is 1 if ``alike(P)_ij > 0.999``, see `alike`,
@@ -101,7 +101,7 @@ class AdaFGL(nn.Module):
 
 
 class Personal(nn.Module):
-    """The personal networks of one client, see `AdaFGL`.
+    """The personal networks of a single client, see `AdaFGL`.
 
     Shapes:
         propagated: S, float ``[n, (hops + 1) in_channels]``; answers: P, float
@@ -159,7 +159,7 @@ class Personal(nn.Module):
 
 
 def linears(sizes: Sequence[int]) -> nn.ModuleList:
-    """Linear layers with zero biases and Glorot-uniform weights that are scaled by ReLU's gain."""
+    """Linear layers whose biases are 0 and whose weights are Glorot-uniform, times ReLU's gain."""
     layers = nn.ModuleList([nn.Linear(a, b) for a, b in pairwise(sizes)])
     for layer in layers:
         nn.init.xavier_uniform_(layer.weight, gain=nn.init.calculate_gain("relu"))  # type: ignore[arg-type]
@@ -173,7 +173,7 @@ def prelu(h: Tensor, slope: Tensor) -> Tensor:
 
 
 def alike(answers: Tensor) -> Tensor:
-    """Cosine similarity of two nodes' softmaxes, for all pairs, float ``[n, n]``; diagonal 0."""
+    """Cosine similarities of all pairs of nodes' softmaxes, float ``[n, n]``; diagonal 0."""
     share = answers.softmax(1)
     unit = share / share.square().sum(1, keepdim=True).sqrt()
     eye = torch.eye(len(answers), dtype=torch.bool, device=answers.device)
@@ -181,7 +181,7 @@ def alike(answers: Tensor) -> Tensor:
 
 
 def joined(answers: Tensor) -> Tensor:
-    """The matrix R: 1 if the predictions for two nodes are alike, else 0."""
+    """The matrix R: 1 for two nodes whose predictions are alike, else 0."""
     return (alike(answers.detach()) > 0.999).to(answers.dtype)
 
 
@@ -193,7 +193,7 @@ def normalised(matrix: Tensor) -> Tensor:
 
 
 def signed_messages(h: Tensor, signs: Tensor, slope: Tensor, mask: Tensor | None) -> Tensor:
-    """``(softmax(f(L) h) - softmax(f(-L) h) + h) / 2``, with a PReLU f and signed edges L.
+    """Return ``(softmax(f(L) h) - softmax(f(-L) h) + h) / 2`` for a PReLU f and signed edges L.
 
     Let m be the mean and M the maximum of `signs`. An entry r becomes ``(r - m) / (M - m)`` in L if
     r is above m, and ``-r / m`` otherwise. Finally, 1 is added to the diagonal of L.

@@ -1,4 +1,4 @@
-"""Twins of fgl's networks, built from PyTorch Geometric's layers, for use without fgl."""
+"""Twins of fgl's networks that consist of PyTorch Geometric's layers and work without fgl."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .sage import SAGEConv
 
 @explained
 def to_pyg(model: nn.Module) -> nn.Module:
-    """Build a network of PyTorch Geometric's layers with the same weights and outputs.
+    """Build a network with the same weights and outputs from PyTorch Geometric's layers.
 
     The twin's `forward` method takes ``(x, edge_index)``, followed by the arguments of PyG's
     layers: `edge_weight` for `GCN`, `edge_type` for `RGCN`. Twins of `GIN` and `GINE` take ``(x,
@@ -64,7 +64,7 @@ def to_pyg(model: nn.Module) -> nn.Module:
 
 
 def _twin(pyg: Any, model: Any) -> nn.Module:
-    """Twin of a network or of a convolution; the twin has its own copy of the weights."""
+    """A twin of a network or of a convolution, with its own copy of the weights."""
     if type(model).__module__.split(".")[0] != "fgl":
         raise TypeError(
             f"Expected a network of fgl.nn, but got {type(model).__name__}: the forward of another "
@@ -115,7 +115,7 @@ def _sizes(linear: Any) -> tuple[int, int]:
 
 
 class StackTwin(nn.Module):
-    """PyG's convolutions with ReLU and dropout between them, and the model's linear map, if any.
+    """PyG's convolutions with ReLU and dropout between them; then the model's linear map, if any.
 
     ``forward(x, edge_index, *of_edges)`` passes the arguments `of_edges` to each convolution.
 
@@ -138,7 +138,7 @@ class StackTwin(nn.Module):
 
 
 class OfGraphsTwin(nn.Module):
-    """PyG network for whole graphs: linear map, convolutions, pooling, hidden layer and logits.
+    """PyG's network for whole graphs: linear map, convolutions, pooling, hidden layer and logits.
 
     Example:
         >>> fgl.nn.to_pyg(fgl.nn.GIN(4, 8, 2))  # doctest: +SKIP
@@ -170,7 +170,7 @@ class OfGraphsTwin(nn.Module):
         return out
 
     def _pooled(self, h: Tensor, batch: Tensor | None, batch_size: int | None) -> Tensor:
-        """Sums or means over the nodes of each graph."""
+        """Sums or means over each graph's nodes."""
         if batch is None:
             return h.sum(0, keepdim=True) if self.pooling == "sum" else h.mean(0, keepdim=True)
         count = int(batch.max()) + 1 if batch_size is None else batch_size

@@ -14,7 +14,7 @@ from .sage import SAGEConv
 
 
 class AuxSAGE(Layers):
-    """FedAux's network: each node also reads all nodes that a learned vector places near it.
+    """FedAux's network: each node also reads the nodes that a learned vector places near it.
 
     ``h = SAGE(x)``, with ReLU and dropout between the convolutions; ``s_i = cos(h_i, a)`` places a
     node on a line. ``z_i = sum_j k_ij h_j / sum_j k_ij`` with ``k_ij = exp(-(s_i -
@@ -84,7 +84,7 @@ class AuxSAGE(Layers):
 
 
 def smoothed(h: Tensor, aux: Tensor, sigma: float, node_mask: Tensor | None = None) -> Tensor:
-    """Mean over nodes; nearer nodes on the line of `aux` have larger weights; float ``[n, d]``."""
+    """Mean over all nodes, weighted by nearness on the line of `aux`, float ``[n, d]``."""
     place = cosine_similarity(h, aux[None], dim=-1)
     kernel = torch.exp(-(place[None] - place[:, None]).square() / sigma**2)
     if node_mask is not None:

@@ -1,4 +1,4 @@
-"""FedDEP's networks: a generator of missing neighbours' embeddings, and a classifier of nodes."""
+"""FedDEP's networks: a generator that embeds missing neighbours, and a classifier of nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .sage import SAGE, SAGEConv
 
 
 class DeepNeighbours(nn.Module):
-    """FedDEP's network: each layer of a classifier reads embeddings of missing neighbours.
+    """FedDEP's network: each layer of the classifier also reads embeddings of missing neighbours.
 
     A `DeepGenerator` predicts the number c of missing neighbours of each node, and P embeddings z.
     The first ``min(P, round c)`` embeddings are used. The classifier, a `FusedSAGE`, reads
@@ -83,7 +83,7 @@ class DeepNeighbours(nn.Module):
 
 
 class DeepGenerator(nn.Module):
-    """Generator that predicts each node's number of missing neighbours and their embeddings (DGen).
+    """Generator that predicts how many neighbours each node lacks, and their embeddings (DGen).
 
     ``h = SAGE(x)`` has two layers; ``c = ReLU(w h + b)``;
     ``z = tanh(W_3 ReLU(W_2 ReLU(W_1 (h + e))))``. In training e is standard normal noise, and
@@ -138,7 +138,7 @@ class DeepGenerator(nn.Module):
 
 
 class FusedSAGE(nn.Module):
-    """GraphSAGE in which each layer adds a linear map of a given embedding of the node.
+    """GraphSAGE; each layer adds a linear map of an embedding that is given for each node.
 
     ``e_k = V_k e_(k-1) + c_k`` and ``h_k = SAGE_k(h_(k-1)) + e_k``, where ``e_0`` is given. ReLU
     and dropout are applied between the layers.
@@ -233,7 +233,7 @@ class DeepEncoder(nn.Module):
 
 
 def fused(count: Tensor, embeddings: Tensor) -> Tensor:
-    """Sum of the used embeddings of each node, divided by P, float ``[n, d]``.
+    """The sum of each node's used embeddings, divided by P, float ``[n, d]``.
 
     Args:
         count: float ``[n]``; the first ``round(count)`` embeddings are used.

@@ -1,4 +1,4 @@
-"""Embeddings of any model, read from the input of one of its layers."""
+"""Embeddings of any model: the input of one of its layers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Embedded(nn.Module):
 
     @property
     def reads_like(self) -> nn.Module:
-        """The wrapped model; its `forward` arguments determine which graph fields are read."""
+        """The wrapped model, whose `forward` arguments determine which graph fields are read."""
         return self.model
 
     def forward(self, *args: Any, return_embedding: bool = False, **kwargs: Any) -> Any:

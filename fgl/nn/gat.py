@@ -15,7 +15,7 @@ from .layers import Edges, Features, Linear, Stack, adjacency, widths
 
 
 class GATConv(nn.Module):
-    """Attention over a node's neighbours and itself.
+    """Attention of a node over its neighbours and itself.
 
     ``h = X W``, ``a_ij = softmax_j LeakyReLU(att_dst . h_i + att_src . h_j)``,
     ``out_i = sum_j a_ij h_j + b``. The sum is a weighted sparse product, which needs no tensor of
@@ -80,7 +80,7 @@ class GATConv(nn.Module):
 
 
 class GAT(Stack):
-    """Layers of `GATConv` with ReLU and dropout between them; the last layer averages its heads.
+    """Layers of `GATConv`, with ReLU and dropout between them; the last one averages its heads.
 
     `state_dict` keys equal those of ``torch_geometric.nn.GAT`` with the same sizes. If dropout is
     0, the outputs are equal too. Unlike PyG's network, this network does not apply dropout to

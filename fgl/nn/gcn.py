@@ -59,7 +59,7 @@ class GCNConv(nn.Module):
 
 
 class GCN(Stack):
-    """Layers of `GCNConv` with ReLU and dropout between them.
+    """Layers of `GCNConv`, with ReLU and dropout between them.
 
     `state_dict` keys and outputs equal those of ``torch_geometric.nn.GCN`` with the same sizes.
 

@@ -46,7 +46,7 @@ class GINConv(nn.Module):
         return self.mapped(matrix.plus_identity @ x)
 
     def mapped(self, total: Tensor, before: Linear | None = None) -> Tensor:
-        """Apply the MLP to sums over neighbours, after the linear layer `before` if given."""
+        """Apply the MLP to sums over neighbours; `before` is an optional layer before the MLP."""
         first: Any = self.nn[0]
         second: Any = self.nn[2]
         hidden = _linear(total, first, before).relu_()
@@ -161,7 +161,7 @@ class GIN(OfGraphs):
         return _linear(pooled, self.readout)
 
     def _first(self, x: Features, edges: SparseMatrix) -> tuple[Tensor, Linear | None]:
-        """Sum ``pre(x)`` over neighbours, or sum x itself if `pre` can be applied later.
+        """Sum ``pre(x)`` over neighbours; if `pre` can be applied later, sum x itself.
 
         `pre` and the sum are linear, so x can be summed first. This is faster if x has few columns
         and needs no gradient.
@@ -182,7 +182,7 @@ class GIN(OfGraphs):
 def pooled_rows(
     h: Tensor, pool: SparseMatrix | Tensor | None, how: Literal["sum", "mean"]
 ) -> Tensor:
-    """Sums or means of rows over each graph's nodes; if `pool` is None, all nodes form one graph.
+    """Sums or means of rows over each graph's nodes; without `pool`, all nodes are one graph.
 
     Example:
         >>> pooled_rows(torch.tensor([[1.0], [2.0], [6.0]]), torch.tensor([0, 0, 1]), "mean")
@@ -201,7 +201,7 @@ def pooled_rows(
 
 
 def membership(batch: Tensor, num_nodes: int) -> SparseMatrix:
-    """Matrix ``[num_graphs, num_nodes]`` with 1 if the node is in the graph."""
+    """Matrix ``[num_graphs, num_nodes]`` that is 1 if the node belongs to the graph."""
     if batch.dtype != torch.int64 or batch.shape != (num_nodes,):
         raise TypeError(
             f"Expected pool to be a SparseMatrix, or int64 [{num_nodes}], the graph of each node, "

@@ -53,7 +53,7 @@ class GINEConv(nn.Module):
 
 
 def in_order(edges: Edges, num_nodes: int, field: Tensor) -> tuple[SparseMatrix, Tensor]:
-    """Edges as a matrix, and an edge field in the order of the matrix's entries.
+    """Edges as a matrix, and a field of edges in the order of the entries of this matrix.
 
     Example:
         >>> in_order(torch.tensor([[0, 1], [1, 0]]), 2, torch.tensor([7, 8]))[1]

@@ -1,4 +1,4 @@
-"""Wrapper for PyG's networks that read dicts by type, so that they read a typed graph."""
+"""Wrapper that lets PyG's networks with dicts by type read a typed graph."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _seen = WeakTensorKeyDictionary()  # tensors that were checked, to the columns t
 
 
 class Hetero(nn.Module):
-    """Wrapper that calls a PyG model on ``x_dict, edge_index_dict`` (HGT) with a typed graph.
+    """Wrapper that calls a PyG model such as HGT (``x_dict, edge_index_dict``) with a typed graph.
 
     The wrapper splits the graph into dicts by type. Each node type gets its own columns of the
     features. Each relation gets its edges, with node indices local to their types. If the model
@@ -39,8 +39,8 @@ class Hetero(nn.Module):
         target: the node type, or the relation, that has labels.
         edge_columns: relation to its number of edge features, in the order of the columns in the
             graph. With ``both=True`` the reverse relations are listed after the other relations,
-            with the same numbers, since they use the same columns. A relation whose number is 0, or
-            which is not listed, has no edge features.
+            with the same numbers, since they use the same columns. A relation has no edge features
+            if its number is 0 or if it is not listed.
 
     Shapes:
         x: float ``[num_nodes, sum of columns]``, dense; edge_index: int64 ``[2, E]``; node_type:
@@ -151,7 +151,7 @@ class Hetero(nn.Module):
         return full
 
     def _check_ends(self, error: KeyError | None = None) -> None:
-        """Raise an error if the model returns no rows for a type at which no relation ends."""
+        """Raise an error if the model returns no rows for a type because no relation ends at it."""
         lost = self.target if error is None else next(iter(error.args), None)
         if lost in self.columns and all(lost != end for _, _, end in self.relations):
             raise ValueError(
@@ -161,7 +161,7 @@ class Hetero(nn.Module):
             ) from error
 
     def _attr(self, edge_type: Tensor, edge_attr: Tensor | None) -> dict[str, Any]:
-        """Edge features by relation, if the model reads them and the graph has them."""
+        """Features of edges by relation, if the model reads them and the graph has them."""
         if edge_attr is None and self._needs_attr:
             raise ValueError(
                 f"Expected the graph to have edge_attr, which {type(self.model).__name__}'s "
@@ -188,7 +188,7 @@ class Hetero(nn.Module):
         return {"edge_attr_dict": cut}
 
     def _check_types(self, node_type: Tensor, edge_index: Tensor, edge_type: Tensor) -> None:
-        """Raise an error if the graph's type or relation indices do not match the wrapper's."""
+        """Raise an error unless the graph numbers its types and relations as the wrapper does."""
         types = list(self.columns)
         for name, of, names in (
             ("columns", node_type, types),
@@ -211,7 +211,7 @@ class Hetero(nn.Module):
             )
 
     def _check_examples(self, node_type: Tensor, mask: Tensor | None, pairs: Tensor | None) -> None:
-        """Raise an error if training nodes, or the ends of pairs, are not of the target types."""
+        """Raise an error if a training node, or an end of a pair, does not have a target type."""
         types, target = list(self.columns), self.target
         if isinstance(target, str) == (pairs is not None):
             raise ValueError(
@@ -232,7 +232,7 @@ class Hetero(nn.Module):
 
 
 def _reads_attr(model: nn.Module, has_attr: bool) -> tuple[bool, bool]:
-    """Whether a model reads `edge_attr_dict`, and whether the model requires this argument."""
+    """Whether a model reads `edge_attr_dict`, and whether it requires this argument."""
     parameters = inspect.signature(model.forward).parameters
     if "edge_attr_dict" in parameters:
         default = parameters["edge_attr_dict"].default
@@ -249,7 +249,7 @@ def _reads_attr(model: nn.Module, has_attr: bool) -> tuple[bool, bool]:
 def _check_columns(
     name: str, whole: Tensor, cut: Mapping[Any, Tensor], columns: Mapping[Any, int]
 ) -> None:
-    """Raise an error if a node has non-zero entries outside its type's columns.
+    """Raise an error if a node has values other than 0 outside the columns of its type.
 
     Each tensor is checked only once.
     """

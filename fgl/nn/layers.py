@@ -1,4 +1,4 @@
-"""Layers that the networks share: linear map, dropout, and a stack of convolutions."""
+"""Layers that several networks use: linear map, dropout, and a stack of convolutions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def adjacency(edges: Edges, num_nodes: int) -> SparseMatrix:
 
 
 def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
-    """Apply inverted dropout, ``x * keep / (1 - p)``; p is rounded to a multiple of 2^-16."""
+    """Inverted dropout, ``x * keep / (1 - p)``; p is rounded to a multiple of 2^-16."""
     if not (training and p):
         return x
     p = round(p * 2**16) / 2**16
@@ -54,7 +54,7 @@ def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
 
 
 def as_integers(words: Tensor, dtype: torch.dtype) -> Tensor:
-    """View the bytes of int64 words ``[n]`` as smaller integers: ``words.view(dtype)``."""
+    """The bytes of int64 words ``[n]``, viewed as smaller integers: ``words.view(dtype)``."""
     try:
         return words.view(dtype)
     except RuntimeError:  # torch 2.10 cannot do this under vmap
@@ -62,13 +62,13 @@ def as_integers(words: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def shifted(words: Tensor, dtype: torch.dtype) -> Tensor:
-    """The result of `as_integers`, computed by shifts; every version of `vmap` supports shifts."""
+    """The same result as `as_integers`, by shifts, which every version of `vmap` supports."""
     shifts = torch.arange(0, 64, 8 * dtype.itemsize, device=words.device)
     return (words[:, None] >> shifts).to(dtype).flatten()
 
 
 def coarse_scale(x: Tensor, p: float) -> Tensor:
-    """Draw the factors of `dropout`, with as few random bits per entry as p needs.
+    """Draw the factors of `dropout` with the fewest random bits per entry that p allows.
 
     For p = 1/2 this takes a fifth of the time of `dropout`.
     """
@@ -84,7 +84,7 @@ def coarse_scale(x: Tensor, p: float) -> Tensor:
 
 @cache
 def _scales(p: float, bits: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """For every byte, the factors of the ``8 / bits`` entries that the byte encodes."""
+    """For every value of a byte, the factors of the ``8 / bits`` entries that it encodes."""
     byte, place = torch.arange(256)[:, None], torch.arange(0, 8, bits)
     survives = ((byte >> place) % 2**bits) >= p * 2**bits
     scales: Tensor = survives.double() / (1 - p)
@@ -98,7 +98,7 @@ def _dropped(x: Features, p: float) -> Features:
 
 
 def through(layers: Iterable[nn.Module], x: Any, p: float, *fields: Any) -> tuple[Any, Any]:
-    """The output of layers with ReLU and dropout between them, and the second-to-last output.
+    """The output of layers, with ReLU and dropout between them, and the second-to-last output.
 
     Args:
         layers: the layers; each is called with the rows of the layer before it and `fields`.
@@ -136,7 +136,7 @@ class Layers(nn.Module):
         self.drop_input = drop_input
 
     def outputs(self, x: Features, *fields: Any) -> tuple[Tensor, Tensor]:
-        """Outputs of the last layer and the last hidden layer; each layer also reads `fields`."""
+        """Outputs of the last layer and the last hidden layer; every layer also gets `fields`."""
         p = self.dropout if self.training else 0.0
         if self.drop_input and p:
             x = _dropped(x, p)
@@ -157,7 +157,7 @@ class Stack(Layers):
 
 
 def widths(in_channels: int, hidden: int, out_channels: int, num_layers: int) -> list[int]:
-    """Channel counts before, between and after `num_layers` layers."""
+    """Numbers of channels before, between and after `num_layers` layers."""
     check_count(num_layers=num_layers)
     check_count(in_channels=in_channels, hidden_channels=hidden, out_channels=out_channels)
     return [in_channels, *[hidden] * (num_layers - 1), out_channels]

@@ -13,7 +13,7 @@ from .sage import SAGE, SAGEConv
 
 
 class NeighbourGenerator(nn.Module):
-    """FedSage+'s network: it generates the missing neighbours of each node and classifies nodes.
+    """FedSage+'s network: it generates each node's missing neighbours, and classifies nodes.
 
     The encoder is ``z = SAGE(ReLU(SAGE(x)))``. The count of missing neighbours is
     ``c = ReLU(w z + b)`` (dGen). The features of these neighbours are
@@ -109,16 +109,16 @@ class NeighbourGenerator(nn.Module):
         return count, neighbours, self.classify(x, edges, count, neighbours)
 
     def number(self, count: Tensor) -> Tensor:
-        """Predicted counts of neighbours as whole numbers, without a gradient."""
+        """Predicted numbers of neighbours, rounded to whole numbers, without a gradient."""
         return count.detach().round() if self.rounded else count.detach().floor()
 
     def there(self, count: Tensor) -> Tensor:
-        """Mask of the generated neighbours in use (the first `number`), bool ``[n, P]``."""
+        """Mask of the generated neighbours that are used (the first `number`), bool ``[n, P]``."""
         places = torch.arange(self.num_neighbours, device=count.device)
         return places < self.number(count)[:, None]
 
     def classify(self, x: Features, edges: Edges, count: Tensor, made: Tensor) -> Tensor:
-        """The classifier's logits on the graph with generated neighbours. This graph is not built.
+        """The classifier's logits on the graph with generated neighbours, which is not built.
 
         Each generated neighbour is connected only to the node for which it was generated.
         """

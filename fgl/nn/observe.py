@@ -1,4 +1,4 @@
-"""Recording of a model's outputs and embeddings when a loss calls the model."""
+"""Recording of what a model returns, output and embedding, when a loss calls it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..kinds import explained
 
 
 class Seen(NamedTuple):
-    """Output and embedding of a model in one call.
+    """The output and the embedding that a model returned in one call.
 
     Example:
         >>> Seen(torch.zeros(3, 2), torch.zeros(3, 8)).embedding.shape
@@ -38,7 +38,7 @@ def gives_embeddings(model: nn.Module) -> bool:
 @explained
 @contextmanager
 def observed(model: nn.Module) -> Iterator[list[Seen]]:
-    """Collect the outputs and embeddings of every call of a model inside this block.
+    """A context that collects the output and the embedding of each call of a model.
 
     A term that is added to a loss can reuse the collected results. The term then has the same
     dropout and noise as the loss, and needs no second forward pass.
@@ -88,7 +88,7 @@ def observed(model: nn.Module) -> Iterator[list[Seen]]:
 @explained
 @contextmanager
 def outputs(model: nn.Module) -> Iterator[list[Any]]:
-    """Collect the return values of a model's calls inside this block.
+    """A context that collects what each call of a model returns.
 
     Example:
         >>> model = torch.nn.Linear(2, 1)

@@ -1,4 +1,4 @@
-"""A network that reads directed edges with signed features, and predicts for pairs of nodes."""
+"""A network that reads directed edges with signed features and predicts labels of node pairs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .layers import Edges, Features, Linear, adjacency
 
 
 class PairNet(nn.Module):
-    """Network that averages over edges in both directions, with an output for each directed pair.
+    """Network that averages along and against edges, and has an output for each directed pair.
 
     A layer is ``h' = relu(W [h, P_1 h, ..., P_K h] + b)``. Each P_k is a mean over a node's
     incoming edges or over its outgoing edges. Each direction has a plain mean, and two further
@@ -77,7 +77,7 @@ class PairNet(nn.Module):
         return out
 
     def _means(self, adj: SparseMatrix, edge_attr: Tensor | None) -> list[SparseMatrix]:
-        """The operators P_k; operators for incoming edges come first."""
+        """The operators P_k, with the operators for incoming edges first."""
         got = 0 if edge_attr is None else edge_attr.shape[1]
         reject_if(got != self.edge_dim, f"edge_attr to have {self.edge_dim} columns", got)
         columns = () if edge_attr is None else edge_attr.to(adj.dtype).unbind(1)
@@ -90,5 +90,5 @@ class PairNet(nn.Module):
 
 
 def _times(one: SparseMatrix, two: SparseMatrix) -> SparseMatrix:
-    """Entrywise product of two matrices with the same sparsity pattern."""
+    """Entrywise product of two matrices whose entries are at the same places."""
     return one.with_value(one.value * two.value)  # type: ignore[operator]  # both have values

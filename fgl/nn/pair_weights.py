@@ -1,4 +1,4 @@
-"""Edge weights between all pairs of nodes, for condensed graphs (GCond, FedGM, O-pFGL)."""
+"""Weights of edges between all pairs of nodes, for condensed graphs (GCond, FedGM, O-pFGL)."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from .layers import Edges, Features, Layers, widths
 
 
 class RGCNConv(nn.Module):
-    """Graph convolution with its own weight matrix for each relation.
+    """Graph convolution with a separate weight matrix for each relation.
 
     ``out_v = x_v W_0 + b + sum_r 1/|N_r(v)| sum_{u in N_r(v)} x_u W_r``. With `num_bases`,
     ``W_r = sum_b comp_rb V_b``. Keys and outputs equal those of ``torch_geometric.nn.RGCNConv``.
@@ -97,7 +97,7 @@ class RGCNConv(nn.Module):
 def relation_share(
     matrix: SparseMatrix, edge_type: Tensor, num_relations: int, dtype: torch.dtype
 ) -> Tensor:
-    """For each entry, return 1 divided by the number of entries with the same row and relation.
+    """For each entry, 1 divided by the number of entries with its row and its relation.
 
     Example:
         >>> matrix = SparseMatrix.from_dense(torch.ones(1, 3))
@@ -118,7 +118,7 @@ def relation_share(
 
 
 class RGCN(Layers):
-    """Layers of `RGCNConv` with ReLU and dropout between them.
+    """Layers of `RGCNConv`, with ReLU and dropout between them.
 
     Args:
         in_channels: number of node features.

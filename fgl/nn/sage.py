@@ -1,4 +1,4 @@
-"""GraphSAGE (Hamilton et al. 2017) for graphs and for trees of a fixed shape; FedEgo's network."""
+"""GraphSAGE (Hamilton et al. 2017), for graphs and for trees of a fixed shape; FedEgo's network."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SAGEConv(nn.Module):
         return out + x @ self.lin_r.weight.t()
 
     def on_trees(self, x: Tensor, fanouts: Sequence[int]) -> Tensor:
-        """Apply the convolution to all nodes of trees except the leaves, without an edge list.
+        """Apply the convolution to all nodes of trees but the leaves, without a list of edges.
 
         Args:
             x: float ``[num_trees, size, in_channels]``, positions level by level.
@@ -73,7 +73,7 @@ class SAGEConv(nn.Module):
 
 @explained
 def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
-    """Mean over the children of every inner node, in trees of a fixed shape.
+    """For every inner node of trees of a fixed shape, the mean over its children.
 
     Args:
         x: float ``[num_trees, size, F]``, positions level by level.
@@ -104,7 +104,7 @@ def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
 
 
 class SAGE(Stack):
-    """Layers of `SAGEConv` with ReLU and dropout between them.
+    """Layers of `SAGEConv`, with ReLU and dropout between them.
 
     `state_dict` keys and outputs equal those of ``torch_geometric.nn.GraphSAGE`` with the same
     sizes.

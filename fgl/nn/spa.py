@@ -1,4 +1,4 @@
-"""FedSPA's network (2025), with separate sums over alike, unlike and unknown neighbours."""
+"""FedSPA's network (2025), which sums like, unlike and unknown neighbours separately."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPLITS = 7  # low-pass and high-pass sums of three kinds of neighbours, and the 
 
 
 class SPAConv(nn.Module):
-    """A layer of `SPA`: seven features of a node's neighbourhood, combined by attention.
+    """A layer of `SPA`, in which attention combines seven features of a node's neighbourhood.
 
     ``l = relu(M x W_l)``, ``h = relu((I - M) x W_h)``, ``o = relu(x W_o)`` with
     ``M = D^-1 (A + I)``. There are three kinds of neighbours: unlike (u), alike (a) and unknown
@@ -81,7 +81,7 @@ class SPAConv(nn.Module):
 
 
 class SPA(Layers):
-    """FedSPA's network: it separates neighbours with the same, a different or an unknown label.
+    """FedSPA's network, which separates neighbours with the same, another or an unknown label.
 
     The network has layers of `SPAConv` with ReLU and dropout between them. Dropout is also applied
     to the features. Only the labels of training nodes are known. If a node's own label is unknown,
@@ -139,7 +139,7 @@ class SPA(Layers):
 
 
 def kinds(edges: SparseMatrix, train_labels: Tensor) -> list[SparseMatrix]:
-    """Three matrices: edges between unlike nodes, between alike nodes, and with an unlabelled end.
+    """Three matrices, with the edges between unlike, between alike, and with unlabelled nodes.
 
     Args:
         edges: ``A[target, source]``.

@@ -15,17 +15,17 @@ from .layers import Edges, adjacency, dropout
 
 
 class SSP(nn.Module):
-    """FedSSP's network: filters on a graph's spectrum give each edge a weight in every channel.
+    """FedSSP's network: filters on a graph's spectrum weight each edge in every channel.
 
-    An eigenvalue is encoded as ``z = W [lambda || sin(100 lambda w) || cos(100 lambda w)] +
-    b``, ``w_i = 10000^(-2i/d)`` (`eigen_encoder`). The eigenvalues of a graph attend to each other:
+    An eigenvalue is encoded as ``z = W [lambda || sin(100 lambda w) || cos(100 lambda w)] + b``
+    with ``w_i = 10000^(-2i/d)`` (`eigen_encoder`). The eigenvalues of a graph attend to each other:
     ``z <- z + MHA(LN(z))``, ``z <- z + MLP(LN(z))``. Each head h decodes ``g_h(lambda)`` from z.
     The filter ``U g_h(Lambda) U^T`` of head h gives each edge one number. An MLP with batch norms
     (`filter_encoder`) maps the numbers of an edge to d channels. A softmax over the incoming edges
     of a node gives the weights ``a_uv`` of each channel. Starting from ``relu(W x + b)``, the steps
     ``y_v = x_v + sum_u a_uv * gelu(W x_u + b)``, ``x_v <- y_v + MLP(y_v)`` are applied `num_layers`
-    times. The embedding e of a graph is the mean over its nodes. The graph's logits are
-    ``W (e + p) + b``, where p is the parameter `preference`, initially zero.
+    times. The embedding e of a graph is the mean over its nodes. The graph's logits are ``W (e + p)
+    + b``, where p is the parameter `preference`, initially zero.
 
     In training, each call sets the buffer `mean_embedding` to the mean of e over its graphs.
 
@@ -143,7 +143,7 @@ class SSP(nn.Module):
     def edge_weights(
         self, value: Tensor, vectors: Tensor, source: Tensor, target: Tensor, pool: SparseMatrix
     ) -> Tensor:
-        """The weight of each edge in each channel, float ``[num_edges, d]``.
+        """Each edge's weight in each channel, float ``[num_edges, d]``.
 
         Args:
             value: the eigenvalues, float ``[num_nodes, 1]``.
@@ -175,7 +175,7 @@ class SSP(nn.Module):
         return softmax_into(channels, target, value.shape[0])
 
     def mixed(self, z: Tensor, absent: Tensor) -> Tensor:
-        """Encode eigenvalues by attention within each graph, ``[num_graphs, n, d]``."""
+        """Encode each graph's eigenvalues by attention among them, ``[num_graphs, n, d]``."""
         drop: Any = (self.dropout, self.training)
         out = self.attention_norm(z)
         out = self.attention(out, out, out, key_padding_mask=absent, need_weights=False)[0]
@@ -184,7 +184,9 @@ class SSP(nn.Module):
 
 
 class SSPConv(nn.Module):
-    """A convolution of `SSP`: ``y_v = x_v + sum_u a_uv * gelu(W x_u + b)``, ``y_v + MLP(y_v)``.
+    """A convolution of `SSP`.
+
+    The output for a node v is ``y_v + MLP(y_v)`` with ``y_v = x_v + sum_u a_uv * gelu(W x_u + b)``.
 
     Args:
         width: width of the input and the output.
@@ -220,7 +222,7 @@ def normed(in_channels: int, width: int, active: type[nn.Module]) -> nn.Sequenti
 
 
 def waves(value: Tensor, width: int) -> Tensor:
-    """``[lambda || sin(100 lambda w) || cos(100 lambda w)]``, ``w_i = 10000^(-2i / width)``.
+    """``[lambda || sin(100 lambda w) || cos(100 lambda w)]`` with ``w_i = 10000^(-2i / width)``.
 
     Args:
         value: float ``[n, 1]``.
@@ -239,7 +241,7 @@ def waves(value: Tensor, width: int) -> Tensor:
 
 
 def softmax_into(logit: Tensor, target: Tensor, num_nodes: int) -> Tensor:
-    """Softmax over the incoming edges of each node, separately for each channel.
+    """Softmax over each node's incoming edges, separately for each channel.
 
     Args:
         logit: float ``[num_edges, d]``.

@@ -1,4 +1,4 @@
-"""Network of two channels, structure and features, for FedStar (Tan et al. 2023)."""
+"""Network with two channels, for structure and for features, for FedStar (Tan et al. 2023)."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Star(nn.Module):
 
 
 def _summed(h: Tensor, pool: SparseMatrix | Tensor | None) -> Tensor:
-    """Sum over each graph's nodes; if `pool` is None, all nodes form one graph."""
+    """Sum over each graph's nodes; without `pool`, all nodes are one graph."""
     if pool is None:
         return h.sum(0, keepdim=True)
     if isinstance(pool, Tensor):

@@ -15,7 +15,7 @@ LARGEST_LOG_SIGMA = 10.0
 
 
 class VGAE(nn.Module):
-    """Encoder to a normal distribution of embeddings, and decoder of links or of classes.
+    """Encoder of nodes to normal distributions of embeddings, and decoder of links or classes.
 
     ``H = ReLU(GCN_1(X, A))``, ``mu = GCN_mu(H, A)``, ``log sigma = GCN_sigma(H, A)``,
     ``z = mu + noise * sigma`` in training and ``z = mu`` otherwise (FedVGAE, Eq. 2-4). Links are
@@ -70,7 +70,7 @@ class VGAE(nn.Module):
         self.dropout = dropout
 
     def encode(self, x: Features, edges: Edges) -> tuple[Tensor, Tensor]:
-        """Mean and logarithm of the standard deviation of every node's embedding."""
+        """Mean and log standard deviation of every node's embedding."""
         edges = adjacency(edges, x.shape[0])
         hidden = dropout(self.conv1(x, edges).relu(), self.dropout, self.training)
         return self.conv_mu(hidden, edges), self.conv_logstd(hidden, edges).clamp(

@@ -1,4 +1,4 @@
-"""Privacy: bounds on clients' updates, noise, epsilon, and sums that hide individual uploads."""
+"""Privacy: clipped updates, noise, epsilon, and sums that hide single uploads."""
 
 from . import masks as masks
 from . import signatures as signatures

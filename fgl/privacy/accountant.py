@@ -1,4 +1,4 @@
-"""The accountant: epsilon after a number of rounds with noise, or of several runs together."""
+"""The accountant: epsilon of a number of rounds with noise, also over several runs."""
 
 from __future__ import annotations
 
@@ -121,14 +121,14 @@ def _by_orders(
 
 
 def _event(noise_multiplier: float, sample_rate: float) -> Any:
-    """The dp-accounting event for one use of the Gaussian mechanism."""
+    """The event of dp-accounting that stands for one use of the Gaussian mechanism."""
     accounting = _dp_accounting()
     event = accounting.GaussianDpEvent(noise_multiplier)
     return accounting.PoissonSampledDpEvent(sample_rate, event) if sample_rate < 1 else event
 
 
 def _of_losses(noise_multiplier: float) -> Any:
-    """A privacy-loss accountant whose grid is fine enough for the noise.
+    """An accountant of privacy losses with a grid that is fine enough for the noise.
 
     The grid ends at the privacy loss of an unsampled step at 10 standard deviations. The package
     dp-accounting treats the rest as a tail with mass e^-50.
@@ -141,7 +141,7 @@ def _of_losses(noise_multiplier: float) -> Any:
 def noise_for(
     *, epsilon: Positive, rounds: Count, delta: Chance, sample_rate: PositiveShare = 1.0
 ) -> float:
-    """The noise multiplier that gives an epsilon after `rounds` uses: the inverse of `epsilon`.
+    """The noise multiplier for a given epsilon after `rounds` uses: the inverse of `epsilon`.
 
     Args:
         epsilon: the largest accepted epsilon, above 0.
@@ -190,7 +190,7 @@ _spent = epsilon  # `noise_for` has an argument of this name
 
 @contextmanager
 def _quiet_about(text: str) -> Iterator[None]:
-    """Context that suppresses dp-accounting's log lines (from absl) if they contain a text."""
+    """A context without dp-accounting's log lines (from absl) that contain a given text."""
 
     def unsaid(record: logging.LogRecord) -> bool:
         return text not in record.getMessage()
@@ -213,7 +213,7 @@ def _dp_accounting(part: str = "") -> Any:
 
 @explained
 def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -> float:
-    """Epsilon of several kinds of Gaussian mechanisms in sequence, for a given delta.
+    """Epsilon of several Gaussian mechanisms, one after another, for a given delta.
 
     For a single kind this is `fgl.privacy.epsilon`. Without sampling, several kinds are equivalent
     to one mechanism whose ``1 / noise_multiplier^2`` is the sum over all uses. With sampling, the

@@ -1,4 +1,4 @@
-"""Clipping, which limits the length of one client's update or of one example's gradient."""
+"""Clipping: a limit on the length of a client's update, or of an example's gradient."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CACHED = 2**18  # entries
 
 
 def length_of(update: Mapping[str, Tensor]) -> Tensor:
-    """L2 length over all tensors of an update: ``sqrt(sum_i ||u_i||^2)``.
+    """L2 length of an update over all its tensors: ``sqrt(sum_i ||u_i||^2)``.
 
     Args:
         update: name to tensor in floating point.
@@ -94,7 +94,7 @@ def clipped_gradient(
     counts: Tensor | None = None,
     sigma: float | None = None,
 ) -> dict[str, Tensor]:
-    """Sum over all examples of the clipped gradient: ``sum_i clip(grad loss(x_i))``.
+    """The clipped gradients of all examples, summed: ``sum_i clip(grad loss(x_i))``.
 
     One ``torch.func.vmap(grad)`` computes the gradients. Each example has its own dropout mask.
     Examples must not depend on each other. In contrast, nodes depend on each other through edges,
@@ -145,13 +145,13 @@ def clipped_gradient(
 
 
 def _lengths(grads: Tensor) -> Tensor:
-    """The L2 length of each example's part of the gradient, float64 ``[B]``."""
+    """L2 length of each example's part of the gradient, float64 ``[B]``."""
     parts = (few.reshape(len(few), -1) for few in grads.split(_at_once(grads)))
     return torch.cat([torch.linalg.vector_norm(few, dim=1, dtype=F64) for few in parts])
 
 
 def _total(grads: Tensor, factor: Tensor, fine: Tensor, step: float | None) -> Tensor:
-    """Sum over examples, each multiplied by its factor; `step`, if given, is the grid's step."""
+    """Sum over examples, each times its factor; `step` is the step of a grid, if there is one."""
     total: Any = 0
     size = _at_once(grads)
     for few, times, grid in zip(*(each.split(size) for each in (grads, factor, fine)), strict=True):
@@ -161,10 +161,10 @@ def _total(grads: Tensor, factor: Tensor, fine: Tensor, step: float | None) -> T
 
 
 def _at_once(grads: Tensor) -> int:
-    """Number of examples that are converted to float64 together, chosen to fit in a cache."""
+    """The number of examples to convert to float64 together, so that they fit into a cache."""
     return max(1, CACHED // max(grads[0].numel(), 1))
 
 
 def _like(row: Tensor, tensor: Tensor) -> Tensor:
-    """Reshape one number per example so that it broadcasts to a tensor ``[B, ...]``."""
+    """Reshape a row with a number per example, so that it broadcasts to a tensor ``[B, ...]``."""
     return row.view(-1, *[1] * (tensor.dim() - 1))

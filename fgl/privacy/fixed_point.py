@@ -1,4 +1,4 @@
-"""Fixed point: numbers are encoded as integers modulo 2^64, so that masked sums are exact."""
+"""Fixed point: numbers become integers modulo 2^64, so that sums under masks are exact."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOM = 2.0**62  # half of a word's range, so that no sum overflows
 
 
 class DoesNotFit(ValueError):
-    """Error for a number that is not finite or is outside the agreed range.
+    """Error: a number is not finite or not in the agreed range.
 
     Example:
         >>> issubclass(DoesNotFit, ValueError)
@@ -60,7 +60,7 @@ def encode(value: Tensor, *, weight: int = 1, bits: int, bound: float) -> Tensor
 
 @explained
 def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor) -> Tensor:
-    """Mean from a sum of encoded values, ``total / weight / 2^bits``, rounded only once.
+    """The mean ``total / weight / 2^bits`` from a sum of encoded values, rounded only once.
 
     Args:
         total: int64 ``[...]``, the sum over clients of results of `encode`.
@@ -90,7 +90,7 @@ def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor)
 
 @explained
 def largest_weight(num_clients: int, *, bits: int, bound: float) -> int:
-    """Largest weight per client for which a sum over `num_clients` clients fits in 64 bits.
+    """Largest weight of a client at which a sum over `num_clients` clients fits into 64 bits.
 
     Example:
         >>> largest_weight(10, bits=28, bound=1024)
@@ -101,7 +101,7 @@ def largest_weight(num_clients: int, *, bits: int, bound: float) -> int:
 
 @explained
 def wrapped_sum(words: Iterable[Tensor], *, minus: Iterable[Tensor] = ()) -> Tensor:
-    """The sum of int64 tensors minus the sum of the tensors in `minus`, modulo 2^64.
+    """Sum of int64 tensors, minus the sum of the tensors in `minus`, modulo 2^64.
 
     Example:
         >>> wrapped_sum([torch.tensor([2**63 - 1]), torch.tensor([1])])

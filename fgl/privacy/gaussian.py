@@ -1,4 +1,4 @@
-"""Gaussian noise for privacy, generated from the operating system's randomness."""
+"""Gaussian noise for privacy, made of the operating system's random bits."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def gaussian(
 
 @explained
 def on_grid(tensors: Mapping[str, Tensor], *, sigma: float) -> dict[str, Tensor]:
-    """Round entries to multiples of `grid_step`, in float64, so that sums are exact.
+    """Round entries to multiples of `grid_step`, in float64; sums on this grid are exact.
 
     Entries are rounded towards 0, so that no length grows.
 
@@ -106,7 +106,7 @@ def truncated(value: Tensor, step: float) -> Tensor:
 
 
 def grid_step(sigma: float) -> float:
-    """The step of the grid: the largest power of two that is at most ``sigma / 2^20``.
+    """The grid's step: the largest power of two that is at most ``sigma / 2^20``.
 
     Example:
         >>> grid_step(1.5) == 2**-20
@@ -117,7 +117,7 @@ def grid_step(sigma: float) -> float:
 
 
 def standard_normal(shape: torch.Size, unprotected: torch.Generator | None = None) -> Tensor:
-    """Normal random numbers, each from 64 random bits of the operating system; float64 on the CPU.
+    """Normal random numbers, each from 64 bits of the operating system; float64 on the CPU.
 
     ``s Phi^-1((k + 1/2) / 2^64)`` with a uniform sign s and a uniform k in ``[0, 2^63)``.
 
@@ -153,7 +153,7 @@ def uniform(shape: torch.Size, unprotected: torch.Generator | None = None) -> Te
 
 
 def seed_from_system(device: torch.device) -> None:
-    """Set torch's generator to a random state from the operating system, independent of all seeds.
+    """Seed torch's generator from the operating system, so that its numbers depend on no seed.
 
     On the CPU all 19,937 bits of the Mersenne twister are set. ``torch.manual_seed`` uses only the
     last 32 bits of a seed on the CPU, and an attacker could try all their values.
@@ -190,7 +190,7 @@ def _bits(count: int, unprotected: torch.Generator | None) -> Any:
 def noisy_shares(
     shares: Tensor, *, sigma: float, unprotected: torch.Generator | None = None
 ) -> Tensor:
-    """Add Gaussian noise to the entries of some distributions; return the nearest distributions.
+    """Add Gaussian noise to distributions, and return the nearest distributions.
 
     Args:
         shares: float ``[..., C]``, rows that sum to 1.
@@ -252,7 +252,7 @@ def discrete_gaussian(
 
 @explained
 def gap_of_sum(number: int, *, sigma: float) -> float:
-    """Distance of a sum of discrete Gaussians from one Gaussian, in log-density.
+    """The distance of a sum of discrete Gaussians from one Gaussian, in log-density.
 
     Let n clients hold integers, add rounded normal numbers, and publish the sum. Consider the joint
     density of the sum and the rounding errors. Compare this density with the density of the

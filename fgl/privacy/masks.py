@@ -1,4 +1,4 @@
-"""Components of the secure sum: keys, masks, shares and encrypted letters, as bytes and tensors.
+"""Parts of the secure sum: keys, masks, shares and encrypted letters, as bytes and tensors.
 
 All cryptographic primitives come from libraries. X25519, HKDF-SHA256, ChaCha20 and
 ChaCha20-Poly1305 come from `cryptography`. Shamir's secret sharing comes from `pycryptodome`, which
@@ -48,7 +48,7 @@ def public_key(secret: bytes) -> bytes:
 
 @explained
 def agreed_key(secret: bytes, public: bytes, about: bytes) -> bytes:
-    """The common key of two clients: X25519, then HKDF-SHA256 with `about` as the info.
+    """The key that two clients have in common: X25519, then HKDF-SHA256 with `about` as the info.
 
     Raises:
         ValueError: for a public key of low order, since anybody could compute the result.
@@ -70,7 +70,7 @@ def agreed_key(secret: bytes, public: bytes, about: bytes) -> bytes:
 
 @explained
 def mask(seed: bytes, count: int) -> Tensor:
-    """The first `count` words of ChaCha20's key stream for a seed.
+    """The first `count` words of the ChaCha20 key stream of a seed.
 
     Returns:
         int64 ``[count]``; without the seed, the words look uniformly random modulo 2^64.
@@ -88,7 +88,7 @@ def mask(seed: bytes, count: int) -> Tensor:
 def letters(
     row: int, secrets: Sequence[bytes], keys: Tensor, threshold: int, about: bytes, draw: Draw
 ) -> Tensor:
-    """Encrypted letters from one client to each client, with shares of its two secrets.
+    """A client's encrypted letters, one to each client, with shares of the sender's two secrets.
 
     The secrets are the seed of the client's own mask and the key from which it derives the masks of
     pairs.
@@ -124,7 +124,7 @@ def letters(
 def masked(
     words: Tensor, row: int, secrets: Sequence[bytes], keys: Tensor, here: Tensor, about: bytes
 ) -> Tensor:
-    """Hide a client's words by the client's own mask and by one mask per pair with another client.
+    """Hide a client's words by its own mask and by a common mask with each other client.
 
     ``y_u = x_u + PRG(b_u) + sum_{u < v} PRG(s_uv) - sum_{u > v} PRG(s_uv)`` (Sec. 4). The sums are
     over the clients v that sent letters. In the sum over all these clients, the masks of pairs
@@ -158,7 +158,7 @@ def masked(
 def revealed(
     row: int, sealing: bytes, keys: Tensor, sealed: Tensor, here: Tensor, sent: Tensor, about: bytes
 ) -> Tensor:
-    """Shares that a client reveals to the server: for each client, the share of one of its secrets.
+    """The shares that a client reveals to the server: one share of one secret of each client.
 
     If a client sent its words, a share of the seed of that client's own mask is revealed. If the
     client sent letters but no words, a share of its key for the masks of pairs is revealed. A
@@ -198,7 +198,7 @@ def revealed(
 
 @explained
 def commitment(seed: bytes, about: bytes) -> bytes:
-    """A client's commitment to the seed of its own mask, sent before any share is revealed.
+    """A client's commitment to its own mask's seed, sent before any share is revealed.
 
     Example:
         >>> len(commitment(bytes(32), b""))
@@ -217,7 +217,7 @@ def told_secrets(
     threshold: int,
     about: bytes,
 ) -> tuple[dict[int, bytes], dict[int, frozenset[int]]]:
-    """Recover secrets of clients from shares; `unmasked` removes the masks with these secrets.
+    """Recover clients' secrets from shares; with these secrets, `unmasked` removes the masks.
 
     Args:
         told: row to the result of `revealed`, for the clients that replied.
@@ -271,7 +271,7 @@ def told_secrets(
 def unmasked(
     total: Tensor, keys: Tensor, sent: Tensor, secrets: Mapping[int, bytes], about: bytes
 ) -> Tensor:
-    """The sum of the words; the server computes it from the masked sum and the secrets.
+    """The sum of the words, which the server computes from the masked sum and the secrets.
 
     Args:
         total: int64 ``[P]``, the sum of the results of `masked` over the clients that sent words.
@@ -302,7 +302,7 @@ def unmasked(
 
 @explained
 def as_bytes(value: Tensor) -> bytes:
-    """The bytes in a uint8 tensor.
+    """The bytes of a uint8 tensor.
 
     Example:
         >>> as_bytes(as_tensor(b"abc"))
@@ -331,14 +331,14 @@ def _rows(which: Tensor) -> list[int]:
 def _sealing_key(
     secret: bytes, keys: Tensor, writer: int, reader: int, *, own: int, about: bytes
 ) -> bytes:
-    """The encryption key of a letter between two clients; both clients can compute it."""
+    """The key that encrypts letters between two clients; both of them can compute it."""
     other = reader if own == writer else writer
     direction = b" letter %d %d" % (writer, reader)
     return agreed_key(secret, as_bytes(keys[other, :KEY]), about + direction)
 
 
 def _pair_seed(masking: bytes, keys: Tensor, row: int, other: int, about: bytes) -> bytes:
-    """The seed of the common mask of two clients."""
+    """The seed of the mask that two clients have in common."""
     both = b" mask %d %d" % (min(row, other), max(row, other))
     return agreed_key(masking, as_bytes(keys[other, KEY:]), about + both)
 
@@ -346,7 +346,7 @@ def _pair_seed(masking: bytes, keys: Tensor, row: int, other: int, about: bytes)
 def _opened(
     row: int, other: int, sealing: bytes, keys: Tensor, sealed: Tensor, about: bytes
 ) -> bytes:
-    """Content of a letter; empty if the letter belongs to another client or another exchange."""
+    """A letter's content; empty if the letter is for another client or from another exchange."""
     letter = as_bytes(sealed[other])
     try:
         key = _sealing_key(sealing, keys, other, row, own=row, about=about)

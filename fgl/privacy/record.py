@@ -1,4 +1,4 @@
-"""Records of each client's number of replies under each noise, as tensors of a server's state."""
+"""Records of how often each client replied under each noise, as tensors of a server's state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ F64 = torch.float64
 
 
 class Noise(NamedTuple):
-    """The mechanism of one reply of a client: all parameters on which epsilon depends.
+    """The mechanism of one reply: all parameters on which epsilon depends.
 
     Args:
         noise_multiplier: see `fgl.privacy.epsilon`; 0 gives no protection.
@@ -56,7 +56,7 @@ def with_noise(
     colluders: int = 0,
     delta: float | None = None,
 ) -> dict[str, Tensor]:
-    """Return a record that keeps the earlier replies and counts all later replies at this noise.
+    """Return a record that keeps the earlier replies and counts all later replies under this noise.
 
     Args:
         record: a server's ``state["privacy"]``; empty for the first run.
@@ -112,7 +112,7 @@ def with_noise(
 
 
 def with_answers(record: Record, times: Mapping[int, float]) -> dict[str, Tensor]:
-    """Add each client's replies with the record's current noise and return the new record.
+    """Add each client's replies under the record's current noise, and return the new record.
 
     Example:
         >>> record = with_noise({}, Noise(1.0), num_clients=2, kind="local_gaussian", delta=1e-5)
@@ -126,7 +126,7 @@ def with_answers(record: Record, times: Mapping[int, float]) -> dict[str, Tensor
 
 
 def spent_epsilon(record: Record) -> float:
-    """The epsilon of the client with the largest epsilon, over all its replies.
+    """The largest epsilon of any client, computed from all replies of the client.
 
     Replies with several kinds of noise are composed. Without sampling, the replies are equivalent
     to one Gaussian mechanism, with the sum of ``rounds / noise_multiplier^2``. With sampling, the
@@ -167,7 +167,7 @@ def _by_noise(record: Record) -> dict[Noise, Tensor]:
 
 
 def _kind(record: Record) -> str:
-    """The transform whose noise the record counts; for old records, inferred from their form."""
+    """The transform whose noise a record counts; in old records, it is inferred from their form."""
     if "kind" in record:
         return KINDS[int(record["kind"])]
     if "steps" in record:
@@ -177,7 +177,7 @@ def _kind(record: Record) -> str:
 
 
 def _largest(table: Tensor) -> Iterable[list[float]]:
-    """The distinct rows of ``[K, M]`` for which no other row is as large in every column."""
+    """The distinct rows of ``[K, M]``; a row is left out if another is as large in every column."""
     rows: Any = table.unique(dim=0)
     for row in rows:
         if not bool(((rows >= row).all(1) & (rows > row).any(1)).any()):
@@ -204,7 +204,7 @@ def _of_several(rounds: Mapping[Noise, float], delta: float) -> float:
 
 
 def _whole(noise: Noise, rounds: float) -> tuple[int, Noise]:
-    """Convert `rounds` to a whole number of uses of the noise with the same total cost."""
+    """Convert `rounds` to a whole number of uses, with a noise that keeps the total cost equal."""
     times = math.ceil(rounds) * int(noise.steps)
     factor = math.sqrt(math.ceil(rounds) / rounds) if rounds else 1.0
     return times, noise._replace(noise_multiplier=noise.noise_multiplier * factor)

@@ -1,4 +1,4 @@
-"""Shares of a secret, and recovery of the secret, even if some shares are false.
+"""Shares of a secret, from which the secret is recovered even if some shares are false.
 
 Shamir's secret sharing comes from `pycryptodome`.
 """
@@ -21,7 +21,7 @@ TRIES = 300  # largest number of sets of shares that are tried for a secret
 
 
 class CannotUnmask(ValueError):
-    """Error if the revealed shares are false, or too few to remove the masks.
+    """Error: revealed shares are false, or too few to remove the masks.
 
     Example:
         >>> issubclass(CannotUnmask, ValueError)
@@ -45,7 +45,7 @@ def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
 
 
 def combine(shares: Mapping[int, bytes]) -> bytes:
-    """The secret, recovered from exactly `threshold` shares, which are given by row.
+    """The secret that exactly `threshold` shares give; shares are given by row.
 
     Example:
         >>> combine(dict(enumerate(split(b"0123456789abcdef" * 2, 3, 3))))
@@ -107,7 +107,7 @@ def recovered(
 
 
 def _sets(rows: Sequence[int], threshold: int) -> Iterator[Sequence[int]]:
-    """Sets of rows to combine: first all sets of consecutive rows, then all sets or random sets."""
+    """Sets of rows to combine: first the sets of consecutive rows, then all sets or random sets."""
     if threshold == len(rows):
         yield rows
         return

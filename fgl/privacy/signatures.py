@@ -1,4 +1,4 @@
-"""Signatures (Ed25519, from the package `cryptography`), and the files with the keys.
+"""Signatures (Ed25519, from the package `cryptography`), and files that hold their keys.
 
 Source: RFC 8032, https://www.rfc-editor.org/rfc/rfc8032
 """
@@ -104,7 +104,7 @@ def _private(secret: bytes) -> Any:
 
 
 def _raw(path: Any, key: Any, half: str) -> bytes:
-    """The 32 bytes of a private or public key; raises an error for another type of key."""
+    """The 32 bytes of a private or public key; a key of another type raises an error."""
     ed25519: Any = need("cryptography.hazmat.primitives.asymmetric.ed25519")
     if not isinstance(key, getattr(ed25519, f"Ed25519{half.title()}Key")):
         got = type(key).__name__.strip("_")

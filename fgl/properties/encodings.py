@@ -1,4 +1,4 @@
-"""Structural encodings: vectors that describe a node's neighbourhood, independent of features."""
+"""Structural encodings: vectors that describe a node's neighbourhood without its features."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def structure_encoding(
 def walk_returns(
     edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None, *, steps: int = 16
 ) -> Tensor:
-    """Probability that a random walk from a node is at this node after 1 to `steps` steps.
+    """Probability that a random walk is at its first node again after 1 to `steps` steps.
 
     ``diag(RW), diag(RW^2), ...`` with ``RW = A D^-1`` (FedStar, Eq. 2). For a node without
     neighbours all probabilities are 0.
@@ -89,7 +89,7 @@ def walk_returns(
 def degree_one_hot(
     edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None, *, max_degree: int = 16
 ) -> Tensor:
-    """Encode each node's degree as one-hot, limited to 1 to `max_degree` (FedStar, Eq. 3).
+    """Encode each node's degree as a one-hot row, limited to 1 to `max_degree` (FedStar, Eq. 3).
 
     Args:
         edge_index, nodes, num_graphs: see `structure_encoding`.
@@ -158,7 +158,7 @@ def laplacian_spectrum(
     *,
     width: int | None = None,
 ) -> Tensor:
-    """The spectrum of each graph's Laplacian ``L = D - A = U diag(lambda) U^T``.
+    """Spectrum of each graph's Laplacian: ``L = D - A = U diag(lambda) U^T``.
 
     The row of a graph's i-th node holds ``lambda_i`` (eigenvalues are in ascending order) and
     ``U_i1 ... U_in``, followed by zeros up to `width`. Computation time grows with the cube of a
@@ -196,7 +196,7 @@ def laplacian_spectrum(
 
 
 def _laplacians(graphs: Simple, first: Tensor, size: int) -> Tensor:
-    """The Laplacians D - A of all graphs with `size` nodes, float64 ``[count, size, size]``.
+    """The Laplacians D - A of all graphs that have `size` nodes, float64 ``[count, size, size]``.
 
     Args:
         first: int64 ``[num_graphs]``, each graph's first node.

@@ -1,4 +1,4 @@
-"""Sums of distances in many graphs, by breadth-first search from 64 nodes at a time.
+"""Sums of distances in many graphs, found by breadth-first search from 64 nodes at a time.
 
 A node's word holds one bit per source. The bit says whether the source is within `l` hops. One hop
 is an OR over the neighbours' words. The sum of distances follows from the number of set bits after
@@ -18,10 +18,10 @@ HOPS = 3  # hops between checks whether the search is complete; 3 x 64 bits stil
 
 
 def hops(crow: Tensor, col: Tensor, sizes: Tensor, *, words: int = WORDS) -> tuple[Tensor, Tensor]:
-    """For every node, the number of nodes that reach it (including itself), and their distances.
+    """For every node, how many nodes reach it (including itself), and the sum of their distances.
 
-    The second result is the sum of these distances. Graphs of similar size are searched together. A
-    large graph is searched from only some of its nodes at a time.
+    Graphs of similar size are searched together. A large graph is searched from only some of its
+    nodes at a time.
 
     Args:
         crow, col: int64 ``[num_nodes + 1]`` and ``[num_edges]``, each node's neighbours as CSR. All
@@ -67,7 +67,7 @@ def hops(crow: Tensor, col: Tensor, sizes: Tensor, *, words: int = WORDS) -> tup
 
 
 def _blocks(sizes: Tensor, words: int) -> tuple[Tensor, Tensor, list[int]]:
-    """Graphs sorted by size, the block of each graph, and the words per node in each block."""
+    """Graphs sorted by size, each graph's block, and each block's words per node."""
     size, order = sizes.sort(stable=True)
     width = (size + 63) // 64
     wide = 2 ** width.clamp(min=1).double().log2().ceil().long()  # a block has widths up to this
@@ -78,7 +78,7 @@ def _blocks(sizes: Tensor, words: int) -> tuple[Tensor, Tensor, list[int]]:
 
 
 def _neighbours(column: Tensor, start: Tensor, degree: Tensor, at: int) -> tuple[Tensor, list[int]]:
-    """All first neighbours, then all second neighbours, and so on, and the size of each group.
+    """All first neighbours, then all second neighbours, and so on; and the size of each group.
 
     The nodes are sorted by degree. A node without neighbours is its own first neighbour.
     """
@@ -91,7 +91,10 @@ def _neighbours(column: Tensor, start: Tensor, degree: Tensor, at: int) -> tuple
 def _search(
     index: Tensor, having: list[int], within: Tensor, word: int, width: int
 ) -> tuple[Tensor, Tensor]:
-    """Count sources from ``64 word`` to ``64 (word + width)`` that reach a node; sum their hops."""
+    """Count the sources that reach each node, and sum their hops.
+
+    The sources are the nodes from ``64 word`` to ``64 (word + width)``.
+    """
     # All words are in one row, with a node's words adjacent: gathering numbers beats rows in torch.
     words = torch.arange(width)
     index, having = (index[:, None] * width + words).flatten(), [n * width for n in having]

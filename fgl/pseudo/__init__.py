@@ -1,4 +1,4 @@
-"""Pseudo labels and a pseudo graph, computed by a server from clients' predictions (FedGL)."""
+"""Pseudo labels and a pseudo graph that a server computes from clients' predictions (FedGL)."""
 
 from .client_parts import part_of, unpacked
 from .fusion import fuse, fuse_uploads, label_loss, pseudo_labels

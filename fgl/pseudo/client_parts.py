@@ -1,4 +1,4 @@
-"""Parts of the server's pseudo labels and pseudo graph for each client."""
+"""Each client's parts of the server's pseudo labels and pseudo graph."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = ("labels", "row", "col", "weight")
 def part_of(
     node_id: Tensor, labels: Tensor | None, similar: SparseMatrix | None
 ) -> dict[str, Tensor]:
-    """A client's part of the pseudo labels and of the pseudo graph.
+    """The part of the pseudo labels and of the pseudo graph that belongs to a client.
 
     Args:
         node_id: int64 ``[n]``, the global ids of the client's nodes.
@@ -46,7 +46,7 @@ def part_of(
 def unpacked(
     message: Mapping[str, Any], graph: Graph
 ) -> tuple[dict[str, Any], Tensor, SparseMatrix]:
-    """Split a message to a client into pseudo labels, pseudo graph, and all other entries.
+    """Split a message to a client into pseudo labels, a pseudo graph, and the rest.
 
     Args:
         message: the message, with or without a part (see `part_of`). If a part has another number
@@ -83,7 +83,7 @@ def unpacked(
 
 
 def _fits(part: Mapping[str, Tensor], num_nodes: int) -> bool:
-    """Whether a part is for `num_nodes` nodes. A forged upload could cause a different number."""
+    """Whether a part is for `num_nodes` nodes; a forged upload could change this number."""
     ends = [part[key] for key in ("row", "col") if key in part]
     inside = all(not end.numel() or int(end.max()) < num_nodes for end in ends)
     return inside and ("labels" not in part or len(part["labels"]) == num_nodes)

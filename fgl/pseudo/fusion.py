@@ -1,4 +1,4 @@
-"""Fusion of several clients' predictions for the same nodes, node by node."""
+"""Fusion: several clients' predictions for the same node are averaged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fuse(
     fill: str = "renormalised",
     threshold: float = 0.0,
 ) -> Tensor:
-    """For every node, the weighted mean over the clients that hold the node (FedGL, Eq. 12).
+    """For every node, a weighted mean over all clients that have the node (FedGL, Eq. 12).
 
     ``out_i = sum_{k holds i} w_k rows_k[i] / sum_{k holds i} w_k``. A node that no client holds
     gets 0. The function computes two indexed sums. The function creates no tensor of size clients x
@@ -121,7 +121,7 @@ def fuse_uploads(
 
 @explained
 def pseudo_labels(scores: Tensor, *, threshold: float = 0.5) -> Tensor:
-    """Each node's class with the largest score, or -1 if this score is not above a threshold.
+    """Each node's class with the largest score; -1 if the score does not exceed a threshold.
 
     Args:
         scores: float ``[num_nodes, C]``, fused predictions.
@@ -142,7 +142,7 @@ def pseudo_labels(scores: Tensor, *, threshold: float = 0.5) -> Tensor:
 
 @explained
 def label_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """Cross-entropy on the nodes that have a pseudo label (FedGL, Eq. 21).
+    """Cross-entropy over the nodes with a pseudo label (FedGL, Eq. 21).
 
     Args:
         logits: ``[N, C]``.

@@ -1,4 +1,4 @@
-"""Pseudo graph: computed block by block, cut into clients' parts, and added to a GCN's operator."""
+"""Pseudo graph: computed in blocks, cut into parts for clients, and added to a GCN's operator."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def pseudo_graph(h: Tensor, *, s: int = 100, block: int = BLOCK) -> SparseMatrix
 
 @explained
 def project(matrix: SparseMatrix, nodes: Tensor) -> SparseMatrix:
-    """The rows and columns of a matrix for `nodes`, in the order of `nodes`.
+    """The rows and columns of a matrix that belong to `nodes`, in the order of `nodes`.
 
     A client may see only this part.
 
@@ -104,7 +104,7 @@ def project(matrix: SparseMatrix, nodes: Tensor) -> SparseMatrix:
 
 
 def edge_tensors(block: SparseMatrix) -> dict[str, Tensor]:
-    """Tensors of a message for a part of the pseudo graph: ``row``, ``col`` and ``weight``.
+    """A part of the pseudo graph as tensors of a message: ``row``, ``col`` and ``weight``.
 
     Example:
         >>> edge_tensors(SparseMatrix.from_dense(torch.tensor([[0.0, 0.5], [0.0, 0.0]])))
@@ -114,7 +114,7 @@ def edge_tensors(block: SparseMatrix) -> dict[str, Tensor]:
 
 
 def from_edge_tensors(message: Mapping[str, Any], *, like: SparseMatrix) -> SparseMatrix:
-    """Rebuild the matrix from `edge_tensors`; return an empty matrix if a message has no edges.
+    """Rebuild the matrix from `edge_tensors`; the matrix is empty if a message has no edges.
 
     Args:
         message: may have ``row``, ``col`` (int64 ``[e]``) and ``weight`` (float ``[e]``).

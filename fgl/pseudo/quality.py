@@ -1,4 +1,4 @@
-"""Quality of pseudo labels and pseudo edges: the fractions that are correct."""
+"""Quality of pseudo labels and pseudo edges: which fraction of them is correct."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _of_edges(
 
 @explained
 def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], dict[str, float]]:
-    """Build a function that measures pseudo labels and pseudo edges in a server's outbox (FedGL).
+    """Build a function that measures the pseudo labels and edges in a server's outbox (FedGL).
 
     Args:
         clients: the clients' graphs, with labels and `node_id`.

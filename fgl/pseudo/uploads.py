@@ -1,4 +1,4 @@
-"""Checks of the nodes' predictions and embeddings that a client uploads (FedGL)."""
+"""Checks of a client's uploaded predictions and embeddings of nodes (FedGL)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = ("node_id", "embeddings", "predictions")  # of an upload, one row per nod
 def check_node_rows(
     rows: Tensor, node_id: Tensor, num_nodes: int, *, width: int, name: str
 ) -> None:
-    """Raise a ValueError unless there is one row per node and all ids exist in the federation.
+    """Raise a ValueError unless each node has one row and all ids exist in the federation.
 
     Example:
         >>> check_node_rows(torch.ones(1, 2), torch.tensor([4]), 4, width=2, name="rows")
@@ -84,7 +84,7 @@ def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -
 
 @explained
 def upload_check(num_nodes: int, like: Tensor, *, base: Accept | None = None) -> Accept:
-    """Build a server's `accept`: it calls `check_upload` and checks the number of nodes.
+    """Build a server's `accept`, which calls `check_upload` and checks the number of nodes.
 
     Args:
         num_nodes: number of nodes in the federation.
@@ -117,7 +117,7 @@ def upload_check(num_nodes: int, like: Tensor, *, base: Accept | None = None) ->
 
 @explained
 def nodes_of(uploads: Mapping[int, Mapping[str, Any]], state: Mapping[str, Any]) -> dict[str, Any]:
-    """Node ids of each client, which a server keeps in its state for `upload_check`.
+    """Each client's node ids, which a server keeps in its state for `upload_check`.
 
     Args:
         uploads: the clients' messages, with ``node_id``.

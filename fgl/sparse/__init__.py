@@ -1,4 +1,4 @@
-"""Sparse matrices: differentiable products, and sums and softmax over rows.
+"""Sparse matrices: differentiable products, and sums and softmaxes of rows.
 
 Inside `vmap` a stack of sparse matrices is multiplied as one block-diagonal matrix.
 """

@@ -33,7 +33,9 @@ def call(function: Any, *args: Any) -> Any:
 
 
 def mapped(function: Any, *args: Any) -> Any:
-    """Call ``function.apply(*args)``, or its rule inside `vmap`, without flattening arguments.
+    """Call ``function.apply(*args)``, or inside `vmap` the function's own `vmap` rule.
+
+    Calling the rule directly saves the time for flattening the arguments.
 
     The arguments must be tensors or constants. The result must be a tensor or a tuple of tensors.
     """
@@ -59,14 +61,14 @@ def mapped(function: Any, *args: Any) -> Any:
 
 
 def batched(tensor: Tensor, dim: int | None, size: int) -> Tensor:
-    """A rule's argument with the batch as first dimension; it is expanded if it has no batch."""
+    """A rule's argument with the batch as its first dimension; without a batch, it is expanded."""
     if dim is None:
         return tensor.expand(size, *tensor.shape)
     return tensor.movedim(dim, 0) if dim else tensor
 
 
 def one_by_one(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[Tensor, int]:
-    """Call the function once per element, for a second `vmap` inside the `vmap` over members."""
+    """Call the function once per element, for a second `vmap` inside the `vmap` over clients."""
     parts = [
         arg.unbind(dim) if dim is not None else [arg] * info.batch_size
         for arg, dim in zip(args, in_dims, strict=True)
@@ -75,7 +77,7 @@ def one_by_one(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) ->
 
 
 def positional(forward: Callable[..., T]) -> Callable[..., T]:
-    """Mark a `forward` that has no defaults, so that `apply` does not inspect its signature."""
+    """Mark a `forward` without defaults, so that `apply` does not read its signature."""
     forward.__signature__ = _Positional()  # type: ignore[attr-defined]
     return forward
 

@@ -1,4 +1,4 @@
-"""Batched patterns: a stack of patterns, and the view of one member inside `vmap`.
+"""Batched patterns: a stack of patterns, and how one member sees it inside `vmap`.
 
 Inside a `vmap` over the members, each member has its own `SparseMatrix`. The tensors of this matrix
 are batched and padded to the largest member. A product is computed for the whole stack at once,
@@ -52,7 +52,7 @@ class PatternStack:
         return self.parts[0].col.device
 
     def padded(self, tensors: Sequence[Tensor], length: int | None = None) -> Tensor:
-        """Stack a tensor per part and pad it with zeros: ``[K, length]``, default ``[K, nnz]``."""
+        """Stack a tensor per part, padded with zeros, to ``[K, length]``; default ``[K, nnz]``."""
         length = self.nnz if length is None else length
         out = tensors[0].new_zeros(len(tensors), length)
         for row, tensor in zip(out, tensors, strict=True):
@@ -76,7 +76,7 @@ class PatternStack:
 
     @kept
     def slots(self) -> Tensor | None:
-        """Indices of the entries in the flattened ``[K, nnz]``, or None if no part is padded."""
+        """Indices of the entries in the flattened ``[K, nnz]``; None if no part is padded."""
         if all(count == self.nnz for count in self.counts):
             return None
         inside = torch.arange(self.nnz) < torch.tensor(self.counts)[:, None]
@@ -125,7 +125,7 @@ class PatternStack:
 
     @kept
     def tall(self) -> Pattern:
-        """The concatenated rows of the parts, for an operand that all members share."""
+        """The parts' rows, concatenated, for an operand that all members have in common."""
         shape = (len(self.parts) * self.shape[0], self.shape[1])
         return Pattern(*self._joined(0), shape, self.backend)
 
@@ -136,7 +136,7 @@ class PatternStack:
 
     @kept
     def loops(self) -> tuple[PatternStack, Tensor]:
-        """Like `Pattern.loops`; sources are indices into a padded ``cat([value, ones(rows)])``."""
+        """Like `Pattern.loops`; sources index a padded ``cat([value, ones(rows)])``."""
         parts, sources = zip(*(p.loops for p in self.parts), strict=True)
         places = [
             source + (source >= part.nnz) * (self.nnz - part.nnz)
@@ -150,7 +150,7 @@ class PatternStack:
         return PatternStack([part.incidence for part in self.parts])
 
     def ones(self, dtype: torch.dtype) -> Tensor:
-        """Mask ``[K, nnz]`` as numbers: 1 for an entry and 0 for padding."""
+        """The mask ``[K, nnz]`` as numbers: 1 for an entry, 0 for padding."""
         if dtype not in self._ones:
             with outside():
                 ones = torch.ones(sum(self.counts), dtype=dtype, device=self.device)
@@ -159,7 +159,7 @@ class PatternStack:
 
 
 class _Diagonal(Pattern):
-    """The block-diagonal pattern of a stack; its transpose is built from the parts' transposes."""
+    """A stack's block-diagonal pattern, whose transpose is built from the parts' transposes."""
 
     def __init__(self, stack: PatternStack) -> None:
         size, (rows, cols) = len(stack.parts), stack.shape
@@ -175,7 +175,7 @@ class _Diagonal(Pattern):
 
 
 class StackedPattern(Pattern):
-    """Pattern of one member inside `vmap`, with batched tensors.
+    """The pattern of a single member inside `vmap`, with batched tensors.
 
     Args:
         stack: the patterns of all members.
@@ -226,7 +226,7 @@ class StackedPattern(Pattern):
         return torch.where(self.ones(torch.bool), value, 0)
 
     def owned(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments of a product; at least one of them is batched over the members."""
+        """The arguments of a product, at least one of which is batched over the members."""
         if any(isinstance(arg, Tensor) and _batched(arg) for arg in args):
             return args
         first = args[0].expand(len(self.stack.parts), *args[0].shape)

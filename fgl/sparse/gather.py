@@ -1,4 +1,4 @@
-"""Rows gathered or summed by an index; the order of additions is fixed, even on a GPU."""
+"""Rows that are gathered or summed by an index; additions have a fixed order, even on a GPU."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def sum_rows(values: Tensor, index: Tensor, num_rows: int) -> Tensor:
 
 @explained
 def add_rows(out: Tensor, index: Tensor, values: Tensor) -> Tensor:
-    """Add to rows of a tensor in place, in the fixed order of `sum_rows`.
+    """Add to a tensor's rows in place, in the fixed order of `sum_rows`.
 
     Example:
         >>> add_rows(torch.ones(2, 1), torch.tensor([1, 1]), torch.ones(2, 1)).flatten()
@@ -101,7 +101,7 @@ class _Gather(Function):
 
 
 class _Sum(Function):
-    """The autograd Function of `sum_rows`; `vmap` maps it as a single operation."""
+    """The autograd Function of `sum_rows`, which `vmap` maps as a single operation."""
 
     @staticmethod
     @positional
@@ -129,7 +129,7 @@ class _Sum(Function):
 
 @explained
 def below_each_other(index: Tensor, num_rows: int, name: str = "index") -> Tensor:
-    """Convert indices ``[K, m]`` of rows of K tensors to indices into the concatenated rows.
+    """Convert indices ``[K, m]`` of rows in K tensors to indices of rows in their concatenation.
 
     Raises:
         IndexError: if an index is out of range, since it would refer to a row of another tensor. On

@@ -1,4 +1,4 @@
-"""Kernels of two backends: torch, and torch-sparse with torch-scatter."""
+"""Kernels in two versions: by torch, and by torch-sparse with torch-scatter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FEW = 12  # entries per row up to which it is not slower for fewer columns
 
 
 class Backend(Protocol):
-    """Four kernels on a pattern's row pointers `crow`, columns `col` and rows `row`."""
+    """Four kernels that read a pattern's row pointers `crow`, columns `col` and rows `row`."""
 
     def multiply(self, pattern: Any, value: Tensor, x: Tensor) -> Tensor:
         """Product ``out_i = sum_{e in row i} value_e x_{col(e)}``, float ``[rows, F]``."""
@@ -37,7 +37,7 @@ class Backend(Protocol):
 
 @cache
 def has_bags() -> bool:
-    """Whether torch and the CPU support FBGEMM; without it `embedding_bag` is a slow loop."""
+    """Whether torch and the CPU have FBGEMM; without it, `embedding_bag` is a slow loop."""
     return "fbgemm" in torch.backends.quantized.supported_engines
 
 
@@ -51,7 +51,7 @@ def sums_bags(pattern: Any, x: Tensor) -> bool:
 
 
 class Torch:
-    """Torch's kernels: `embedding_bag` for products that it speeds up, otherwise CSR kernels."""
+    """Torch's kernels: `embedding_bag` if it makes a product faster, otherwise CSR kernels."""
 
     def multiply(self, pattern: Any, value: Tensor, x: Tensor) -> Tensor:
         if sums_bags(pattern, x):
@@ -100,7 +100,7 @@ def _csr(crow: Tensor, col: Tensor, value: Tensor, num_cols: int) -> Tensor:
 
 @in_one
 def multiply_csr(crow: Tensor, col: Tensor, value: Tensor, x: Tensor) -> tuple[Tensor]:
-    """The product as an operation on strided tensors, since a trace cannot contain CSR tensors."""
+    """The product as an operation on strided tensors, because a trace cannot hold CSR tensors."""
     return (_multiplied(_csr(crow, col, value, x.shape[0]), x),)
 
 
@@ -148,7 +148,7 @@ KINDS: dict[str, type[Torch] | type[TorchSparse]] = {"torch": Torch, "torch_spar
 
 @cache
 def backend(name: str) -> Backend:
-    """Return the kernels with this name.
+    """Return the kernels that have this name.
 
     Raises:
         ValueError: for an unknown name.

@@ -97,7 +97,7 @@ class SparseMatrix:
     def from_entries(
         row: Tensor, col: Tensor, shape: tuple[int, int], value: Tensor | None = None
     ) -> SparseMatrix:
-        """Build a matrix from the rows and columns of its entries, int64 ``[nnz]``, in any order.
+        """Build a matrix from each entry's row and column, int64 ``[nnz]``, in any order.
 
         The entries are not checked. Repeated entries remain separate, so a product adds them.
         """
@@ -139,7 +139,7 @@ class SparseMatrix:
 
     @property
     def values(self) -> Tensor:
-        """Values of all entries, float ``[nnz]``: `value`, or ones if `value` is None."""
+        """All entries' values, float ``[nnz]``: `value`, or ones if `value` is None."""
         return self.pattern.ones(self.dtype) if self.value is None else self.value
 
     @property
@@ -176,7 +176,7 @@ class SparseMatrix:
 
     @property
     def mean_norm(self) -> SparseMatrix:
-        """Mean over neighbours, ``D^-1 A`` without weights; computed once.
+        """The mean over neighbours as a matrix: ``D^-1 A`` without weights; computed once.
 
         Each nonzero entry becomes 1 / (number of nonzero entries in its row). Empty rows remain
         empty.
@@ -194,7 +194,7 @@ class SparseMatrix:
 
     @property
     def incidence(self) -> SparseMatrix:
-        """Matrix ``[rows, nnz]`` with 1 for each nonzero entry in its row; computed once.
+        """Matrix ``[rows, nnz]``: row i is 1 at the nonzero entries of row i; computed once.
 
         ``A.incidence @ messages`` sums the entries' messages, ``[nnz, d]``, over each row.
 
@@ -211,7 +211,7 @@ class SparseMatrix:
         return SparseMatrix(self.pattern.incidence, value)
 
     def as_operator(self) -> SparseMatrix:
-        """The same matrix as an operator that a GCN does not normalise: its `gcn_norm` is itself.
+        """The same matrix, which a GCN uses as it is: its `gcn_norm` is the matrix itself.
 
         Example:
             >>> operator = SparseMatrix.from_dense(torch.eye(2) / 2).as_operator()
@@ -251,12 +251,12 @@ class SparseMatrix:
 
     @cached_property
     def present(self) -> Tensor | None:
-        """Mask of the entries that are not zero, bool ``[nnz]``; ``None`` means all entries."""
+        """Mask of the entries that are not zero, bool ``[nnz]``; None stands for all entries."""
         return None if self.value is None else self.value != 0
 
     @property
     def with_self_loops(self) -> SparseMatrix:
-        """The matrix with a full diagonal: nonzero self-loops keep their values, others become 1.
+        """The matrix with a full diagonal: nonzero self-loops keep their values, all others are 1.
 
         If a self-loop is repeated, its last value is used, as in PyG.
         """
@@ -273,7 +273,7 @@ class SparseMatrix:
 
     @property
     def plus_identity(self) -> SparseMatrix:
-        """The matrix ``A + I``; an existing diagonal entry stays, and a separate 1 is added."""
+        """The matrix ``A + I``; a diagonal entry stays as it is, and a separate 1 is added."""
         return self._once("plus_identity", self._joined)
 
     def _joined(self) -> SparseMatrix:
@@ -284,7 +284,7 @@ class SparseMatrix:
         return SparseMatrix(pattern, value.index_copy(0, places, self.value))
 
     def _once(self, name: str, make: Callable[[], SparseMatrix]) -> SparseMatrix:
-        """Call `make` and store its result, unless the values are trained."""
+        """Call `make` and store the result, unless the values are trained."""
         if self.value is not None and self.value.requires_grad:
             return make()
         if name not in self._made:
@@ -293,7 +293,7 @@ class SparseMatrix:
         return self._made[name]
 
     def rows(self, index: Tensor) -> SparseMatrix:
-        """The rows with the indices `index` (int64 ``[m]``), in that order."""
+        """The rows with indices `index` (int64 ``[m]``), in the given order."""
         counts = self.pattern.crow.diff()[index]
         starts = self.pattern.crow[index] - (counts.cumsum(0) - counts)
         entry = torch.arange(int(counts.sum()), device=index.device)
@@ -303,7 +303,7 @@ class SparseMatrix:
         return SparseMatrix(pattern, None if self.value is None else self.value[entry])
 
     def to(self, device: torch.device | str) -> SparseMatrix:
-        """The matrix on a device; `astype` changes the type of its values."""
+        """The matrix on another device; `astype` changes the dtype."""
         if isinstance(device, torch.dtype):
             raise TypeError(f"Expected device to be a device, but got {device}: see astype")
         value = None if self.value is None else self.value.to(device)
@@ -369,7 +369,7 @@ def rows_of(x: Tensor | SparseMatrix, index: Tensor) -> Any:
 
 
 def check_degrees(value: Tensor | None) -> None:
-    """Raise a ValueError for negative edge weights, since the caller divides by degrees."""
+    """Raise a ValueError if an edge weight is negative, since the caller divides by degrees."""
     if (
         value is None
         or value.is_cuda

@@ -1,4 +1,4 @@
-"""Full precision under `torch.autocast`, for operations that are unsuitable for half precision."""
+"""Full precision under `torch.autocast`, for operations that half precision would spoil."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def mixed(tensor: Tensor) -> bool:
 
 @explained
 def full_precision(function: Callable[..., T]) -> Callable[..., T]:
-    """Wrap a function to run without `torch.autocast`; its first argument must be a tensor.
+    """Let a function run without `torch.autocast`; its first argument must be a tensor.
 
     Example:
         >>> square = full_precision(lambda x: x @ x)

@@ -1,4 +1,4 @@
-"""Recordings of a function's operations, as a new function that repeats the operations."""
+"""Recordings of a function's operations, which a new function repeats."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _active: list[Recorder] = []
 
 
 class Recorder(TorchDispatchMode):
-    """A context that records all operations inside it, below `vmap` and autograd.
+    """A context that records the operations inside it, as they are after `vmap` and autograd.
 
     Tensors that are neither inputs nor results of an operation are constants of the recording.
 
@@ -98,7 +98,7 @@ class Recorder(TorchDispatchMode):
         return out
 
     def call(self, function: Callable[..., Tensors], args: Sequence[Any]) -> Tensors:
-        """Call a function and record it as one operation."""
+        """Call a function, and record the whole call as one operation."""
         self._paused = True
         try:
             out = function(*args)
@@ -126,7 +126,7 @@ class Recorder(TorchDispatchMode):
         self._calls.append((names, f"{target} = {call}", reads))
 
     def _text(self, arg: Any, reads: list[str]) -> str:
-        """Source text of an argument."""
+        """An argument's source text."""
         if id(arg) in self._names and isinstance(arg, Tensor):
             reads.append(self._names[id(arg)])
             return reads[-1]
@@ -140,7 +140,7 @@ class Recorder(TorchDispatchMode):
         return name
 
     def function(self, outputs: Sequence[Tensor | None]) -> Callable[..., list[Tensor | None]]:
-        """Build a function that repeats the operations and frees tensors after their last use.
+        """Build a function that repeats the operations; it frees a tensor after its last use.
 
         Args:
             outputs: results of recorded operations, or None.
@@ -164,7 +164,7 @@ class Recorder(TorchDispatchMode):
 
 
 def _memory(value: Any) -> int:
-    """The address of a tensor's memory; 0 for any other value."""
+    """The address of a tensor's memory, or 0 if the value is not a tensor."""
     if not isinstance(value, Tensor) or value.layout != torch.strided:
         return 0
     return value.untyped_storage().data_ptr()
@@ -180,12 +180,12 @@ def _written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any
 
 
 def recorded() -> bool:
-    """Whether operations are being recorded; if so, no number may be read from a tensor."""
+    """Whether operations are being recorded; then no number may be read from a tensor."""
     return bool(_active)
 
 
 def in_one(function: Callable[..., Tensors]) -> Callable[..., Tensors]:
-    """Wrap a function of tensors and integers so that it is recorded as one operation.
+    """Wrap a function of tensors and integers, so that a recording has it as one operation.
 
     The function must return new tensors and draw no random numbers. It is not differentiated.
 

@@ -1,4 +1,4 @@
-"""Sums and softmax over the entries of each row, with gradients and `vmap` rules."""
+"""Sums and softmaxes over each row's entries, with gradients and `vmap` rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .pattern import Pattern
 
 @explained
 def row_sum(pattern: Pattern, value: Tensor) -> Tensor:
-    """Sum of the values in each row.
+    """Sum of each row's values.
 
     Args:
         pattern: ``[rows, cols]`` with nnz entries.
@@ -38,7 +38,7 @@ def row_sum(pattern: Pattern, value: Tensor) -> Tensor:
 
 @explained
 def pair_sum(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
-    """Sum of two numbers for every entry: ``out_e = left_{row(e)} + right_{col(e)}``.
+    """For every entry, the sum of two numbers: ``out_e = left_{row(e)} + right_{col(e)}``.
 
     Args:
         pattern: ``[rows, cols]`` with nnz entries.
@@ -59,7 +59,7 @@ def pair_sum(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
 
 @explained
 def row_softmax(pattern: Pattern, logit: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Softmax over the entries of each row.
+    """Softmax over each row's entries.
 
     Args:
         pattern: ``[rows, cols]`` with nnz entries.
@@ -102,7 +102,7 @@ def row_log_softmax(pattern: Pattern, logit: Tensor) -> Tensor:
 
 @explained
 def widened(value: Tensor) -> Tensor:
-    """Convert float16 or bfloat16 to float32; other tensors are returned unchanged.
+    """Convert float16 or bfloat16 to float32; return other tensors unchanged.
 
     Sums need float32: if 1 is added repeatedly, the sum stops growing at 2,048 in float16 and at
     256 in bfloat16. The range of float16 is 6e-8 to 65,504.
@@ -121,7 +121,7 @@ def widened(value: Tensor) -> Tensor:
 
 
 def _exponentials(logit: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
-    """Logits minus their row's maximum, and each row's sum of exponentials (1 if empty)."""
+    """Each logit minus its row's maximum, and each row's sum of exponentials (1 if empty)."""
     kernels = backend(pattern.backend)
     top = kernels.row_max(pattern, logit)
     top = torch.where(top == -torch.inf, 0.0, top)  # avoids nan in a row without entries
@@ -131,7 +131,7 @@ def _exponentials(logit: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
 
 
 def _row_wise(function: Any, info: Any, in_dims: Any, value: Tensor, pattern: Pattern) -> Any:
-    """Apply a row-wise function of the entries to all members at once."""
+    """Apply a function of each row's entries to all members at once."""
     value = value.movedim(in_dims[0], 0)
     if isinstance(pattern, StackedPattern):
         return function.apply(pattern.stack.pack(value), pattern.stack.diagonal)

@@ -1,4 +1,4 @@
-"""Studies: methods are tuned and compared on settings over seeds, and shown as one table."""
+"""Studies: methods are tuned on settings and compared over seeds, in one table."""
 
 from .results import Study
 from .space import LogUniform as LogUniform

@@ -1,4 +1,4 @@
-"""The command that starts a worker: ``python -m fgl.study FOLDER``."""
+"""The command ``python -m fgl.study FOLDER``, which starts a worker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .work import one_torch_thread, work
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Execute runs of a study, show its table, or repeat one run."""
+    """Execute a study's runs, show its table, or repeat one run."""
     parser = argparse.ArgumentParser("python -m fgl.study", description=main.__doc__)
     parser.add_argument("folder", help="the folder of fgl.study(..., folder=)")
     parser.add_argument("--show", action="store_true", help="print the table, run nothing")
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def again(folder: str, name: str) -> None:
-    """Repeat a run, and print whether its numbers are equal bit for bit."""
+    """Repeat a run, and print whether all its numbers are equal bit for bit."""
     plan, store = load_plan(folder), Store(folder)
     jobs = {job.id: job for job in plan.jobs(store)}
     if name not in jobs or name not in store:
@@ -59,7 +59,7 @@ def again(folder: str, name: str) -> None:
 
 
 def forget_failed(folder: str) -> None:
-    """Delete the records of failed and diverged runs, so that workers repeat these runs."""
+    """Delete the records of runs that failed or diverged, so that workers repeat these runs."""
     store = Store(folder)
     for path in (store.folder / "runs").glob("*.json"):
         if store[path.stem]["status"] != "finished":
@@ -67,7 +67,7 @@ def forget_failed(folder: str) -> None:
 
 
 def _end(*_: Any) -> NoReturn:
-    """Exit by raising an exception, so that `begun` releases the run, as after any error."""
+    """Exit by an exception, so that `begun` releases the run as it does after any error."""
     raise SystemExit(128 + signal.SIGTERM)
 
 

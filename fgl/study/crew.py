@@ -1,4 +1,4 @@
-"""Worker processes of a study: on this computer, or on a Ray cluster."""
+"""Processes that work on a study: on this computer, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def counted(plan: Plan) -> Iterator[Count]:
 
 
 def _watch(folder: Path, plan: Plan, store: Store, workers: int, count: Count) -> None:
-    """Start workers, restart workers that die, and return when all runs are finished."""
+    """Start workers, restart dead workers, and return when all runs are finished."""
     with ExitStack() as stack:
         crew = {}
         for index in range(workers):
@@ -91,7 +91,9 @@ def _watch(folder: Path, plan: Plan, store: Store, workers: int, count: Count) -
 
 
 class Worker:
-    """A worker process that is restarted if it dies, and that ends when this process ends.
+    """A worker process.
+
+    It is restarted if it dies, and it ends when this process ends.
 
     The worker's standard input is a pipe from this process. The worker exits when the pipe is
     closed.
@@ -105,7 +107,7 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        """Start the process in its own session, so that Ctrl-C interrupts only its parent."""
+        """Start the process in a session of its own, so that Ctrl-C interrupts only its parent."""
         place = os.pathsep.join(self.path)
         env = os.environ | dict.fromkeys(THREADS, "1") | {"PYTHONPATH": place}
         with self.log.open("ab") as log:
@@ -156,7 +158,7 @@ class Worker:
 
 
 def on_ray(folder: Path, plan: Plan, store: Store, count: Count) -> None:
-    """Send runs to a Ray cluster. Only this process reads and writes the folder."""
+    """Send runs to a Ray cluster; only this process reads and writes the folder."""
     try:
         import ray
     except ImportError as error:

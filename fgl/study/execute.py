@@ -1,4 +1,4 @@
-"""A run of a study and its record, which is written even if the run fails."""
+"""A study's run and its record, which is written even if the run fails."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def execute(plan: Plan, job: Job, folder: Path | None = None) -> dict[str, Any]:
 
 
 def about(job: Job) -> dict[str, Any]:
-    """The values that describe a job, in the form in which a record stores them."""
+    """The values that describe a job, as a record stores them."""
     values = {"id": job.id, "setting": job.setting, "method": job.method, "seed": job.seed}
     values |= {"rounds": job.rounds, "local": dict(job.point.local), "own": dict(job.point.own)}
     return values
@@ -99,7 +99,7 @@ def _run(plan: Plan, job: Job, folder: Path | None) -> dict[str, Any]:
 
 
 def check_local(name: str, setting: Any, local: Mapping[str, Any]) -> None:
-    """Raise an error unless a setting has every field of a search space for local training."""
+    """Raise an error unless a setting has all fields of a search space for local training."""
     if callable(setting):
         return
     unknown = [key for key in local if key not in flat(setting)]
@@ -111,7 +111,7 @@ def check_local(name: str, setting: Any, local: Mapping[str, Any]) -> None:
 
 
 def _stops(patience: int | None, rounds: int, task: Task) -> list[Callable[[Round, Result], bool]]:
-    """A rule for early stopping that applies only in the second half of a run.
+    """A rule that stops a run early, but only in its second half.
 
     The reason is that the first half often has plateaus.
     """
@@ -122,7 +122,7 @@ def _stops(patience: int | None, rounds: int, task: Task) -> list[Callable[[Roun
 
 
 def same_again(plan: Plan, job: Job, record: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """Repeat a job; return whether its numbers equal the recorded numbers, and its new record."""
+    """Repeat a job; return whether its numbers equal the recorded ones, and its new record."""
     again = plain(execute(plan, job))
     names = "status", "validation", "error"
     same = all(again.get(name) == record.get(name) for name in names)

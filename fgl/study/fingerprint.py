@@ -1,4 +1,4 @@
-"""Fingerprints: short texts that are equal for functions and values with the same content."""
+"""Fingerprints: short texts, equal for functions and values with the same content."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Memo = dict[int, tuple[Any, str]]  # keeps the object, so that no other object g
 
 
 def fingerprint(value: Any) -> str:
-    """A text that depends on a function or value and on everything that it refers to.
+    """A text that depends on a function or value, and on all that it refers to.
 
     For functions from the user's own files and notebooks, the fingerprint depends on their code,
     their defaults, the values in their closures, and the globals that they use. For functions of
@@ -96,7 +96,7 @@ def _function(function: types.FunctionType, memo: Memo) -> Iterator[str]:
 
 
 def _cells(function: types.FunctionType) -> list[Any]:
-    """The values in a function's closure; None for a variable that has no value yet."""
+    """The values in a function's closure; a variable without a value yet gives None."""
     values = []
     for cell in function.__closure__ or ():
         try:
@@ -163,7 +163,7 @@ PARTS: list[tuple[Any, Callable[[Any, Memo], Iterable[str]]]] = [
 
 @functools.cache
 def is_installed(module: str | None) -> bool:
-    """Return whether a module is Python's, this library's or an installed package's."""
+    """Return whether a module is part of Python, of this library or of an installed package."""
     if not module or module == "__main__":
         return False
     top = module.split(".")[0]

@@ -1,4 +1,4 @@
-"""The folder of a study: its plan, records of finished runs, environments and locks."""
+"""A study's folder: the plan, the records of finished runs, their environments, and locks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENDINGS = 3  # after so many deaths of its process, a run is not started again
 
 
 class Store:
-    """Finished runs, each stored under its id.
+    """Finished runs by id.
 
     Each run has its own file, which is written completely under another name and then renamed.
 
@@ -54,11 +54,11 @@ class Store:
         self.refresh()
 
     def path(self, name: str) -> Path:
-        """The file of a record."""
+        """The file that holds a record."""
         return self.folder / "runs" / f"{name}.json"
 
     def refresh(self) -> None:
-        """Update the set of finished runs by listing the folder once."""
+        """List the folder once, to find the runs that have finished."""
         with os.scandir(self.folder / "runs") as files:
             names = {f.name[:-5] for f in files if f.name.endswith(".json") and f.name[0] != "."}
         for name in self._names - names:  # a run whose record was deleted is repeated
@@ -72,28 +72,28 @@ class Store:
         return name in self._names
 
     def __getitem__(self, name: str) -> dict[str, Any]:
-        """A record without its report; the report is kept only on disk."""
+        """A record without its report, which is only on disk."""
         if name not in self._read:
             self.full(name)
         return self._read[name]
 
     def full(self, name: str) -> dict[str, Any]:
-        """A complete record, including its report."""
+        """A complete record, with its report."""
         record: dict[str, Any] = json.loads(self.path(name).read_text(encoding="utf-8"))
         self._read[name] = {key: value for key, value in record.items() if key != "report"}
         return record
 
     def read(self) -> list[dict[str, Any]]:
-        """The records that were read so far, without their reports."""
+        """The records that have been read so far, without their reports."""
         return list(self._read.values())
 
     def put(self, name: str, record: Mapping[str, Any]) -> None:
-        """Write a record; after a crash, its file is either complete or absent."""
+        """Write a record; a crash leaves either a complete file or none."""
         write(self.path(name), json.dumps(plain(record)).encode())
         self._names.add(name)
 
     def locked(self, name: str) -> FileLock:
-        """The lock of a run; the operating system releases the lock if the process dies."""
+        """A run's lock, which the operating system releases if the process dies."""
         return FileLock(self.folder / "locks" / name, timeout=0)
 
 
@@ -108,7 +108,7 @@ def write(path: Path, content: bytes) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Convert a value to JSON types: non-finite numbers become None, unknown types become texts."""
+    """Convert a value to JSON types: numbers that are not finite to None, unknown types to text."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -119,7 +119,7 @@ def plain(value: Any) -> Any:
 
 
 def described(value: Any) -> str:
-    """Convert a chosen value to text; a function becomes its name."""
+    """A chosen value as text; for a function, its name."""
     return str(getattr(value, "__name__", None) or repr(value))
 
 
@@ -165,13 +165,13 @@ def save_plan(folder: Path, plan: Plan, *, tries: int) -> Plan:
 
 
 def saved_plan(folder: Path) -> dict[str, Any]:
-    """Read the fingerprints, stages and path of a folder's plan; {} if there is no plan."""
+    """Read a plan's fingerprints, stages and path from a folder; {} if there is no plan."""
     path = folder / "plan.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def check_same(known: Mapping[str, str], now: Mapping[str, str], folder: Path) -> None:
-    """Raise an error if a method, setting or other fingerprinted value changed but not its name."""
+    """Raise an error if a method, setting or other value has changed but kept its name."""
     other = [name for name, text in now.items() if known.get(name, text) != text]
     reject_if(
         other,
@@ -200,7 +200,7 @@ def load_plan(folder: str | os.PathLike[str]) -> Plan:
 
 @contextmanager
 def begun(store: Store, name: str) -> Iterator[int | None]:
-    """A context that locks a run and yields how often the run's process has died so far.
+    """A context that locks a run, and yields how many processes have died in this run so far.
 
     The context yields None if the run is locked by another process or is finished. While a process
     works on the run, there is a mark file next to the lock. If the process dies, the mark remains.
@@ -230,7 +230,7 @@ def begun(store: Store, name: str) -> Iterator[int | None]:
 
 @functools.cache
 def environment(folder: Path) -> str:
-    """Write the environment of this process to a file whose name is computed from its content."""
+    """Write this process's environment to a file whose name is a hash of the content."""
     import torch
 
     here = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]

@@ -1,4 +1,4 @@
-"""The plan of a study: its cells, and its next runs, which depend on the finished runs."""
+"""A study's plan: its cells, and its next runs, which depend on the finished runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Records(Protocol):
 
 @dataclass(frozen=True)
 class Point:
-    """The values of one trial: values for local training, and values for the method itself."""
+    """Values for a trial: for local training, and for the method itself."""
 
     local: Values
     own: Values
@@ -35,7 +35,7 @@ class Point:
 
     @functools.cached_property
     def key(self) -> str:
-        """A text that is equal for points with equal values."""
+        """A text that is equal for two points if their values are equal."""
         return fingerprint((sorted(self.local.items()), sorted(self.own.items())))
 
     @property
@@ -65,7 +65,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Trial:
-    """A point and the jobs that evaluate it."""
+    """A point, and the jobs by which it is evaluated."""
 
     point: Point
     jobs: tuple[Job, ...]
@@ -73,7 +73,7 @@ class Trial:
 
 @dataclass
 class Cell:
-    """The trials, chosen points and test runs known so far, for one method on one setting.
+    """For one method on one setting: the trials, chosen points and test runs known so far.
 
     Args:
         trials: the trials so far, by group of tuning seeds.
@@ -99,7 +99,7 @@ class Cell:
 
 @dataclass
 class Plan:
-    """A plan of a study: methods, settings, spaces and seeds.
+    """The plan of a study, with its methods, settings, spaces and seeds.
 
     Args:
         methods, settings: methods and settings by name.
@@ -142,7 +142,7 @@ class Plan:
         return self.stages[-1]
 
     def fingerprints(self) -> dict[str, str]:
-        """Fingerprints, by name, of all values that must not change under the same name."""
+        """By name, the fingerprints of all values that must not change while their name stays."""
         local = [sorted(space.items()) for space in self.local]
         texts = {f"method {n}": fingerprint((m.build, m.space)) for n, m in self.methods.items()}
         texts |= {f"setting {name}": fingerprint(each) for name, each in self.settings.items()}
@@ -150,16 +150,16 @@ class Plan:
         return texts | {"further arguments": fingerprint(sorted(self.how.items()))}
 
     def cells(self) -> Iterator[tuple[str, str]]:
-        """Setting and method of each cell."""
+        """The setting and the method of each cell."""
         return itertools.product(self.settings, self.methods)
 
     def jobs(self, records: Records) -> Iterator[Job]:
-        """All runs that are known so far, in the order of the cells."""
+        """All runs known so far, in the order of the cells."""
         for setting, method in self.cells():
             yield from self.cell(setting, method, records).jobs
 
     def count(self) -> int:
-        """The total number of runs if no cell is given up."""
+        """The total number of runs, if no cell is given up."""
         return sum(self._count(method) for _, method in self.cells())
 
     def _count(self, method: str) -> int:
@@ -176,7 +176,7 @@ class Plan:
         return len(self.local) > 1 or any(map(is_free, spaces))
 
     def cell(self, setting: str, method: str, records: Records) -> Cell:
-        """The trials, chosen points and test runs known so far, for one method on one setting."""
+        """For one method on one setting: the trials, chosen points and test runs known so far."""
         if (setting, method) in self._whole:
             return self._whole[setting, method]
         cell, open_groups = Cell(), 0
@@ -251,7 +251,7 @@ class Plan:
         return Point(new_local, new_own, best.which)
 
     def edges(self, setting: str, method: str, records: Records) -> list[str]:
-        """Chosen numbers that are the smallest or the largest among all trials."""
+        """Chosen numbers that are the smallest or largest of all trials."""
         cell = self.cell(setting, method, records)
         notes: list[str] = []
         each = self.tuning_seeds == "each"
@@ -266,7 +266,7 @@ class Plan:
 
 
 def alike(point: Point, trials: list[Trial]) -> list[Point]:
-    """The points of those trials that use the same alternative for local training."""
+    """The points of all trials that use the same alternative for local training."""
     return [trial.point for trial in trials if trial.point.which == point.which]
 
 
@@ -282,7 +282,7 @@ def _all_there(trials: list[Trial], records: Records) -> bool:
 
 
 def _best(trials: list[Trial], records: Records) -> Point | None:
-    """The point with the best mean validation score; failed runs rank below all other runs."""
+    """The point with the best mean validation score; failed runs rank last."""
 
     def worth(trial: Trial) -> float:
         values = [records[job.id].get("validation") for job in trial.jobs]

@@ -1,4 +1,4 @@
-"""The results of a study: paired statistics, a table, LaTeX, curves and raw runs."""
+"""Results of a study: paired statistics, a table, LaTeX, curves and the single runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ POINT = 0.01
 
 @dataclass(frozen=True)
 class Tested:
-    """Comparison of a method with the first method, on one setting or on the mean over settings.
+    """A method compared with the first method, on one setting or on the mean over settings.
 
     Args:
         difference: statistics of the differences within seeds.
@@ -57,12 +57,12 @@ class Tested:
 
     @property
     def survives(self) -> bool:
-        """Whether the difference is significant at 5 % after Holm's correction."""
+        """Whether the difference stays significant at 5 % after Holm's correction."""
         return self.holm < LEVEL
 
 
 class Study:
-    """The results of the finished runs of a study, which are printed as a table.
+    """The results of all finished runs of a study, printed as a table.
 
     Args:
         folder: the study's folder.
@@ -85,7 +85,7 @@ class Study:
         self._store = Store(folder)
 
     def raw(self) -> list[dict[str, Any]]:
-        """Every finished run of the plan: its values, report, environment and command."""
+        """Each finished run of the plan, with its values, report, environment and command."""
         jobs = {job.id: job for job in self.plan.jobs(self._store) if job.id in self._store}
         tests = {job.id for cell in self._cells.values() for job in cell.tests.values()}
         return [{**self._store.full(n), "stage": "test" if n in tests else "trial"} for n in jobs]
@@ -104,7 +104,7 @@ class Study:
         }
 
     def scores(self, setting: str, method: str) -> dict[int, float]:
-        """The score to compare for each finished seed; NaN if the run failed or diverged."""
+        """For each finished seed, the score to compare; NaN if the run failed or diverged."""
         return {seed: self._score(run) for seed, run in self._tests[setting, method].items()}
 
     def _score(self, run: Mapping[str, Any]) -> float:
@@ -121,7 +121,7 @@ class Study:
         return self.plan.metric or next((r["metric"] for r in runs if "metric" in r), "")
 
     def in_points(self, setting: str) -> bool:
-        """Whether the scores of a setting are fractions; tables show fractions in percent."""
+        """Whether a setting's scores are fractions, which tables show in percent."""
         values = [v for m in self.plan.methods for v in self.scores(setting, m).values()]
         shares = all(0 <= value <= 1 for value in values if not math.isnan(value))
         return shares and not less_is_better(self.metric(setting))
@@ -169,14 +169,14 @@ class Study:
         return _tested({name: self.mean_gains(name) for name in methods if name not in lost})
 
     def chosen(self, setting: str, method: str) -> dict[str, list[Any]]:
-        """The chosen values by name; several values if each seed was tuned separately."""
+        """The chosen values by name, with several values if each seed was tuned separately."""
         points = self._cells[setting, method].chosen.values()
         names = dict.fromkeys(name for point in points for name in point.values)
         values = {name: [point.values.get(name) for point in points] for name in names}
         return {n: [v for i, v in enumerate(own) if v not in own[:i]] for n, own in values.items()}
 
     def edges(self, setting: str, method: str) -> list[str]:
-        """Chosen numbers that are at the edge of the tried values, but not at a hard bound."""
+        """Chosen numbers at the edge of the tried values, unless the edge is a hard bound."""
         return self.plan.edges(setting, method, self._store)
 
     def _megabytes(self, setting: str, method: str) -> float:
@@ -216,7 +216,7 @@ class Study:
                 *_difference(self.tests.get((setting, method)), scale), *cost, note]  # fmt: skip
 
     def sentences(self) -> list[str]:
-        """Sentences about the headline test, the detectable difference, and failed runs."""
+        """Sentences on the headline test, the detectable difference, and failed runs."""
         base, count = next(iter(self.plan.methods)), len(self.plan.settings)
         scale = min(map(self._scale, self.plan.settings))
         lines = []
@@ -380,7 +380,7 @@ class Study:
 
 
 def _tested(gains: Mapping[Any, Mapping[int, float]]) -> dict[Any, Tested]:
-    """A test per entry, with Holm's correction over all entries."""
+    """For each entry, a test; Holm's correction is over all entries."""
     each = {key: difference(list(own.values())) for key, own in gains.items()}
     adjusted = holm([own.p for own in each.values()])
     tests = {}
@@ -393,7 +393,7 @@ def _tested(gains: Mapping[Any, Mapping[int, float]]) -> dict[Any, Tested]:
 
 
 def _mean(scores: Sequence[float], scale: float) -> list[str]:
-    """Mean, deviation and number of seeds as text; there is no mean if a run failed."""
+    """Mean, deviation and number of seeds as text; without a mean if a run failed."""
     failed = sum(map(math.isnan, scores))
     if failed:
         return ["", f"{len(scores) - failed} of {len(scores)}"]

@@ -1,4 +1,4 @@
-"""Search spaces of hyper-parameters: ranges, choices, and the points that trials use."""
+"""Search spaces of hyper-parameters: ranges, choices, and the points of the trials."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _sobol(seed: int, count: int) -> np.ndarray[Any, Any]:
 
 
 def sobol_point(seed: int, index: int) -> tuple[Sequence[float], Sequence[float]]:
-    """Point `index` of a scrambled Sobol sequence: coordinates for local and for own values.
+    """Point `index` of a scrambled Sobol sequence, split into local values and own values.
 
     A point depends only on its seed and index, so adding trials does not change earlier trials.
 
@@ -133,7 +133,7 @@ class LogUniform(Uniform):
 
 
 class Tuned:
-    """A method together with the search space of its own hyper-parameters.
+    """A method, and the search space of its own hyper-parameters.
 
     Args:
         build: function that returns the method, called as ``build(fedavg, **values)``, or as
@@ -163,7 +163,7 @@ class Tuned:
 
 
 def check_space(name: str, space: Values, most: int) -> None:
-    """Raise an error unless a space has at most `most` names and each list has a choice."""
+    """Raise an error if a space has more than `most` names, or a list without a choice."""
     reject_if(len(space) > most, f"{name} to have at most {most} names", len(space))
     for key, kind in space.items():
         reject_if(isinstance(kind, list) and not kind, f"{name} to have a choice for {key}", "[]")
@@ -179,7 +179,7 @@ def is_free(space: Values) -> bool:
 
 
 def wide_values(space: Values, shares: Sequence[float]) -> dict[str, Any]:
-    """The values of a space at one point of the unit cube.
+    """A space's values at one point of the unit cube.
 
     Example:
         >>> wide_values({"lr": LogUniform(0.01, 1), "steps": [1, 3], "mu": 2}, (0.5, 0.9, 0.1))
@@ -198,7 +198,7 @@ def wide_values(space: Values, shares: Sequence[float]) -> dict[str, Any]:
 def near_values(
     space: Values, best: Values, tried: Sequence[Values], shares: Sequence[float]
 ) -> dict[str, Any]:
-    """Values near the values of the best point. Choices from lists stay the same.
+    """Values near the best point's values; choices from lists stay the same.
 
     Args:
         space: the space.
@@ -215,7 +215,7 @@ def near_values(
 
 
 def edges(space: Values, best: Values, tried: Sequence[Values]) -> list[str]:
-    """Chosen numbers that are the smallest or largest tried value; better values may lie beyond.
+    """Chosen numbers that are the smallest or largest tried value; a better one may lie beyond.
 
     The result does not include values at a hard bound, choices from a list of words, and choices
     from a list of two numbers.

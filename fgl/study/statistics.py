@@ -1,4 +1,4 @@
-"""Statistics of a study: paired differences, Holm's correction, power and improvement."""
+"""Statistics for a study: paired differences, Holm's correction, power and improvement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUANTILES = 2000  # number of quantiles of the estimated deviation
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean of the differences between two methods with the same seed, and its t interval.
+    """Mean difference between two methods with the same seeds, and its t interval.
 
     Args:
         mean, deviation: mean and sample standard deviation of the differences.
@@ -90,7 +90,7 @@ def holm(values: Sequence[float]) -> list[float]:
 
 @explained
 def improvement(mine: Sequence[float], others: Sequence[float], *, less: bool = False) -> float:
-    """Probability of improvement: the fraction of run pairs in which the first run is better.
+    """Probability of improvement: the fraction of pairs of runs in which the first run is better.
 
     A tie counts as half. The result is NaN if there are no runs.
 
@@ -111,7 +111,7 @@ def improvement(mine: Sequence[float], others: Sequence[float], *, less: bool = 
 
 @functools.cache
 def least_effect(count: int, tests: int = 1) -> float:
-    """The smallest difference, in standard deviations, that a paired t test detects.
+    """The smallest difference that a paired t test detects, in standard deviations.
 
     The power is 80 %.
 
@@ -143,7 +143,7 @@ def least_effect(count: int, tests: int = 1) -> float:
 
 @explained
 def seeds_needed(deviation: float, smallest: float, tests: int = 1) -> int:
-    """The number of seeds needed to detect a difference with a power of 80 %; at most 1000.
+    """Number of seeds that detect a difference with a power of 80 %; at most 1000.
 
     Args:
         deviation: standard deviation of the differences over seeds.

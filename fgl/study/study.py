@@ -1,4 +1,4 @@
-"""The functions `study` and `tune`: parallel trials and test runs of methods on settings."""
+"""The functions `study` and `tune`, which run trials and tests of methods in parallel."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def study(
     checkpoint: bool = False,
     **how: Any,
 ) -> Study:
-    """Tune each method on each setting with the same number of trials, then test it over seeds.
+    """Tune each method on each setting with equally many trials, then test it over seeds.
 
     The folder contains the plan and a file for each finished run. The plan and these files
     determine the next runs. An interrupted study therefore continues when `study` is called again,
@@ -134,7 +134,7 @@ def study(
 
 @dataclass(frozen=True)
 class Chosen:
-    """A method with the values that `fgl.tune` chose.
+    """A method with the values chosen by `fgl.tune`.
 
     The result is a function of a task, as `fgl.compare` expects.
 
@@ -182,7 +182,7 @@ def tune(
     folder: Place | None = None,
     **how: Any,
 ) -> dict[str, Chosen]:
-    """Tune methods on a setting with equal numbers of trials, as `fgl.study` does before its tests.
+    """Tune methods on a setting with equally many trials, as `fgl.study` does before its tests.
 
     Args:
         methods, num_rounds, local, trials, tuning_seeds, patience, workers, how: as for
@@ -223,7 +223,7 @@ def tune(
 
 
 def _carried_out(plan: Plan, trials: int, workers: Workers, folder: Place) -> Study:
-    """Check a plan, write it to the folder, run it, and open its results."""
+    """Check a plan, write it to the folder, execute it, and open its results."""
     count = default_workers() if workers is None else workers
     if not isinstance(count, str):
         check_number("workers", count, at_least=0, integer=True)

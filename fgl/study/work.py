@@ -1,4 +1,4 @@
-"""Workers: processes that execute free runs of a study until all runs are finished."""
+"""Workers: processes that execute a study's free runs until all runs are finished."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPARE = 1.2  # a run starts only if the free memory is at least this multiple of
 
 
 def missing(plan: Plan, store: Store) -> list[Job]:
-    """The known runs that are not yet finished."""
+    """The known runs that have not finished."""
     store.refresh()
     return [job for job in plan.jobs(store) if job.id not in store]
 
@@ -35,7 +35,7 @@ def work(
     plan: Plan | None = None,
     advance: Callable[[Store], object] = lambda store: None,
 ) -> None:
-    """Execute free runs until all runs are finished. Several processes can share the work.
+    """Execute free runs until all runs are finished; several processes can share the work.
 
     Args:
         folder: the study's folder.
@@ -58,7 +58,7 @@ def work(
 
 
 def _try(plan: Plan, job: Job, store: Store, where: str, index: int | None) -> bool:
-    """Execute a run unless another process has locked it or there is too little memory."""
+    """Execute a run, unless another process has locked it or memory is too small."""
     free = available_memory() if index else None
     if free is not None and free < SPARE * _needs(job, store):
         return False

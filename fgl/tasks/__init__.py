@@ -1,4 +1,4 @@
-"""Tasks: the clients' data, the model and the loss, and the scores."""
+"""Tasks: the data of the clients, the model with its loss, and the scores."""
 
 from .adapted import adapted
 from .ego_nodes import EgoNodes, ego_node_task

@@ -1,4 +1,4 @@
-"""AdaFGL: train a federated model, then run a task in which clients adapt to their own graphs."""
+"""AdaFGL: train a federated model; then clients adapt it to their own graphs in a second task."""
 
 from __future__ import annotations
 

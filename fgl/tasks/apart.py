@@ -1,4 +1,4 @@
-"""Checks that the scored examples of a task are not also training examples.
+"""Checks that no scored example of a task is also a training example.
 
 Scores on training labels do not measure generalisation. These checks of a task only give a warning,
 since a user may want to measure memorisation.
@@ -26,7 +26,7 @@ MOST = 10**8  # entries of features, which take a second or two to hash
 def warn_of_trained(
     clients: Sequence[Graph], whole: Graph | None = None, *, elsewhere: bool = True
 ) -> None:
-    """Warn if training examples are in a client's or the whole graph's validation or test mask.
+    """Warn if validation or test masks, of a client or of the whole graph, have training examples.
 
     Args:
         clients: the clients' graphs; their `node_id` identifies nodes of the whole graph.
@@ -141,7 +141,7 @@ def _unlabelled(graph: Graph, steps: int) -> Tensor:
 
 
 def _recognised(graph: Graph, mask: Tensor, *, steps: int, named: bool) -> Tensor:
-    """Hashes of the examples in a mask, without examples that are not unique in the graph."""
+    """Hashes of the examples in a mask; examples that are not unique in the graph are left out."""
     key = _unlabelled(graph, steps)
     chosen = mask & _occurs_once(key)
     if named:
@@ -150,14 +150,14 @@ def _recognised(graph: Graph, mask: Tensor, *, steps: int, named: bool) -> Tenso
 
 
 def _counts(graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
-    """The masks of scored examples that contain training examples, and the number in each."""
+    """For each mask of scored examples that has training examples, the number of these examples."""
     masks = {name: getattr(graph, name) for name in SCORED}
     counts = {name: int((m & trained).sum()) for name, m in masks.items() if m is not None}
     return [(name, count) for name, count in counts.items() if count]
 
 
 def _trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
-    """Mask of the nodes of the whole graph that clients train on; node ids identify the nodes."""
+    """Mask of the whole graph's nodes on which clients train; `node_id` identifies them."""
     ids = [own.node_id[own.training_mask] for own in clients if own.node_id is not None]
     nodes = torch.arange(whole.num_nodes, device=whole.device)
     own = nodes if whole.node_id is None else whole.node_id
@@ -165,7 +165,7 @@ def _trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
 
 
 def _trained_windows(whole: Graph, clients: Sequence[Graph]) -> Tensor:
-    """Mask of the windows of the whole series with a target time that clients train on."""
+    """Mask of the whole series' windows that have a target time on which clients train."""
     times: Any = whole.horizon_index
     trained = [times[:0].flatten()]
     for own in clients:
@@ -175,7 +175,7 @@ def _trained_windows(whole: Graph, clients: Sequence[Graph]) -> Tensor:
 
 
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
-    """Warn if many tested graphs are copies of training graphs: more than two and over a tenth.
+    """Warn if over a tenth of the tested graphs, and more than two, are copies of training graphs.
 
     A smaller number of copies is normal: in NCI1, one of sixty molecules occurs twice.
 
@@ -209,7 +209,7 @@ def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
 
 
 def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
-    """Warn if held-out edges also occur as messages, as training edges, or as negatives.
+    """Warn if held-out edges are also messages, training edges or negative pairs.
 
     Example:
         >>> warn_of_known_edges([fgl.data.splits.edge_split(fgl.data.load("synthetic"))])
@@ -233,7 +233,7 @@ def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
 
 
 def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit]) -> None:
-    """Warn if an edge that one client holds out is an edge in the graph of another client.
+    """Warn if one client holds out an edge that is in another client's graph.
 
     Without `node_id` in each graph, features that are unique in their own graph identify the nodes,
     and another client must know more than half of the held-out edges.
@@ -260,7 +260,10 @@ def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit]) -> None:
 
 
 def _ids_by_features(graphs: Sequence[Graph]) -> list[Tensor]:
-    """Ids of nodes that are equal in two graphs if a node of each alone has these features."""
+    """Ids of each graph's nodes.
+
+    Nodes of two graphs have equal ids if their features are equal, and unique in each graph.
+    """
     hashes = torch.cat([node_fingerprints(graph, 0) for graph in graphs])
     ids, sizes = hashes.unique(return_inverse=True)[1], [graph.num_nodes for graph in graphs]
     once = torch.cat([_occurs_once(own) for own in ids.split(sizes)])
@@ -276,7 +279,7 @@ def _occurs_once(keys: Tensor) -> Tensor:
 
 
 def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
-    """Warn if most tested pairs are messages, reverses of messages, or training pairs.
+    """Warn if most tested pairs are messages, reverses of messages or training pairs.
 
     If labels are 1 and 0, the check compares two fractions of such known pairs: among the tested
     pairs with label 1, and among the tested pairs with label 0. The check warns if the first
@@ -300,7 +303,7 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
 
 
 def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
-    """Estimate for how many tested pairs each known fact reveals the label.
+    """For each known fact, an estimate of how many tested pairs' labels it reveals.
 
     Also count the tested pairs.
     """

@@ -1,4 +1,4 @@
-"""Base of the tasks `OwnNodes` and `Links`: disjoint clients that train variational encoders."""
+"""Base of the tasks `OwnNodes` and `Links`: disjoint clients train variational encoders."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .task import Local, Task, bounded, own_node_mask, weighed_by_nodes
 
 
 def noise(model: VGAE, graph: Graph) -> Ragged:
-    """Standard normal noise for the embeddings of all nodes of a graph."""
+    """Standard normal noise for all nodes' embeddings in a graph."""
     return Ragged(torch.randn(graph.num_nodes, model.conv_mu.bias.numel(), device=graph.device))
 
 
 def encoded(
     model: VGAE, params: Params, graph: Graph, context: Any, kl: float
 ) -> tuple[Tensor, Tensor]:
-    """The output of the model, and the divergence term of the loss."""
+    """The model's output, and the loss's divergence term."""
     options = {"noise": context["noise"].values, "return_embedding": True}
     out, mu, log_sigma = functional_call(model, params, (graph.x, graph.adj), options)
     nodes = own_node_mask(graph, context)
@@ -45,7 +45,7 @@ def task_of(
     score_of: Callable[..., Score],
     select: str,
 ) -> Task:
-    """A task in which clients keep their trained models and are scored with these models.
+    """A task whose clients keep the models that they trained, and are scored with them.
 
     Args:
         clients: the clients' graphs.
@@ -64,7 +64,7 @@ def task_of(
 
 @declares
 class Disjoint(Cut):
-    """Common fields of the settings `OwnNodes` and `Links`, and their graphs and model."""
+    """Fields that the settings `OwnNodes` and `Links` have in common; their graphs and model."""
 
     clients: Count = 10
     features: Literal["raw", "normalized", "degree"] = "raw"
@@ -89,7 +89,7 @@ class Disjoint(Cut):
         return graph, of_degrees
 
     def scaled(self, graph: Graph) -> Graph:
-        """A cut graph with this setting's features.
+        """A cut graph with the features that this setting asks for.
 
         Rows are scaled after the cut so that their sum is 1.
         """

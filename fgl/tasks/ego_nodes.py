@@ -1,4 +1,4 @@
-"""Nodes of clients with major labels, for training on sampled ego-graphs (FedEgo's protocol)."""
+"""Nodes of clients with major labels, trained on sampled ego-graphs (FedEgo's protocol)."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def ego_steps(
 
 
 def check_batch_size(batch_size: int, graph: Graph) -> None:
-    """Raise an error if a batch would be empty or larger than the training set of the client."""
+    """Raise an error if a batch would be empty or larger than a client's training set."""
     reject_if(
         not 1 <= batch_size <= graph.num_train,
         f"batch_size to be in [1, {graph.num_train}], the client's training nodes",
@@ -167,7 +167,7 @@ def _check(clients: Sequence[Graph], test: Graph) -> None:
 
 @setting
 class EgoNodes(Setting):
-    """Nodes of overlapping clients with major labels, for sampled ego-graphs (FedEgo's protocol).
+    """Overlapping clients whose nodes mostly have a few labels, for ego-graphs (FedEgo's protocol).
 
     Example:
         >>> len(EgoNodes(clients=2, hidden=8).load(seed=0).clients)

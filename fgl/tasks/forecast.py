@@ -20,7 +20,7 @@ from .task import Local, Task
 
 
 class Forecaster(nn.Module):
-    """Two linear layers whose input is the features of a node and its neighbours in a window.
+    """Two linear layers; their input is the features of a node and its neighbours in a window.
 
     ``out_v = W2 relu(W1 [x_v, m_v])``, where m_v is the weighted mean over the edges that end at v,
     computed separately for each time. An edge that has a time is used only at this time.
@@ -113,6 +113,6 @@ class Forecast(Cut):
         return replace(task, whole=self.windows(whole))
 
     def windows(self, graph: Graph) -> Graph:
-        """The windows of a client's series."""
+        """The windows of one client's series."""
         how: dict[str, Any] = {"horizons": self.horizons, "scaled": self.scaled}
         return data.splits.windows(graph, self.window, **how)

@@ -1,4 +1,4 @@
-"""Graphs of a collection that is divided among clients with skewed labels (GPFL's protocol)."""
+"""Graphs of one collection, divided among clients so that labels are skewed (GPFL's protocol)."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Graphs(Setting):
     local: Local = Local("adam", lr=1e-3, steps=1)
 
     def folds_of(self, seed: int = 0) -> tuple[list[Graph], list[Graph]]:
-        """The training graphs and test graphs of every client.
+        """For every client, the training graphs and the test graphs.
 
         `seed` determines the folds. With ``partition="dirichlet"``, `seed` also determines the
         partition.

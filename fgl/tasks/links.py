@@ -35,7 +35,7 @@ def link_task(
     kl: Weight = 1.0,
     recon: Literal["sampled", "dense", "dense_weighted"] = "sampled",
 ) -> Task:
-    """Predict a client's links with a variational graph auto-encoder.
+    """Predict the links in a client's graph by a variational graph auto-encoder.
 
     ``L = reconstruction + kl / n KL``. A client is scored by comparing its own held-out edges with
     pairs that are not edges. Everything else is the same as in `own_node_task`.
@@ -159,7 +159,7 @@ class Links(Disjoint):
         return link_task(splits, model, self.local.training(), kl=self.kl, recon=self.recon)
 
     def splits(self, whole: Graph, seed: int) -> list[EdgeSplit]:
-        """The splits of the clients: parts of the whole graph's split, or one split per client."""
+        """Each client's split: its part of the whole graph's split, or a split of its own graph."""
         seeds = [fold_in(seed, client, "split") for client in range(self.clients)]
         cut = partial(self.cut, seed=seed)
         if self.partition_after_split:

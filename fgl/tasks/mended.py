@@ -1,4 +1,4 @@
-"""FedSage+: train generators of neighbours, add neighbours to clients' graphs, then run FedAvg."""
+"""FedSage+: train generators of neighbours, add neighbours to the clients' graphs, run FedAvg."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def generator_task(
     weights: tuple[float, float, float] = (1.0, 1.0, 1.0),
     seed: int = 0,
 ) -> Task:
-    """Learn to generate missing neighbours of nodes, by comparison with hidden nodes (FedSage+).
+    """Learn to generate nodes' missing neighbours, by comparison with hidden nodes (FedSage+).
 
     ``L = a SmoothL1(c, m) + b greedy + c' CE`` over the training nodes (Eqs. 5 to 7). The three
     terms compare predicted counts of missing neighbours, generated features, and labels predicted
@@ -126,7 +126,7 @@ def generator_loss(
 
 
 def _hide(graph: Graph, share: float, width: int, seed: int) -> HiddenNodes:
-    """Hide a fraction of a graph's validation nodes."""
+    """Hide a fraction of the validation nodes of a graph."""
     if graph.val_mask is None or graph.train_mask is None or graph.y is None:
         raise ValueError("Expected each client to have y, train_mask and val_mask, but got none")
     _ = graph.labels  # raises if labels are numbers
@@ -145,7 +145,7 @@ def mend(
     part: Graph | None = None,
     seed: int = 0,
 ) -> Graph:
-    """Add the neighbours that a generator predicts to a graph; connect each to its node.
+    """Add the neighbours that a generator predicts to a graph, each with an edge to its node.
 
     Dropout is turned off in this function; the public code never turns dropout off.
 
@@ -184,7 +184,7 @@ def mend(
 
 
 def _places(part: Graph, whole: Graph) -> Tensor:
-    """For each node of `part`, the index of the node with the same `node_id` in `whole`."""
+    """For each node of `part`, the index in `whole` of the node with the same `node_id`."""
     if part.node_id is None:
         raise ValueError("Expected part to have node_id, but got none")
     if whole.node_id is None:
@@ -208,7 +208,7 @@ def mended(
     gen_wide: Count = 2048,
     gen_rounded: bool = False,
 ) -> Task:
-    """The same task on graphs to which trained generators have added missing neighbours (FedSage+).
+    """The same task, on graphs in which generators have added missing neighbours (FedSage+).
 
     Every client first trains its own generator locally. Then the client continues training with a
     new optimiser and with gradients from the other clients (`fgl.methods.fedsage_plus`). The
@@ -286,7 +286,7 @@ def mended(
 
 
 def _without_optimizers(result: Result) -> Result:
-    """A run whose clients reset their optimisers."""
+    """A run's result with reset optimisers at all clients."""
     states = {
         client: fed.drop(state, ["optimizer"]) for client, state in result.client_states.items()
     }
@@ -294,7 +294,7 @@ def _without_optimizers(result: Result) -> Result:
 
 
 def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:
-    """The method for mended graphs. This method counts only the clients' `own` nodes as examples.
+    """The method for mended graphs, which counts only the clients' `own` nodes as examples.
 
     A message depends only on a client's own graph. The graph for local steps marks the new nodes.
     """
@@ -319,7 +319,7 @@ def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:
 def _generator(
     task: Task, hidden: int, latent: int, wide: int, seed: int, rounded: bool
 ) -> NeighbourGenerator:
-    """The initial generator, which is the same for all clients."""
+    """The first generator, which all clients have in common."""
     own = task.clients[0]
     _ = own.labels  # raises if labels are numbers
     sizes: Any = own.num_features, hidden, own.num_classes

@@ -66,7 +66,7 @@ class Molecules(Setting):
         return self.of(self.damaged(clients, seed), whole, target=target, seed=seed)
 
     def clients_of(self, seed: int = 0) -> tuple[list[Graph], Graph]:
-        """The collections of the clients, and one collection of all molecules.
+        """Each client's collection, and one collection with all molecules.
 
         Each collection has three masks.
         """

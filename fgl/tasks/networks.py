@@ -1,4 +1,4 @@
-"""Networks of node tasks: the network of the clients, and its inputs from the clients' graphs."""
+"""Networks for node tasks, chosen by name, and the inputs that these networks read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MODELS: dict[str, Any] = {
 
 @declares
 class Networks(Cut):
-    """Fields of settings with a choice of network, whose clients' graphs are cut from one graph."""
+    """Fields of settings that offer a choice of network and cut one graph into clients' graphs."""
 
     model: Literal["gcn", "gat", "sage", "aux", "spa", "deep", "star"] = "gat"
     """The network of the clients; star also reads encodings of structure, as in FedStar; aux
@@ -55,7 +55,7 @@ class Networks(Cut):
         seed: int,
         more: Mapping[str, Any] | None = None,
     ) -> tuple[Graph, list[Graph], nn.Module, int]:
-        """The whole graph and the clients' graphs as inputs, the network, and the bytes sent.
+        """The inputs (the whole graph and the clients' graphs), the network, and the bytes sent.
 
         Args:
             whole: the graph that is cut.
@@ -77,7 +77,7 @@ class Networks(Cut):
         return with_structure(whole) if self.model == "star" else whole, clients, model, sent
 
     def read(self, clients: Sequence[Graph]) -> list[Graph]:
-        """Add structural encodings to the clients' graphs if the network reads them."""
+        """Add structural encodings to the clients' graphs if the network reads such encodings."""
         return [with_structure(own) if self.model == "star" else own for own in clients]
 
     def model_for(

@@ -1,4 +1,4 @@
-"""Nodes of one graph, cut into disjoint clients, with scores on the whole graph (as in FGSSL)."""
+"""Nodes of disjoint clients, which are cut from one graph and scored on it (as in FGSSL)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes of one graph in overlapping samples, scored on their union (FedGL's protocol)."""
+"""Nodes of clients that are overlapping samples of one graph, scored on their union (FedGL)."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class OverlappingNodes(Setting):
 
     @property
     def shares(self) -> list[float]:
-        """The fraction of nodes that each client gets."""
+        """Each client's fraction of the nodes."""
         named = (
             data.partitions.PROPORTIONS.get(self.proportions[0])
             if len(self.proportions) == 1

@@ -1,4 +1,4 @@
-"""Nodes of clients that have their own test sets (FedVGAE's protocol for nodes)."""
+"""Nodes of clients, each with a test set of its own (FedVGAE's protocol for nodes)."""
 
 from __future__ import annotations
 

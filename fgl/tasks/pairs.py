@@ -1,4 +1,4 @@
-"""Pairs of nodes at disjoint clients, with labels of edges or future edges to predict."""
+"""Pairs of nodes at disjoint clients; labels of edges, or future edges, are predicted."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def pair_task(
 
 
 def _with_negatives(clients: Sequence[Graph], seed: int, how: Negatives = True) -> list[Graph]:
-    """The clients, with negative pairs for validation and test added."""
+    """The clients, with negative pairs added for validation and test."""
     seeds = [fed.fold_in(seed, client, "negatives") for client in range(len(clients))]
     draw = partial(data.splits.with_negatives, negatives="degree" if how == "degree" else "uniform")
     return [draw(graph, seed=own) for graph, own in zip(clients, seeds, strict=True)]
@@ -131,7 +131,7 @@ def _task_of(
     target: Target,
     negatives: Negatives,
 ) -> Task:
-    """The task of clients that already have all their validation and test pairs."""
+    """The task of clients whose validation and test pairs are complete."""
     if not negatives:
         method = fed.fedavg(model, train=train, target=target)
     else:
@@ -158,7 +158,7 @@ def _is_tested(graph: Graph) -> bool:
 
 
 def _drawn(train: Training, num_clients: int, *, by_degree: bool) -> Any:
-    """The steps of a client: its graph, with newly sampled negatives in the context."""
+    """A client's steps: the graph, and a context with newly sampled negatives."""
 
     def own_window(graph: Graph) -> tuple[Window, Tensor]:
         positive = graph.training_mask & (checked_answers(graph) == 1)
@@ -197,7 +197,7 @@ def _among_negatives(model: nn.Module) -> Loss:
 
 @setting
 class Pairs(Cut):
-    """Pairs of a directed graph that is cut into disjoint clients: the sign of a rating, or links.
+    """Pairs of a directed graph at disjoint clients: predict a rating's sign, or links.
 
     The partition uses only the edges that are messages. So the pairs to predict do not influence
     which client has a node. A pair is lost if its two nodes belong to different clients.
@@ -237,7 +237,7 @@ class Pairs(Cut):
         return _task_of(clients, model, self.local.training(), ANSWERS, links)
 
     def whole(self, seed: int) -> Graph:
-        """The graph of all clients, with earlier edges as messages and later edges as pairs."""
+        """All clients' graph, in which earlier edges are messages and later edges are pairs."""
         synthetic = self.dataset == "synthetic"
         graph = data.ratings() if synthetic else data.load(self.dataset)
         if graph.edge_attr is None or graph.edge_time is None:

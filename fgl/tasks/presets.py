@@ -1,4 +1,4 @@
-"""Presets: settings that published methods need.
+"""Presets: the settings that published methods need.
 
 Some methods are FedAvg on the task of such a setting.
 """
@@ -39,7 +39,7 @@ NEEDS: dict[str, dict[type[Setting], dict[str, Any]]] = {
 
 @typed
 def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
-    """A setting that has the values of a published method.
+    """A setting with the values that a published method uses.
 
     FedSage is FedAvg on a task with a GraphSAGE network. FedGCN is FedAvg on a task in which the
     features of each node are sums over its neighbours, including neighbours at other clients.
@@ -64,7 +64,7 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
 
 @typed
 def fedgcn(fedavg: Method) -> Method:
-    """FedGCN: FedAvg after clients have summed features of neighbours, even across clients.
+    """FedGCN: clients sum neighbours' features across all clients, then run FedAvg.
 
     The public code gives all clients equal weights, like `fgl.tasks.task.weighed_equally`. Here the
     weights come from the task, so the sums are the only difference from FedAvg.
@@ -97,11 +97,12 @@ def fedsage(fedavg: Method) -> Method:
     The public code (zkhku/fedsage, src/fedsage.py) gives all clients equal weights, like
     `fgl.tasks.task.weighed_equally`. Here the weights come from the task, so the network is the
     only difference from FedAvg. The public code uses stellargraph's network. Half of a layer's
-    outputs come from a node and half from its neighbours. The rows of the last layer are scaled to
-    length 1, and a linear layer follows. In the public code, each layer uses 5 sampled neighbours,
-    and minibatches have 32 nodes. Training in the public code starts from the mean of the clients'
-    initial models. In the public code, all clients use one Adam optimiser in turn, and this
-    optimiser keeps its moments. Here the task determines the network and the training.
+    outputs come from a node and half from its neighbours. After the last of these layers, each
+    node's output is scaled to length 1, and a linear layer computes the logits. In the public code,
+    each layer uses 5 sampled neighbours, and minibatches have 32 nodes. Training in the public code
+    starts from the mean of the clients' initial models. In the public code, all clients use one
+    Adam optimiser in turn, and this optimiser keeps its moments. Here the task determines the
+    network and the training.
 
     Args:
         fedavg: FedAvg of a task with a GraphSAGE network; see `preset`.

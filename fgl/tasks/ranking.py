@@ -1,4 +1,4 @@
-"""Ranking of a triple's true end among all nodes: mean reciprocal rank and hits."""
+"""Ranking of the true end of a triple among all nodes: mean reciprocal rank, and hits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ranking(
     both: bool = True,
     chunk: Count = CELLS,
 ) -> Callable[..., Score]:
-    """Scores from the rank of a triple's true end among all nodes of the graph.
+    """Scores from ranks: the rank of each triple's true end among all nodes of the graph.
 
     A triple with label 1 in the validation or test mask gives the questions ``(h, r, ?)`` and ``(?,
     r, t)``. For a question, each node of the graph is scored as the unknown end. The rank of the
@@ -91,7 +91,7 @@ def ranking(
 
 
 def _questions(graph: Graph, prefix: str) -> Tensor:
-    """Indices of the pairs in a mask that have label 1."""
+    """Indices of the pairs with label 1 in a mask."""
     mask: Tensor | None = getattr(graph, f"{prefix}_mask")
     if graph.edge_label_index is None or mask is None:
         return torch.zeros(0, dtype=torch.int64)
@@ -99,7 +99,7 @@ def _questions(graph: Graph, prefix: str) -> Tensor:
 
 
 def relation_of(graph: Graph) -> Tensor:
-    """The relation of each pair, int64 ``[p]``.
+    """Each pair's relation, int64 ``[p]``.
 
     The relation is 0 if pairs have no relations.
 
@@ -114,7 +114,7 @@ def relation_of(graph: Graph) -> Tensor:
 
 
 def _is_true(graph: Graph) -> Tensor:
-    """Mask of the pairs that are edges: pairs with label 1, or all pairs if there are no labels."""
+    """Mask of the pairs that are edges: pairs with label 1; without labels, all pairs."""
     return graph.example_mask if graph.y is None else graph.example_mask & (graph.y == 1)
 
 
@@ -128,7 +128,7 @@ def _ranks(
     filtered: bool,
     chunk: int,
 ) -> Tensor:
-    """Ranks, float64 ``[m]``, of one end of the pairs in `rows`.
+    """Ranks of one end of each pair in `rows`, float64 ``[m]``.
 
     `end` is 0 for heads and 1 for tails.
     """
@@ -154,7 +154,7 @@ def _ranks(
 
 
 def _facts(graph: Graph, end: int, mask: Tensor) -> Tensor:
-    """Sorted keys ``(r n + fixed end) n + other end`` of all edges and of the pairs in a mask."""
+    """Sorted keys ``(r n + fixed end) n + other end`` of all edges, and of a mask's pairs."""
     n, relation = graph.num_nodes, relation_of(graph)[mask]
     ends: Any = graph.edge_label_index[:, mask]  # type: ignore[index]  # checked
     alone = torch.zeros_like(graph.edge_index[0])
@@ -167,7 +167,7 @@ def _facts(graph: Graph, end: int, mask: Tensor) -> Tensor:
 
 
 def _cells(facts: Tensor, rows: Tensor, n: int) -> Tensor:
-    """Mask ``[m, n]`` of the facts in rows of a table that has keys ``row n + column``."""
+    """Mask ``[m, n]`` of known facts in some rows of a table whose keys are ``row n + column``."""
     first, last = (torch.searchsorted(facts, each * n) for each in (rows, rows + 1))
     count = last - first
     place = torch.arange(len(rows), device=rows.device).repeat_interleave(count)
@@ -185,7 +185,7 @@ def ranked_task(
     score_of: Callable[..., Score],
     negatives: int,
 ) -> Task:
-    """The task of clients whose triples are ranked (see `pair_task`).
+    """A task in which clients' triples are ranked (see `pair_task`).
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0], [1]]), y=torch.ones(1),
@@ -210,7 +210,7 @@ def ranked_task(
 
 
 def _corrupted(train: Training, num_clients: int, count: int) -> Any:
-    """The steps of a client: its graph, and sampled triples whose tail or head is replaced.
+    """A client's steps: its graph, and triples with a tail or head that was replaced at random.
 
     Only training triples are excluded when negatives are sampled. If validation and test triples
     were also excluded, they would never occur as negatives. A model could then recognise these

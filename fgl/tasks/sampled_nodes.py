@@ -1,4 +1,4 @@
-"""Nodes of clients cut from one large graph, with training on sampled neighbourhoods."""
+"""Nodes of clients cut from one large graph, trained on sampled neighbourhoods."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def sampled_node_task(
 def sampled_steps(
     sampler: NeighbourSampler, context: Any, *, epochs: int = 1, batch_size: int = 1024
 ) -> Steps:
-    """Shuffled minibatches of the training nodes of a graph, each with newly sampled neighbours.
+    """Shuffled minibatches of a graph's training nodes, each with newly sampled neighbours.
 
     The call uses torch's global generator to sample the order of the nodes and one seed. Each batch
     is sampled just before its step by a separate generator, so only one batch is in memory.
@@ -130,7 +130,7 @@ def sampled_steps(
 
 @setting
 class SampledNodes(Cut):
-    """Nodes of clients that are cut from one graph, with minibatches of sampled neighbours.
+    """Nodes of clients cut from one graph, trained in minibatches of sampled neighbours.
 
     The partition, the split and the scores are the same as in `Nodes`.
 

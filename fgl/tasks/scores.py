@@ -1,4 +1,4 @@
-"""Scores of clients' models on nodes, held-out edges, ego-graphs and graphs, and pooled scores."""
+"""Scores of clients' models on nodes, held-out edges, ego-graphs or graphs; pooled scores."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def node_scores(
     logits_of: Callable[..., Any] = fed.predict,
     target: Target = CLASSES,
 ) -> Score:
-    """A score function for a model on a client's own nodes, or on the graphs of its collection.
+    """A score function for a model on a client's nodes, or on the graphs of its collection.
 
     Args:
         model: called as ``model(*graph.inputs)``; it returns logits, or the output that the target
@@ -87,7 +87,7 @@ def node_scores(
 
 @typed
 def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = True) -> Score:
-    """A score function for how well a model separates a client's held-out edges from other pairs.
+    """A score function: how well a model separates a client's held-out edges from other pairs.
 
     Args:
         model: called as ``model(graph.x, graph.adj)``; it returns embeddings, whose inner products
@@ -135,7 +135,7 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
 
 
 def _split_like(graph: Graph, splits: Sequence[EdgeSplit]) -> EdgeSplit:
-    """For a copy of a split's graph, find the split whose graph has the same nodes and edges."""
+    """Find the split whose graph has the same nodes and edges as the given graph, a copy of it."""
     for split in splits:
         own = split.graph
         ids = (
@@ -151,7 +151,7 @@ def _split_like(graph: Graph, splits: Sequence[EdgeSplit]) -> EdgeSplit:
 
 
 def validation(score: Score, select: str) -> Callable[[Params, Graph], float]:
-    """A client's own validation score: one metric, or NaN if it has no validation examples.
+    """A client's validation score: one metric; NaN if there are no validation examples.
 
     Larger values are always better. For example, the result for ``"-val_rmse"`` is minus the
     metric.
@@ -174,7 +174,7 @@ def evaluate_own(
     each: bool = False,
     lower: Set[str] = CLASSES.lower,
 ) -> Evaluate:
-    """Score each client's deployed model, and the model at the start of the client's last round.
+    """Score the model that each client deploys, and the model with which its last round began.
 
     The model at the start of the round is scored only if the method keeps it in the clients' states
     as ``"adopted"``.
@@ -236,7 +236,7 @@ def evaluate_own(
 def evaluate_ego(
     method: Method, clients: Sequence[Graph], test: Graph, *, each: bool = False
 ) -> Evaluate:
-    """Score each client's model on its own test nodes, and on a graph that no client trained on.
+    """Score each client's model on its test nodes, and on a graph on which no client trains.
 
     The score is micro-F1, which equals accuracy if each node has one label. A client that has never
     taken part has no model of its own yet, so it is not scored.
@@ -315,7 +315,7 @@ def evaluate_pooled(
     tests: Sequence[Graph] | None = None,
     target: Target = CLASSES,
 ) -> Evaluate:
-    """Score all clients' test examples together, each with the output of its own client's model.
+    """Score the test examples of all clients together; a client's own model predicts its examples.
 
     Some metrics are undefined for an individual client, but defined for all clients together. For
     example, the AUC is undefined for a client whose labels all belong to one class.
@@ -379,7 +379,7 @@ def with_pooled(
     tests: Sequence[Graph],
     target: Target,
 ) -> Evaluate:
-    """The score function, extended by pooled scores if needed.
+    """The score function; if needed, pooled scores are added.
 
     `evaluate_pooled` is added if a metric is undefined for the labels of some
     client.
@@ -398,7 +398,7 @@ def with_pooled(
 
 
 def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[str]]:
-    """End a warning about undefined metrics; list the metrics that pooling leaves undefined."""
+    """Write the end of a warning about undefined metrics; list metrics undefined even if pooled."""
     lost = undefined_metrics(target, *(torch.cat(part) for part in zip(*answered, strict=True)))
     if lost:
         return ", nor is there one of all clients' answers together", lost
@@ -478,7 +478,7 @@ def evaluate_graphs(
 def _evaluate_answers(
     method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target, each: bool
 ) -> Evaluate:
-    """Scores of individual clients and pooled scores (see `evaluate_graphs`)."""
+    """Single clients' scores and pooled scores (see `evaluate_graphs`)."""
     model, models = method.model, fed.deployed(method, clients)
     tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
     validated = {
@@ -560,7 +560,7 @@ def _one_by_one(
     control: dict[str, float],
     each: bool,
 ) -> Evaluate:
-    """Score clients one after another, for example if their models differ."""
+    """Score one client after another, for example if clients have different models."""
 
     def score(params: Params, graph: Graph) -> dict[str, Any]:
         y: Any = graph.y
@@ -576,7 +576,7 @@ def has_validation(graph: Graph) -> bool:
 
 
 def _masked(graph: Graph, name: str, client: int) -> Graph:
-    """The graphs of a collection that its mask contains, or all graphs if it has no mask."""
+    """The graphs in a collection's mask; without a mask, all graphs."""
     mask: Tensor | None = getattr(graph, name)
     if mask is not None:
         reject_if(not mask.any(), f"client {client}'s {name} to have a graph", "none")

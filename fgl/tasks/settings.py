@@ -1,4 +1,4 @@
-"""Settings: fields that the settings of several tasks share.
+"""Settings: fields that several tasks' settings have in common.
 
 Each field is a command-line flag.
 """
@@ -41,13 +41,13 @@ LAST = ("skew", "damage", "local", "device", "sparse")
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def declares(kind: type[Kind]) -> type[Kind]:
-    """Mark a base class of settings that only declares fields, for use by `setting`."""
+    """Mark a base class of settings whose fields only `setting` uses."""
     return kind
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def setting(kind: type[Kind]) -> type[Kind]:
-    """A frozen dataclass with the fields of a class and its bases, in the order of the flags.
+    """A frozen dataclass: the fields of a class and of its bases, in the order of the flags.
 
     `dataset` and `clients` come first. `skew`, `damage`, `local`, `device` and `sparse` come last.
     Every other field has the position of its last declaration, even if this declaration only
@@ -75,7 +75,7 @@ def setting(kind: type[Kind]) -> type[Kind]:
 
 @declares
 class Setting:
-    """Fields that the settings of all tasks have."""
+    """Fields that all tasks' settings have."""
 
     dataset: str = "synthetic"
     """A known dataset, or the name of a folder under FGL_DATA."""
@@ -114,7 +114,7 @@ class Setting:
         return data.damaged(clients, self.damage, seed=chance, features=features)
 
     def seeded(self, seed: int, make: Callable[..., Network], *sizes: Any, **how: Any) -> Network:
-        """A network on the device of the setting.
+        """A network, created with a seed on the setting's device.
 
         `seed` determines its initial parameters.
         """
@@ -139,7 +139,7 @@ _partitions: dict[Any, tuple[Tensor, ...]] = {}
 
 
 def partitioned(name: str, graph: Graph, num_clients: int, **how: Any) -> list[Tensor]:
-    """Cut a graph by a method of `PARTITIONS` and return each client's node ids.
+    """Cut a graph by one of `PARTITIONS`, and return each client's node ids.
 
     Results are cached.
 
@@ -168,7 +168,7 @@ def partitioned(name: str, graph: Graph, num_clients: int, **how: Any) -> list[T
 
 @declares
 class Cut(Setting):
-    """Fields of settings in which the clients are parts of one graph."""
+    """Fields of settings whose clients are parts of one graph."""
 
     clients: Count = 5
     partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "ldg", "random"] = "louvain"
@@ -192,7 +192,7 @@ class Cut(Setting):
             raise ValueError(f"Expected unseen to be 0 for {kind}, but got {self.skew.unseen}")
 
     def cut(self, graph: Graph, seed: int) -> list[Tensor]:
-        """Ids of each client's nodes."""
+        """Each client's node ids."""
         if self.skew.skew_by != "nothing":
             return self.skew.parts(graph, self.clients, seed=seed)
         return partitioned(self.partition, graph, self.clients, seed=seed)

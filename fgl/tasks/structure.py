@@ -1,4 +1,4 @@
-"""Structural features: feature columns that a model reads in addition to the features of a node."""
+"""Structural features: columns that a model reads together with a node's own features."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..properties import laplacian_spectrum, structure_encoding
 
 @typed
 def with_structure(graph: Graph) -> Graph:
-    """The graph or collection with its `structure_encoding` as 32 additional feature columns.
+    """The graph or collection with 32 more feature columns: its `structure_encoding`.
 
     Features become dense. The encodings use only edges of the graph itself, so a client's encodings
     reveal nothing about edges to other clients.
@@ -36,7 +36,7 @@ def with_structure(graph: Graph) -> Graph:
 
 @typed
 def with_spectrum(graph: Graph, width: int | None = None) -> Graph:
-    """The graph or collection with its `laplacian_spectrum` as additional feature columns.
+    """The graph or collection with more feature columns: its `laplacian_spectrum`.
 
     Features become dense. The spectrum uses only edges of the graph itself.
 

@@ -1,4 +1,4 @@
-"""Nodes of clients that have parts of one graph, scored on each client's own nodes (FED-PUB)."""
+"""Nodes of clients that hold parts of one graph and are scored on their own nodes (FED-PUB)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def subgraph_node_task(clients: Sequence[Graph], model: nn.Module, train: Traini
 
 
 def _scaled(graph: Graph) -> Graph:
-    """Scale feature rows to sum 1.
+    """Scale each row of features to sum 1.
 
     Features with negative values (ogbn-arxiv) are unchanged.
     """
@@ -68,7 +68,7 @@ def _scaled(graph: Graph) -> Graph:
 
 @setting
 class SubgraphNodes(Networks):
-    """Nodes of clients that have parts of one graph (FED-PUB's protocol).
+    """Nodes of clients that hold parts of one graph (FED-PUB's protocol).
 
     METIS cuts the largest component into parts. Either each client gets one part, or the parts are
     communities and every client samples half of the nodes of its community. ``"cora+citeseer"``
@@ -113,7 +113,7 @@ class SubgraphNodes(Networks):
         )
 
     def parts(self, graph: Graph, seed: int = 0) -> list[Tensor]:
-        """Ids of each client's nodes.
+        """Each client's node ids.
 
         METIS computes all parts in one call, as in the public code.
         """
@@ -129,7 +129,7 @@ class SubgraphNodes(Networks):
         )
 
     def whole(self, name: str, seed: int) -> Graph:
-        """The largest component of a dataset, with a training, a validation and a test mask."""
+        """The largest component of a dataset, with masks for training, validation and test."""
         graph = data.largest_component(data.load(name))
         graph = data.splits.random_split(
             graph, train=self.train, val=(1 - self.train) / 2, seed=seed

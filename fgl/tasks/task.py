@@ -1,4 +1,4 @@
-"""Tasks: clients, with their FedAvg, their scores and their weights."""
+"""Tasks: clients together with their FedAvg, scores and weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 @typed
 @dataclass(frozen=True)
 class Task:
-    """A learning problem of a federation: the clients, their FedAvg and their scores.
+    """A federation's learning problem: the clients, their FedAvg and their scores.
 
     Args:
         clients: the clients' graphs.
@@ -58,7 +58,7 @@ class Task:
     by_mask: bool = True
 
     def evaluate(self, method: Method, *, each: bool = False) -> Evaluate:
-        """The score function of a method: ``(outbox, client_states) -> metrics``.
+        """A method's score function: ``(outbox, client_states) -> metrics``.
 
         With `each`, the metrics include each client's own metrics and the worst client's metrics.
         If `select` is a metric of the worst client, the metrics of individual clients are included
@@ -71,7 +71,7 @@ class Task:
 
 @typed
 def centralized(task: Task) -> Task:
-    """The same task with a single client that has all data (centralized training).
+    """The same task with all data at a single client (centralized training).
 
     The scores are computed as for the federated task.
 
@@ -94,7 +94,7 @@ def centralized(task: Task) -> Task:
 
 @typed
 def earlier(task: Task, *, clients: Sequence[int] = (), classes: Sequence[int] = ()) -> Task:
-    """The same task before some clients join and before some classes appear.
+    """The same task at an earlier time: some clients have not joined, some classes are missing.
 
     Examples of later clients and classes are not used for training yet. Scored examples are
     unchanged. A run of the whole task can continue from the result of this earlier task if it is
@@ -142,7 +142,7 @@ def earlier(task: Task, *, clients: Sequence[int] = (), classes: Sequence[int] =
 
 
 def own_node_mask(graph: Graph, context: Any) -> Tensor:
-    """Mask of a client's own nodes, bool ``[num_nodes]``, without generated nodes and padding.
+    """Mask of a client's own nodes, without generated nodes and padding, bool ``[num_nodes]``.
 
     If nodes were generated (`fgl.tasks.mended`), the mask is in the context as ``"own_nodes"``.
     """
@@ -151,7 +151,7 @@ def own_node_mask(graph: Graph, context: Any) -> Tensor:
 
 @fed.layer
 def weighed_by_nodes(fedavg: Method) -> Method:
-    """The method with weights: each client is weighted by its number of nodes."""
+    """The method in which a client's weight is its number of nodes."""
     return replace(fedavg, send=_send_size)
 
 
@@ -161,7 +161,7 @@ def _send_size(params: Params, context: Any, state: State, graph: Graph) -> tupl
 
 @fed.layer
 def weighed_equally(fedavg: Method) -> Method:
-    """The method with equal weights for all clients that have a training example."""
+    """The method in which all clients that have a training example have equal weights."""
     return replace(fedavg, send=_send_one, accept=fed.accept_equally)
 
 
@@ -170,7 +170,7 @@ def _send_one(params: Params, context: Any, state: State, graph: Graph) -> tuple
 
 
 def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
-    """Make the server reject uploads that report more examples than any client has.
+    """Make the server reject an upload that reports more examples than any client has.
 
     Examples can be nodes, graphs (in collections), pairs (if pairs have labels), or windows of a
     series. For a series, a window counts as one example per node.
@@ -186,7 +186,7 @@ def _bounded(fedavg: Method, most: float) -> Method:
 @typed
 @dataclass(frozen=True)
 class Local:
-    """Local training: the optimizer of a client, and its steps per round.
+    """Local training: a client's optimizer, and its steps per round.
 
     Raises:
         ValueError: if a number is out of range, or if momentum is given for adam.
@@ -214,18 +214,18 @@ class Local:
             )
 
     def optimizer_factory(self) -> partial[Any]:
-        """The function that returns an optimizer for a list of tensors."""
+        """The function that makes an optimizer for a list of tensors."""
         options = {"lr": self.lr, "weight_decay": self.weight_decay}
         if self.optimizer == "sgd":
             options["momentum"] = self.momentum
         return partial(OPTIMIZERS[self.optimizer], **options)
 
     def training(self) -> Training:
-        """The `Training` that uses a client's whole graph in each step."""
+        """The `Training` in which each step uses a client's whole graph."""
         return Training(self.optimizer_factory(), num_steps=self.steps)
 
     def minibatches(self, batch_size: int) -> Training:
-        """The `Training` with minibatches of graphs.
+        """The `Training` in which each step uses a minibatch of graphs.
 
         A client keeps the state of its optimizer.
         """
@@ -235,7 +235,7 @@ class Local:
 
 
 class Once:
-    """A function of a graph that caches its latest results.
+    """A function of a graph; its latest results are cached.
 
     Pickles do not contain the cache.
 

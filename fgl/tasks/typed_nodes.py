@@ -1,4 +1,4 @@
-"""Nodes of typed graphs, divided among clients that have some public nodes in common."""
+"""Nodes of typed graphs, divided among clients that all have some public nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONFERENCE = 2  # the type of nodes that clients share
 
 @setting
 class TypedNodes(Cut):
-    """Predict the areas of authors.
+    """Predict the research areas of authors.
 
     Papers, authors and conferences are divided among the clients.
 
@@ -56,7 +56,7 @@ class TypedNodes(Cut):
         return with_unseen(task, self.skew.unseen)
 
     def whole(self, seed: int) -> Graph:
-        """The graph of all clients.
+        """All clients' graph.
 
         Of the labelled authors, 60 % are for training and 20 % for validation.
         """

@@ -1,4 +1,4 @@
-"""Unseen clients: they never train, and are scored with models sent to other clients."""
+"""Unseen clients, which never train; models sent to other clients score their test examples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .task import Task
 
 @typed
 def with_unseen(task: Task, count: int) -> Task:
-    """The task in which the last clients never train.
+    """The same task, in which the last clients never train.
 
     ``unseen_accuracy`` is the accuracy of these clients.
 
@@ -85,7 +85,7 @@ def with_unseen(task: Task, count: int) -> Task:
 
 
 def _held_by(clients: Sequence[Graph], whole: Graph | None) -> Graph | None:
-    """The part of a graph that clients have.
+    """The part of a graph that belongs to clients.
 
     The part is None if clients have no node ids.
     """

@@ -1,4 +1,4 @@
-"""Transforms (``Method -> Method``) that change the messages between clients and server."""
+"""Transforms (``Method -> Method``): they change the messages between clients and server."""
 
 from .attacks import attacked, scaled_updates
 from .clipped import clipped

@@ -1,4 +1,4 @@
-"""Attacks for tests and benchmarks: hostile clients send forged uploads."""
+"""Attacks for tests and benchmarks, in which hostile clients send forged uploads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Attack = Callable[[Inbox, list[int]], Outbox]
 
 @fed.layer(sealed=("aggregate",))
 def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Method:
-    """The method with some hostile clients.
+    """The method in which some clients are hostile.
 
     The function `attack` forges their uploads.
 
@@ -72,7 +72,7 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
 
 
 def _refused(method: Method, forged: Message, client: int, state: State) -> bool:
-    """Whether a round would reject a message because it is not finite or fails `accept`."""
+    """Whether a round would reject a message: it is not finite, or `accept` refuses it."""
     try:
         method.accept(forged, client, state)
     except Exception:
@@ -81,7 +81,7 @@ def _refused(method: Method, forged: Message, client: int, state: State) -> bool
 
 
 def each_model(forge: Callable[[Params, Params], Params]) -> Attack:
-    """An attack in which every attacker changes only its own model.
+    """An attack in which an attacker changes only its own model.
 
     Args:
         forge: ``(model, sent) -> model``, from the trained and the received model.
@@ -108,7 +108,7 @@ def each_model(forge: Callable[[Params, Params], Params]) -> Attack:
 
 
 def _each_tensor(forge: Callable[[Tensor, Tensor], Tensor]) -> Attack:
-    """An attack on each floating-point tensor of a model; it also gets the tensor that was sent."""
+    """An attack on each floating-point tensor of a model; it also gets the tensor sent before."""
 
     def model(new: Params, sent: Params) -> Params:
         return {k: _floats(value, forge, sent.get(k, value)) for k, value in new.items()}
@@ -118,7 +118,7 @@ def _each_tensor(forge: Callable[[Tensor, Tensor], Tensor]) -> Attack:
 
 @typed
 def scaled_updates(factor: float = -10.0) -> Attack:
-    """Multiply every attacker's update by a factor: -1 reverses the update, -10 also enlarges it.
+    """Multiply attackers' updates by a factor: -1 reverses an update, -10 also enlarges it.
 
     Args:
         factor: factor of the update.
@@ -134,7 +134,7 @@ def scaled_updates(factor: float = -10.0) -> Attack:
 
 @typed
 def negated_models(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
-    """The model of every attacker with the opposite sign.
+    """Each attacker's model with the opposite sign.
 
     Example:
         >>> came = {"model": {"w": torch.tensor(3.0)}}
@@ -147,7 +147,7 @@ def negated_models(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
 
 @typed
 def noise(scale: Weight = 1.0) -> Attack:
-    """Add Gaussian noise, sampled by torch's global generator, to the model of every attacker.
+    """Add Gaussian noise, drawn by torch's global generator, to each attacker's model.
 
     Args:
         scale: standard deviation of the noise, at least 0.
@@ -166,7 +166,7 @@ def noise(scale: Weight = 1.0) -> Attack:
 
 @typed
 def little_is_enough(z: float = 1.5) -> Attack:
-    """All attackers send ``mean - z std`` of the honest models, computed entry by entry (ALIE).
+    """Each attacker sends ``mean - z std`` of the honest models, entry by entry (ALIE).
 
     Each forged model resembles an honest model with a small error, but the error is the same in all
     forged models.
@@ -198,7 +198,7 @@ def little_is_enough(z: float = 1.5) -> Attack:
 
 @typed
 def heavy(num_examples: Weight = 1e9) -> Attack:
-    """Every attacker claims to have `num_examples` examples.
+    """Each attacker claims to have `num_examples` examples.
 
     Args:
         num_examples: the false number, at least 0.
@@ -223,7 +223,7 @@ def heavy(num_examples: Weight = 1e9) -> Attack:
 
 @typed
 def flipped_labels(graph: Graph) -> Graph:
-    """A client's data with every label flipped: ``num_classes - 1 - y``.
+    """A client's data with all labels flipped: ``num_classes - 1 - y``.
 
     Raises:
         ValueError: if the graph has no labels.
@@ -239,7 +239,7 @@ def flipped_labels(graph: Graph) -> Graph:
 
 
 def _floats(value: Tensor, forge: Callable[[Tensor, Any], Tensor], other: Any = None) -> Tensor:
-    """A tensor that an attack has forged.
+    """Forge a tensor if it is a floating-point tensor.
 
     An integer counter is not changed.
     """

@@ -19,7 +19,7 @@ COVERED = ("model", "num_examples")
 
 @fed.layer(sealed=("receive", "send", "aggregate"))
 def clipped(method: Method, *, length: Positive) -> Method:
-    """Make clients send ``sent + clip(model - sent)``, with the same weight for all clients.
+    """Make clients send ``sent + clip(model - sent)``; all clients have the same weight.
 
     The bounded length is the norm of the differences between all trained tensors and the sent
     model. A buffer, such as the mean in a batch norm, is returned as it was sent.
@@ -83,19 +83,19 @@ def clipped(method: Method, *, length: Positive) -> Method:
 
 
 def added(sent: Params, update: Params, names: list[str]) -> Params:
-    """The sent tensors, with an update added to each tensor that has one."""
+    """The sent tensors; each tensor that has an update is increased by the update."""
     return {name: sent[name] + update[name] if name in update else sent[name] for name in names}
 
 
 def _check_reads(method: Method) -> None:
-    """Raise an error if the server reads entries that are sent without clipping and noise."""
+    """Raise an error if the server reads an entry that clients send without clipping and noise."""
     served = method.aggregate
     if isinstance(served, OfMeans):
         _refuse_others(f"the server of {method} to read", (*served.equally, *served.reads))
 
 
 def _check_covered(message: Message) -> None:
-    """Raise an error if a message has entries that are sent without clipping and noise."""
+    """Raise an error if a message has an entry that is sent without clipping and noise."""
     if not isinstance(message.get("model"), Mapping):
         raise ValueError(
             f"Expected the message to have a model to clip, but got keys {list(message)}"

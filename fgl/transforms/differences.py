@@ -1,4 +1,4 @@
-"""Coded differences: clients encode their changes in fewer bytes, and the server decodes them."""
+"""Coded differences: clients send their changes in fewer bytes, and the server decodes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REFUSED |= {"quantised": TWICE, "sparsified": TWICE}
 
 
 class Code(NamedTuple):
-    """The code in which clients send differences.
+    """The code of the differences that clients send.
 
     Args:
         keys: suffixes; an entry is sent as several tensors, whose names are the entry's name and a
@@ -38,7 +38,7 @@ class Code(NamedTuple):
 
 
 def check_codable(method: Method, name: str) -> None:
-    """Raise an error if the uploads of a method must be exact, or are coded already.
+    """Raise an error if a method's uploads must be exact or are already coded.
 
     Methods with noise are allowed. The noise of clients (`local_gaussian`) gives the same
     protection after any coding, and `central_gaussian` clips the decoded updates.
@@ -52,7 +52,7 @@ def check_codable(method: Method, name: str) -> None:
 
 
 def coded(method: Method, parts: Sequence[str], code: Code) -> Method:
-    """The method with clients that send coded differences from the received tensors.
+    """The method whose clients send coded differences from the tensors that they received.
 
     Args:
         method: the method; in its messages, `parts` are dicts of tensors with names of the model.
@@ -107,7 +107,7 @@ def _without_left(state: State, parts: Sequence[str]) -> State:
 
 
 def check_names(part: str, value: Any, template: Params) -> None:
-    """Raise a ValueError unless all names in one part of an upload are names of the model."""
+    """Raise a ValueError unless one part of an upload has only names of the model."""
     unknown = drop(value, template) if isinstance(value, Mapping) else [part]
     reject_if(unknown, f"{part} to have names of the model", list(unknown))
 
@@ -119,7 +119,7 @@ def _encoded(
     sent: Mapping[str, Tensor],
     left: Mapping[str, Tensor],
 ) -> tuple[Message, Params]:
-    """A part's coded tensors by key, its uncoded tensors, and the client's remainders."""
+    """A part's coded tensors by key, the tensors without a code, and the client's remainders."""
     columns = [f"{part}_{key}" for key in code.keys]
     plain = {name: t for name, t in value.items() if not t.is_floating_point()}
     out: Message = {column: {} for column in columns} | ({part: plain} if plain else {})
@@ -136,7 +136,7 @@ def _encoded(
 def _decoded(
     code: Code, template: Params, parts: Sequence[str], message: Message, sent: Message
 ) -> Message:
-    """A message in which the parts are decoded."""
+    """The message, with its coded parts decoded."""
     out = drop(message, [f"{part}_{key}" for part in parts for key in code.keys])
     for part in parts:
         names = [f"{part}_{key}" for key in code.keys]
@@ -150,7 +150,7 @@ def _decoded(
 def _whole(
     code: Code, template: Params, names: list[str], tables: list[Any], before: Mapping[str, Tensor]
 ) -> Params:
-    """The tensors of a part: the tensors that were sent, plus the decoded differences."""
+    """A part's tensors: the tensors that the server sent, plus the decoded differences."""
     if any(not isinstance(t, Mapping) or t.keys() != tables[0].keys() for t in tables):
         raise ValueError(f"Expected {names} to be dicts with the same names, but got others")
     check_names(names[0], tables[0], template)

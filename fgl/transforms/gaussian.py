@@ -1,4 +1,4 @@
-"""Gaussian noise on clipped updates, added by every client or by the server, and its epsilon."""
+"""Gaussian noise on clipped updates, added by every client or by the server; and its epsilon."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def local_gaussian(
     delta: Chance = 1e-5,
     unprotected: bool = False,
 ) -> Method:
-    """Make clients clip their updates and add noise before they send them.
+    """Make clients clip their updates and add noise before sending.
 
     ``sent + clip(model - sent) + N(0, (2 length noise_multiplier)^2)``. The server does not need to
     be trusted. Epsilon bounds the effect of **replacing all data of one client**. For any two data
@@ -100,7 +100,7 @@ def central_gaussian(
     delta: Chance = 1e-5,
     unprotected: bool = False,
 ) -> Method:
-    """Make the server average clipped updates with equal weights, and add noise to the average.
+    """Make the server average clipped updates with equal weights and add noise to the mean.
 
     ``(sum_k clip(update_k) + N(0, (length noise_multiplier)^2)) / K``, where K is the number of
     clients in a round. Clients clip their updates before they send them. The server clips the
@@ -152,18 +152,18 @@ def central_gaussian(
 
 
 def row_of(updates: Mapping[str, Any], client: int) -> Params:
-    """The row of one client in stacked updates."""
+    """A client's row in the stacked updates."""
     return fed.combine(lambda stack: stack[client], updates)
 
 
 def _counted_once(inbox: Inbox, state: State) -> Mapping[int, float]:
-    """The clients whose updates are included in the server's sum."""
+    """The clients whose updates the server's sum contains."""
     return Counter(inbox.clients)
 
 
 @typed
 def privacy_spent(state: State) -> dict[str, float]:
-    """The privacy cost of a run so far, for ``fgl.run(..., watch=privacy_spent)``.
+    """A run's privacy cost so far, for ``fgl.run(..., watch=privacy_spent)``.
 
     Epsilon is given for the client with the largest privacy cost. At client level, epsilon bounds
     the information about all data of one client in all its messages together. With
@@ -201,7 +201,7 @@ def privacy_spent(state: State) -> dict[str, float]:
 
 
 def local_noise(method: Method, *, kind: str, delta: float, **numbers: float) -> Method:
-    """The method, with clients and a server that record the privacy cost `numbers` of each answer.
+    """The method, in which clients and server record each answer's privacy cost `numbers`.
 
     Lost and rejected answers are counted too, since the client has sent them.
     """
@@ -225,7 +225,7 @@ def counted(
     delta: float,
     colluders: int = 0,
 ) -> Method:
-    """The method with a server that records each client's number of answers under this noise.
+    """The method, whose server records how many answers each client gave under this noise.
 
     All transforms use this function, so that earlier costs from ``start=`` are composed a single
     time.
@@ -260,7 +260,7 @@ def counted(
 
 
 def _without_record(aggregate: Any) -> Any:
-    """The server's function, which gets a state without the record of the rounds."""
+    """The server's function; the state that it gets lacks the record of the rounds."""
 
     def hidden(serve: Callable[[Any, State], Any]) -> Callable[[Any, State], Any]:
         def unaware(uploads: Any, state: State) -> Any:
@@ -274,7 +274,7 @@ def _without_record(aggregate: Any) -> Any:
 
 
 def _noisy(update: Params, sigma: float, generator: torch.Generator | None) -> Params:
-    """The tensors with noise added, without a second warning about the seed of the run."""
+    """The tensors plus noise, without a second warning about the run's seed."""
     if generator is None:
         return gaussian(update, sigma=sigma)
     with warnings.catch_warnings():
@@ -283,7 +283,7 @@ def _noisy(update: Params, sigma: float, generator: torch.Generator | None) -> P
 
 
 def noise_source(unprotected: bool) -> torch.Generator | None:
-    """The source of the noise: a generator, or None for the operating system's generator."""
+    """The source of noise: a generator, or None for the operating system's generator."""
     if not unprotected:
         return None
     warn(PROTECTS_NOTHING)

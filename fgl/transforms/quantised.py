@@ -1,4 +1,4 @@
-"""Quantised uploads: each entry of a change is randomly rounded to a few bits."""
+"""Quantised uploads: each entry of a change is rounded at random to a few bits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Bits = Annotated[int, partial(check_choice, choices=BITS)]
 def quantised(
     method: Method, *, bits: Bits = 8, bucket: Count = 512, parts: Sequence[str] = ("model",)
 ) -> Method:
-    """Make clients send the changes of their models in a few bits per entry.
+    """Make clients send their models' changes in a few bits per entry.
 
     Clients send ``Q(model - sent)`` (see `fgl.compress.quantise`). Q is unbiased, so the errors of
     many clients tend to cancel out. The server adds the received change to the model that it sent.

@@ -1,4 +1,4 @@
-"""A robust mean in place of FedAvg's mean, for any method whose server averages models."""
+"""A robust mean in place of FedAvg's mean, for each method whose server averages models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Rule = Callable[[Mapping[str, Tensor]], Params]
 def robust(
     method: Method, rule: Rule, *, bucket: Count = 1, untouched: Collection[str] = ()
 ) -> Method:
-    """Replace the mean of updates by a robust mean, in which hostile clients have little influence.
+    """Replace the mean of updates by a robust mean, on which hostile clients have little influence.
 
     In place of the mean of the models, the server reads the sent model plus ``rule(updates)``. A
     client's number of examples determines only whether the client is included. So a false number
@@ -86,7 +86,7 @@ def robust(
 
 
 def mean_server(method: Method, outer: str) -> OfMeans:
-    """The method's server, which must read only means.
+    """A method's server, after a check that it reads only means.
 
     Raise an error if the server reads the whole inbox.
 
@@ -120,7 +120,7 @@ def mean_server(method: Method, outer: str) -> OfMeans:
 
 
 def _check_covered(served: OfMeans, untouched: Collection[str]) -> None:
-    """Raise an error if the server reads an unprotected entry that is not in `untouched`."""
+    """Raise an error if the server reads an unprotected entry that `untouched` does not list."""
     if isinstance(untouched, str):
         raise TypeError(f"Expected untouched to be several keys, but got the string {untouched!r}")
     others = [key for key in (*served.equally, *served.reads) if key not in untouched]

@@ -1,4 +1,4 @@
-"""Rounded downloads: the server sends models in half the number of bytes."""
+"""Rounded downloads: the server sends its models in half as many bytes."""
 
 from __future__ import annotations
 

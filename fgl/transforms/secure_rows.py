@@ -1,4 +1,4 @@
-"""FedGCN's exchange of rows through a secure sum, in which each client learns only its own rows."""
+"""FedGCN's exchange of rows by a secure sum, from which each client learns only its own rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AddsUp(Protocol):
 
 @typed
 def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
-    """A `total` for `fgl.data.neighbour_sums` that does not reveal any client's part of a row.
+    """A `total` for `fgl.data.neighbour_sums` that hides each client's part of a row.
 
     `secure_sum` adds the parts of all rows over all clients, so the server learns no part. The
     client that requests a row also adds a pad to it. A pad consists of secret random numbers
@@ -94,7 +94,7 @@ def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
 
 @fed.layer
 def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Method:
-    """A method whose clients send the rows that they contribute to sums of rows.
+    """A method in which clients send their parts of sums of rows.
 
     A client adds a pad to the rows that it requested. A round is an exchange of rows without
     training. `deploy` returns the sums of the rows that the client requested. All other rows are
@@ -155,7 +155,7 @@ def _rows(graph: Any) -> Tensor:
 
 
 def _pad(seed: bytes, count: int, width: int) -> Tensor:
-    """Multiples of ``2^-20`` that are uniformly distributed within ``+-2^25``."""
+    """Multiples of ``2^-20`` drawn uniformly from ``+-2^25``."""
     words = parts.mask(seed, count * width) >> (64 - PAD)
     return words.double().view(count, width) * 2.0**-BITS
 

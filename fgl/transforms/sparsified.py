@@ -21,7 +21,7 @@ def sparsified(
     feedback: bool = True,
     parts: Sequence[str] = ("model",),
 ) -> Method:
-    """Make clients send only the largest entries of the changes of their models.
+    """Make clients send only the largest entries of their models' changes.
 
     Clients send ``top_k(model - sent + left)``, where k is a given fraction of the entries of each
     tensor. The state of a client keeps all other entries as `left` for the next round (error

@@ -1,4 +1,4 @@
-"""Gaussian noise inside a secure sum: each client adds a part, and the server is not trusted."""
+"""Gaussian noise inside a secure sum: each client adds a part; the server need not be trusted."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def summed_gaussian(
     bound: float = 1024.0,
     unprotected: bool = False,
 ) -> Method:
-    """Make the server learn only a noisy sum of clipped updates.
+    """Make the server learn only a sum of clipped updates plus noise.
 
     The server learns ``(sum_k clip(update_k) + g_k) / K``, where K is the number of clients in a
     `secure_sum`. A client rounds its clipped update towards 0 on a grid of multiples of
@@ -130,7 +130,7 @@ def _with_shares(
     bound: float,
     unprotected: bool,
 ) -> Method:
-    """The method with clients that clip, round the update to a grid, and add part of the noise."""
+    """The method whose clients clip the update, round it to a grid, and add a part of the noise."""
     generator = torch.default_generator if unprotected else None  # seeded by the round
     base, names = clipped(method, length=length), trainable(method)
 
@@ -147,7 +147,7 @@ def _with_shares(
         return {**message, "model": {n: noisy.get(n, sent[n]) for n in model}}, new_state
 
     def costs(message: Message) -> Mapping[str, float]:
-        """The largest cost of any sum: the cost of a sum with the fewest parts of noise."""
+        """The largest cost that a sum can have: its cost with the fewest parts of noise."""
         return {"noise_multiplier": 0.0 if unprotected else noise_multiplier}
 
     return replace(base, send=send, privacy=replace(base.privacy, costs=costs))
@@ -162,7 +162,7 @@ def _on_grid(
     room: float,
     generator: torch.Generator | None,
 ) -> Tensor:
-    """The sum of the sent tensor, the update and noise.
+    """The sent tensor plus the update plus noise.
 
     The tensor, the update and the noise are multiples of ``2^-bits``. The sum is infinite if an
     entry of the sent tensor is larger than `room`.
@@ -178,7 +178,7 @@ def _on_grid(
 def _credit(
     method: Method, *, planned: int, colluders: int
 ) -> Callable[[Inbox, State], Mapping[int, float]]:
-    """A function that returns the cost of a sum for each client, measured in rounds.
+    """A function that returns, for each client, the cost of a sum, measured in rounds.
 
     In a sum of n clients, of which q reveal their noise, ``n - q`` parts of the noise are secret.
     The noise multiplier assumes `planned` parts. Gaussian mechanisms compose by the inverse squares

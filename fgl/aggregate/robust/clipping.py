@@ -1,4 +1,4 @@
-"""Clipping: means of the clients' vectors after the vectors' lengths have been limited."""
+"""Clipping: limit the lengths of the clients' vectors, then take their mean."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .stacks import Stack, TooManyBad, flat, lengths, stacked
 
 @explained
 def norm_bound(stack: Stack, *, bound: float | None = None) -> dict[str, Tensor]:
-    """Mean of updates, after shortening long updates: ``mean_k x_k min(1, b / ||x_k||)``.
+    """Mean of updates whose lengths are limited to b: ``mean_k x_k min(1, b / ||x_k||)``.
 
     A bad client changes the mean by at most ``b / K``, and no client is removed. Drawback: honest
     updates longer than b are also shortened, which slows down learning.
@@ -51,7 +51,7 @@ def centred_clipping(
     centre: Mapping[str, Tensor] | None = None,
     steps: int = 3,
 ) -> dict[str, Tensor]:
-    """The mean of vectors that are clipped around a moving centre (centred clipping).
+    """Mean of vectors, each clipped to a ball around a moving centre (centred clipping).
 
     ``v <- v + mean_k (x_k - v) min(1, radius / ||x_k - v||)``, repeated `steps` times.
 

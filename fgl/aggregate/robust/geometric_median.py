@@ -1,4 +1,4 @@
-"""The geometric median: the point whose distances from all clients have the smallest sum."""
+"""The geometric median: the point with the smallest sum of distances to all clients."""
 
 from __future__ import annotations
 

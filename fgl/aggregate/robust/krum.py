@@ -1,4 +1,4 @@
-"""Krum and multi-Krum: selection of clients with the smallest distances to their neighbours."""
+"""Krum and multi-Krum: they select the clients that are nearest to their neighbours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .stacks import Stack, check_minority, distances, flat, stacked
 
 @explained
 def krum(stack: Stack, *, bad: int, neighbours: int | None = None) -> dict[str, Tensor]:
-    """The tensors of the client with the smallest distances to its nearest other clients (Krum).
+    """The tensors of the client that is closest to its nearest other clients (Krum).
 
     ``argmin_i sum_{j in N_i} ||x_i - x_j||^2``, where N_i are the nearest other clients of i.
 
@@ -83,7 +83,7 @@ def multi_krum(
 
 
 def _ranked(whole: dict[str, Tensor], bad: int, neighbours: int | None) -> list[int]:
-    """Sort clients by centrality, the most central client first; clients' entries break ties."""
+    """Sort clients by centrality, most central first; in a tie, compare the clients' entries."""
     rows = flat(whole)
     clients = len(rows)
     check_minority(bad, clients)

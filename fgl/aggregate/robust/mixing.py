@@ -1,4 +1,4 @@
-"""Mixing before a robust mean: averages of clients, so that honest clients differ less."""
+"""Mixing: clients are averaged in groups before a robust mean, so honest clients differ less."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ Stack = Mapping[str, Tensor | Sequence[Tensor]]
 
 
 class TooManyBad(ValueError):
-    """Error: more of the present clients may be bad than a rule can withstand.
+    """Error: more clients of a round may be bad than the rule can withstand.
 
     Example:
         >>> fgl.aggregate.robust.median({"w": torch.zeros(4, 1)}, bad=2)
@@ -64,7 +64,7 @@ def in_order(value: Tensor) -> Tensor:
 
 
 def flat(stack: Mapping[str, Tensor]) -> Tensor:
-    """A row of doubles per client, ``[K, D]``: the client's floating-point entries, by name."""
+    """A row of doubles per client, ``[K, D]``: all its floating-point entries, sorted by name."""
     names = sorted(name for name, value in stack.items() if value.is_floating_point())
     parts = [stack[name].reshape(len(stack[name]), -1).double() for name in names]
     return torch.cat(parts, 1) if parts else torch.zeros(len(next(iter(stack.values()))), 0)

@@ -13,7 +13,7 @@ from ...progress import shown
 
 
 def check_num_clients(num_clients: int, total: int) -> None:
-    """Raise a ValueError unless every client can get at least one example."""
+    """Raise a ValueError unless there is at least one example per client."""
     reject_if(not 1 <= num_clients <= total, f"num_clients to be in [1, {total}]", num_clients)
 
 

@@ -171,7 +171,7 @@ def _igraph(
 def deal(
     communities: Iterable[Iterable[int]], graph: Graph, num_clients: int, delta: int
 ) -> list[Tensor]:
-    """Assign communities to clients of about equal size."""
+    """Give each community to a client, so that clients have about equal sizes."""
     size = graph.num_nodes // num_clients
     chunk = max(size - delta, 1)
     whole = [sorted(nodes) for nodes in communities]
@@ -201,7 +201,7 @@ def deal(
 def metis_partition(
     graph: Graph, num_clients: int, *, seed: int = 0, recursive: bool | None = None
 ) -> list[Tensor]:
-    """Partition a graph by METIS: clients of almost equal size with few edges between them.
+    """Partition a graph by METIS into clients of almost equal size with few edges between them.
 
     METIS may leave a part empty if the graph is small. The empty part then gets the first node of
     the largest part. This function needs the extra `partitions`.
@@ -259,7 +259,7 @@ def ldg_partition(
     block: Count | None = None,
     seed: int = 0,
 ) -> list[Tensor]:
-    """Partition a graph by LDG, which assigns a stream of nodes to clients of bounded size.
+    """Partition a graph by LDG: nodes come one by one and join clients of bounded size.
 
     Let C be the capacity ``ceil((1 + slack) * n / num_clients)``. A node v goes to the part i with
     the largest ``|N(v) in P_i| * (1 - |P_i| / C)``. If v has no placed neighbour, or if part i is
@@ -322,7 +322,7 @@ def ldg_partition(
 
 
 def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """The index after each node's last source, and the sources of all edges sorted by target."""
+    """The sources of all edges sorted by target, and the index after each node's last source."""
     source, target = edge_index
     if bool((target[1:] < target[:-1]).any()):
         source = source[target.argsort(stable=True)]
@@ -338,7 +338,7 @@ def _counts(degree: Tensor, owners: Tensor, num_parts: int) -> Tensor:
 
 
 def _placed(count: Tensor, size: Tensor, capacity: int) -> Tensor:
-    """The parts of a block's nodes, int64 ``[block]``; no part grows beyond the capacity."""
+    """Assign a part to each node of a block, int64 ``[block]``; parts stay within the capacity."""
     score = count * (1 - size.double() / capacity)
     part = score.argmax(1)
     part[score.amax(1) <= 0] = len(size)  # no placed neighbour, or only full parts
@@ -354,7 +354,7 @@ def _placed(count: Tensor, size: Tensor, capacity: int) -> Tensor:
 
 
 def _smallest(size: Tensor, count: int) -> Tensor:
-    """Parts for `count` nodes; one node after another is placed in the smallest part so far."""
+    """Assign `count` nodes one by one, always to the part that is smallest so far."""
     if not count:
         return size.new_zeros(0)
     low = size.sort().values

@@ -56,7 +56,7 @@ def partition_graph(
 
 
 class CutLoss(NamedTuple):
-    """Numbers of edges and pairs that join clients' nodes, and how many of these are lost.
+    """The edges and pairs between nodes of different clients: their numbers, and how many are lost.
 
     Example:
         >>> CutLoss(edges=4, lost_edges=1, pairs=0, lost_pairs=0).lost_edges
@@ -71,7 +71,7 @@ class CutLoss(NamedTuple):
 
 @typed
 def cut_loss(graph: Graph, parts: Sequence[Tensor]) -> CutLoss:
-    """Count the edges, and the pairs of `edge_label_index`, that a partition loses.
+    """Count the edges, and the pairs of `edge_label_index`, that a partition removes.
 
     An edge is lost if each of its ends belongs to some client, but no client has both ends.
 
@@ -147,7 +147,7 @@ def _warn(counts: CutLoss) -> None:
 
 
 def _stored(graphs: Iterable[Graph], folder: str | os.PathLike[str] | None) -> list[Graph]:
-    """Return the graphs; if a folder is given, store their features in mapped files."""
+    """Return the graphs; if there is a folder, move their features to memory-mapped files."""
     if folder is None:
         return list(graphs)
     return [map_features(own, Path(folder, f"{client}.x")) for client, own in enumerate(graphs)]

@@ -1,4 +1,4 @@
-"""Clients with major labels, and a test graph that no client holds (FedEgo)."""
+"""Clients with a few major labels each, and a test graph that no client holds (FedEgo)."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def major_label_partition(
 
 
 def _linked(edges: Tensor, nodes: Tensor, generator: torch.Generator) -> Tensor:
-    """The nodes that have an edge to another node among `nodes`, in random order."""
+    """The nodes that have an edge to another node in `nodes`, in random order."""
     inside = torch.isin(edges, nodes).all(0)
     linked: Tensor = edges[:, inside].unique()
     return linked[torch.randperm(linked.numel(), generator=generator)]
@@ -132,7 +132,7 @@ def _check(graph: Graph, num_clients: int, num_major: int, num_test: int) -> Non
 
 
 def unseen_nodes(clients: Sequence[Graph]) -> list[Tensor]:
-    """Masks of each client's test nodes that are not training nodes of another client.
+    """Mask of each client's test nodes, without nodes on which another client trains.
 
     Clients overlap, so a test node of one client may be a training node of another client. The
     model that the first client receives may then have been trained on this test node.

@@ -1,4 +1,4 @@
-"""Random partitions: clients of equal size, fractions of communities, or common nodes."""
+"""Random partitions: clients of equal size, with parts of communities, or with common nodes."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def overlapping_partition(
 
 
 def _move_apart(owns: Tensor, shared: Tensor, generator: torch.Generator) -> None:
-    """In one client, replace each node that all clients hold, except nodes in `shared`."""
+    """In one client, replace all nodes that every client holds, except nodes in `shared`."""
     everywhere = owns.all(0)
     everywhere[shared] = False
     for node in everywhere.nonzero().flatten().tolist():

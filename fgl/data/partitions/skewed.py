@@ -175,7 +175,7 @@ def _capped(mix: np.ndarray, cap: float) -> np.ndarray:
 
 @typed
 def quantile_labels(y: Tensor, bins: Several) -> Tensor:
-    """Label each number by its quantile, so that all labels have equally many known numbers.
+    """Label each number by its quantile, so that every label has equally many known numbers.
 
     There are `bins` labels.
 
@@ -213,7 +213,7 @@ def quantile_labels(y: Tensor, bins: Several) -> Tensor:
 @typed
 @dataclass(frozen=True)
 class Skew:
-    """Settings for differences between clients, and the number of clients that never train.
+    """Settings: how clients differ, and how many clients never train.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -259,7 +259,7 @@ class Skew:
 
 @typed
 def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]:
-    """Sort examples by a number, then cut them into clients whose sizes differ by at most 1.
+    """Sort examples by a number and cut them into clients; the sizes differ by at most 1.
 
     Args:
         graph: a graph, whose nodes are the examples, or a collection, whose graphs are the
@@ -309,7 +309,7 @@ def _means(graph: Graph) -> Tensor:
 
 
 def _alike(value: Tensor, graph: Graph) -> bool:
-    """Whether all nonzero means of features are equal, up to rounding errors of their sums."""
+    """Whether all nonzero means of features are equal, up to rounding."""
     some = value[value != 0]
     if some.numel() < 2:
         return False

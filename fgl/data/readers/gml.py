@@ -72,7 +72,7 @@ def read_gml(
 def _end(
     path: Path, text: str, place: int, fields: dict[str, str], key: str, position: dict[int, int]
 ) -> int:
-    """The position of the node at one end of an edge."""
+    """The index of an edge's first or second node."""
     node = _integer(path, text, place, fields, key)
     if node not in position:
         raise _bad(path, text, place, f"an edge whose {key} is a node", node)

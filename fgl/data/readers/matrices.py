@@ -25,7 +25,7 @@ def check_columns(name: str, columns: int) -> None:
 
 
 def checked_csr(path: Path, data: Any, indices: Any, indptr: Any, shape: Any) -> Any:
-    """A SciPy csr_matrix with checked indices, since indices in a file may be invalid."""
+    """A SciPy csr_matrix whose indices have been checked, since a file's indices may be invalid."""
     from scipy.sparse import csr_matrix
 
     check_columns(str(path), max(shape, default=0))

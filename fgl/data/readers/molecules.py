@@ -57,7 +57,7 @@ def read_molecules(
     """Read ``NAME.csv``: a header, a column ``smiles``, and a column of numbers for each target.
 
     An unknown target is written as an empty field, NA or NaN; true is 1 and false is 0. Molecules
-    that cannot be read are left out, and a warning gives their number. Columns that only number the
+    that cannot be read are left out, and a warning gives their number. Columns that only count the
     rows (pandas writes such columns) are not targets unless `targets` names them. A warning names
     these columns.
 
@@ -65,7 +65,7 @@ def read_molecules(
         folder: folder of the file.
         name: name of the file without its suffix.
         targets: names of the target columns; default all columns except `smiles`, `ignore` and
-            columns that number the rows.
+            columns that only count the rows.
         smiles: name of the column of SMILES strings, in upper or lower case.
         ignore: names of columns that are left out without a warning.
         parse: function from a string to an object with PyG's `x`, `edge_index` and `edge_attr`. An
@@ -205,7 +205,10 @@ def _check_columns(path: Path, header: list[str], name: str, columns: Collection
 
 
 def _numbers_rows(column: str, rows: list[list[str]], place: int) -> bool:
-    """Whether a column numbers the rows, or is named like an index and holds distinct numbers."""
+    """Whether a column is an index of the rows, and not a target.
+
+    Such a column counts the rows, or it has the name of an index and distinct numbers.
+    """
     if UNNAMED.fullmatch(column):
         return True
     fields = [row[place].strip() for row in rows]

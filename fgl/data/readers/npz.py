@@ -147,7 +147,7 @@ def read_saint(folder: Path, name: str, *, ignore: Collection[str] = ()) -> Grap
 def _load(
     path: Path, keys: list[str] | tuple[str, ...]
 ) -> tuple[dict[str, NDArray[Any]], list[str]]:
-    """The requested arrays that an archive has, and the names of the archive's other arrays."""
+    """The requested arrays of an archive, and the names of its other arrays."""
     try:
         with path.open("rb") as content, np.load(content, allow_pickle=False) as file:
             others = [key for key in file.files if key not in keys]
@@ -157,7 +157,7 @@ def _load(
 
 
 def _weights(arrays: dict[str, NDArray[Any]], name: str) -> list[str]:
-    """Name of the array of edge weights if these are not all equal; weights of 0 are ignored."""
+    """A list with the array's name if its nonzero weights differ; otherwise an empty list."""
     data = arrays.get(name)
     if data is None or data.dtype.kind not in "iuf":
         return []
@@ -193,7 +193,7 @@ def _csr(path: Path, arrays: dict[str, NDArray[Any]], prefix: str) -> Any:
 
 
 def _edges(path: Path, arrays: dict[str, NDArray[Any]], prefix: str) -> tuple[Tensor, int]:
-    """Undirected edges from an adjacency matrix, and the number of nodes."""
+    """Undirected edges of an adjacency matrix, and its number of nodes."""
     matrix = _csr(path, arrays, prefix)
     reject_if(matrix.shape[0] != matrix.shape[1], f"{path} to hold a square matrix", matrix.shape)
     matrix.eliminate_zeros()  # an explicit zero is an absent edge

@@ -38,7 +38,7 @@ CONVERT = (  # allows arrays of numbers only, under both of NumPy's names for th
 
 
 def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Graph:
-    """Read OGB's folder ``raw``, and ``split`` next to it: comma-separated text, gzipped.
+    """Read OGB's folders ``raw`` and ``split``, which are next to each other, from gzipped text.
 
     ``num-node-list.csv.gz`` and ``num-edge-list.csv.gz`` hold a number for each graph. Each line of
     ``edge.csv.gz`` holds a source and a target, and each line of ``node-feat.csv.gz`` holds the
@@ -52,11 +52,12 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
     self-loops and repeats.
 
     With ``graph-label.csv.gz`` (ogbg), the graphs become one collection with a `batch`, and the ids
-    of the split are ids of graphs. A column of integers of at least 0 holds classes; other labels
-    are float targets, NaN if a field is empty. With ``split/NAME/{train,valid,test}.pt`` (ogbl),
-    the examples are pairs, and their labels are 1, or 0 for ``edge_neg`` and ``target_node_neg``.
-    Edges keep their repeats and the fields of ``edge-feat``, ``edge_weight`` and ``edge_year``.
-    Both directions of an edge are stored, unless pairs have a ``source_node``.
+    of the split are ids of graphs. Labels are classes if they form a single column of non-negative
+    integers. Otherwise labels are float targets, and an empty field becomes NaN. With
+    ``split/NAME/{train,valid,test}.pt`` (ogbl), the examples are pairs, and their labels are 1, or
+    0 for ``edge_neg`` and ``target_node_neg``. Edges keep their repeats and the fields of
+    ``edge-feat``, ``edge_weight`` and ``edge_year``. Both directions of an edge are stored, unless
+    pairs have a ``source_node``.
 
     Args:
         folder: the folder ``raw``.
@@ -100,7 +101,7 @@ def _collection(folder: Path, split: Path, ignore: Collection[str]) -> Graph:
 
 
 def _of_pairs(folder: Path, split: Path, ignore: Collection[str]) -> Graph:
-    """The graph of a folder, with the pairs of its split."""
+    """Read the graph of a folder; its split consists of pairs."""
     paths = need(split, [f"{role}.pt" for role in ROLES])
     contents = [_tensors(path, ignore) for path in paths]
     directed = "source_node" in contents[0]
@@ -115,7 +116,7 @@ def _of_pairs(folder: Path, split: Path, ignore: Collection[str]) -> Graph:
 
 
 def _tensors(path: Path, ignore: Collection[str]) -> dict[str, Tensor]:
-    """The tensors in a file of `torch.save`; a pickle of anything else is not read."""
+    """Read the tensors in a file of `torch.save`; raise an error for a pickle of anything else."""
     try:
         content = torch.load(path, "cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -160,7 +161,7 @@ def _fields(
     directed: bool = False,
     one: bool = False,
 ) -> tuple[dict[str, Any], NDArray[np.int64]]:
-    """The fields of all graphs in a folder as one graph, and the number of nodes of each graph.
+    """Join the fields of a folder's graphs into one graph; also return each graph's node count.
 
     Without `edge_files`, edges are kept as stored. Otherwise edges have fields. Missing reverses
     are added, unless edges are `directed` or both directions are stored.
@@ -226,7 +227,7 @@ def _only(folder: Path, file: str) -> Path | None:
 
 
 def _counts(path: Path, one: bool) -> NDArray[np.int64]:
-    """The numbers of nodes or edges of the graphs, or of a single graph."""
+    """The number of nodes, or of edges, of each graph."""
     table = _table(path, np.int64, 1)[:, 0]
     if (one and len(table) != 1) or table.min() < 0:
         what = "the size of one graph" if one else "sizes of graphs"
@@ -235,14 +236,19 @@ def _counts(path: Path, one: bool) -> NDArray[np.int64]:
 
 
 def _number(text: str) -> float:
-    """A number; NaN for an empty field, which pandas quotes if it is alone in its line."""
+    """A number, or NaN for an empty field.
+
+    An empty field that is alone in its line is quoted, since pandas writes it so.
+
+    pandas quotes an empty field that is alone in its line.
+    """
     return float(text.strip('"') or "nan")
 
 
 def _table(
     path: Path, dtype: type[Any], columns: int | None, *, gaps: bool = False
 ) -> NDArray[Any]:
-    """Rows of numbers, which NumPy decompresses while reading; with `gaps`, fields may be empty."""
+    """Read rows of numbers by NumPy, which also decompresses; with `gaps`, fields may be empty."""
     long = path.stat().st_size > 50_000_000
     parse: dict[str, Any] = {"converters": _number, "encoding": "utf-8"} if gaps else {}
     with warnings.catch_warnings(), shown(f"reading {path.name}", long=long):

@@ -33,13 +33,13 @@ def need(folder: Path, files: Sequence[str]) -> list[Path]:
 
 
 def there(folder: Path, file: str) -> Path | None:
-    """The path of a file if it exists; a text file may be compressed as ``FILE.txt.xz``."""
+    """The path of an existing file; a text file may also exist as ``FILE.txt.xz``."""
     names = (file, f"{file}.xz") if file.endswith(".txt") else (file,)
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 def warn_unread(path: Path, names: Iterable[str], ignore: Collection[str], reads: str = "") -> None:
-    """Give one warning per file about the names that are neither read nor ignored.
+    """Give one warning per file that lists the names that are not read and not ignored.
 
     Args:
         path: the file or folder.
@@ -69,7 +69,7 @@ def integers(path: Path, columns: int | None, separator: str | None = None) -> N
 def floats(
     path: Path, columns: int | None, separator: str | None = None, header: str = ""
 ) -> NDArray[np.float64]:
-    """Read a row of finite numbers from each line below a header, float64 ``[lines, columns]``.
+    """Read a row of finite numbers per line, after a header, as float64 ``[lines, columns]``.
 
     Raises:
         ValueError: if the first line is not the header, or a line has other content.
@@ -143,7 +143,7 @@ def _text(path: Path) -> str:
 
 
 def _quickly(text: str, dtype: type[Any], separator: str | None) -> NDArray[Any] | None:
-    """Read the table with NumPy; return None if NumPy fails or its result may be wrong."""
+    """Read the table with NumPy; return None if NumPy fails or may have misread it."""
     if not text.isascii():  # NumPy may accept other characters as digits
         return None
     with warnings.catch_warnings():

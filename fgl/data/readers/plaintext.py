@@ -182,5 +182,5 @@ def read_dblp_four_area(folder: Path, name: str) -> Graph:
 
 
 def _pairs(ids: NDArray[np.int64], first: NDArray[np.int64], second: NDArray[np.int64]) -> Tensor:
-    """Pairs ``[2, *]``: the index of each first id in `ids`, and the unchanged second id."""
+    """Pairs ``[2, *]``: each first id becomes its index in `ids`; each second id is unchanged."""
     return torch.from_numpy(np.stack([np.searchsorted(ids, first), second.reshape(-1)]))

@@ -110,7 +110,7 @@ def _features(path: Path) -> Any:
 
 
 def _stack(allx: Any, tx: Any, node: NDArray[np.int64], num_nodes: int) -> SparseMatrix:
-    """Build the features of all nodes from the rows of `allx` and `tx` and each row's node id."""
+    """The features of all nodes, from the rows of `allx` and `tx` and the node id of each row."""
     from scipy.sparse import coo_matrix, vstack
 
     rows = vstack([allx, tx]).tocoo()
@@ -121,7 +121,7 @@ def _stack(allx: Any, tx: Any, node: NDArray[np.int64], num_nodes: int) -> Spars
 
 
 def _edges(path: Path) -> tuple[NDArray[np.int64], int]:
-    """All pairs of a node and a listed neighbour, int64 ``[2, *]``, and the number of lists."""
+    """All pairs of a node and a listed neighbour, int64 ``[2, *]``; also the number of lists."""
     graph = _unpickle(path)
     if not isinstance(graph, dict) or not all(isinstance(v, list) for v in graph.values()):
         raise ValueError(f"Expected {path} to map nodes to lists, but got something else")

@@ -86,7 +86,7 @@ def _unread(folder: Path, name: str, edge_labels: bool) -> list[str]:
 
 
 def _numbers(path: Path) -> Tensor:
-    """Float targets of the graphs, float32 ``[n]``, or ``[n, t]`` for several columns."""
+    """Float targets of the graphs: float32 ``[n]``, or ``[n, t]`` if there are several columns."""
     values = dense_features(path, floats(path, None, ","))
     return values.squeeze(1) if values.shape[1] == 1 else values
 
@@ -133,7 +133,7 @@ def _features(
 
 
 def _edge_label_counts(folder: Path, name: str, edges: Tensor, num_nodes: int) -> Tensor:
-    """Number of each node's edges with each label, float ``[num_nodes, labels]``."""
+    """For each node and edge label, the number of the node's edges with this label, as floats."""
     (path,) = need(folder, [f"{name}_edge_labels.txt"])
     table = integers(path, None, ",")
     check_size(path, len(table), edges.shape[1], "lines, one per edge")

@@ -18,7 +18,7 @@ from .reverses import reversed_share, symmetric, turned_relations, turned_round
 
 @dataclass(frozen=True, eq=False)
 class EdgeSplit:
-    """A graph of training edges, and the held-out pairs.
+    """A graph that has only the training edges, and the pairs that are held out.
 
     Args:
         graph: the same nodes with only the training edges, in both directions. In a directed split,
@@ -45,12 +45,15 @@ class EdgeSplit:
 
     @property
     def trains_only(self) -> bool:
-        """Whether no edge was held out, because there were too few edges or unlinked pairs."""
+        """Whether no edge is held out.
+
+        This happens if there are too few edges or too few unlinked pairs.
+        """
         return self.val_edges.shape[1] + self.test_edges.shape[1] == 0
 
 
 class DirectedSplit(EdgeSplit):
-    """An `EdgeSplit` in which a pair and its reverse are different pairs."""
+    """An `EdgeSplit` in which a pair differs from its reverse."""
 
     directed = True
 
@@ -166,13 +169,13 @@ def _warn_of_none(num_edges: int, val: float, test: float, crowded: bool) -> Non
 
 
 def _sides(graph: Graph, edges: Tensor) -> Tensor | None:
-    """The side of each node, on the CPU; see `sides_of`."""
+    """The side of each node, on the CPU; `sides_of` explains sides."""
     types = None if graph.node_type is None else graph.node_type.cpu()
     return free_pairs.sides_of(types, edges, graph.num_nodes)
 
 
 def _keeps_fields(graph: Graph) -> str:
-    """The text of a call that splits a graph without losing the fields of its edges."""
+    """Text of a call that splits a graph and keeps the fields of its edges."""
     turned = {} if graph.edge_type is None else _turned(graph)
     across = [pair for pair in turned if pair[0] != pair[1]]
     if across:
@@ -187,7 +190,7 @@ def _turned(graph: Graph) -> dict[tuple[int, int], float]:
 
 
 def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
-    """Raise an error if every edge has its reverse; warn if most edges do.
+    """Raise an error if every edge has its reverse; warn if most edges have one.
 
     Args:
         graph: the graph.
@@ -328,7 +331,7 @@ def negative_edges(
     node_type: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Draw pairs of different nodes that have no edge; all such pairs are equally likely.
+    """Draw pairs of different nodes without an edge; all such pairs are equally likely.
 
     The function draws ranks among the pairs without an edge. The function finds the pairs with
     these ranks by searching the sorted edges, so no draw is rejected. The run time is

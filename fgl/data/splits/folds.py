@@ -117,7 +117,7 @@ def fold_clients(
 
 @typed
 def balanced_classes(y: Tensor, *, seed: int = 0) -> Tensor:
-    """Draw, from every class, as many examples as the smallest class has.
+    """Draw the same number of examples from every class: the size of the smallest class.
 
     Args:
         y: classes, int64 ``[n]``.

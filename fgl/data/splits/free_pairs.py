@@ -1,4 +1,4 @@
-"""Pairs of nodes encoded as numbers, and samplers of pairs without an edge.
+"""Pairs of nodes encoded as numbers, and samplers that draw pairs without an edge.
 
 Nodes may have sides: types, sources and targets, or the two colours of a bipartite graph. If nodes
 have sides, edges join only certain sides. A pair that joins other sides can never be an edge, so
@@ -19,7 +19,7 @@ SWAPS = 100  # attempts to swap columns whose cells are taken
 
 
 class FreePairs:
-    """Sampler of pairs of different nodes without an edge, for repeated draws.
+    """Sampler that repeatedly draws pairs of different nodes without an edge.
 
     Args:
         edge_index, num_nodes, directed: as for `negative_edges`, which draws only once.
@@ -57,14 +57,14 @@ class FreePairs:
         return self._ranked(_ranks(self.count, num, replacement, generator))
 
     def _ranked(self, rank: Tensor) -> Tensor:
-        """The pairs that have these ranks among all pairs without an edge."""
+        """The pairs with the given ranks in the list of all pairs without an edge."""
         rank = to_device(rank, self._before.device)
         keys = rank + torch.searchsorted(self._before, rank, right=True)
         return directed_pairs(keys, self.num_nodes) if self.directed else pairs_of(keys)
 
 
 class FreeCells:
-    """Sampler of the empty cells of a table, for repeated draws.
+    """Sampler that repeatedly draws empty cells of a table.
 
     Args:
         taken: int64 ``[2, *]``, rows and columns of the nonempty cells; repeats are allowed.
@@ -105,7 +105,7 @@ class FreeCells:
         *,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Draw a column for each row with an empty cell; a row's empty cells are equally likely.
+        """Draw a column for each row that has empty cells; a row's empty cells are equally likely.
 
         Args:
             rows: int64 ``[p]``; repeats are allowed.
@@ -133,7 +133,7 @@ class FreeCells:
     def _reordered(
         self, first: Tensor, like: Tensor, otherwise: Tensor, generator: torch.Generator | None
     ) -> Tensor:
-        """Permute `like` among the rows; if a row's cell is then not empty, use `otherwise`."""
+        """Permute `like` among the rows; where this gives an occupied cell, use `otherwise`."""
 
         def is_taken(rows: Tensor, columns: Tensor) -> Tensor:
             return torch.isin(first[rows] + columns, self._keys)
@@ -160,7 +160,7 @@ class FreeCells:
 
 
 class FreePairsLike:
-    """Sampler of pairs that have no edge and join the same sides as given pairs.
+    """Sampler of pairs without an edge that join the same sides as the given pairs.
 
     Args:
         edge_index, num_nodes, directed: as for `FreePairs`.
@@ -199,13 +199,13 @@ class FreePairsLike:
 
     @property
     def enough(self) -> bool:
-        """Whether one distinct pair can be drawn for each given pair."""
+        """Whether there is a different free pair for each given pair."""
         return all(free.count >= len(own) for free, _, _, own in self.parts)
 
     def __call__(
         self, *, replacement: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Draw a pair per given pair, ``[2, p]``; skip given pairs without any free pair."""
+        """Draw one pair per given pair, ``[2, p]``; skip given pairs that have no free pair."""
         drawn, places = [], []
         for free, rows, columns, own in self.parts:
             num = len(own) if free.count else 0
@@ -222,7 +222,7 @@ class FreePairsLike:
 
 
 def _by_side(edges: Tensor, side: Tensor, directed: bool) -> Tensor:
-    """Sort the ends of each undirected edge so that the end with the smaller side comes first."""
+    """Order the two ends of each undirected edge so that the end with the smaller side is first."""
     if directed:
         return edges
     turned = side[edges[0]] > side[edges[1]]
@@ -232,7 +232,7 @@ def _by_side(edges: Tensor, side: Tensor, directed: bool) -> Tensor:
 def _free_between(
     edges: Tensor, first: Tensor, second: Tensor, directed: bool
 ) -> tuple[Any, Tensor, Tensor]:
-    """A sampler of unlinked pairs from one list of nodes to another list, and both lists."""
+    """Two lists of nodes, and a sampler of unlinked pairs from the first list to the second."""
     rows, columns = (mask.nonzero().squeeze(1) for mask in (first, second))
     place = torch.stack([(mask.cumsum(0) - 1)[e] for mask, e in zip((first, second), edges)])  # noqa: B905
     if torch.equal(first, second):
@@ -241,7 +241,7 @@ def _free_between(
 
 
 def sides_of(node_type: Tensor | None, edges: Tensor, num_nodes: int) -> Tensor | None:
-    """The side of each node; whether two nodes can have an edge depends on their sides.
+    """The side of each node; the sides of two nodes determine whether an edge can join them.
 
     If nodes have types, the side is the type. Suppose there are no types, and no node is both a
     source and a target. Then sources have side 0, targets have side 1, and nodes without an edge
@@ -319,14 +319,14 @@ def _ranks(free: int, num: int, replacement: bool, generator: torch.Generator | 
 
 
 def keys_of(edge_index: Tensor) -> Tensor:
-    """Encode undirected edges, without self-loops, as sorted ``v (v - 1) / 2 + u`` with u < v."""
+    """Encode undirected edges without self-loops as ``v (v - 1) / 2 + u`` with u < v, sorted."""
     u, v = edge_index.min(0).values, edge_index.max(0).values
     key: Tensor = (v * (v - 1) // 2 + u)[u != v].unique()
     return key
 
 
 def pairs_of(keys: Tensor) -> Tensor:
-    """Decode the numbers of `keys_of` to edges ``[2, *]``, with u in row 0 and v in row 1."""
+    """Decode the numbers that `keys_of` returns to edges ``[2, *]``: u in row 0, v in row 1."""
     v = ((1 + (1 + 8 * keys.double()).sqrt()) / 2).long()
     v = v - (v * (v - 1) // 2 > keys).long()  # the root may be one too large, never too small
     return torch.stack([keys - v * (v - 1) // 2, v])
@@ -346,6 +346,6 @@ def key_of_each(edge_index: Tensor, num_nodes: int) -> Tensor:
 
 
 def directed_pairs(keys: Tensor, num_nodes: int) -> Tensor:
-    """Decode the numbers of `directed_keys` to edges ``[2, *]``, in the same order."""
+    """Decode the numbers that `directed_keys` returns to edges ``[2, *]``, in the same order."""
     u, v = keys // (num_nodes - 1), keys % (num_nodes - 1)
     return torch.stack([u, v + (v >= u).long()])

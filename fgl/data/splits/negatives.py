@@ -88,7 +88,7 @@ def _without_loops(graph: Graph, mask: Tensor) -> Graph:
 
 
 def _longer(graph: Graph, mask: str, pairs: Tensor, like: Tensor) -> Graph:
-    """Append pairs of nodes without an edge to the graph and add the pairs to the mask `mask`."""
+    """Append unlinked pairs to the graph's pairs, and mark them in the mask named `mask`."""
     rows = torch.zeros_like(like, dtype=torch.bool)
     masks = {name: own for name in MASKS if (own := getattr(graph, name)) is not None}
     longer = {name: torch.cat([own, rows | (name == mask)]) for name, own in masks.items()}
@@ -103,7 +103,7 @@ def _longer(graph: Graph, mask: str, pairs: Tensor, like: Tensor) -> Graph:
 
 
 def checked_answers(graph: Graph) -> Tensor:
-    """Return the labels `y` of the pairs: 1 for pairs that are edges, 0 for other pairs."""
+    """Return the pairs' labels `y`, after a check: 1 for an edge, 0 for any other pair."""
     y = graph.y
     if graph.edge_label_index is None or y is None:
         raise ValueError("Expected a graph with pairs and their y, but got none: see split_by_time")
@@ -115,7 +115,7 @@ def checked_answers(graph: Graph) -> Tensor:
 
 
 class Window:
-    """Sampler of pairs without an edge whose targets appear in a window or in an earlier window.
+    """Sampler of unlinked pairs; their targets must occur in the window or in an earlier one.
 
     The given pairs are never drawn, whatever their window and label. Otherwise a model that
     memorises training pairs would have an advantage.
@@ -158,7 +158,7 @@ class Window:
     def __call__(
         self, positive: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Draw targets for the sources of a mask's pairs; return pairs ``[2, *]`` and their ids."""
+        """Draw a target for the source of each pair in a mask; return pairs ``[2, *]`` and ids."""
         chosen = positive.nonzero().squeeze(1)
         target, drawn = torch.zeros_like(chosen), torch.zeros_like(chosen, dtype=torch.bool)
         for (relation, kind), (free, among) in self.free.items():
@@ -173,7 +173,7 @@ class Window:
 
 
 def _not_free(graph: Graph, relation: int | None, own: Tensor) -> Tensor:
-    """Edges and pairs of a relation, and their reverses if the relation is undirected.
+    """Edges and pairs of a relation; for an undirected relation also their reverses.
 
     A relation is undirected if every message edge has its reverse, as after
     `pair_split(is_undirected=True)`. A relation without message edges is undirected if no pair is

@@ -170,14 +170,14 @@ def random_split(
 
 
 def _pairs_alike(graph: Graph, examples: Tensor) -> Tensor | None:
-    """For each pair, the number of its group of copies and reverses; None if all pairs differ."""
+    """For each pair, the number of its group of copies and reverses; None if no group has two."""
     low, high = graph.edge_label_index.cpu()[:, examples].sort(0).values  # type: ignore[union-attr]
     key = low * graph.num_nodes + high
     return units_of(key)[1]
 
 
 def warn_of_empty(shares: Sequence[float | bool], sizes: Sequence[int]) -> None:
-    """Warn about a mask that has a positive fraction of the examples but no example."""
+    """Warn if a mask has no example although its fraction of the examples is positive."""
     empty = [n for n, w, size in zip(MASKS, shares, sizes, strict=True) if w and not size]
     if empty and sum(sizes):
         warn(

@@ -117,7 +117,10 @@ def split_by_time(
 def _with_other_relations(
     graph: Graph, messages: Tensor, pairs: Tensor, edge_type: int, *, presence: bool
 ) -> Tensor:
-    """Ids of one relation's message edges, and of other relations' edges that precede all pairs."""
+    """Ids of the message edges.
+
+    Message edges of other relations must be earlier than all pairs.
+    """
     times, relation = graph.edge_time, graph.edge_type
     early = torch.zeros_like(times, dtype=torch.bool)  # type: ignore[arg-type]  # checked
     early[messages] = True
@@ -133,7 +136,7 @@ def _with_other_relations(
 
 
 def _at_once(graph: Graph, own: Tensor) -> tuple[Graph, Tensor]:
-    """Return the graph and the edges `own`; an undirected edge and its reverse get equal times."""
+    """Give an undirected edge and its reverse equal times; return the graph and the edges `own`."""
     times, n = graph.edge_time[own], graph.num_nodes  # type: ignore[index]  # checked
     source, target = graph.edge_index[:, own]
     key = source * n + target
@@ -161,7 +164,7 @@ def _earliest(key: Tensor, times: Any) -> Tensor:
 
 
 def _first_of_ends(edges: Tensor, num_nodes: int, presence: bool) -> Tensor | None:
-    """For each edge, the first edge between the same ends; None if all ends differ.
+    """For each edge, the first edge with the same two ends; None if no two edges share both ends.
 
     Args:
         edges: edges in order of time.
@@ -188,7 +191,7 @@ def _first_of_ends(edges: Tensor, num_nodes: int, presence: bool) -> Tensor | No
 def _check_windows(
     bounds: Sequence[int], total: int, window: Any, is_example: Tensor, num_times: int
 ) -> None:
-    """Raise an error if a window with a positive fraction of the edges gets no edge."""
+    """Raise an error if a window gets no edge although its fraction is positive."""
     for which, (name, a, b) in enumerate(zip(PARTS, [0, *bounds], [*bounds, total], strict=True)):
         own = window == which if which == 0 else is_example & (window == which)
         if a < b and not own.any():
@@ -298,7 +301,7 @@ def pair_split(
 
 
 def _check_split(graph: Graph, y: Tensor | None, shares: Sequence[float]) -> None:
-    """Raise an error unless the graph's edges can be split by these fractions."""
+    """Raise an error unless the graph's edges can be split into these fractions."""
     if graph.edge_label_index is not None or graph.batch is not None:
         got = "a batch" if graph.edge_label_index is None else "edge_label_index"
         raise ValueError(f"Expected a graph whose examples are nodes, but got {got}")
@@ -327,7 +330,7 @@ def _own_edges(graph: Graph, y: Tensor | None, edge_type: int | None) -> Tensor:
 def _with_reverses(
     graph: Graph, y: Tensor | None, own: Tensor
 ) -> tuple[Graph, Tensor | None, Tensor]:
-    """Add missing reverses of these edges, with the same fields and label, to the graph."""
+    """Add to the graph the missing reverse of each given edge, with the edge's fields and label."""
     lacking = own[lacking_reverse(graph.edge_index[:, own], graph.num_nodes)]
     if lacking.numel() == 0:
         return graph, y, own
@@ -340,7 +343,7 @@ def _with_reverses(
 
 
 def _check_same_answers(y: Tensor, unit: Tensor, count: int) -> None:
-    """Raise an error unless all edges of a unit have the same label."""
+    """Raise an error if a unit (an edge with its copies and reverses) has different labels."""
     first = y[heads_of(unit, count).to(y.device)][unit.to(y.device)]
     same = (first == y) | (first != first) & (y != y)
     if not same.all():
@@ -353,7 +356,7 @@ def _check_same_answers(y: Tensor, unit: Tensor, count: int) -> None:
 
 
 def _reverse_of(graph: Graph, edges: Tensor, relation: int) -> Tensor:
-    """Mask of a relation's edges that are reverses of the given edges."""
+    """Mask of a relation's edges: True if the edge is the reverse of a given edge."""
     n, own = graph.num_nodes, graph.edge_type == relation
     source, target = graph.edge_index
     return own & torch.isin(source * n + target, (target * n + source)[edges])
@@ -377,7 +380,7 @@ def _split(
     window: Any,
     flipped: Tensor | None = None,
 ) -> Graph:
-    """Split edges, given by ids, into message edges and the pairs of three windows."""
+    """Split the edges with the given ids into message edges and the pairs of three windows."""
     masks = {name: window == which for which, name in enumerate(MASKS, 1)}
     ones = torch.ones(len(pairs), dtype=graph.x.dtype, device=graph.device)
     answers = ones if y is None else y.to(graph.device)[pairs]

@@ -1,4 +1,4 @@
-"""Edges that reveal other edges: reverses, and relations that reverse other relations."""
+"""Edges that reveal other edges: an edge's reverse, or a relation that repeats another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SAMPLE = 4096  # number of edges that are checked first
 def turned_relations(
     edges: Tensor, relation: Tensor | None, num_nodes: int, *, only: int | None = None
 ) -> dict[tuple[int, int], float]:
-    """Find relations whose edges mostly have their reverse in another or in the same relation.
+    """Find relations most of whose edges have their reverse in another or in the same relation.
 
     Let d be the fraction of all possible edges that a relation contains. By chance, the relation
     contains the reverses of a fraction d of another relation's edges. "Mostly" therefore means a
@@ -62,7 +62,7 @@ def turned_relations(
 def _shares(
     queries: Tensor, keys: Tensor, num_nodes: int, kinds: int
 ) -> dict[tuple[int, int], float]:
-    """Fraction of each relation's edges whose reverse is in another relation; {} without edges."""
+    """For each relation, the fraction of edges whose reverse is in another; {} without edges."""
     if queries.numel() == 0:
         return {}
     ends, relation = queries // kinds, queries % kinds
@@ -85,7 +85,7 @@ def _shares(
 def copying_relations(
     edges: Tensor, relation: Tensor, only: int, num_nodes: int
 ) -> dict[int, float]:
-    """Find relations that contain most edges of relation `only`, in the same direction.
+    """Find the relations that also contain most edges of relation `only`, in the same direction.
 
     Returns:
         ``{b: share}``: the fraction of the distinct edges of relation `only` that are also in b.
@@ -109,7 +109,7 @@ def copying_relations(
 
 
 def _density(ends: Tensor, num_nodes: int) -> float:
-    """Number of edges divided by the number of possible edges from any source to any target."""
+    """Number of edges, divided by the number of pairs of any source and any target."""
     sources, targets = (
         (each.bincount() > 0).sum() for each in (ends // num_nodes, ends % num_nodes)
     )
@@ -140,7 +140,7 @@ def reversed_share(keys: Tensor, num_nodes: int) -> float:
 
 
 def _found(numbers: Tensor, keys: Tensor) -> Tensor:
-    """Mask of the numbers that are among sorted keys."""
+    """Mask of the numbers that occur in the sorted `keys`."""
     numbers, order = numbers.sort()
     place = torch.searchsorted(keys, numbers).clamp(max=max(keys.numel() - 1, 0))
     return torch.empty_like(order, dtype=torch.bool).scatter_(0, order, keys[place] == numbers)
@@ -178,7 +178,7 @@ def all_reversed(keys: Tensor, num_nodes: int) -> bool:
 
 
 def units_of(keys: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The sorted distinct keys, and each key's index among these; None if all keys differ.
+    """The sorted distinct keys, and the index of each key in them; None if all keys differ.
 
     Args:
         keys: int64 ``[num_edges]``; edges that belong together have equal keys.
@@ -230,7 +230,7 @@ def check_reverses(
     is_undirected: bool | None,
     presence: bool,
 ) -> None:
-    """Raise an error if the reverses of most pairs would be message edges.
+    """Raise an error if most pairs would have their reverse as a message edge.
 
     If the caller set ``is_undirected=False``, give only a warning.
     """
@@ -269,7 +269,7 @@ def check_reverses(
 
 
 def warn_of_copies(graph: Graph, edge_type: int) -> None:
-    """Warn if another relation's message edges include most edges of this relation."""
+    """Warn if the message edges of another relation include most edges of this relation."""
     copies = copying_relations(graph.edge_index, graph.edge_type, edge_type, graph.num_nodes)  # type: ignore[arg-type]
     for other, share in copies.items():
         warn(
@@ -280,7 +280,7 @@ def warn_of_copies(graph: Graph, edge_type: int) -> None:
 
 
 def turned_round(across: dict[tuple[int, int], float], named: int | None = None) -> str:
-    """Error about a relation that reverses another relation, with a suggested call."""
+    """The error for a relation that reverses another relation; it suggests a call."""
     (of, other), share = next(iter(across.items()))
     call = f"pair_split(graph, edge_type={of}, rev_edge_type={other})"
     if named is not None:

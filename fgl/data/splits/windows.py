@@ -98,7 +98,7 @@ def windows(
 
 
 def _scale(graph: Graph, end: int) -> Tensor:
-    """Each node's mean and standard deviation of features and known targets before a time."""
+    """Mean and deviation of each node's features and known targets before a given time."""
     y = graph.y[:, :end, None].to(graph.x.dtype)  # type: ignore[index]
     columns = torch.cat([dense(graph.x)[:, :end], y], 2).flatten(0, 1)
     mean = columns.nanmean(0)

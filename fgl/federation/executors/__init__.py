@@ -1,4 +1,4 @@
-"""Executors: objects that connect a round to its clients and hold the clients' states."""
+"""Executors: they connect a round to its clients and store the clients' states."""
 
 from __future__ import annotations
 

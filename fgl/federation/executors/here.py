@@ -26,7 +26,7 @@ from .loop import Loop, Score
 
 
 class TaskLike(Protocol):
-    """The parts of a task that a run needs: the clients, and a function that scores a method."""
+    """A task as a run needs it: the clients, and a function that builds a method's scores."""
 
     @property
     def clients(self) -> Sequence[Graph]: ...
@@ -38,7 +38,7 @@ class TaskLike(Protocol):
 class Place(Protocol):
     """A place where clients run.
 
-    The place has the number of clients and creates their executor.
+    A place states how many clients there are, and creates the executor that runs them.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -70,7 +70,7 @@ class Place(Protocol):
         ...
 
     def identity(self, method: Method) -> Mapping[str, Any]:
-        """JSON values that must be the same when a run is resumed."""
+        """JSON values that a resumed run must have in common with the saved run."""
         ...
 
     def __call__(
@@ -143,7 +143,7 @@ class Here:
         return list(dict.fromkeys(graph.device for graph in self.graphs))
 
     def check(self, method: Method) -> None:
-        """Raise an error if clients' features do not fit the model or differ in number."""
+        """Raise an error unless clients have equally many features and the model accepts them."""
         if not method.own.modules:
             _check_widths(self.graphs)
             _check_fields(self.graphs, method.model)
@@ -167,7 +167,7 @@ class Here:
         return self.clients.evaluate(method, **({"each": True} if each else {}))
 
     def number_at_once(self, method: Method) -> int | Literal["all"]:
-        """The number of clients that train as one batch: the given number or a chosen one."""
+        """The number of clients that train as one batch: either given or chosen here."""
         return (
             choose(method, self.graphs).clients_at_once if self.at_once == "auto" else self.at_once
         )
@@ -207,7 +207,7 @@ def _check_graphs(clients: Sequence[Graph]) -> None:
 
 
 def _check_fields(clients: Sequence[Graph], model: nn.Module) -> None:
-    """Raise an error if only some graphs have a field that the model reads.
+    """Raise an error if the model reads a field that only some graphs have.
 
     Missing edge weights count as 1.
     """

@@ -1,4 +1,4 @@
-"""The loop executor: it runs clients in this process, and trains one client at a time."""
+"""The loop executor: clients run in this process and train one after another."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Loop:
 
     @property
     def untraced(self) -> str:
-        """The reason why steps are not traced and repeated.
+        """The reason why steps are neither traced nor repeated.
 
         The text is empty as long as steps are traced.
         """
@@ -119,7 +119,7 @@ class Loop:
         return scores
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
-        """The groups of clients that train together.
+        """Groups of clients; the clients of a group train together.
 
         In this executor each group has one client.
         """
@@ -167,7 +167,7 @@ class Loop:
         return Ready(client, graph, message, state, params, context)
 
     def _trained(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
-        """Train the clients of a group locally, without changes to the arguments."""
+        """Train a group's clients locally, without changes to the arguments."""
         inputs = [each for one in ready for each in (one.message, one.state)]
         clients = [one.client for one in ready]
         with stage(self.seed, index, clients, "loss"), unchanged(*inputs):
@@ -184,7 +184,7 @@ class Loop:
         return [trained]
 
     def _differentiate(self) -> Differentiate | None:
-        """A function for `train` that repeats traced steps.
+        """The function by which `train` repeats traced steps.
 
         The result is None if the method trains on minibatches.
         """
@@ -214,7 +214,7 @@ class Ready(NamedTuple):
 
 
 def kept_optimizer(method: Method, state: State) -> Any:
-    """The optimiser's state from the client's last round."""
+    """The state of the client's optimiser after the client's last round."""
     return state.get("optimizer", {}) if method.train.keep_optimizer else {}
 
 
@@ -248,7 +248,7 @@ def _with(context: Any, **entries: Any) -> Any:
 
 
 def records(trained: Sequence[Trained]) -> list[State]:
-    """Records of the clients' training, for the entry ``"trained"`` of the context of `send`."""
+    """Records of the clients' training; `send` gets them as ``"trained"`` in its context."""
     counts = [len(done.losses) for done in trained]
     losses = torch.tensor([loss for done in trained for loss in done.losses], dtype=torch.float64)
     pairs = zip(torch.tensor(counts).unbind(), losses.split(counts), strict=True)

@@ -1,1 +1,1 @@
-"""Checks of uploads: the server accepts each upload or refuses it with a reason."""
+"""Checks of uploads: the server accepts an upload, or refuses it with a reason."""

@@ -1,4 +1,4 @@
-"""The guard of a method: a copy of the method in which each function checks its own results."""
+"""The guard of a method: a copy of the method whose functions check their own results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ChangedInPlace(ValueError):
 
 @explained
 def checked(method: Method) -> Method:
-    """The same method with checks.
+    """The same method with checks of its functions' results.
 
     The functions of the checked method raise an error if they return or change an invalid value.
 
@@ -178,7 +178,7 @@ def check_whole(
 
 
 class unchanged:  # a class costs half of what `contextmanager` does
-    """A context that raises an error if a message, a state or a context is changed in place.
+    """A context that raises an error if a message, state or context is changed in place.
 
     A change in place would also change other objects that share the tensors. Only changes that
     torch counts are detected; changes through ``.data`` or NumPy are missed.
@@ -215,7 +215,7 @@ class unchanged:  # a class costs half of what `contextmanager` does
 
 @explained
 def pair(returned: Any, name: str, wanted: str) -> tuple[Any, Any]:
-    """The two values that a function returned.
+    """The two values that a function has returned.
 
     Raise an error if the result is not a pair.
 
@@ -247,7 +247,7 @@ def _check_outbox(
 
 
 class Noted:
-    """The tensors of messages, states or contexts, each with its number of changes so far.
+    """The tensors of messages, states or contexts, each with the number of its changes so far.
 
     Args:
         messages: dicts with the tensors, and possibly other objects. A dict that occurs twice, such
@@ -280,7 +280,7 @@ class Noted:
             self.versions = [VERSION(v) if _counts(v) else 0 for v in self.values]
 
     def __eq__(self, other: object) -> bool:
-        """Whether both objects have equal tensors under equal names and no tensor has changed."""
+        """Whether both objects have the same tensors under the same names, and none has changed."""
         assert isinstance(other, Noted)
         same = (self.keys, self.ends, self.versions) == (other.keys, other.ends, other.versions)
         if same and all(map(is_, self.values, other.values)):
@@ -288,11 +288,11 @@ class Noted:
         return self.places() == other.places()  # other objects in a context may change
 
     def places(self) -> list[tuple[int, str, int, int]]:
-        """The message, path, identity and change count of each tensor."""
+        """For each tensor: its message, path, identity and number of changes."""
         return [(owner, path, id(tensor), n) for owner, path, tensor, n in self.tensors()]
 
     def tensors(self) -> Iterator[tuple[int, str, Tensor, int]]:
-        """The message, path and change count of each tensor."""
+        """For each tensor: its message, path and number of changes."""
         sizes = [b - a for a, b in pairwise([0, *self.ends])]
         owners = [number for number, size in enumerate(sizes) for _ in range(size)]
         nested = [key if isinstance(key, tuple) else (None, key) for key in self.keys]
@@ -311,7 +311,7 @@ def _counts(value: Any) -> bool:
 
 
 def check_own(client: int, messages: Any, seen: dict[int, tuple[int, Tensor, int]]) -> None:
-    """Raise an error if a client sends another client's tensor that has changed since it was sent.
+    """Raise an error if clients share a tensor that has changed between their messages.
 
     A method that sends a network's ``state_dict()`` sends the tensors of the network itself. If all
     clients share one network, these tensors are overwritten by the next client.

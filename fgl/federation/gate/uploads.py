@@ -1,4 +1,4 @@
-"""Checks of uploads by the server: their form, size and distance, and the method's `accept`."""
+"""The server's checks of uploads: their form, size and distance, and the method's `accept`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FEW = 2**17  # entries of tensors that are compared in one call
 
 
 class Diverged(ValueError):
-    """Error for values that are not finite or are far larger than before.
+    """Error: values are not finite or are far larger than before.
 
     Example:
         >>> issubclass(Diverged, ValueError)
@@ -46,7 +46,7 @@ class Diverged(ValueError):
 
 
 class Change(NamedTuple):
-    """Root mean squares of the change of an entry, and of its old value.
+    """Root mean squares for one entry: of its change, and of its old value.
 
     Args:
         moved: root mean square of the difference from the entry that was sent.
@@ -66,7 +66,7 @@ def changes(
     sent: Mapping[int, Message],
     forms: Mapping[int, Any] | None = None,
 ) -> tuple[dict[int, dict[str, Change]], dict[int, Diverged]]:
-    """The distance between each entry of every upload and the entry that the server sent.
+    """For each entry of every upload, its distance from the entry that the server sent.
 
     All norms are copied from the device at the same time, since each copy waits for the device.
 
@@ -130,10 +130,10 @@ def _of_each(
 
 
 def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> list[int]:
-    """The clients sorted by their distances, with the farthest client first.
+    """The clients sorted by distance, the farthest client first.
 
     A tensor's distance is the root mean square of its change, divided by the median of the round
-    for this tensor. Distances include tensors of integers. If most clients send a tensor with a
+    for this tensor. Tensors of integers have distances too. If most clients send a tensor with a
     different dtype or shape, the tensor's distance is infinite. A client's distance is the largest
     distance of its tensors.
 
@@ -172,7 +172,7 @@ def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> lis
 
 
 def _in_double(tensor: Tensor) -> Tensor:
-    """The numbers of a tensor of any dtype, converted to double precision."""
+    """A tensor's numbers in double precision, whatever its dtype."""
     return values_of(tensor).to(torch.complex128)
 
 
@@ -235,7 +235,7 @@ def floats(value: Any) -> Params:
 
 
 def values_of(tensor: Tensor) -> Tensor:
-    """The entries of a tensor that are in memory.
+    """The entries that a tensor has in memory.
 
     In a sparse tensor, only the stored values are in memory.
 
@@ -250,13 +250,13 @@ def values_of(tensor: Tensor) -> Tensor:
 
 @dataclass
 class _Norms:
-    """Euclidean norms of tensors or differences; all are read from the device at the same time."""
+    """Euclidean norms of tensors or differences, read from the device all at once."""
 
     sources: list[tuple[Sequence[Tensor], Tensor | None]] = field(default_factory=list)
     norms: list[list[Tensor]] = field(default_factory=list)
 
     def add(self, tensors: Sequence[Tensor], old: Tensor | None) -> int:
-        """Add tensors; `old` is subtracted from each of them.
+        """Add tensors; the norms are of the differences from `old`, if given.
 
         Return the index of these tensors in the result of `read`.
         """
@@ -301,7 +301,7 @@ def _norms(tensors: Sequence[Tensor], old: Tensor | None) -> Iterator[Tensor]:
 
 
 def _long_norm(tensor: Tensor, old: Tensor | None) -> float:
-    """The norm of one tensor or difference, in double precision."""
+    """The norm of a tensor or difference in double precision."""
     change = tensor.double() if old is None else tensor.double() - old.to(tensor).double()
     return float(torch.linalg.vector_norm(change))
 
@@ -353,13 +353,13 @@ class Limits:
         return TIMES * num_bytes(method.common()) + ROOM + (RAGGED if method.rules.ragged else 0)
 
     def of_note(self, method: Method) -> int:
-        """The largest size in bytes of the data that are sent with a message."""
+        """The largest size in bytes of the data sent with a message."""
         if self.note_bytes is not None:
             return self.note_bytes
         return NOTE + 16 * sum(map(len, method.common()))
 
     def check_bytes(self, method: Method, upload: int, note: int = 0) -> None:
-        """Raise a ValueError if an upload, or the data sent with it, is too large.
+        """Raise a ValueError if an upload is too large, or the data sent with it are.
 
         Example:
             >>> Limits(upload_bytes=1000).check_bytes(fgl.fedavg(torch.nn.Linear(1, 1)), 1001)
@@ -376,7 +376,7 @@ class Limits:
                 )
 
     def check_metrics(self, names: Mapping[str, Any]) -> None:
-        """Raise a ValueError if a score has too many metrics, or a metric's name is not readable.
+        """Raise a ValueError if a score has too many metrics, or a metric with an unreadable name.
 
         Example:
             >>> Limits().check_metrics({"a" * 200: 1.0})
@@ -395,7 +395,7 @@ class Limits:
             reject_if(not name.isprintable(), "the names of metrics to be printable", f"{name!a}")
 
     def too_many(self, scores: Mapping[int, Mapping[str, Any]]) -> set[str]:
-        """Names of the rarest metrics, which are left out.
+        """Names of the rarest metrics, which exceed the limit and are left out.
 
         The set is empty if the limit is not exceeded.
 
@@ -420,7 +420,7 @@ Form = dict[str, Any]  # key to "torch.float32 [8, 6]", or to a dict of these
 
 
 class Absent(ValueError):
-    """Error if a client declines to take part.
+    """Error that a client raises if it does not take part.
 
     The client's message is not used, but does not count as malformed.
 
@@ -431,7 +431,7 @@ class Absent(ValueError):
 
 
 class Sifted(NamedTuple):
-    """The uploads of a round after the checks of the server, in the order of the clients.
+    """A round's uploads after the server's checks, in the order of the clients.
 
     Args:
         taken: the accepted messages.
@@ -454,7 +454,7 @@ def sift(
     form: Form,
     limits: Limits = NO_MORE,
 ) -> Sifted:
-    """Divide the uploads of a round into accepted messages, and errors for the refused messages.
+    """Divide a round's uploads into accepted messages and errors for refused messages.
 
     The entry ``"model"`` must have the form of the method's model. All other entries must have the
     form that is most common among the uploads that pass `accept`. As soon as three clients have
@@ -508,7 +508,7 @@ def sift(
 def _not_accepted(
     method: Method, uploads: Mapping[int, Message], state: State
 ) -> dict[int, Exception]:
-    """The errors of the uploads that the method's `accept` refuses."""
+    """Errors for the uploads that the method's `accept` refuses."""
     refused: dict[int, Exception] = {}
     for client, message in uploads.items():
         try:
@@ -521,7 +521,7 @@ def _not_accepted(
 def _forms(
     method: Method, uploads: Mapping[int, Any], limits: Limits
 ) -> tuple[dict[int, Form], dict[int, Exception]]:
-    """The forms of the uploads, and the errors of the malformed uploads."""
+    """The uploads' forms, and errors for malformed uploads."""
     template = method.common()
     forms: dict[int, Form] = {}
     malformed: dict[int, Exception] = {}
@@ -542,7 +542,7 @@ def _forms(
 
 
 def _look(message: Any) -> Any:
-    """All properties that the form check of an upload reads.
+    """Everything that the check of an upload's form depends on.
 
     The result is None if the upload is unusual.
     """
@@ -596,7 +596,7 @@ def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
 
 
 def _entries(message: Mapping[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """The tensors of a message with their paths.
+    """A message's tensors, each with its path.
 
     A path is a tuple, since a key may contain "/".
     """
@@ -608,7 +608,10 @@ def _entries(message: Mapping[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]
 
 
 def _check_numbers(path: tuple[str, ...], tensor: Tensor, ragged: bool) -> None:
-    """Raise an error for shared memory and for Tensor's subclasses, which can redefine addition."""
+    """Raise an error unless a tensor holds its own numbers in memory.
+
+    Entries of an expanded tensor share memory, and a subclass of Tensor could redefine addition.
+    """
     layout, dtype = tensor.layout, tensor.dtype
     numbers = type(tensor) in (Tensor, Parameter) and dtype in DTYPES and layout in LAYOUTS
     in_memory = numbers and not tensor.is_meta and not tensor.is_nested
@@ -637,7 +640,7 @@ def _described(dtype: torch.dtype, shape: torch.Size, layout: torch.layout = tor
 
 
 def _most_common(forms: Mapping[int, Form]) -> Form:
-    """The most common form, with keys in order.
+    """The most common form, with its keys in order.
 
     The form is empty if two forms are equally common.
     """
@@ -666,7 +669,7 @@ def _check_form(form: Form, usual: Form) -> None:
 
 
 def _flat(form: Form) -> dict[tuple[str, ...], str]:
-    """The entries of a form by path.
+    """The entries of a form, by path.
 
     Each inner dict also has an entry.
     """
@@ -684,7 +687,7 @@ def _in_order(message: Message, form: Form) -> Message:
 
 
 def _check_count(message: Message, most: float) -> None:
-    """Raise an error unless `num_examples` is a valid weight for a client."""
+    """Raise an error unless `num_examples` can be a client's weight."""
     if "num_examples" not in message:
         return
     for value in message["num_examples"].flatten().tolist():
@@ -693,7 +696,7 @@ def _check_count(message: Message, most: float) -> None:
 
 
 def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:
-    """Errors of clients whose change is too large, relative to the median or to the sent size.
+    """Errors for clients whose change is too large compared with the median or the sent values.
 
     The first bound is `most` times the round's median. The first bound applies only to changes that
     are larger than the sent entry, or larger than 1 if no entry was sent. If the number of clients

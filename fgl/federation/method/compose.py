@@ -1,4 +1,4 @@
-"""Composition of methods: a record of the builders, and checks of which builders work together."""
+"""Composition of methods: which builders made a method, and which builders work together."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _noting(
 
 
 def _check_inner(method: Method | None, name: str, checks: Collection[Check]) -> None:
-    """Raise an error unless the builder `name` works with the method in its arguments."""
+    """Raise an error unless the builder `name` accepts the method among its arguments."""
     if method is not None:
         for check in checks:
             check(method, name)
@@ -108,7 +108,7 @@ def _check_inner(method: Method | None, name: str, checks: Collection[Check]) ->
 
 @contextmanager
 def _says_what_a_model_lacks(name: str) -> Iterator[None]:
-    """A context that raises a TypeError if a builder reads an attribute that the model lacks."""
+    """A context: if a builder reads an attribute that the model lacks, raise a TypeError."""
     try:
         yield
     except AttributeError as error:
@@ -121,7 +121,7 @@ def _says_what_a_model_lacks(name: str) -> Iterator[None]:
 
 
 def _layers(built: Method, method: Method | None) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
-    """The layers of the method that a builder received, and the layers that the builder added."""
+    """The layers of the method that a builder received, and the layers added by the builder."""
     if method is None:
         return (), built.layers
     for outer in (method.made_of, method.layers):
@@ -131,13 +131,13 @@ def _layers(built: Method, method: Method | None) -> tuple[tuple[Layer, ...], tu
 
 
 def _method_of(value: Any) -> Method | None:
-    """The method that a builder received, either directly or as the method of a task."""
+    """The method that a builder received, also as the method of a task."""
     value = getattr(value, "fedavg", value)
     return value if isinstance(value, Method) else None
 
 
 def _settings(signature: inspect.Signature, values: Mapping[str, Any], but: str) -> dict[str, Any]:
-    """The arguments by name as JSON values, without the method."""
+    """The arguments except the method, by name, as JSON values."""
     settings: dict[str, Any] = {}
     for name, parameter in signature.parameters.items():
         if name == but:
@@ -151,7 +151,7 @@ def _settings(signature: inspect.Signature, values: Mapping[str, Any], but: str)
 
 
 def _call(signature: inspect.Signature, values: Mapping[str, Any]) -> list[str]:
-    """Source text of the call, with its arguments and its numeric and `Training` defaults."""
+    """Source text of the call: its arguments, and defaults that are numbers or a `Training`."""
     words = []
     defaults = {name: each.default for name, each in signature.parameters.items()}
     shown = {n: own for n, own in defaults.items() if type(own) in (int, float, Training)}
@@ -170,7 +170,7 @@ def _call(signature: inspect.Signature, values: Mapping[str, Any]) -> list[str]:
 
 @explained
 def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -> None:
-    """Raise an error if one of the method's layers does not work inside the builder `outer`.
+    """Raise an error if a layer of the method does not work inside the builder `outer`.
 
     Args:
         method: the method that is passed to `outer`.
@@ -194,7 +194,7 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
 
 @explained
 def check_model_alone(method: Method, outer: str) -> None:
-    """Raise an error if clients train tensors outside the model (masks); `outer` drops them.
+    """Raise an error if clients also train tensors outside the model (masks), which `outer` drops.
 
     Args:
         method: the method that is passed to `outer`.
@@ -263,7 +263,7 @@ def check_one_architecture(method: Method, outer: str) -> None:
 
 @explained
 def unsealed(method: Method) -> Method:
-    """The method without seals, for simulated attackers and for tests of internal functions.
+    """The method without seals, for simulated attacks and for tests of internal functions.
 
     Example:
         >>> method = fgl.transforms.clipped(fgl.fedavg(torch.nn.Linear(1, 1)), length=1.0)
@@ -278,7 +278,7 @@ def _unsealed(layer: Layer) -> Layer:
 
 
 def check_seals(method: Method) -> None:
-    """Raise an error if an outer method replaced a function that a transform has sealed.
+    """Raise an error if an outer method replaced a function sealed by a transform.
 
     If several transforms seal the same field, the field is compared with the outermost transform's
     function.
@@ -313,7 +313,7 @@ def check_seals(method: Method) -> None:
 
 @explained
 def check_averages(method: Method, outer: str) -> None:
-    """Raise an error unless the server averages like FedAvg; `outer` replaces this averaging.
+    """Raise an error unless the server averages like FedAvg, since `outer` replaces the averaging.
 
     Args:
         method: the method that is passed to `outer`.

@@ -1,4 +1,4 @@
-"""Descriptions of a method: its settings as JSON values, and its builders."""
+"""Descriptions of a method: its builders, and its settings as JSON values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOOKS = ("batches", "adjust", "settle")  # of a method's training
 
 @dataclass(frozen=True)
 class Layer:
-    """A builder that created or wrapped a method, and the builder's arguments.
+    """A builder that created or wrapped a method, with the builder's arguments.
 
     Args:
         name: name of the builder.
@@ -47,14 +47,14 @@ class Layer:
 
     @property
     def all(self) -> Iterator[Layer]:
-        """This layer and its inner layers, in order from the outermost to the innermost."""
+        """This layer and all layers inside it, from the outermost to the innermost."""
         yield self
         for layer in reversed(self.inner):
             yield from layer.all
 
 
 def written(layers: Sequence[Layer]) -> str:
-    """Text of the nested function calls that build a method.
+    """The nested function calls that build a method, as text.
 
     Example:
         >>> written([Layer("fedavg", {}, ["GCN(...)"]), Layer("fedprox", {"mu": 0.1}, ["mu=0.1"])])
@@ -68,7 +68,7 @@ def written(layers: Sequence[Layer]) -> str:
 
 @functools.singledispatch
 def short(value: Any) -> str:
-    """Text of a value in a call.
+    """A value as text in a call.
 
     A large value is shortened to ``Name(...)``.
 
@@ -93,7 +93,7 @@ DEPTH = 8  # levels of a value that are described
 
 
 def described(value: Any, depth: int = DEPTH) -> Any:
-    """A JSON description of a value.
+    """A value's description as JSON.
 
     Values that are equal have equal descriptions, even in different processes.
 
@@ -150,7 +150,7 @@ def _set(value: Iterable[Any], depth: int) -> list[Any]:
 
 
 def _array(value: Any, depth: int) -> Any:
-    """Describe a NumPy array, or a NumPy number."""
+    """Describe a NumPy array or number."""
     if isinstance(value, numpy.generic) and not value.dtype.hasobject:
         return described(value.item(), 1)
     if value.dtype.hasobject:
@@ -160,7 +160,7 @@ def _array(value: Any, depth: int) -> Any:
 
 
 def _printed(value: Any, depth: int) -> Any:
-    """An object's ``repr`` without addresses; if its class has no ``repr``, its attributes."""
+    """An object as text: its ``repr`` without addresses, or its attributes if there is none."""
     says_nothing: Any = object.__repr__
     if type(value).__repr__ is says_nothing:
         return {"type": type(value).__name__, **described(getattr(value, "__dict__", {}), depth)}
@@ -169,7 +169,7 @@ def _printed(value: Any, depth: int) -> Any:
 
 
 def architecture(model: nn.Module, depth: int = DEPTH) -> dict[str, str]:
-    """The type and the attributes of each module of a model, by the module's path.
+    """For each module of a model, by path: the module's type and attributes.
 
     The attributes exclude tensors, modules, and names that begin with ``_``. The names of
     parameters that are not trained are listed too.
@@ -203,7 +203,7 @@ WAYS: tuple[tuple[Any, Callable[[Any, int], Any]], ...] = (
 
 
 def spelled(function: Any, depth: int = DEPTH) -> str:
-    """Text for a function: its name, its fixed arguments, and the values in its closure.
+    """A function as text: its name, its fixed arguments, and the values in its closure.
 
     Example:
         >>> def times(factor):
@@ -227,7 +227,7 @@ def spelled(function: Any, depth: int = DEPTH) -> str:
 
 
 def _settings(function: Any, depth: int) -> dict[str, Any]:
-    """The values in a plain function's closure, its defaults, and the constants of a lambda."""
+    """A plain function's closure values and defaults; for a lambda also its constants."""
     code, settings = function.__code__, {}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # an empty cell
@@ -244,7 +244,7 @@ def _settings(function: Any, depth: int) -> dict[str, Any]:
 
 
 def hides(function: Any) -> bool:
-    """Whether a function may have settings that do not appear in its name.
+    """Whether a function may have settings that its name does not show.
 
     Example:
         >>> hides(torch.relu), hides(lambda value: 2 * value)
@@ -263,7 +263,7 @@ def hides(function: Any) -> bool:
 
 
 def short_name(function: Any) -> str:
-    """A function's name without its module, since a script's module name changes on import.
+    """A function's name without its module, because an import changes a script's module name.
 
     Example:
         >>> short_name(functools.partial(torch.nn.functional.dropout, p=0.1))
@@ -278,14 +278,14 @@ def _digest(data: bytes) -> str:
 
 
 def _digest_of(tensor: Tensor) -> str:
-    """A digest of a tensor's entries, or of its shape on the meta device."""
+    """A digest of a tensor's entries; on the meta device, a digest of its shape."""
     if tensor.is_meta:
         return _digest(str(list(tensor.shape)).encode())
     return _digest(bytes_of(tensor if tensor.layout == torch.strided else tensor.to_dense()))
 
 
 def bytes_of(tensor: Tensor) -> bytes:
-    """The entries of a dense tensor as bytes, in order.
+    """The entries of a dense tensor in order, as bytes.
 
     Example:
         >>> bytes_of(torch.tensor([1, 2], dtype=torch.uint8))

@@ -1,4 +1,4 @@
-"""FedAvg, the basis of all methods, and servers that declare the means or sums they read."""
+"""FedAvg, on which all methods are built, and servers that state which means or sums they read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .rules import check_has_shapes
 
 
 class Means(Mapping[str, Params]):
-    """Means over the clients of a round, as a mapping from a key to the mean of its entries.
+    """Means over a round's clients, as a mapping from a key to the mean of the clients' entries.
 
     Args:
         values: the means by key. ``"model"`` is missing if no client has an example.
@@ -52,7 +52,7 @@ class Means(Mapping[str, Params]):
         equally: Collection[str] = (),
         reads: Collection[str] = (),
     ) -> Means:
-        """The `Means` of an inbox, in which the mean of the models is replaced by a given mean.
+        """The `Means` of an inbox, with a given mean in place of the mean of the models.
 
         For keys in `equally`, the means are unweighted. The inbox keeps only the entries in
         `reads`.
@@ -78,12 +78,12 @@ class Means(Mapping[str, Params]):
 
     @property
     def clients(self) -> list[int]:
-        """The clients that contribute to the means, in order."""
+        """The clients over which the means are computed, in order."""
         return self.inbox.clients
 
     @property
     def num_clients(self) -> int:
-        """Number of clients in the federation, including absent clients."""
+        """Number of clients in the federation, whether present or absent."""
         return self.inbox.num_clients
 
     def __getitem__(self, key: str) -> Params:
@@ -106,7 +106,7 @@ Change = Callable[[Mapping[int, Message], State, Means, State], Made]
 
 @dataclass(frozen=True)
 class OfMeans:
-    """A method's `aggregate` that reads only the means of the clients' uploads.
+    """A method's `aggregate` that needs only means over the clients' uploads.
 
     ``means["model"] = sum_k n_k theta_k / sum_k n_k``, where n_k is ``"num_examples"``. So the
     entries that the server reads are known before a run. Therefore `fgl.transforms.secure_sum` can
@@ -177,7 +177,7 @@ def after(
     reads: Collection[str] = (),
     averages: bool = False,
 ) -> Aggregate:
-    """An `aggregate` that calls another `aggregate` and then changes the results.
+    """An `aggregate` that changes the results of another `aggregate`.
 
     If `aggregate` is an `OfMeans`, the result is also an `OfMeans`. In that case the result also
     works with `fgl.transforms.secure_sum` and `fgl.transforms.robust`.
@@ -242,7 +242,7 @@ def _keys(name: str, keys: Any) -> tuple[str, ...]:
 
 
 def _check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
-    """Raise an error unless the function can be called with these positional arguments."""
+    """Raise an error unless a call of the function with these positional arguments is possible."""
     if isinstance(function, OfMeans | OfSums):
         call = f"a function of ({', '.join(arguments)})"
         raise TypeError(f"Expected {name} to be {call}, but got {function!r}")
@@ -251,7 +251,7 @@ def _check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class OfSums:
-    """A method's `aggregate` that reads only the sum over clients of one entry of the uploads.
+    """A method's `aggregate` that needs only one entry of the uploads, summed over clients.
 
     The function `serve` receives only the sum and no individual upload, so
     `fgl.transforms.secure_sum` works with such a method unchanged. Under a secure sum, clients send
@@ -293,7 +293,7 @@ class OfSums:
 
 
 def _of_odd_layout(parts: Mapping[int, Params]) -> list[int]:
-    """The clients whose uploads do not have the most common layout.
+    """The clients whose uploads differ from the most common layout.
 
     If two layouts tie, all clients are returned.
     """
@@ -358,7 +358,7 @@ def fedavg(
 
 @explained
 def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
-    """The loss of FedAvg: the target's loss on a client's training examples.
+    """FedAvg's loss: the target's loss on the training examples of a client.
 
     Args:
         model: called as ``model(*graph.inputs)``; returns logits or the target's type of output.
@@ -408,7 +408,7 @@ def _check_params(
 
 
 def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -> None:
-    """Raise an error unless the output has a column per class, and for pairs a row per pair."""
+    """Raise an error unless the output has a column per class and, for pairs, a row per pair."""
     if not isinstance(output, Tensor):
         raise TypeError(
             f"Expected the model to return a tensor, a row an example, but got a "
@@ -445,7 +445,7 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
 
 @explained
 def adopt_model(model: nn.Module) -> Receive:
-    """`receive` of FedAvg: start from the server's model, and use the whole message as the context.
+    """FedAvg's `receive`: start from the server's model; the context is the whole message.
 
     Args:
         model: the architecture; a received model must have the same names.
@@ -480,7 +480,7 @@ def _check_has_model(message: Message) -> None:
 def send_model(
     params: Params, context: Message, state: State, graph: Graph
 ) -> tuple[Message, State]:
-    """`send` of FedAvg: the trained model and the number of training examples, `Graph.num_train`.
+    """FedAvg's `send`: the trained model, and the number of training examples (`Graph.num_train`).
 
     Returns:
         ``{"model": params, "num_examples": int64 scalar}``, and the unchanged state.
@@ -494,7 +494,7 @@ def send_model(
 
 
 def send_mean(means: Means, state: State) -> tuple[Mapping[int, Message], State]:
-    """Send every client the mean of the models.
+    """Send the mean of the models to every client.
 
     If no client has an example, the outbox is empty, a warning is given, and every client keeps the
     old model.
@@ -534,7 +534,7 @@ Example:
 
 @explained
 def deploy_received(message: Message, state: State, graph: Graph) -> Params:
-    """`deploy` of FedAvg: a client uses the model in the message that it receives.
+    """FedAvg's `deploy`: a client uses the model that it receives in the message.
 
     Raises:
         ValueError: if the message has no model.
@@ -550,7 +550,7 @@ def deploy_received(message: Message, state: State, graph: Graph) -> Params:
 
 @explained
 def accept_all(message: Message, client: int, state: State) -> None:
-    """`accept` of FedAvg: only the general checks of a message are made, and no further checks.
+    """FedAvg's `accept`: nothing beyond the general checks of a message is checked.
 
     Example:
         >>> accept_all({}, 0, {})
@@ -559,7 +559,7 @@ def accept_all(message: Message, client: int, state: State) -> None:
 
 @explained
 def accept_equally(message: Message, client: int, state: State) -> None:
-    """The server's `accept` if all clients have the same weight.
+    """The server's `accept` for methods in which all clients have the same weight.
 
     With equal weights, ``"num_examples"`` is at most 1.
 

@@ -1,4 +1,4 @@
-"""Messages between clients and server (dicts of named tensors), and a round's inbox and outbox."""
+"""Messages between clients and server (dicts of named tensors); a round's inbox and outbox."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORM, STRIDE = attrgetter("__class__", "shape", "dtype"), methodcaller("stride")
 
 
 def pick(entries: Mapping[Key, Entry], names: Collection[Key]) -> dict[Key, Entry]:
-    """The entries of a dict whose keys are in `names`, in the order of the dict.
+    """A dict with only the keys in `names`, in the order of the given dict.
 
     Example:
         >>> pick({"w": 1, "b": 2, "mask": 3}, ["b", "w", "scale"])
@@ -34,7 +34,7 @@ def pick(entries: Mapping[Key, Entry], names: Collection[Key]) -> dict[Key, Entr
 
 
 def drop(entries: Mapping[Key, Entry], names: Collection[Key]) -> dict[Key, Entry]:
-    """The entries of a dict whose keys are not in `names`, in the order of the dict.
+    """A dict without the keys in `names`, in the order of the given dict.
 
     Example:
         >>> drop({"w": 1, "b": 2, "mask": 3}, ["mask"])
@@ -44,7 +44,7 @@ def drop(entries: Mapping[Key, Entry], names: Collection[Key]) -> dict[Key, Entr
 
 
 def combine(function: Any, first: Mapping[str, Tensor], *others: Mapping[str, Tensor]) -> Params:
-    """For each name in the first model, compute a tensor from all models' tensors of this name.
+    """For each tensor name of the first model, compute one tensor from the tensors of all models.
 
     Example:
         >>> combine(torch.sub, {"w": torch.ones(2)}, {"w": torch.tensor([0.0, 3.0])})
@@ -70,7 +70,7 @@ def leaves(message: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
 
 @explained
 def num_bytes(message: Mapping[str, Any]) -> int:
-    """Size of a message's tensors in bytes, without their names.
+    """Size in bytes of the tensors in a message; names are not counted.
 
     Args:
         message: dict of tensors, at most one dict deep.
@@ -90,7 +90,7 @@ def num_bytes(message: Mapping[str, Any]) -> int:
 
 
 def compact(message: Message) -> Message:
-    """The same message with copies instead of views of larger tensors, which frees memory.
+    """Copy views of larger tensors in a message, so that the larger tensors can be freed.
 
     Example:
         >>> kept = compact({"w": torch.zeros(100, 3)[7]})
@@ -113,7 +113,7 @@ def compact(message: Message) -> Message:
 
 
 def to(message: Any, device: torch.device) -> Any:
-    """Move a message, a state, or a dict of messages or states by client, to a device.
+    """Move tensors to a device: a message, a state, or a dict of messages or states by client.
 
     Example:
         >>> to({"w": torch.zeros(1)}, torch.device("cpu"))
@@ -168,7 +168,7 @@ def check_message(
 
 @explained
 def check_model(received: Any, model: Mapping[str, Tensor], name: str = "message['model']") -> None:
-    """Check that `received` is a complete model: the same names, shapes and dtypes as `model`.
+    """Check that `received` is a complete model, with the names, shapes and dtypes of `model`.
 
     Raises:
         TypeError: if `received` is no dict of tensors, or a dtype differs.
@@ -191,7 +191,7 @@ def check_model(received: Any, model: Mapping[str, Tensor], name: str = "message
 
 @explained
 def first_not_finite(message: Mapping[str, Any]) -> str | None:
-    """Path of the first tensor with a NaN or an infinity; None if all entries are finite.
+    """Path of the first tensor that has a NaN or an infinity; None if all entries are finite.
 
     Example:
         >>> first_not_finite({"model": {"w": torch.tensor([1.0, float("nan")])}})
@@ -223,7 +223,7 @@ def _check_tensors(value: Any, name: str, depth: int) -> None:
 
 @explained
 def check_keys(got: Mapping[str, Any], want: Collection[str], name: str) -> None:
-    """Raise a ValueError with missing and extra keys unless `got` has exactly the keys of `want`.
+    """Raise a ValueError unless `got` has exactly the keys of `want`; name missing and extra keys.
 
     Example:
         >>> check_keys({"a": 1}, ["b"], "message")
@@ -239,7 +239,7 @@ def check_keys(got: Mapping[str, Any], want: Collection[str], name: str) -> None
 
 
 def check_like(tensor: Tensor, other: Tensor, name: str) -> None:
-    """Raise an error unless a tensor has the same shape and dtype as another tensor.
+    """Raise an error unless a tensor has another tensor's shape and dtype.
 
     Example:
         >>> check_like(torch.zeros(2), torch.zeros(3), "client 1's w")
@@ -340,7 +340,7 @@ class Inbox(Mapping[int, Message]):
         return len(self._messages)
 
     def stack(self, key: str) -> Any:
-        """Stack the clients' entries of the key `key`: a tensor ``[K, ...]``, or a dict of tensors.
+        """Stack the clients' entries under `key`: a tensor ``[K, ...]``, or a dict of tensors.
 
         The stack is a copy, so it may be changed in place.
 
@@ -374,7 +374,7 @@ class Inbox(Mapping[int, Message]):
         return torch.cat(list(self._of_each(key).values()))
 
     def changes(self, key: str) -> Any:
-        """Stack the clients' changes to ``[K, ...]``: each entry minus the entry that was received.
+        """Stack the clients' changes to ``[K, ...]``: the entry sent minus the entry received.
 
         Raises:
             TypeError: as `stack`, or if a client received a tensor but sent a dict.
@@ -428,7 +428,7 @@ class Inbox(Mapping[int, Message]):
         return first if same else torch.stack(list(went.values()))
 
     def messages(self, parts: Mapping[str, Any]) -> dict[int, Message]:
-        """Split stacks into messages, one for each client of the inbox.
+        """Split stacks into one message for each client of the inbox.
 
         Args:
             parts: for each key a tensor ``[K, ...]``, or a dict of such tensors.
@@ -461,7 +461,7 @@ class Inbox(Mapping[int, Message]):
         return stack.unbind()
 
     def _of_each(self, key: str) -> dict[int, Any]:
-        """The entry of each client.
+        """Each client's entry.
 
         Raise an error if a client lacks the entry.
         """
@@ -504,7 +504,7 @@ def _checked(values: Mapping[int, Any], path: str) -> list[Tensor]:
 
 
 def whole(tensors: Sequence[Tensor]) -> Tensor | Sequence[Tensor]:
-    """A view ``[K, ...]`` with the given tensors as rows, or the tensors if there is no such view.
+    """A view ``[K, ...]`` whose rows are the given tensors, or the tensors if no view is possible.
 
     Args:
         tensors: strided tensors of one shape and dtype.
@@ -582,7 +582,7 @@ def changed_messages(
 
 @explained
 def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
-    """The message, or part of it, that all clients received.
+    """The message, or the part of it, that all clients received alike.
 
     Raise an error if two clients received different messages.
 

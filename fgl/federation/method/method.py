@@ -1,4 +1,4 @@
-"""Methods: four small functions, settings of local training, and rules of a round."""
+"""Methods: four small functions, the settings of local training, and the rules of a round."""
 
 from __future__ import annotations
 
@@ -92,17 +92,17 @@ class Training:
                 check_takes(name, function, arguments)
 
     def adjusted(self, grads: Params, params: Params, context: Any) -> Params:
-        """The gradients after `adjust`; without `adjust`, the given gradients."""
+        """The gradients after `adjust`, or unchanged if there is no `adjust`."""
         return grads if self.adjust is None else self.adjust(grads, params, context)
 
     def settled(self, new: Params, old: Params, context: Any) -> Params:
-        """The new tensors after `settle`; without `settle`, the given new tensors."""
+        """The new tensors after `settle`, or unchanged if there is no `settle`."""
         return new if self.settle is None else self.settle(new, old, context)
 
 
 @short.register
 def _training(training: Training) -> str:
-    """Text with the optimiser, its options, and all fields that differ from their defaults."""
+    """Text with the optimiser, its options, and all fields that do not have their default."""
     changed = [f for f in fields(Training)[1:] if getattr(training, f.name) != f.default]
     words = [f"{each.name}={short(getattr(training, each.name))}" for each in changed]
     return f"Training({', '.join([short(training.optimizer), *words])})"
@@ -199,7 +199,7 @@ class Method:
 
     @property
     def made_of(self) -> tuple[Layer, ...]:
-        """The layers.
+        """The layers that made this method.
 
         If fields were replaced afterwards, a final layer ``"replace"`` is added.
 
@@ -219,26 +219,26 @@ class Method:
 
     @property
     def unknown(self) -> list[str]:
-        """Functions that may have settings that no builder recorded, even of inner layers."""
+        """Functions, also of inner layers, whose settings no builder may have recorded."""
         listed = [layer.settings["unknown"] for layer in self.made_of if layer.name == "replace"]
         return list(dict.fromkeys(name for names in listed for name in names))
 
     def initial(self) -> Params:
-        """A copy of the initial tensors, which are the tensors of `model`."""
+        """A copy of the model's initial tensors."""
         return {name: t.detach().clone() for name, t in self.model.state_dict().items()}
 
     def common(self) -> Params:
-        """The tensors of `model` that clients send: all except the tensors of modules in `own`."""
+        """The tensors of `model` that clients send, without the tensors of the modules in `own`."""
         tensors = self.model.state_dict()
         return without(tensors, self.own.modules) if self.own.modules else dict(tensors)
 
     def model_of(self, graph: Graph) -> nn.Module:
-        """The model of a client: its own model if clients have their own models, else `model`."""
+        """A client's model: the client's own model if clients have their own, else `model`."""
         models = self.own.models
         return self.model if models is None else models(graph)
 
     def at(self, graph: Graph) -> AbstractContextManager[None]:
-        """A context in which calls of the method's model use the model of the client."""
+        """A context in which a call of the method's model uses the client's model."""
         models = self.own.models
         return nullcontext() if models is None else standing_in(self.model, models(graph))
 

@@ -1,4 +1,4 @@
-"""Former names of a method's fields.
+"""Old names of the fields of a method.
 
 The former names work for one more release, with a warning.
 """
@@ -25,7 +25,7 @@ OLD_NAMES = {
 
 
 def takes_old_names(cls: type[T]) -> type[T]:
-    """The class `Method`, extended so that former names of fields work as arguments and attributes.
+    """The class `Method` in which old names of fields also work, as arguments and as attributes.
 
     Example:
         >>> import warnings

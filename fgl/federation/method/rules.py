@@ -1,4 +1,4 @@
-"""Groups of a method's fields (rules, privacy and clients' own models), and ragged tensors."""
+"""Groups of a method's fields: rules, privacy and clients' own models. Also ragged tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .message import Aggregate, Inbox, Message, Params, State, check_model
 
 
 class _Own(NamedTuple):
-    """The model of a client: its kind, the module to call, and the initial tensors."""
+    """A client's own model: its kind, the module to call, and the initial tensors."""
 
     kind: Hashable
     module: nn.Module
@@ -31,7 +31,7 @@ class _Own(NamedTuple):
 
 
 class Models:
-    """The clients' own models, each built from the client's graph.
+    """The clients' own models, one built from each client's graph.
 
     Equal models share one module.
 
@@ -86,11 +86,11 @@ class Models:
         return self._of(graph, name).module
 
     def kind(self, graph: Graph) -> Hashable:
-        """A key that is equal for clients whose models can train as one batch."""
+        """A key; clients with equal keys have models that can train as one batch."""
         return self._of(graph).kind
 
     def first(self, graph: Graph) -> Params:
-        """The initial tensors of a client."""
+        """A client's initial tensors."""
         return dict(self._of(graph).first)
 
     def _of(self, graph: Graph, name: str = "the client's model") -> _Own:
@@ -112,7 +112,7 @@ class Models:
         return module
 
     def _once(self, module: nn.Module) -> _Own:
-        """The module that all clients with equal modules and equal initial tensors share."""
+        """A module that all clients with equal modules and equal initial tensors use together."""
         first = {name: t.detach().clone() for name, t in module.state_dict().items()}
         shapes = tuple((name, t.dtype, t.shape, t.device) for name, t in first.items())
         kind = json.dumps(architecture(module)), shapes
@@ -124,7 +124,7 @@ class Models:
         return models[-1]
 
     def described(self, graph: Graph) -> dict[str, Any]:
-        """A JSON description of a client's own part: shapes, and a digest of the architecture."""
+        """A client's own part as JSON: shapes, and a digest of the architecture."""
         own = self._of(graph)
         shapes = {n: list(t.shape) for n, t in own.first.items() if n not in self.common}
         text = json.dumps(architecture(own.module)).encode()
@@ -133,7 +133,7 @@ class Models:
 
 
 def without(tensors: Mapping[str, Tensor], own: Collection[str]) -> dict[str, Tensor]:
-    """The detached tensors that do not belong to any of the named modules.
+    """The detached tensors, except the tensors of the named modules.
 
     Example:
         >>> list(without(torch.nn.Linear(1, 1).state_dict(), ["bias"]))
@@ -153,7 +153,7 @@ def is_under(name: str, modules: Collection[str]) -> bool:
 
 
 def check_has_shapes(model: nn.Module, name: str = "model") -> None:
-    """Raise a ValueError if a lazy layer has not yet been called with data.
+    """Raise a ValueError if a lazy layer has no shapes because it was never called with data.
 
     Example:
         >>> check_has_shapes(torch.nn.LazyLinear(1))
@@ -170,7 +170,7 @@ def check_has_shapes(model: nn.Module, name: str = "model") -> None:
 
 
 def check_untied(model: nn.Module, name: str = "the model") -> None:
-    """Raise a ValueError if two parameters share a tensor, since training would separate them.
+    """Raise a ValueError if two parameters share a tensor, since training would make them differ.
 
     Example:
         >>> check_untied(torch.nn.Linear(1, 1))
@@ -191,7 +191,7 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 class Ragged:
-    """A tensor whose first dimension differs between clients, with a mask that marks its own rows.
+    """A tensor with a different number of rows at each client, and a mask of the client's own rows.
 
     A batch of clients pads such a tensor with zeros, so a loss must ignore the padding. In
     `receive`, put the tensor into the context as ``Ragged(tensor)``. In the loss, read the tensor
@@ -240,7 +240,7 @@ Account = Callable[[Inbox, State], State]
 
 @dataclass(frozen=True)
 class Joining:
-    """The messages of clients before the first round, and the server's function that reads them.
+    """The clients' messages before the first round, and the server's function that reads them.
 
     All clients send this message, including clients that do not participate in the first round. So
     before training starts, a server can compute a statistic over all clients, such as their mean
@@ -267,7 +267,7 @@ class Joining:
 @typed
 @dataclass(frozen=True)
 class Rules:
-    """Rules of a method's rounds: participants, contents of uploads, and checks by the server.
+    """Rules of a method's rounds: who takes part, what uploads contain, what the server checks.
 
     Args:
         exchange: number of consecutive rounds that have the same participants. If it is above 1 and
@@ -315,7 +315,7 @@ class Rules:
 
 
 def without_noise(message: Message) -> Mapping[str, float]:
-    """The cost of an answer without noise: a noise multiplier of 0.
+    """The cost of an answer without noise, whose noise multiplier is 0.
 
     Example:
         >>> without_noise({})
@@ -327,7 +327,7 @@ def without_noise(message: Message) -> Mapping[str, float]:
 @typed
 @dataclass(frozen=True)
 class Privacy:
-    """Privacy costs of a method's messages, and the function that counts them.
+    """The privacy costs of a method's messages, and the function by which the server counts them.
 
     Args:
         costs: ``(message) -> numbers``, the privacy cost of a client's answer to a message: the
@@ -355,7 +355,7 @@ class Privacy:
 @typed
 @dataclass(frozen=True)
 class Own:
-    """Parts of a model that each client keeps for itself, and other tensors that clients keep.
+    """Everything that a client keeps for itself: parts of the model, and other tensors.
 
     Args:
         modules: names of modules of the model, such as an input layer or a head, that each client

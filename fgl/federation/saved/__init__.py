@@ -1,1 +1,1 @@
-"""Checkpoints of a run: functions that save and load them."""
+"""Checkpoints of a run, and the functions that save and load them."""

@@ -1,4 +1,4 @@
-"""Checkpoints, which are written completely or not at all and are checked when they are read.
+"""Checkpoints: they are written completely or not at all, and checked when they are read.
 
 The folder of a run contains the two newest checkpoints ``round-N.ckpt``, the file ``history.jsonl``
 with one line per round, and the file ``lock``. If a callback ended the run, the folder also
@@ -42,12 +42,12 @@ HINTS = {
 
 
 class Damaged(Exception):
-    """Error if a checkpoint, or the part of the history that belongs to it, cannot be read."""
+    """Error: a checkpoint cannot be read, or the part of the history that it covers."""
 
 
 @contextmanager
 def opened(path: str | os.PathLike[str] | None, identity: Mapping[str, Any]) -> Iterator[Folder]:
-    """A context with the `Folder` of a run, which is locked against other processes.
+    """A context with a run's `Folder`; other processes cannot use the folder meanwhile.
 
     Without a path, the context has a `NoFolder`, which saves nothing.
 
@@ -69,7 +69,7 @@ def opened(path: str | os.PathLike[str] | None, identity: Mapping[str, Any]) -> 
 
 
 class Folder:
-    """The folder of a run: its checkpoints and its history.
+    """The folder of a run, with the run's checkpoints and history.
 
     Args:
         path: the folder.
@@ -85,7 +85,7 @@ class Folder:
         self._sum = hashlib.sha256()
 
     def load(self, device: torch.device) -> Result | None:
-        """The newest undamaged checkpoint.
+        """The newest checkpoint that is not damaged.
 
         Damaged checkpoints are skipped with a warning.
 
@@ -187,7 +187,7 @@ class Folder:
         return self.path / "history.jsonl"
 
     def _newest_first(self) -> list[Path]:
-        """The checkpoints sorted by round, with the newest first.
+        """The checkpoints in descending order of rounds.
 
         Files with other names are ignored.
         """
@@ -200,7 +200,7 @@ class Folder:
         return [numbers[number] for number in sorted(numbers, reverse=True)]
 
     def _append(self, result: Result) -> None:
-        """Append the missing rounds to the history.
+        """Append the rounds that are missing in the history.
 
         If the last line is incomplete, overwrite it.
         """
@@ -213,7 +213,7 @@ class Folder:
         self._written += len(new)
 
     def _read_history(self, content: Mapping[str, Any]) -> list[Round]:
-        """The rounds of the history that a checkpoint covers.
+        """The rounds in the history up to a checkpoint.
 
         Lines for later rounds are ignored.
         """
@@ -233,7 +233,7 @@ class Folder:
 
 
 class NoFolder(Folder):
-    """The folder object of a run without checkpoints, which saves nothing."""
+    """The folder of a run without checkpoints; it saves nothing."""
 
     def load(self, device: torch.device) -> None:
         return None
@@ -250,7 +250,7 @@ def _name(rounds: int) -> str:
 
 
 def _round(line: str | bytes) -> Round:
-    """Parse a line of the history.
+    """The round in a line of the history.
 
     Files of older versions may have other entries.
     """
@@ -302,7 +302,7 @@ def write_sealed(path: Path, payload: bytes) -> None:
 
 
 def read_sealed(path: Path) -> bytes | None:
-    """The payload that `write_sealed` wrote, or None if the file is damaged.
+    """The payload of a file that `write_sealed` wrote; None if the file is damaged.
 
     Raises:
         ValueError: for an undamaged file of another format.
@@ -337,7 +337,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _version(data: bytes) -> int | None:
-    """The format number of an undamaged file, otherwise None.
+    """The format number of a file; None if the file is damaged.
 
     A file without a number has format 1.
     """
@@ -388,12 +388,12 @@ def _plain(outbox: Mapping[int, Any]) -> dict[Any, Any]:
 
 
 def _outbox(plain: Mapping[Any, Any], size: int) -> Mapping[int, Any]:
-    """The outbox, restored from a dict that `_plain` returned."""
+    """The outbox, rebuilt from a dict that `_plain` returned."""
     return Broadcast(plain["everybody"], size) if "everybody" in plain else plain
 
 
 def _on_processor(content: Mapping[str, Any]) -> list[str]:
-    """Paths of the CPU tensors in a run on another device, such as the tensors of the server.
+    """Paths of tensors on the CPU, such as the server's, if the run's device is another device.
 
     For a run on the CPU the list is empty, so a resume on a GPU moves every tensor.
     """
@@ -411,7 +411,7 @@ def _tensors(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _placed(value: Any, device: torch.device, stays: Collection[str], path: str) -> Any:
-    """A saved value, with each tensor back on the type of device that held the tensor before."""
+    """A saved value with its tensors moved to a device; tensors at the paths in `stays` remain."""
     if isinstance(value, Mapping):
         return {key: _placed(part, device, stays, f"{path}/{key}") for key, part in value.items()}
     return value if path in stays else value.to(device)

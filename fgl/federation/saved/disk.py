@@ -1,4 +1,4 @@
-"""Files that survive a killed process or a power failure: atomic writes, appends, and a lock."""
+"""Files that survive a kill or a power failure: atomic writes, appends, and a lock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 
 def write_whole(path: Path, content: bytes, *, private: bool = False) -> None:
-    """Write a file completely or not at all, even if the power fails meanwhile.
+    """Write a file completely or not at all, even if the power fails during the write.
 
     With `private` only the file's owner can read it.
 
@@ -31,7 +31,7 @@ def write_whole(path: Path, content: bytes, *, private: bool = False) -> None:
 
 
 def try_writing(path: Path, content: bytes) -> None:
-    """Try `write_whole` with a temporary file, so that an error is raised early."""
+    """Try `write_whole` with a temporary file, so that a problem is found early."""
     with _beside(path, content, private=True):
         pass
 
@@ -74,7 +74,7 @@ def only_one(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _beside(path: Path, content: bytes, private: bool = False) -> Iterator[Path]:
-    """A context with a temporary synced file in the folder of `path`.
+    """A context with a temporary file in the folder of `path`; its content is on the disk.
 
     At the end, the file is removed unless it was renamed.
     """

@@ -1,4 +1,4 @@
-"""Identity of a run: values that must be equal when a run resumes from a checkpoint."""
+"""Identity of a run: values that must not change when the run resumes from a checkpoint."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def identity(
     dropouts: float | Callable[[int, int], bool],
     config: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """The JSON values that must be equal when a run resumes from a checkpoint.
+    """The JSON values that must not change when a run resumes from a checkpoint.
 
     The values describe the fields of the method and of its training, and the arguments of its
     layers. Functions are compared by name. For an optimiser's factory, the settings of its
@@ -65,7 +65,7 @@ def identity(
 
 
 def _architecture(method: Method) -> Any:
-    """The architecture of the model as it was recorded when FedAvg was built.
+    """The model's architecture, as recorded when FedAvg was built.
 
     A module that counts its calls may have changed since the method was built. If each client has
     its own part of the model, only modules of the common part are included.
@@ -94,7 +94,7 @@ def _fields(value: Any, but: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _settings(method: Method) -> dict[str, Any]:
-    """The settings of each builder.
+    """Each builder's settings.
 
     If a builder is used again, a number follows its name.
     """
@@ -109,7 +109,7 @@ def _settings(method: Method) -> dict[str, Any]:
 
 
 def with_layers(method: Method, config: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The config of a run, extended by the arguments of its method's builders under ``"layers"``.
+    """The config of a run; the arguments of its method's builders are added under ``"layers"``.
 
     Functions that no `layer` recorded are listed last by their names, since their settings are
     unknown.
@@ -124,7 +124,7 @@ def with_layers(method: Method, config: Mapping[str, Any] | None) -> dict[str, A
 
 
 def fingerprint(graphs: Sequence[Graph]) -> str:
-    """A digest of all tensors of the graphs, in the order of the graphs.
+    """A digest of the tensors of all graphs, in the graphs' order.
 
     Example:
         >>> one, two = (fgl.Graph(torch.eye(n), torch.zeros(2, 0).long()) for n in (1, 2))
@@ -170,7 +170,7 @@ def _digest(messages: Sequence[Message]) -> str:
 
 
 def optimizer_settings(factory: OptimizerFactory) -> list[dict[str, Any]]:
-    """The settings of the optimiser that a factory creates, read from one such optimiser.
+    """The settings of a factory's optimiser, read from an optimiser that the factory creates.
 
     Args:
         factory: function from a list of tensors to a `torch.optim` optimiser.
@@ -198,7 +198,7 @@ def _plain(value: Any) -> Any:
 
 
 def _full_name(function: Any) -> str:
-    """The name of a function, with the arguments that `functools.partial` fixed."""
+    """A function's name, with the arguments that `functools.partial` has fixed."""
     if isinstance(function, functools.partial):
         words = [str(described(value)) for value in function.args]
         words += [f"{key}={described(value)}" for key, value in sorted(function.keywords.items())]

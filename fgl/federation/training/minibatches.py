@@ -1,4 +1,4 @@
-"""Minibatches: the graph and the context of each local step of a client."""
+"""Minibatches: the graph and the context for each of a client's local steps."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Steps(Sequence[Step]):
 
 @explained
 def local_steps(how: Training, graph: Graph, context: Any) -> Sequence[Step]:
-    """The graph and context of every step: those of `how.batches`, or the whole graph.
+    """Each step's graph and context, from `how.batches`; without `batches`, always the whole graph.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -96,7 +96,7 @@ def heard(steps: Sequence[Step]) -> Iterator[Step]:
 
 @explained
 def num_steps(how: Training) -> int:
-    """Number of steps on a client's whole graph if `batches` is not set.
+    """Number of steps, each on the client's whole graph, if `batches` is not set.
 
     Example:
         >>> num_steps(fgl.Training())
@@ -140,7 +140,7 @@ def node_minibatches(
 
 @explained
 def training_examples(graph: Graph) -> Tensor:
-    """Indices (int64) of the training examples, which are nodes, graphs or windows.
+    """Indices (int64) of the training examples: nodes, graphs or windows.
 
     If there is no mask, all examples are training examples. Examples without any known label are
     left out, as in `Graph.num_train`.
@@ -159,7 +159,7 @@ def training_examples(graph: Graph) -> Tensor:
 
 @explained
 def with_train_mask(graph: Graph, mask: Tensor) -> Graph:
-    """The same graph with another training mask, without checks; it shares the cached adjacency.
+    """The same graph with another training mask, unchecked; both graphs share the cached adjacency.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(2, 1), torch.zeros(2, 0, dtype=torch.int64))

@@ -1,4 +1,4 @@
-"""The optimiser in local training: its step, hooks around the step, its state and its layout."""
+"""The optimiser of local training: its step, hooks before and after it, its state and layout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCALARS = ("step", "mu_product", "eta", "mu")  # scalars in an optimiser's state
 
 
 class Layout:
-    """Memory layout of parameters.
+    """The way in which parameters are stored in memory.
 
     A matrix that is multiplied by sparse features is stored by columns.
 
@@ -38,7 +38,7 @@ class Layout:
             self.turned = {n for n, p in params.items() if p.dim() == 2 and p.shape[1] == width}
 
     def turn(self, tensors: Mapping[str, Tensor]) -> Params:
-        """Transpose the tensors that are stored by columns.
+        """Transpose each tensor that is stored by columns.
 
         A second call restores the first tensors.
 
@@ -51,14 +51,14 @@ class Layout:
 
 
 def copies(leaves: Mapping[str, Tensor]) -> Params:
-    """Copies of the tensors, which are not affected by later changes in place."""
+    """Copies of the tensors; later changes in place do not affect the copies."""
     return {name: leaf.detach().clone() for name, leaf in leaves.items()}
 
 
 def change_grads(
     leaves: Mapping[str, Tensor], adjust: Adjust, layout: Layout, context: Any
 ) -> None:
-    """Replace the gradients by the results of `adjust`.
+    """Replace the gradients by what `adjust` returns.
 
     If a gradient is missing, `adjust` gets zeros.
     """
@@ -82,7 +82,7 @@ def step_settled(
     *,
     moments: bool,
 ) -> None:
-    """Take an optimiser step, then replace the parameters by the results of `settle`.
+    """Take an optimiser step, then replace the parameters by what `settle` returns.
 
     With `moments`, `settle` is also applied to each of the optimiser's moments. Before the first
     step the moments are 0.
@@ -100,7 +100,7 @@ def step_settled(
 def _moments(
     stepper: optim.Optimizer, leaves: Mapping[str, Tensor], include: bool
 ) -> dict[str, dict[str, Tensor]]:
-    """The optimiser's tensors for each parameter, by a key such as ``"exp_avg"``."""
+    """For each key, such as ``"exp_avg"``: the optimiser's tensor for each parameter."""
     moments: dict[str, dict[str, Tensor]] = {}
     for name, leaf in leaves.items() if include else ():
         for key, value in stepper.state.get(leaf, {}).items():
@@ -110,7 +110,7 @@ def _moments(
 
 
 def named(name: str, hook: Adjust) -> Adjust:
-    """The same hook with a check: its results must have the names and shapes of its arguments.
+    """The same hook, with a check that results have the names and shapes of the arguments.
 
     Example:
         >>> forgetful = named("adjust", lambda grads, params, context: {})
@@ -142,7 +142,7 @@ def _shape(tensors: Mapping[str, Any], key: str) -> torch.Size | None:
 
 
 def made(optimizer: OptimizerFactory, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
-    """The optimiser of the trained tensors.
+    """The optimiser for the trained tensors.
 
     If the optimiser rejects an empty list of tensors, the error gives the reason.
     """
@@ -164,7 +164,7 @@ def made(optimizer: OptimizerFactory, leaves: Mapping[str, Tensor]) -> optim.Opt
 
 
 def fused(optimizer: optim.Optimizer) -> optim.Optimizer:
-    """The same optimiser with ``fused=True``, if torch supports this and no variant was set.
+    """The same optimiser with ``fused=True``, if torch supports this and the user set no variant.
 
     On a CPU, torch's fused SGD does not move entries of half precision.
     """
@@ -177,7 +177,7 @@ def fused(optimizer: optim.Optimizer) -> optim.Optimizer:
 
 
 def state_of(optimizer: optim.Optimizer, leaves: Mapping[str, Tensor]) -> Params:
-    """The tensors of the optimiser's state, with keys ``"key/parameter"``."""
+    """The optimiser state's tensors, with keys ``"key/parameter"``."""
     tensors = {}
     for name, leaf in leaves.items():
         for key, value in optimizer.state.get(leaf, {}).items():

@@ -1,4 +1,4 @@
-"""Local training: an optimiser minimises a loss, at a client or at the server."""
+"""Local training, at a client or at the server: an optimiser minimises a loss."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CALL = "call the model with torch.func.functional_call(model, params, inputs)"
 
 
 class Trained(NamedTuple):
-    """The result of local training: parameters, the loss before each step, and optimiser state.
+    """The result of local training: the parameters, the loss before each step, the optimiser state.
 
     Example:
         >>> Trained({"w": torch.zeros(1)}, [0.7, 0.6], {}).losses
@@ -111,7 +111,7 @@ def minimise(
     keep: bool = True,
     differentiate: Differentiate | None = None,
 ) -> Trained:
-    """Take one step of an optimiser for each batch: ``params <- step(grad loss(params, *batch))``.
+    """For each batch, take one optimiser step: ``params <- step(grad loss(params, *batch))``.
 
     This function trains the model of a client, or a model at the server. Random numbers come from
     torch's global generator.
@@ -197,7 +197,7 @@ def check_scalar(value: Any) -> None:
 
 
 def check_has_gradient(value: Tensor) -> None:
-    """Raise an error if a loss, or the losses of several clients, have no gradient."""
+    """Raise an error if a loss, or a batch of losses, has no gradient."""
     if not value.requires_grad:
         raise ValueError(f"Expected the loss to depend on params, but got no gradient: {CALL}")
 
@@ -216,7 +216,7 @@ def check_reached(leaves: Mapping[str, Tensor], loss: Tensor) -> None:
 
 @explained
 def trainable(method: Method, graph: Graph | None = None) -> set[str]:
-    """Names of the trained tensors: the model's parameters and the personal tensors.
+    """Names of the tensors to train: the model's parameters and the personal tensors.
 
     Args:
         method: the method with the model and the personal tensors.
@@ -233,7 +233,7 @@ def trainable(method: Method, graph: Graph | None = None) -> set[str]:
 
 @explained
 def gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:
-    """The gradient of the method's loss at `params`, by name, without unused tensors.
+    """The gradient of the method's loss at `params`, by name; unused tensors are left out.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -259,7 +259,7 @@ def _gradient(method: Method, params: Params, graph: Graph, context: Any) -> Par
 @explained
 @contextmanager
 def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """A context with the model in training or evaluation mode.
+    """A context in which the model is in training or in evaluation mode.
 
     Afterwards each module's mode is restored.
 
@@ -283,7 +283,7 @@ def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
 
 @contextmanager
 def training(model: nn.Module, device: torch.device, seed: int) -> Iterator[None]:
-    """A context with training mode, gradients and the given seed.
+    """A context with training mode, enabled gradients and the given seed.
 
     Afterwards the mode, the gradient setting and the random state are restored.
     """

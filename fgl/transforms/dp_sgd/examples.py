@@ -1,4 +1,4 @@
-"""The examples of a client as separate graphs, and checks that reveal no example."""
+"""A client's examples as separate graphs, and checks that reveal nothing about an example."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COUNTS = ("num_nodes", "num_graphs", "num_train", "num_examples")
 
 
 class Unseen:
-    """A view of a client's graph without its examples, so that messages cannot contain any example.
+    """A view of a client's graph without examples, so that messages cannot contain any.
 
     The number of examples or nodes is always reported as 1, since the true numbers are private too.
 
@@ -53,7 +53,7 @@ class Unseen:
 
     @classmethod
     def of(cls, graph: Graph) -> Any:
-        """Return the form of a client's graph, without its examples.
+        """Return the form of a client's graph; it contains no example.
 
         The static type of this form is `Graph`.
         """
@@ -71,7 +71,7 @@ class Unseen:
 
 
 def alone(graph: Graph, which: Tensor) -> Graph:
-    """A separate graph with one or more examples of a client.
+    """A separate graph that holds one or more of a client's examples.
 
     The number of classes is inferred only from the labels of these examples, since the client's
     number of classes may depend on other examples.
@@ -100,7 +100,7 @@ def alone(graph: Graph, which: Tensor) -> Graph:
 
 
 def like_row(graph: Graph) -> Graph:
-    """A graph of one row that is equal for all clients with the same kind of data.
+    """A graph of one row, the same for all clients whose data are of the same kind.
 
     `of_row` fills it.
     """
@@ -147,7 +147,7 @@ def check_method(method: Method) -> None:
 
 @torch.no_grad()
 def check_alone(method: Method, graph: Graph, context: Any) -> None:
-    """Raise an error unless the loss of some made-up examples is the mean of their separate losses.
+    """Raise an error unless the loss of artificial examples is the mean of their single losses.
 
     The result depends only on the form of the client's graph and on no example, so an error reveals
     no example. The loss is called in evaluation mode, with parameters chosen so that no term of the
@@ -196,7 +196,7 @@ def check_alone(method: Method, graph: Graph, context: Any) -> None:
 
 @torch.no_grad()
 def usable(method: Method, graph: Graph, context: Any, examples: Tensor) -> Tensor:
-    """Indices, int64, of the examples whose loss raises no error.
+    """Int64 indices of the examples for which the loss raises no error.
 
     All other examples are left out.
 
@@ -226,7 +226,7 @@ def usable(method: Method, graph: Graph, context: Any, examples: Tensor) -> Tens
 
 
 def _asked(loss: Callable[[Tensor], Any], examples: Tensor) -> Tensor:
-    """The examples whose loss raises no error.
+    """The examples for which the loss raises no error.
 
     The examples are found by repeated halving.
     """
@@ -244,7 +244,7 @@ def _asked(loss: Callable[[Tensor], Any], examples: Tensor) -> Tensor:
 
 @contextmanager
 def _asking(method: Method, graph: Graph) -> Iterator[Params]:
-    """A context in evaluation mode, with parameters that come from no client.
+    """A context in evaluation mode, with parameters that no client has computed.
 
     Afterwards random states are restored.
     """
@@ -254,7 +254,7 @@ def _asking(method: Method, graph: Graph) -> Iterator[Params]:
 
 
 def _trials(graph: Graph) -> Iterator[tuple[Graph, Tensor]]:
-    """Made-up examples, and the fraction of known labels in each: 1, or 1/2 for some examples."""
+    """Artificial examples, and each example's fraction of known labels: 1, or 1/2 for some."""
     whole = made_up(graph)
     y: Any = whole.y
     yield whole, torch.ones(TRIED, device=graph.device)
@@ -265,7 +265,7 @@ def _trials(graph: Graph) -> Iterator[tuple[Graph, Tensor]]:
 
 
 def made_up(graph: Graph) -> Graph:
-    """Public examples in the form of a client's graph.
+    """Artificial, public examples in the form of a client's graph.
 
     The features of these examples are 0 and 1.
 
@@ -316,7 +316,7 @@ def made_up(graph: Graph) -> Graph:
 
 
 def _elsewhere(method: Method) -> Params:
-    """Parameters that differ from a client's initial and received parameters."""
+    """Parameters that differ from all parameters that a client had at first or received."""
     torch.manual_seed(0)
     return combine(_perturbed, {**method.initial(), **method.own.personal})
 

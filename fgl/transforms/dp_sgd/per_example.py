@@ -1,4 +1,4 @@
-"""DP-SGD at every client: the gradient of each example is clipped, and every step adds noise."""
+"""DP-SGD at every client: each example's gradient is clipped, and each step adds noise."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def per_example_gaussian(
     delta: Chance = 1e-5,
     unprotected: bool = False,
 ) -> Method:
-    """Make clients train by DP-SGD, which protects each single example of a client.
+    """Make clients train by DP-SGD, which protects each single example.
 
     In every local step, the gradient is
     ``g = (sum_{i in B} clip(grad L_i) + N(0, (length noise_multiplier)^2)) / b``, where ``L_i`` is
@@ -158,7 +158,7 @@ def per_example_gaussian(
 
 
 def _drawn(graph: Graph, drawn: torch.Tensor) -> dict[str, Any]:
-    """The examples of a step in the form for `_clipped_sum`: graphs, or rows of one tensor."""
+    """A step's examples in the form for `_clipped_sum`: graphs, or rows of one tensor."""
     if graph.batch is not None:
         return {"graphs": [alone(graph, example) for example in drawn.unbind()]}
     row = like_row(graph)

@@ -1,1 +1,1 @@
-"""A secure sum: the server learns the sum of the clients' updates but no client's own update."""
+"""A secure sum: the server learns the sum of the clients' updates, but no single update."""

@@ -1,4 +1,4 @@
-"""The client of a secure sum: it publishes keys, sends letters, masks and reveals shares."""
+"""The client's part of a secure sum: it publishes keys, sends letters, masks and shares."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .signed import Signatures
 
 @dataclass(frozen=True)
 class Client:
-    """The functions of a client, wrapped around the functions of the method."""
+    """A client's functions, wrapped around the method's functions."""
 
     method: Method
     terms: wire.Terms
@@ -40,7 +40,7 @@ class Client:
         return params, {**context, wire.ASKED: request, **first}
 
     def batches(self, graph: Graph, context: Any) -> Sequence[tuple[Graph, Any]]:
-        """The local steps of an exchange.
+        """An exchange's local steps.
 
         Only the masked round has steps.
         """
@@ -48,7 +48,7 @@ class Client:
         return local_steps(self.method.train, graph, context) if trains else []
 
     def costs(self, message: Message) -> Mapping[str, float]:
-        """The method's costs of a masked upload.
+        """The cost of a masked upload, as the method states it.
 
         Answers that do not read the data have no costs.
         """
@@ -133,7 +133,7 @@ class Client:
         return {"letters": letters}, exchange
 
     def _masked(self, message: Message, request: Params, exchange: Params) -> tuple[Params, Params]:
-        """The method's message in fixed point, with masks added.
+        """The method's message in fixed point, plus masks.
 
         The message is empty if a value is out of range.
         """
@@ -154,7 +154,7 @@ class Client:
     def _list(
         self, sent: Tensor, exchange: Params, message: Message, graph: Graph
     ) -> tuple[Params, Params]:
-        """A signature of the list of clients in the sum.
+        """The client's signature of the list of clients in the sum.
 
         Each client signs one list per exchange.
         """
@@ -181,7 +181,7 @@ class Client:
         return signed.of_list(about, exchange["clients"], sent, digest)
 
     def _shares(self, sent: Tensor, exchange: Params) -> Params:
-        """Return the shares of other clients' secrets, and delete the secrets of this client."""
+        """Return the shares of other clients' secrets, and delete this client's own secrets."""
         keys, here, sealing = exchange["keys"], exchange["here"], parts.as_bytes(exchange["seal"])
         row = _row(keys, exchange)
         _check_among(sent, row, self.terms.threshold, len(keys))
@@ -191,7 +191,7 @@ class Client:
 
 
 def _encoded(message: Message, terms: wire.Terms, num_clients: int) -> Params:
-    """The summands of a client in fixed point, by path."""
+    """A client's summands in fixed point, by path."""
     if set(message) != set(terms.names):
         raise ValueError(
             f"Expected every exchange's upload to be {list(terms.names)}, which a secure sum "
@@ -213,19 +213,19 @@ def _encoded(message: Message, terms: wire.Terms, num_clients: int) -> Params:
 
 
 def _told(state: State) -> Message:
-    """The message with which the current exchange began."""
+    """The message that began the current exchange."""
     return wire.as_message(state[wire.TOLD])
 
 
 def _row(keys: Tensor, exchange: Params) -> int:
-    """The row of a client in the list of keys, which the client finds by its own keys."""
+    """A client's row in the list of keys, found by the client's own keys."""
     rows = _rows(keys, exchange)
     reject_if(len(rows) != 1, "the list of keys to have one's own once", len(rows))
     return rows[0]
 
 
 def _rows(keys: Tensor, exchange: Params) -> list[int]:
-    """The indices of the rows in the list of keys that contain the client's own keys."""
+    """Indices of the rows in the list of keys that hold the client's own keys."""
     own = b"".join(parts.public_key(parts.as_bytes(exchange[name])) for name in ("seal", "mask"))
     rows: list[int] = (keys == parts.as_tensor(own)).all(1).nonzero().flatten().tolist()
     return rows

@@ -1,4 +1,4 @@
-"""Messages between clients and the server of a secure sum, and the terms that they agree on."""
+"""Messages of a secure sum between clients and server, and the terms on which they agree."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ START: dict[str, Tensor] = {"phase": torch.tensor(KEYS)}
 
 @dataclass(frozen=True)
 class Terms:
-    """Terms that clients and server agree on.
+    """Terms on which clients and server agree.
 
     Args:
         threshold: number of clients that must complete an exchange.
@@ -54,31 +54,31 @@ class Terms:
 
     @property
     def rounds(self) -> tuple[int, ...]:
-        """The phases of an exchange, in order."""
+        """An exchange's phases in order."""
         return SIGNED if self.signed else PLAIN
 
     def after(self, phase: int) -> int:
-        """The phase that comes after a given phase."""
+        """The phase that follows a given phase."""
         return self.rounds[self.rounds.index(phase) + 1]
 
     def follows(self, phase: int, before: int) -> bool:
-        """Whether `phase` comes directly after the phase `before`."""
+        """Whether `phase` is the next phase after `before`."""
         return (before, phase) in zip(self.rounds, self.rounds[1:], strict=False)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The keys of a message whose entries are summed."""
+        """The keys of all entries of a message that are summed."""
         return ("model",) * self.models + ("num_examples", *self.equally)
 
     def about(self, keys: Tensor) -> bytes:
-        """The context for the letters and masks of one exchange: the terms and all public keys."""
+        """The context of the letters and masks in an exchange: the terms and all public keys."""
         spelled = repr((self.threshold, self.equally, self.bits, float(self.bound))).encode()
         if self.signed:
             spelled += b"%d " % self.colluders + self.signed.digest
         return hashlib.sha256(spelled + parts.as_bytes(keys)).digest()
 
     def check(self, number: int) -> None:
-        """Raise an error unless the threshold is large enough for an exchange of `number` clients.
+        """Raise an error unless the threshold is high enough for an exchange of `number` clients.
 
         If the threshold is more than half of the clients, the server cannot request both secrets of
         a client from two disjoint groups of clients. Overlapping groups are still possible, and for
@@ -104,7 +104,7 @@ class Terms:
         )
 
     def limit(self, num_clients: int) -> int:
-        """The largest possible weight of a client.
+        """A client's largest possible weight.
 
         Raise an error if this weight is 0, since no upload is then allowed.
         """
@@ -118,19 +118,19 @@ class Terms:
 
 
 def flat(tensors: Mapping[str, Tensor]) -> Tensor:
-    """All tensors, flattened into one row in the order of their names."""
+    """All tensors as one row, in the order of their names."""
     return torch.cat([tensors[path].flatten() for path in sorted(tensors)])
 
 
 def unflat(words: Tensor, like: Mapping[str, Tensor]) -> Params:
-    """Split a row of words into tensors that have the names, order and shapes of `like`."""
+    """Split a row of words into tensors with the names, order and shapes of `like`."""
     order = sorted(like)
     each = dict(zip(order, words.split([like[path].numel() for path in order]), strict=True))
     return {path: each[path].view(value.shape) for path, value in like.items()}
 
 
 def as_message(paths: Mapping[str, Tensor]) -> Message:
-    """A message built from its tensors, which are given by path."""
+    """A message built from tensors that are given by path."""
     message: dict[str, Any] = {}
     for path, tensor in paths.items():
         key, inside, name = path.partition("/")
@@ -160,7 +160,7 @@ def phase_of(message: Message) -> Tensor:
 
 
 def told_shares(inbox: Inbox, state: State, exchange: int) -> list[int]:
-    """The clients in the sum if their masks were requested in this round; otherwise no clients."""
+    """The clients in the sum, if this round requested their masks; otherwise no clients."""
     current = state.get(ASKED, START)
     last = inbox.round is None or inbox.round % exchange == exchange - 1
     if int(current["phase"]) != SHARES or not last or not inbox.asked:
@@ -170,7 +170,7 @@ def told_shares(inbox: Inbox, state: State, exchange: int) -> list[int]:
 
 
 def of_method(state: State) -> State:
-    """A state without the entries of the secure sum."""
+    """A state without the secure sum's entries."""
     return drop(state, (ASKED, TOLD, "masked"))
 
 

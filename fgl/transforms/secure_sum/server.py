@@ -1,4 +1,4 @@
-"""The server of a secure sum: it forwards letters and removes the masks from the sum."""
+"""The server's part of a secure sum: it forwards letters, and removes the masks from the sum."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from . import signed
 
 
 class CannotSum(ValueError):
-    """Error if an exchange ends without a sum.
+    """Error: an exchange ends without a sum.
 
     Example:
         >>> issubclass(CannotSum, ValueError)
@@ -31,13 +31,13 @@ class CannotSum(ValueError):
 
 @dataclass(frozen=True)
 class Server:
-    """The functions of the server, wrapped around the functions of the method."""
+    """The server's functions, wrapped around the method's functions."""
 
     method: Method
     terms: wire.Terms
 
     def accept(self, message: Message, client: int, state: State) -> None:
-        """Raise an error if a message is not an answer to the request."""
+        """Raise an error if a message does not answer the request."""
         exchange = state.get(wire.ASKED, wire.START)
         phase, payload = int(exchange["phase"]), _check_phase(message, int(exchange["phase"]))
         number = _check_member(client, exchange)
@@ -64,7 +64,7 @@ class Server:
     def _sizes(
         self, phase: int, number: int, payload: Mapping[str, Tensor]
     ) -> dict[str, tuple[int, ...]]:
-        """The tensors of an answer, with their shapes."""
+        """An answer's tensors, with their shapes."""
         shapes: dict[int, dict[str, tuple[int, ...]]] = {
             wire.KEYS: {"keys": (2 * parts.KEY,)},
             wire.LETTERS: {"letters": (number, parts.LETTER)},
@@ -79,7 +79,7 @@ class Server:
         return shapes[phase]
 
     def _seen(self, exchange: Mapping[str, Tensor]) -> bytes:
-        """The text that an honest client signs in this exchange."""
+        """The text that every honest client signs in this exchange."""
         about, digest = self.terms.about(exchange["keys"]), parts.as_bytes(exchange["told"])
         return signed.of_list(about, exchange["clients"], exchange["sent"], digest)
 
@@ -120,7 +120,7 @@ class Server:
             return _restored(state), {**own, wire.ASKED: wire.at(wire.KEYS, summed=0)}
 
     def account(self, inbox: Inbox, state: State) -> State:
-        """Call the method's `account` after a request for shares, even if no sum follows."""
+        """Call the method's `account` once shares were requested, even if no sum follows."""
         summed = wire.told_shares(inbox, state, len(self.terms.rounds))
         if self.method.privacy.account is None:
             return state
@@ -134,7 +134,7 @@ class Server:
             )
 
     def _keys(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        """Send the keys of all clients to every client."""
+        """Send all clients' keys to every client."""
         self._enough(len(inbox), "keys")
         self.terms.check(len(inbox))
         self.terms.limit(len(inbox))  # raises
@@ -153,7 +153,7 @@ class Server:
         return outbox, {**wire.of_method(state), wire.ASKED: exchange, wire.TOLD: sent}
 
     def _letters(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        """Send each client the letters that are addressed to it."""
+        """Send each client the letters that other clients wrote to it."""
         exchange = state[wire.ASKED]
         self._enough(len(inbox), "letters")
         here, clients = _present(inbox, exchange), exchange["clients"].tolist()
@@ -190,7 +190,7 @@ class Server:
         return outbox, {**state, wire.ASKED: exchange, "masked": wire.unflat(total, each[0])}
 
     def _lists(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        """Send every client all signatures of the list that has the clients in the sum."""
+        """Send every client all signatures of the list of clients in the sum."""
         exchange = state[wire.ASKED]
         self._enough(len(inbox), "signatures")
         clients = exchange["clients"].tolist()
@@ -203,7 +203,7 @@ class Server:
         return outbox, {**state, wire.ASKED: exchange}
 
     def _shares(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        """Remove the masks from the sum, and pass the resulting means to the method."""
+        """Remove the masks from the sum, and give the means to the method."""
         exchange = state[wire.ASKED]
         self._enough(len(inbox), "shares")
         clients = exchange["clients"].tolist()
@@ -223,7 +223,7 @@ class Server:
         return outbox, {**new, wire.ASKED: wire.at(wire.KEYS, summed=len(summed))}
 
     def _means(self, total: Params, summed: int, members: int) -> Message:
-        """The means over the clients in the sum.
+        """Means over the clients in the sum.
 
         If the sum has no examples, there is no mean of models.
         """
@@ -244,7 +244,7 @@ class Server:
     def _served(
         self, means: Message, summed: list[int], inbox: Inbox, state: State
     ) -> tuple[Outbox, State]:
-        """The outbox and state that the method's server computes from the means or the sums."""
+        """The outbox and state that the method's server computes from means or sums."""
         served, own = self.method.aggregate, wire.of_method(state)
         if isinstance(served, fed.OfSums):
             sums = {name: len(summed) * value for name, value in means[served.key].items()}
@@ -277,7 +277,7 @@ def _check_phase(message: Message, phase: int) -> Mapping[str, Tensor]:
 
 
 def _check_public_keys(keys: Tensor) -> None:
-    """Raise a ValueError unless a value consists of two valid public keys for key agreement."""
+    """Raise a ValueError unless a value is two valid public keys for key agreement."""
     for public in keys.view(2, parts.KEY):
         parts.agreed_key(bytes([1]) * parts.KEY, parts.as_bytes(public), b"")
     if keys[: parts.KEY].equal(keys[parts.KEY :]):
@@ -297,17 +297,17 @@ def _check_member(client: int, exchange: Mapping[str, Tensor]) -> int:
 
 
 def _present(inbox: Inbox, exchange: Mapping[str, Tensor]) -> Tensor:
-    """A bool mask over the clients of the exchange: True if the inbox has a client's message."""
+    """A bool mask of the exchange's clients: True if the inbox has the client's message."""
     return torch.tensor([client in inbox for client in exchange["clients"].tolist()])
 
 
 def _rest(clients: Tensor) -> dict[int, Message]:
-    """The message to clients that have dropped out of this exchange."""
+    """The message to clients that dropped out of this exchange."""
     return dict.fromkeys(clients.tolist(), wire.envelope(wire.REST, {}))
 
 
 def _restored(state: State) -> dict[int, Message]:
-    """Send the method's message again to all clients of an exchange."""
+    """Send the method's message to all clients of an exchange again."""
     exchange = state.get(wire.ASKED, wire.START)
     message = state.get(wire.TOLD, {})
     return dict.fromkeys(
@@ -328,7 +328,7 @@ def _warn_of_false(false: Mapping[int, frozenset[int]], clients: list[int]) -> N
 
 
 def _of_one_layout(inbox: Inbox) -> Inbox:
-    """The uploads with the most frequent names and shapes.
+    """The uploads that have the most frequent names and shapes.
 
     Other uploads cannot be added to the sum.
     """

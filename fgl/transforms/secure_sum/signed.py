@@ -1,4 +1,4 @@
-"""The signed mode of a secure sum: clients sign a list and reveal shares only for this list.
+"""A secure sum's signed mode: clients sign a list, and reveal shares only for this list.
 
 Published keys have a signature, so that the server cannot invent clients. One more round is the
 consistency check of Bonawitz et al. 2017, in which every client signs the list of clients in the
@@ -29,7 +29,7 @@ SIGNATURE = ed25519.SIGNATURE
 
 @typed
 class Signatures:
-    """The public keys of all clients, and the private key of this client.
+    """All clients' public keys, and this client's private key.
 
     Args:
         public: Ed25519 keys of 32 bytes, by client number. Clients must get them from a trusted
@@ -57,7 +57,7 @@ class Signatures:
     def read(
         cls, public: Sequence[str | PathLike[str]], own: str | PathLike[str] | None = None
     ) -> Signatures:
-        """Read keys from files of ``ssh-keygen -t ed25519``.
+        """Read keys from files that ``ssh-keygen -t ed25519`` wrote.
 
         Public keys are given in client order.
 
@@ -68,7 +68,7 @@ class Signatures:
         return cls(keys, None if own is None else ed25519.read_private(own))
 
     def __repr__(self) -> str:
-        """Text of only the public keys, for reports, checkpoints and agreements with nodes."""
+        """Text with only the public keys, for reports, checkpoints and agreements with nodes."""
         return f"Signatures({len(self.public)} clients, {self.digest.hex()[:16]})"
 
     @property
@@ -78,18 +78,18 @@ class Signatures:
         return hashlib.sha256(keys).digest()
 
     def sign(self, what: bytes, graph: Graph | None) -> Tensor:
-        """The signature of this client, uint8 ``[64]``."""
+        """This client's signature, uint8 ``[64]``."""
         return parts.as_tensor(ed25519.signature(self._secret(graph), what))
 
     def number_of(self, graph: Graph | None) -> int:
-        """The number of this client, found by its public key."""
+        """This client's number, found by its public key."""
         public = ed25519.signing_key(self._secret(graph))
         clients = [client for client, key in self.public.items() if key == public]
         reject_if(not clients, "own to be the key of a client in public", "another")
         return clients[0]
 
     def holds(self, client: int, sign: Tensor, what: bytes) -> bool:
-        """Whether a client signed `what`."""
+        """Whether a client has signed `what`."""
         key = self.public.get(client)
         return key is not None and ed25519.is_signed(key, parts.as_bytes(sign), what)
 
@@ -106,7 +106,7 @@ def of_keys(keys: Tensor) -> bytes:
 
 
 def of_list(about: bytes, clients: Tensor, sent: Tensor, told: bytes) -> bytes:
-    """The text that a client signs: keys and terms, the list of clients, and the server's message.
+    """The text that a client signs: keys, terms, the list of clients, and the server's message.
 
     The text includes the message, so that the server cannot send a different model to one client.
     """
@@ -115,7 +115,7 @@ def of_list(about: bytes, clients: Tensor, sent: Tensor, told: bytes) -> bytes:
 
 
 def message_digest(message: Message) -> bytes:
-    """A digest of the names, dtypes, shapes and entries of all tensors in a message."""
+    """A digest of all tensors in a message: names, dtypes, shapes and entries."""
     digest = hashlib.sha256()
     for path, tensor in sorted(leaves(message)):
         dense = tensor.detach().cpu().contiguous().flatten()
@@ -127,7 +127,7 @@ def message_digest(message: Message) -> bytes:
 
 
 def check_keys(signed: Signatures, asked: Mapping[str, Tensor], row: int, own: int) -> None:
-    """Raise an error unless each row of a list of keys is signed by a different client.
+    """Raise an error unless every row of a list of keys is signed, each by another client.
 
     Args:
         signed: the known keys of clients.
@@ -161,7 +161,7 @@ def check_lists(
     what: bytes,
     threshold: int,
 ) -> None:
-    """Raise an error unless enough clients in the sum have signed the same list as this client.
+    """Raise an error unless enough clients in the sum signed the same list as this client.
 
     Args:
         signed: the known keys of clients.

@@ -1,4 +1,4 @@
-"""Secure sum: clients hide their uploads by masks that cancel out; the server sees only sums."""
+"""Secure sum: clients add masks that cancel out to their uploads; the server sees only sums."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def secure_sum(
     bound: Positive = 1024.0,
     unprotected: bool = False,
 ) -> Method:
-    """Make the server learn only sums over clients, and no individual upload.
+    """Make the server learn only sums over clients, and no single upload.
 
     An honest server learns only ``sum_k n_k theta_k`` and ``sum_k n_k`` over the clients whose
     masked uploads arrive. With `signed`, a dishonest server learns no more than an honest server. A
@@ -120,7 +120,7 @@ def _check_clients(threshold: int, honest: int, colluders: int) -> None:
 
 
 def _check_means(method: Method) -> None:
-    """Raise an error unless the method's server needs only means or sums of uploads."""
+    """Raise an error if the method's server needs more than means or sums of uploads."""
     served, reasons = method.aggregate, []
     if not isinstance(served, OfMeans | OfSums):
         reasons.append(
@@ -153,7 +153,7 @@ def _check_rest(bits: int, bound: float, signed: Any) -> None:
 
 @typed
 def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Round]:
-    """Join the rounds of each exchange, so that the history has one record per sum.
+    """Join each exchange's rounds, so that the history has one record per sum.
 
     Bytes and seconds are added up. The metrics are taken after the sum. `dropped` contains each
     participant that is missing from the sum, with the first reason for its absence. A client that

@@ -1,4 +1,4 @@
-"""The batch executor: it runs clients in this process, and trains several of them as one batch."""
+"""The batch executor: clients run in this process, and several of them train as one batch."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Batch(Loop):
         self._cohorts: dict[tuple[int, ...], Cohort] = {}
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
-        """Groups of clients with similar sizes and equally old optimisers.
+        """Form groups of clients that have similar sizes and whose optimisers are equally old.
 
         The groups have nearly equal length.
 
@@ -133,7 +133,7 @@ class Batch(Loop):
 
 
 def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:
-    """Group the positions of clients whose contexts have the same keys, including nested dicts.
+    """Group positions of clients whose contexts have equal keys, also in nested dicts.
 
     If clients have their own parts of the model, the parts of a group also have the same shapes.
     """
@@ -151,7 +151,7 @@ def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:
 
 
 def _ages(states: Mapping[int, State]) -> dict[int, tuple[tuple[str, float], ...]]:
-    """Entries and step counts of each kept optimiser.
+    """The entries and the step counts of each stored optimiser.
 
     Within a cohort, entries and step counts must be equal, since a cohort has one optimiser.
     """

@@ -1,4 +1,4 @@
-"""Recorded operations as a CUDA graph: a GPU repeats the graph with a single launch."""
+"""Recorded operations as a CUDA graph, which a GPU repeats with a single launch."""
 
 from __future__ import annotations
 
@@ -36,28 +36,32 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
     """
     if not inputs or not all(each.is_cuda for each in inputs):
         return call  # a graph would keep a number that it reads from the processor's memory
-    held = [torch.empty_like(each).copy_(each) for each in inputs]
-    if any(own.stride() != each.stride() for own, each in zip(held, inputs, strict=True)):
+    free, total = torch.cuda.mem_get_info(inputs[0].device)
+    if free < total / 2:  # each graph keeps memory of its own
         return call
-    device = held[0].device
-    state, versions = torch.cuda.get_rng_state(device), [own._version for own in held]
-    side, main = torch.cuda.Stream(device), torch.cuda.current_stream(device)
-    side.wait_stream(main)
-    with torch.cuda.stream(side):
-        for _ in range(WARM):
-            call(*held)
-    main.wait_stream(side)
-    torch.cuda.set_rng_state(state, device)
-    changed = [place for place, own in enumerate(held) if own._version != versions[place]]
+    copies = [torch.empty_like(each).copy_(each) for each in inputs]
+    if any(own.stride() != each.stride() for own, each in zip(copies, inputs, strict=True)):
+        return call
+    device = copies[0].device
+    state, versions = torch.cuda.get_rng_state(device), [own._version for own in copies]
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        outputs = call(*held)
+    with torch.cuda.device(device):
+        side, main = torch.cuda.Stream(), torch.cuda.current_stream()
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            for _ in range(WARM):
+                call(*copies)
+        main.wait_stream(side)
+        torch.cuda.set_rng_state(state, device)
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            outputs = call(*copies)
+    changed = [place for place, own in enumerate(copies) if own._version != versions[place]]
 
     def replay(*inputs: Tensor) -> list[Tensor | None]:
-        torch._foreach_copy_(held, list(inputs))
+        torch._foreach_copy_(copies, list(inputs))
         graph.replay()
         for place in changed:
-            inputs[place].copy_(held[place])
+            inputs[place].copy_(copies[place])
         return [None if each is None else each.clone() for each in outputs]
 
     return replay

@@ -126,7 +126,7 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
 
 
 def _choose_of_kinds(method: Method, clients: Sequence[Graph], cache: int | None) -> Choice:
-    """The smallest choice over the kinds of model; kinds that only one client has are ignored."""
+    """The smallest choice over the kinds of model, without kinds that only one client has."""
     kinds: dict[Hashable, list[Graph]] = {}
     for graph in clients:
         kinds.setdefault(kind_of(method, graph), []).append(graph)
@@ -140,7 +140,7 @@ def _choose_of_kinds(method: Method, clients: Sequence[Graph], cache: int | None
 
 
 def _refused(method: Method, clients: Sequence[Graph]) -> str:
-    """The reason why clients cannot train as a batch, if known before the first step; or ""."""
+    """The reason why clients cannot train as a batch; "" if none is known before the first step."""
     if len(clients) < 2:
         return "one client is no batch" if clients else "there is no client"
     sizes = {graph.num_nodes for graph in clients}
@@ -160,7 +160,7 @@ def _refused(method: Method, clients: Sequence[Graph]) -> str:
 
 
 def _trained_bytes(method: Method) -> int:
-    """Bytes of trained tensors, of their gradients, and of two optimiser values per parameter."""
+    """Bytes of the trained tensors, their gradients, and two optimiser values per parameter."""
     tensors = {**dict(method.model.named_parameters()), **method.own.personal}
     names = trainable(method)
     return STEP * sum(t.numel() * t.element_size() for n, t in tensors.items() if n in names)
@@ -181,7 +181,7 @@ def _data_bytes(method: Method, graph: Graph) -> int:
 
 
 def _times(method: Method, graph: Graph) -> int:
-    """Number of time points of a series that a step reads in all windows; 1 for a plain graph."""
+    """Number of a series' time points that one step reads over all windows; 1 for a plain graph."""
     if not graph.has("window_index"):
         return 1
     batch = graph

@@ -31,7 +31,7 @@ Part = Callable[[Member], Any]
 
 @dataclass(frozen=True)
 class Stacked:
-    """The values of all clients for one field, read through a function of the current client.
+    """The values of one field at all clients; a function reads the current client's value.
 
     Args:
         of: returns the current client's value, inside `vmap`.
@@ -48,7 +48,7 @@ class Stacked:
 
 
 def taken_apart(value: Any) -> tuple[list[Tensor], list[Any]]:
-    """The tensors in a value, followed by everything else: the value's structure and other objects.
+    """The tensors in a value, and the rest of the value: its structure and its other objects.
 
     Example:
         >>> taken_apart({"a": torch.tensor(1.0), "b": 2})
@@ -72,13 +72,13 @@ def taken_apart(value: Any) -> tuple[list[Tensor], list[Any]]:
 
 
 def _late(make: Callable[[], Part]) -> Part:
-    """A part that is computed when a loss first reads it."""
+    """A part that is computed only when a loss reads it."""
     cached = cache(make)
     return lambda client: cached()(client)
 
 
 class Cohort:
-    """The graphs of K clients, stacked after padding to the largest graph.
+    """The graphs of K clients, padded to the largest graph and stacked.
 
     Edges become block-diagonal operators.
 
@@ -134,7 +134,7 @@ class Cohort:
             self.parts["train_mask"] = self.parts["example_mask"]
 
     def of_step(self, batches: Sequence[Graph | None]) -> Cohort:
-        """The cohort of a step.
+        """The cohort for one step.
 
         The cohort has one graph per client. `batches` has None for a client without a step.
 
@@ -159,7 +159,7 @@ class Cohort:
         return self._stacked(name, [getattr(graph, name) for graph in self.graphs], pad=True)
 
     def _entries(self, name: str) -> Part:
-        """An edge field, with padding after each client's own entries."""
+        """A field of edges; padding follows each client's own entries."""
         return self._stacked(name, [graph.entries(name) for graph in self.graphs], pad=True)
 
     def _pairs(self) -> Part:
@@ -190,7 +190,7 @@ class Cohort:
         return len(self.graphs)
 
     def _owners(self, graph: Graph) -> Tensor:
-        """The index of the graph that each node belongs to.
+        """For each node, the index of the graph to which it belongs.
 
         Padded nodes belong to an extra graph.
         """
@@ -204,22 +204,22 @@ class Cohort:
         return isinstance(self.graphs[0].x, SparseMatrix)
 
     def known(self) -> list[Tensor]:
-        """The stacks that losses may use and that are still in memory.
+        """The stacks in memory that losses may use.
 
         The known stacks become arguments of `vmap`.
         """
         return [stack for ref in self._lifted if (stack := ref()) is not None]
 
     def remember(self, stacks: Sequence[Tensor]) -> None:
-        """Add stacks to `known` by weak references, so that their memory is freed after a round."""
+        """Add stacks to `known`; references are weak, so the memory is freed after a round."""
         self._lifted = [weakref.ref(stack) for stack in (*self.known(), *stacks)]
 
     def graph(self, client: Member) -> Graph:
-        """The graph of one client, inside `vmap`."""
+        """The current client's graph, inside `vmap`."""
         return _Member(self, client)
 
     def stack(self, name: str, values: Sequence[Any]) -> Stacked:
-        """A function for use inside `vmap` that returns the current client's entry of `values`.
+        """A function that returns the current client's entry of `values`, for use inside `vmap`.
 
         If all clients share a value, the function returns this value unchanged. `Ragged` values are
         padded with zeros, and their mask excludes the padding.
@@ -266,7 +266,7 @@ class Cohort:
         )
 
     def _check_shapes(self, name: str, values: Sequence[Any]) -> None:
-        """Raise an error if shapes differ; padding without a mask would change the loss."""
+        """Raise an error if shapes differ, since padding without a mask would change the loss."""
         for client, value in zip(self.clients, values, strict=True):
             shape: Any = getattr(value, "shape", None)
             want: Any = getattr(values[0], "shape", None)
@@ -421,7 +421,7 @@ def check_kind(graphs: Sequence[Graph], clients: Sequence[int]) -> None:
 
 
 def kind_of_graph(graph: Graph) -> dict[str, Any]:
-    """A key for stacking: only graphs with equal keys can be stacked."""
+    """A key of a graph; only graphs with equal keys can be stacked."""
     names = (*EXAMPLE_FIELDS, *NODE_FIELDS, *EDGE_FIELDS[1:], *TIME_FIELDS)
     names = (*names, "edge_label_index", "batch")
     return {

@@ -1,4 +1,4 @@
-"""Holdings of a loss: the Python objects that the loss can reach, and a check for changes.
+"""Holdings of a loss: the Python objects within its reach, and a check whether they change.
 
 A traced step repeats tensor operations and runs no Python code. So all other values that a loss
 depends on must stay unchanged, such as a counter, a flag of a module or a tensor in a closure.
@@ -54,7 +54,7 @@ MOST = 10_000  # objects, which are compared before every step
 
 
 class Holdings:
-    """The objects reachable from given roots: containers, closures, attributes, globals, tensors.
+    """All objects within reach of given roots: containers, closures, attributes, globals, tensors.
 
     Args:
         roots: a loss and its model.
@@ -106,7 +106,7 @@ class Holdings:
         return self._seen.get(id(value)) is value
 
     def _visited(self, value: Any) -> list[Any]:
-        """The objects that a value refers to; empty if the value was visited before."""
+        """The objects to which a value refers; empty if the value has already been visited."""
         if id(value) in self._seen or isinstance(value, LEAVES):
             return []
         self._seen[id(value)] = value
@@ -204,7 +204,7 @@ def _of_library(module: str | None) -> bool:
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    """Names that a function and its nested functions look up."""
+    """Names that the code of a function and of its nested functions looks up."""
     yield from code.co_names
     for const in code.co_consts:
         if isinstance(const, types.CodeType):

@@ -25,7 +25,7 @@ GROUP = "edges of clients"  # and their numbers: a group whose clients were all 
 def check_padding(
     view: View, params: Sequence[Params], left: Sequence[int], checked: set[str]
 ) -> None:
-    """Check each kind of padding: it must not change the loss of the most padded client.
+    """For each kind of padding, check that it does not change the loss of the most padded client.
 
     A client's loss in the batch is compared with its loss outside the batch, in evaluation mode. If
     the model has modules from outside torch and fgl, the losses are also compared in training mode
@@ -62,7 +62,7 @@ def check_padding(
 
 
 def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dict[str, int]:
-    """Kinds of padding in a batch.
+    """The kinds of padding that a batch contains.
 
     Each kind is mapped to the client of `left` with the most padding.
     """
@@ -80,7 +80,7 @@ def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dic
 
 
 def _compare(view: View, start: Params, clients: Sequence[int]) -> None:
-    """Compare losses in evaluation mode; also in training mode if a module's code is unknown."""
+    """Compare losses in evaluation mode; if a module is the user's own, also in training mode."""
     modules = stand_in(view.method.model).modules()
     familiar = all(type(module).__module__.split(".")[0] in ("torch", "fgl") for module in modules)
     for training in (False,) if familiar else (False, True):
@@ -95,7 +95,7 @@ def _compare_in(training: bool, view: View, start: Params, clients: Sequence[int
     names = trainable(view.method)
 
     def both(at: Params) -> tuple[Params, Tensor, Tensor]:
-        """The parameters, the clients' losses outside the batch, and their losses in the batch."""
+        """The parameters, and the clients' losses at them: outside the batch, then in the batch."""
         ones = [_alone(view, at, client) for client in clients]
         set_seed(0)
         losses = _whole(view).losses(_stacks(view, at))
@@ -126,7 +126,7 @@ def _compare_in(training: bool, view: View, start: Params, clients: Sequence[int
 
 
 def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
-    """Raise an error if a client's gradient is finite outside the batch but not in the batch.
+    """Raise an error if the batch makes a client's finite gradient infinite or NaN.
 
     A mean over a padded graph may be a division by 0. Even if the loss excludes such a mean, the
     gradient is 0 times NaN.
@@ -158,7 +158,7 @@ def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
 
 @contextlib.contextmanager
 def _aside(view: View, training: bool = False) -> Iterator[None]:
-    """A context without torch's dropout that leaves the random numbers of training unchanged."""
+    """A context without torch's dropout; the random numbers of training stay as they are."""
     device = view.cohort.graphs[0].device
     devices = [device] if device.type == "cuda" else []
     model = stand_in(view.method.model)
@@ -185,7 +185,7 @@ def _whole(view: View) -> View:
 
 
 def _stacks(view: View, at: Params) -> Params:
-    """A stack with one copy of the parameters per client, in the memory layout of stacks."""
+    """A stack with a copy of the parameters for each client, in the memory layout of stacks."""
     return {
         name: value.detach().expand(len(view.cohort), *value.shape).clone()
         for name, value in view.layout.turn(at).items()
@@ -193,7 +193,7 @@ def _stacks(view: View, at: Params) -> Params:
 
 
 def _beside(value: Tensor) -> Tensor:
-    """A copy of a tensor with random changes, each at most a tenth of the mean absolute entry.
+    """A copy of a tensor with a random change of each entry, at most a tenth of the mean magnitude.
 
     If all entries are 0, a change is at most a tenth.
     """

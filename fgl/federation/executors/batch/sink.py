@@ -1,4 +1,4 @@
-"""The sink: an extra node at which the padded and removed edges of a batch end, for PyG's models.
+"""The sink: an extra node for PyG's models, at which a batch's padded and removed edges end.
 
 PyG's code uses masks to remove edges, which does not work under `vmap`. So padded edges become
 self-loops at the sink, and so do edges whose weight `Graph.with_adj` set to 0. The features of the
@@ -93,9 +93,10 @@ class SunkReading(Reading):
             hook.remove()
 
     def _cut(self, model: nn.Module, args: Any, out: Any) -> Any:
-        """The output without the sink's row.
+        """The model's output without the row that belongs to the sink.
 
-        For several graphs, the row of the sink's graph is removed.
+        If the output has one row per graph, the removed row is the row of the extra graph that
+        holds the sink.
         """
         if isinstance(out, tuple):
             return tuple(self._cut(model, args, each) for each in out)
@@ -161,7 +162,7 @@ class Filtered(TorchFunctionMode):
 
 
 def _mask_of(key: Any) -> Tensor | None:
-    """A mask along the last dimension, ``[mask]`` or ``[:, mask]``."""
+    """The mask in an index of the form ``[mask]`` or ``[:, mask]``, along the last dimension."""
     last = key[-1] if isinstance(key, tuple) and key else key
     alone = not isinstance(key, tuple) or key[:-1] == (slice(None),) * (len(key) - 1)
     is_mask = isinstance(last, Tensor) and last.dtype == torch.bool and last.dim() == 1
@@ -177,6 +178,6 @@ def _reads_rows(x: Tensor, dim: int, index: Tensor) -> bool:
 
 
 def _adds_rows(into: Tensor, dim: int, index: Tensor, values: Tensor) -> bool:
-    """Whether whole rows are added, which means that all entries of a row have the same index."""
+    """Whether whole rows are added, that is, whether all entries of a row have the same index."""
     by_rows = not any(index.stride()[1:]) and values.shape == index.shape
     return dim in (0, -into.dim()) and by_rows

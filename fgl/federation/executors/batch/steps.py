@@ -1,4 +1,4 @@
-"""Steps of a cohort: the graphs, contexts and masks of each local step, also inside `vmap`."""
+"""Local steps of a cohort: each step's graphs, contexts and masks, also inside `vmap`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Hook = Callable[[Params, Params, Any], Params]
 
 
 class View:
-    """A local step of a cohort: its graphs, contexts and training masks.
+    """A local step of a cohort, with its graphs, contexts and training masks.
 
     Args:
         method: the method; its loss and hooks are called once for all clients.
@@ -60,7 +60,7 @@ class View:
         return view
 
     def part(self, key: str) -> Stacked:
-        """An entry of the contexts, stacked at its first use."""
+        """An entry of the clients' contexts, which is stacked at its first use."""
         if key not in self._parts:
             values = [context[key] for context in self.contexts]
             which = tuple(map(id, values))  # the values are held, so their ids stay theirs
@@ -71,11 +71,11 @@ class View:
         return self._parts[key]
 
     def read(self) -> list[str]:
-        """The names of the context entries read so far, if each client has its own context."""
+        """If each client has its own context: the names of the entries read so far."""
         return list(self._parts)
 
     def context_tensors(self, keys: Sequence[str]) -> tuple[list[Tensor], list[Any]]:
-        """The tensors in the contexts' entries `keys`, and all other values in these entries."""
+        """Divide the entries `keys` of the contexts into the tensors and all other values."""
         first = self.contexts[0]
         if all(context is first for context in self.contexts):
             return taken_apart(first)
@@ -99,7 +99,7 @@ class View:
         return view
 
     def context(self, client: Member) -> Any:
-        """The context of the current client."""
+        """The current client's context."""
         first = self.contexts[0]
         if all(context is first for context in self.contexts):
             return first
@@ -170,7 +170,7 @@ class View:
 
 
 class Alone(View):
-    """The local step of one client without `vmap`.
+    """A client's local step, without `vmap`.
 
     Here `cohort` is the client's graph.
     """
@@ -231,7 +231,7 @@ class _Context(Mapping[str, Any]):
 
 
 class StepPlan:
-    """The steps of a cohort.
+    """All steps of a cohort.
 
     If a client has fewer steps, it repeats a step and the result is ignored.
 
@@ -258,7 +258,7 @@ class StepPlan:
         self.counts = [len(steps) for steps in self.drawn]
 
     def at(self, step: int) -> tuple[Cohort, Sequence[Any], Tensor | None]:
-        """The cohort of a step, its contexts, and its training masks ``[K, num_nodes]`` or None.
+        """For one step: the cohort, the contexts, and training masks ``[K, num_nodes]`` or None.
 
         If the contexts equal the contexts of the previous step, the same list object is returned.
         """
@@ -274,7 +274,7 @@ class StepPlan:
         return self.cohort.of_step(graphs), self.given, None
 
     def _masks(self, graphs: Sequence[Graph | None]) -> Tensor | None:
-        """Masks of the examples that each client trains on, if a step uses only some examples."""
+        """For a step that uses only some examples: the mask of the examples of each client."""
         own = self.cohort.graphs
         if all(graph is None or graph is mine for graph, mine in zip(graphs, own, strict=True)):
             return None
@@ -288,6 +288,6 @@ class StepPlan:
 
 
 def _base(graph: Graph) -> Graph:
-    """The graph that was passed to `with_train_mask`, or the graph itself."""
+    """The graph to which `with_train_mask` was applied, or the graph itself."""
     base: Graph = graph.__dict__.get("masked", graph)
     return base

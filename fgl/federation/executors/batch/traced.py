@@ -1,4 +1,4 @@
-"""Traced steps: the losses and gradients of a cohort as a flat list of operations.
+"""Traced steps: a cohort's losses and gradients as a flat list of operations.
 
 A `Recorder` records the operations of one step, at a level below `vmap` and autograd. Repeating
 this list of operations gives bit-identical results without the Python overhead of `vmap` and
@@ -35,7 +35,7 @@ MOST = 4  # traces of a cohort; a loss that needs more changes too often
 
 
 class Step(NamedTuple):
-    """A local step: its view, its parameters and buffers, and the trained tensors by name."""
+    """A local step: its view, its parameters and buffers, and its trained tensors by name."""
 
     view: View
     stacks: Params
@@ -43,12 +43,12 @@ class Step(NamedTuple):
 
     @property
     def device(self) -> torch.device:
-        """The device of the trained tensors."""
+        """The device of the tensors that the step trains."""
         return next(iter(self.leaves.values())).device
 
 
 class Tracer:
-    """The traced steps of a run, which are compared with ordinary steps.
+    """The traced steps of a run, and their comparison with ordinary steps.
 
     After `AFTER` ordinary steps of a cohort, one step is recorded. Later steps repeat the recorded
     operations. At uses 1, 2, 4, 8 and so on of the recorded step, an ordinary step is also taken
@@ -69,7 +69,7 @@ class Tracer:
         self._traces: WeakKeyDictionary[Cohort | Graph, list[Trace]] = WeakKeyDictionary()
 
     def differentiate(self, step: Step) -> Tensor:
-        """Compute the losses ``[K]`` of the clients, and store the gradients of the leaves."""
+        """Compute the clients' losses ``[K]``, and store the leaves' gradients."""
         if self.why or torch.is_autocast_enabled(step.device.type):
             return differentiated(step)
         graphs = step.view.cohort
@@ -87,7 +87,7 @@ class Tracer:
         return self._recorded(traces, step)
 
     def rest(self, graphs: Cohort | Graph) -> None:
-        """Release the tensors of the last step, at the end of a round of a cohort or client."""
+        """Release the tensors of the last step when a cohort or a client has finished its round."""
         for trace in self._traces.get(graphs, ()):
             trace.last = None
 
@@ -185,7 +185,7 @@ class Trace:
         self._shared: set[int] = set()  # gradients that are views of something else
 
     def inputs(self, step: Step) -> list[Tensor] | None:
-        """The inputs of the operations at this step; None if the trace is not valid for it."""
+        """The inputs of the operations at this step, or None if the trace does not fit the step."""
         view, stacks = step.view, step.stacks
         if not self.holdings.unchanged():
             return None
@@ -201,7 +201,7 @@ class Trace:
         return inputs
 
     def _with_mask(self, inputs: list[Tensor], mask: Tensor | None) -> list[Tensor] | None:
-        """The inputs of the previous step, with another mask."""
+        """The previous step's inputs with another mask."""
         place = len(self.names)
         if mask is None:
             return None if self.masked else inputs
@@ -237,14 +237,14 @@ class Trace:
 
 @dataclass(frozen=True)
 class Form:
-    """Conditions of a trace: the forms of its inputs, and its inputs that are not tensors."""
+    """Conditions of a trace: the forms of its tensors, and the inputs that are not tensors."""
 
     tensors: Sequence[Any]
     fixed: Sequence[Any]
     settings: Any
 
     def fits(self, other: Form) -> bool:
-        """Whether operations recorded under one form are valid for the other form."""
+        """Whether operations that were recorded under one form are valid for another form."""
         if len(self.fixed) != len(other.fixed):
             return False
         same = all(map(_same_object, self.fixed, other.fixed))
@@ -257,7 +257,7 @@ def _same_object(one: Any, other: Any) -> bool:
 
 
 def differentiated(step: Step) -> Tensor:
-    """Compute the losses ``[K]`` of the clients, and the gradients of their sum for the leaves."""
+    """Compute the clients' losses ``[K]``, and the gradients of their sum for the leaves."""
     losses = step.view.losses(step.stacks)
     check_has_gradient(losses)
     losses.backward(scalar(1.0, losses.dtype, losses.device).expand_as(losses))
@@ -266,7 +266,7 @@ def differentiated(step: Step) -> Tensor:
 
 
 def record(view: View, stacks: Params, leaves: Sequence[str], holdings: Holdings) -> Trace:
-    """Record a step that was taken before.
+    """Record a step that has been taken before.
 
     The stacks may be changed in place.
 
@@ -308,7 +308,7 @@ def record(view: View, stacks: Params, leaves: Sequence[str], holdings: Holdings
 def _inputs(
     view: View, stacks: Params, names: Sequence[str], keys: Sequence[str]
 ) -> tuple[list[Tensor], Form]:
-    """All tensors that change from step to step, and their form."""
+    """All tensors that change between steps, and the form of these tensors."""
     contexts, fixed = view.context_tensors(keys)
     masks = [] if view.mask is None else [view.mask]
     inputs = [*(stacks[name] for name in names), *masks, *contexts]
@@ -328,13 +328,13 @@ def _copies(stacks: Params) -> Params:
 
 
 def random_states(device: torch.device) -> list[Tensor]:
-    """Torch's random states: the processor's, then the GPU's if the device is one."""
+    """Random states of torch: the CPU's, and also the GPU's if the device is a GPU."""
     on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return [torch.get_rng_state(), *on_gpu]
 
 
 def set_random_states(states: Sequence[Tensor], device: torch.device) -> None:
-    """Restore the states that `random_states` gave."""
+    """Restore the states that `random_states` returned."""
     torch.set_rng_state(states[0])
     for state in states[1:]:
         torch.cuda.set_rng_state(state, device)
@@ -356,7 +356,7 @@ def _random_states(states: Sequence[Tensor], device: torch.device) -> Iterator[N
 
 @contextmanager
 def _still(tracer: Tracer, holdings: Holdings) -> Iterator[None]:
-    """A context that ends tracing if Python's or NumPy's random state, or an object, changes."""
+    """A context that ends tracing if an object or a random state of Python or NumPy changes."""
     before = _states()
     yield
     if _states() != before:
@@ -366,7 +366,7 @@ def _still(tracer: Tracer, holdings: Holdings) -> Iterator[None]:
 
 
 def _states() -> tuple[Any, ...]:
-    """The states of the global generators of Python and NumPy."""
+    """The states of Python's and NumPy's global generators."""
     name, key, *rest = np.random.get_state()
     return random.getstate(), name, np.asarray(key).tobytes(), *rest
 

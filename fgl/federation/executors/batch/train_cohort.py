@@ -1,4 +1,4 @@
-"""Local training of a cohort: K clients train together, and a tensor dimension indexes the clients.
+"""Local training of a cohort: K clients train together, one tensor dimension is for clients.
 
 Optimisers are element-wise, so one optimiser for stacked parameters ``[K, ...]`` acts like K
 optimisers.
@@ -145,7 +145,7 @@ def train_cohort(
 
 
 def kind_of(method: Method, graph: Graph) -> Hashable:
-    """A key of a client's model.
+    """A key that describes the model of a client.
 
     Clients with equal keys can train as one batch.
 
@@ -159,7 +159,7 @@ def kind_of(method: Method, graph: Graph) -> Hashable:
 
 
 def check_one_kind(method: Method, cohort: Cohort) -> None:
-    """Raise a ValueError if the models of a cohort's clients differ in shapes or modules."""
+    """Raise a ValueError if the cohort's models differ in their shapes or modules."""
     kinds = [kind_of(method, graph) for graph in cohort.graphs]
     for client, kind in zip(cohort.clients, kinds, strict=True):
         if kind != kinds[0]:
@@ -197,7 +197,7 @@ def _step(
 
 
 def _optimizer(how: Training, params: Params, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
-    """An optimiser of the stacks, with the groups that the factory creates for a client's tensors.
+    """An optimiser of the stacks, with the parameter groups that the factory makes for one client.
 
     Raises:
         ValueError: if the optimiser is not element-wise, or has hooks, which would see all clients.
@@ -215,7 +215,7 @@ def _optimizer(how: Training, params: Params, leaves: Mapping[str, Tensor]) -> o
 
 
 def check_optimizer(factory: OptimizerFactory) -> None:
-    """Raise a ValueError if a method's optimiser is not element-wise, or has hooks."""
+    """Raise a ValueError unless the method's optimiser is element-wise and has no hooks."""
     _check_optimizer(factory([torch.zeros(1, requires_grad=True)]))
 
 
@@ -254,7 +254,7 @@ def _stack(dicts: Sequence[Mapping[str, Tensor]], equal: Collection[str]) -> Par
 
 
 def _own(state: Mapping[str, Tensor], client: int) -> Params:
-    """The part of an optimiser's state that belongs to one client."""
+    """A client's part of an optimiser's state."""
     return {
         path: (value if path.split("/")[0] in SCALARS else value[client]).clone()
         for path, value in state.items()
@@ -262,7 +262,7 @@ def _own(state: Mapping[str, Tensor], client: int) -> Params:
 
 
 def _check_model(model: nn.Module, cohort: Cohort) -> None:
-    """Raise an error if a layer computes with all nodes, since padding and the sink would count."""
+    """Raise an error if a layer computes with all nodes, which include padding and the sink."""
     mixing = batch_norms(model)
     sink = reads(model).edge_index
     if mixing and (cohort.padding or sink):

@@ -1,1 +1,1 @@
-"""Executor of remote clients, which run on their own computers."""
+"""Executor of remote clients, each of which runs on its own computer."""

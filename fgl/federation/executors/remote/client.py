@@ -1,4 +1,4 @@
-"""A client on its own computer: agreement with the server, training, scores and stored states."""
+"""A client on its own computer: it agrees with the server, trains, scores and stores states."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LAST = 2**62  # number of a run or a round
 
 
 class Note(NamedTuple):
-    """The data that the server sends to a client in addition to its message.
+    """Data that accompany a message from the server to a client.
 
     Args:
         run: number of the run; each new run has a different number.
@@ -56,7 +56,7 @@ class Note(NamedTuple):
     base: int
 
     def check(self) -> None:
-        """Raise a ValueError unless the numbers that occur in file names are valid.
+        """Raise a ValueError unless all numbers used in file names are valid.
 
         Example:
             >>> Note(run=-7, seed=0, round=3, client=1, base=2).check()
@@ -68,7 +68,7 @@ class Note(NamedTuple):
 
 
 def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Values that must be equal at server and clients.
+    """Values that server and clients must have in common.
 
     If the values differed, results would differ from the results of a run in one process.
 
@@ -120,7 +120,7 @@ def check_width(method: Method, graph: Graph, client: int) -> None:
 
 
 def check_agreement(client: int, got: Mapping[str, Any], want: Mapping[str, Any]) -> None:
-    """Raise a ValueError with the first difference between a client's and the server's values.
+    """Raise a ValueError with the first value on which a client and the server differ.
 
     Example:
         >>> check_agreement(2, {"threads": 2}, {"threads": 1})
@@ -136,7 +136,7 @@ def check_agreement(client: int, got: Mapping[str, Any], want: Mapping[str, Any]
 
 
 def plan(agreed: Mapping[str, Any]) -> str:
-    """A digest of everything that a run does with the data of a client.
+    """A digest of everything that a run does with a client's data.
 
     A site approves runs by this digest.
 
@@ -152,7 +152,7 @@ def plan(agreed: Mapping[str, Any]) -> str:
 
 
 def check_approved(path: Any, plan: str, unknown: Sequence[str], state: Any) -> None:
-    """Raise a ValueError if a site has a list of approved plans that does not include this plan.
+    """Raise a ValueError if a site has approved plans and this plan is not one of them.
 
     A plan does not include the settings of functions whose builder did not record them. So a site
     with a list rejects runs that have such functions.
@@ -260,7 +260,7 @@ def answer(
 def joined(
     method: Method, graph: Graph, note: Note, shelf: Shelf, ledger: Ledger | None = None
 ) -> Answer:
-    """The message of a client before the first round.
+    """A client's message before the first round.
 
     The joining message has no noise and is not stored.
 
@@ -287,7 +287,7 @@ def joined(
 
 
 class _Reply(NamedTuple):
-    """An answer of a client, together with the digest of the request."""
+    """A client's answer, and the digest of the request that it answers."""
 
     asked: str
     keeps: bool
@@ -301,7 +301,7 @@ class _Reply(NamedTuple):
 
 
 def _again(reply: _Reply, ledger: Ledger) -> tuple[Answer, bool]:
-    """The stored answer, sent again after a repeated request.
+    """The stored answer to a repeated request, which is sent once more.
 
     A repeated answer has no privacy cost.
     """
@@ -323,7 +323,7 @@ def _kept(shelf: Shelf, note: Note, digest: str) -> _Reply | None:
 
 
 def _marks(shelf: Shelf, note: Note) -> tuple[Any, ...]:
-    """Everything on the shelf that the answer to a request changes.
+    """The values on the shelf that change when a request is answered.
 
     If all these values are unchanged, there was no answer in the meantime.
     """
@@ -333,7 +333,9 @@ def _marks(shelf: Shelf, note: Note) -> tuple[Any, ...]:
 
 
 def _clear(shelf: Shelf, note: Note) -> None:
-    """Delete all states and replies except the last two, since a server may resume a round earlier.
+    """Delete old states and replies.
+
+    The last two stay, since a server may resume one round earlier.
 
     The newest reply is never deleted, since it shows which round the run has reached.
     """
@@ -369,7 +371,7 @@ def scores(
 def _loop(
     method: Method, graph: Graph, note: Note, shelf: Shelf, score: Score | None = None
 ) -> Iterator[Loop]:
-    """Yield a `Loop` with this one client and the client's checked state.
+    """Yield a `Loop` that has only this client, with the client's checked state.
 
     Modes and random state are restored afterwards.
     """
@@ -382,7 +384,7 @@ def _loop(
 
 
 def _state(method: Method, note: Note, shelf: Shelf) -> State:
-    """The valid state with the newest values of its `onward` entries."""
+    """The client's valid state, in which the `onward` entries have their newest values."""
     payload = shelf.read(note.base) if note.base >= 0 else pack({})
     if payload is None:
         raise Refusal(

@@ -1,4 +1,4 @@
-"""The executor of remote clients: it finds their nodes, sends requests and resends them."""
+"""The executor of remote clients: it finds their nodes, and sends and resends requests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Refused(NamedTuple):
 
 @dataclass
 class _Question:
-    """The requests to clients in one round, and the replies received so far."""
+    """A round's requests to clients, and the replies that have arrived."""
 
     kind: str
     contents: Mapping[int, Any]
@@ -53,7 +53,7 @@ class _Question:
     times: Counter[int] = field(default_factory=Counter)  # how often a client was asked
 
     def open(self) -> list[int]:
-        """Clients without a reply and without a pending request."""
+        """Clients that have not replied and have no request on the way."""
         waiting = {client for client, _ in self.pending.values()}
         return [c for c in self.contents if c not in self.found and c not in waiting]
 
@@ -61,10 +61,10 @@ class _Question:
 class RemoteClients:
     """Executor of clients at remote nodes; the network gives each node an id.
 
-    The `states` of this executor do not contain the clients' own states. For each client, `states`
-    has the number of the run and a round. The recorded round is the last one in which the client's
-    message was accepted. The state that the client had after this round is the valid state. The
-    round is -1 if the client keeps no state.
+    The `states` of this executor do not contain the clients' own states. `states` maps each client
+    to the number of the run and to a round. The recorded round is the last one in which the
+    client's message was accepted. The state that the client had after this round is the valid
+    state. The round is -1 if the client keeps no state.
 
     Args:
         post: sends messages to nodes.
@@ -151,7 +151,7 @@ class RemoteClients:
         warn(f"Round {index}, client {client}, score: {text}")
 
     def _answer(self, index: int, client: int, content: Any | str) -> Answer:
-        """The answer in the content that a client sent, or the problem with this content."""
+        """The answer in a client's content; if the content is wrong, an answer with the problem."""
         tensors = self.method.model.state_dict().values()
         device = next((tensor.device for tensor in tensors), torch.device("cpu"))
         try:
@@ -164,7 +164,7 @@ class RemoteClients:
             return Answer(None, problem=reason(error), paid=self._paid(client, 0))
 
     def _paid(self, client: int, charged: int) -> int:
-        """Upper bound on the number of a client's answers with a privacy cost.
+        """Upper bound for how many of a client's answers had a privacy cost.
 
         The bound is at most the number of requests to the client.
 
@@ -215,7 +215,7 @@ class RemoteClients:
         return question.found
 
     def _meet_all(self) -> None:
-        """Wait before the first request until all clients are known or the time is over."""
+        """Wait before the first request until all clients are known or the time has run out."""
         end = time.monotonic() + self.post.timeout
         nobody = _Question("query", {}, end, end)
         while len(self.nodes) < self.num_clients and time.monotonic() < end:
@@ -225,7 +225,7 @@ class RemoteClients:
                 time.sleep(self.post.poll)
 
     def _look(self) -> None:
-        """List the connected nodes, and request the client numbers of new nodes."""
+        """List the connected nodes, and ask new nodes for their client numbers."""
         now = time.monotonic()
         if now < self._next_look:
             return
@@ -303,7 +303,7 @@ class RemoteClients:
         return ""
 
     def _absent(self, client: int) -> str:
-        """The reason why a client has no node, or "" if it has a node."""
+        """The reason why no node belongs to a client, or "" if there is a node."""
         if self.nodes.get(client) in self._there:
             return ""
         refused = [(node, each) for node, each in self._strangers.items()]
@@ -319,12 +319,12 @@ class RemoteClients:
         return "its node is not there"
 
     def _site(self, node: int) -> str:
-        """The name of a node in messages: its registered name or the last digits of its number."""
+        """A node's name in messages: its registered name, or the last digits of its number."""
         name = next(iter(self._there.get(node, ())), "")
         return shortened(name) or f"node ...{str(node)[-6:]}"
 
     def _ask_again(self) -> None:
-        """Contact rejected nodes again, but do not wait for their answers."""
+        """Contact rejected nodes again, without waiting for answers."""
         waiting = {node for node, _ in self._queries.values()}
         again = {
             node: None

@@ -53,7 +53,7 @@ def client_app(
     mods: Sequence[Any] = (),
     full_errors: bool = False,
 ) -> ClientApp:
-    """The Flower app of a client, which trains on its own graph as it would in one process.
+    """A client's Flower app; the client trains on its own graph as it would in a single process.
 
     The node config of the site defines what the site allows. ``state`` is a folder for the client's
     states, its replies and the ledger. Without a folder, states and replies are lost when the
@@ -105,7 +105,7 @@ def client_app(
         return Message(_records(values), reply_to=message)
 
     def telling(message: Message, context: Context, call_next: Any) -> Message:
-        """The outermost Flower mod: it replies with a record of an error if the app raises one."""
+        """The outermost Flower mod: if the app raises an error, it replies with an error record."""
         kind = message.metadata.message_type
         try:
             reply: Message = call_next(message, context)
@@ -235,7 +235,7 @@ def _records(values: Mapping[str, Any], arrays: ArrayRecord | None = None) -> Re
 
 
 def _arrays(sent: Sent, *, per_tensor: bool) -> ArrayRecord:
-    """The arrays of a message: one Flower array for the whole message, or one for each tensor."""
+    """A message's arrays: one Flower array for the whole message, or one per tensor."""
     if per_tensor:
         return ArrayRecord({path: Array(t.detach().cpu().numpy()) for path, t in leaves(sent)})
     data = pack(sent)
@@ -243,7 +243,7 @@ def _arrays(sent: Sent, *, per_tensor: bool) -> ArrayRecord:
 
 
 def _read(content: RecordDict) -> Sent:
-    """The message that Flower's records contain."""
+    """The message in Flower's records."""
     arrays = content.array_records["message"]
     if "packed" in arrays:
         return unpack(arrays["packed"].data)
@@ -298,10 +298,10 @@ class Flower:
         return []
 
     def check(self, method: Method) -> None:
-        """Do nothing, since each client itself checks whether it can run the method."""
+        """Do nothing; each client checks on its own computer whether it can run the method."""
 
     def evaluate(self, method: Method, *, each: bool = False) -> None:
-        """Return None, since clients score their own models and the server has no score."""
+        """Return None: clients score their own models, and the server scores nothing."""
 
     def identity(self, method: Method) -> Mapping[str, Any]:
         return {"clients": self.num_clients, "clients_at_once": 1}

@@ -1,4 +1,4 @@
-"""A site's ledger: one line per answer or refusal, and the privacy budget of the site.
+"""A site's ledger: a line per answer or refusal, and the site's privacy budget.
 
 The file ``ledger.jsonl`` is in a site's state folder. When the file reaches one megabyte, it is
 renamed to ``ledger-000001.jsonl``, and later files get the next numbers; the newest ten of these
@@ -33,7 +33,7 @@ Uses = Counter[tuple[float, float]]  # (noise multiplier, sample rate): how ofte
 
 @typed
 class Ledger:
-    """The ledger for one request: it checks the site's budget and records answers and refusals.
+    """The ledger during one request: check the site's budget, record answers and refusals.
 
     Args:
         folder: folder of the ledger; None for no ledger and no budget.
@@ -71,7 +71,7 @@ class Ledger:
         self.about, self.epsilon, self.delta = dict(about), epsilon, float(delta)
 
     def epsilon_after(self, costs: Mapping[str, float]) -> float:
-        """Epsilon of all answers so far, including one more answer with the given cost."""
+        """Epsilon of all earlier answers together with one more answer of the given cost."""
         return self._epsilon(self._uses() + _uses(costs))
 
     def check(self, costs: Mapping[str, float]) -> None:
@@ -80,7 +80,7 @@ class Ledger:
             self._afford(costs)
 
     def charge(self, costs: Mapping[str, float], *, num_bytes: int, question: str = "") -> None:
-        """Record the cost of an answer before the answer is sent.
+        """Record an answer's cost before the answer is sent.
 
         Args:
             costs: the answer's privacy cost, see `Method.privacy.costs`.
@@ -99,7 +99,7 @@ class Ledger:
             self._write({"bytes": num_bytes, "noise": kinds, **about, **self._spent(spent)})
 
     def paid(self, question: str) -> int:
-        """Number of charged answers to a request.
+        """The number of answers to a request that were charged.
 
         The number is 2 if the process was killed before it sent the first answer.
 
@@ -110,7 +110,7 @@ class Ledger:
         return sum(line.get("question") == question for line in lines)
 
     def again(self, *, num_bytes: int) -> None:
-        """Record that a stored answer was sent again.
+        """Record that a stored answer is sent again.
 
         A repeated answer has no privacy cost.
         """
@@ -118,7 +118,7 @@ class Ledger:
 
     @contextmanager
     def refusals(self) -> Iterator[None]:
-        """A context that records the reason if an error prevents an answer."""
+        """A context; if an error prevents an answer, the reason is recorded."""
         try:
             yield
         except Exception as error:
@@ -157,12 +157,12 @@ class Ledger:
             return math.nan  # without the extra `private` a ledger has no epsilon
 
     def _spent(self, epsilon: float) -> dict[str, Any]:
-        """The epsilon spent so far as a JSON value, which is None if epsilon is infinite."""
+        """The epsilon spent so far as a JSON value; an infinite epsilon becomes None."""
         return {"epsilon": epsilon if math.isfinite(epsilon) else None, "delta": self.delta}
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """A context in which no other run at the site writes to the ledger."""
+        """A context during which no other run of the site can write to the ledger."""
         assert self.folder is not None
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with FileLock(self.folder / "ledger.lock", mode=0o600):
@@ -197,7 +197,7 @@ class Ledger:
         return uses
 
     def _write(self, what: Mapping[str, Any]) -> None:
-        """Append a line; when the function returns, the line is on the disk."""
+        """Append a line, and return when the line is on the disk."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = json.dumps({"time": now, **self.about, **what}).encode() + b"\n"
         before = self._lines()
@@ -223,7 +223,7 @@ class Ledger:
 
 
 def _uses(costs: Mapping[str, float]) -> Uses:
-    """The privacy mechanisms in an answer; empty if the answer does not depend on the data."""
+    """The privacy mechanisms that an answer uses; empty if no data affect the answer."""
     if not costs:
         return Counter()
     kind = float(costs["noise_multiplier"]), float(costs.get("sample_rate", 1.0))

@@ -1,4 +1,4 @@
-"""Replies of remote clients, checked field by field, and reports of errors at clients."""
+"""Replies of remote clients, each field checked, and reports of errors at clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .. import Value
 
 
 class Reply(NamedTuple):
-    """A reply: the request that it answers, its node, and either an error or the content."""
+    """A reply to a request, its node, and either the content or an error."""
 
     number: str
     node: int
@@ -43,11 +43,11 @@ class Post(Protocol):
     def names(self) -> Sequence[str]: ...
 
     def nodes(self) -> dict[int, tuple[str, ...]]:
-        """The registered nodes and the verified names of each node."""
+        """The registered nodes, and for each node its verified names."""
         ...
 
     def letters(self, notes: Mapping[int, Any], messages: Mapping[int, Message]) -> dict[int, Any]:
-        """Create a message content for each client."""
+        """Create the content of a message for each client."""
         ...
 
     def push(self, kind: str, contents: Mapping[int, Any], ttl: float) -> dict[int, str]:
@@ -73,7 +73,7 @@ class Post(Protocol):
         ...
 
     def size(self, content: Any) -> tuple[int, int]:
-        """Sizes in bytes of the message in a content and of the data sent with it."""
+        """The sizes in bytes of a content's message and of the data sent with this message."""
         ...
 
 
@@ -114,7 +114,7 @@ def refusing() -> Iterator[None]:
 
 @contextmanager
 def during(stage: str) -> Iterator[None]:
-    """A context that adds its stage to an error, unless an inner context has already added a stage.
+    """A context that adds its stage to an error, unless an inner context has already done so.
 
     Example:
         >>> try:
@@ -132,7 +132,7 @@ def during(stage: str) -> Iterator[None]:
 
 
 def told(error: Exception, stage: str, *, full: bool = False) -> dict[str, str]:
-    """The record of an error for the server: a code, the stage, and the type of the error.
+    """An error's record for the server: a code, the stage, and the error's type.
 
     Args:
         error: the error.
@@ -154,13 +154,13 @@ def told(error: Exception, stage: str, *, full: bool = False) -> dict[str, str]:
 
 
 def logged(error: Exception, stage: str) -> None:
-    """Write the whole error to the log of the site, for the site's operator."""
+    """Write the whole error to the site's log, for its operator."""
     where = vars(error).get("stage", stage)
     LOG.error("The client's %s failed; its server is told the type", where, exc_info=error)
 
 
 def said(note: Mapping[str, Any], site: str) -> str:
-    """The problem that a client reports, as text for the history; "" if the note has no problem.
+    """The problem in a client's note, as text for the history; "" if there is none.
 
     Args:
         note: the note of a reply; it is untrusted and may contain anything.
@@ -196,7 +196,7 @@ class Handshake(NamedTuple):
 
 
 class Told(NamedTuple):
-    """The data sent with an upload: whether the client keeps a state, its losses and its examples.
+    """Data sent with an upload: losses, number of examples, and whether the client keeps a state.
 
     `paid` is the number of answers to this request that the client's ledger charged. Without a
     ledger, `paid` is 0.
@@ -238,7 +238,7 @@ def trained(note: Note) -> Told:
 
 
 def score(note: Note, limits: Limits) -> dict[str, Value]:
-    """The score of a client: numbers, or pairs of a sum and its divisor.
+    """A client's score: numbers, or pairs of a sum and its divisor.
 
     Raises:
         ValueError: if there are too many metrics, a name is too long, or a value is not a finite
@@ -254,7 +254,7 @@ def score(note: Note, limits: Limits) -> dict[str, Value]:
 
 
 def whole(note: Note, name: str) -> int:
-    """A whole number in a note, sent as a string of digits."""
+    """A whole number, which a note stores as a string of digits."""
     value = _field(note, name)
     if not isinstance(value, str) or not re.fullmatch(r"-?\d{1,20}", value, re.ASCII):
         raise ValueError(f"Expected {name} to be a whole number, but got {brief(value)}")
@@ -262,7 +262,7 @@ def whole(note: Note, name: str) -> int:
 
 
 def yes(note: Note, name: str) -> bool:
-    """A boolean field in a note."""
+    """A boolean from a note."""
     value = _field(note, name)
     if not isinstance(value, bool):
         raise ValueError(f"Expected {name} to be True or False, but got {brief(value)}")
@@ -270,7 +270,7 @@ def yes(note: Note, name: str) -> bool:
 
 
 def table(note: Note, name: str) -> Mapping[str, Any]:
-    """A dict in a note, sent as JSON."""
+    """A dict, which a note stores as JSON."""
     value = _field(note, name)
     try:
         parsed = json.loads(value) if isinstance(value, str) else None

@@ -1,4 +1,4 @@
-"""A shelf: storage for a client's states and replies, in a folder or in memory."""
+"""A shelf, which stores a client's states and replies in a folder or in memory."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ class StateFolder:
         self._path(index, kind).unlink(missing_ok=True)
 
     def alone(self) -> AbstractContextManager[Any]:
-        """A context in which no other process of the site writes to the shelf."""
+        """A context during which no other process of the site can write to the shelf."""
         root = self.folder.parent.parent
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         return FileLock(root / "lock", mode=0o600)
 
 
 def make_room(root: str | Path, run: int, most: int) -> list[str]:
-    """Remove the least recently used folders of other runs until at most `most` runs remain.
+    """Remove folders of other runs, least recently used first, until at most `most` runs are left.
 
     Returns:
         Names of the removed folders.
@@ -95,5 +95,5 @@ def make_room(root: str | Path, run: int, most: int) -> list[str]:
 
 
 def _last_used(folder: Path) -> int:
-    """The time of the last change in a run's folder."""
+    """The time at which a run's folder last changed."""
     return max(path.stat().st_mtime_ns for path in (folder, *folder.glob("client-*")))

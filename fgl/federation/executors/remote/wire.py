@@ -1,4 +1,4 @@
-"""Packed messages: a lossless conversion of a message or state to a string of bytes and back."""
+"""Packed messages: a message or state is converted to bytes and back without loss."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def unpack(data: bytes) -> Message:
 
 
 def names(message: Mapping[str, Any]) -> list[list[Any]]:
-    """The names of a message in order: ``[name, None]`` for a tensor, ``[name, names]`` for a dict.
+    """A message's names in order: ``[name, None]`` for a tensor, ``[name, names]`` for a dict.
 
     Example:
         >>> names({"model": {"w": torch.zeros(1)}, "n": torch.tensor(3)})
