@@ -6,11 +6,11 @@ from typing import Any
 import networkx.algorithms.community as community
 import pytest
 import torch
-from data.partitions import louvain_partition, partition_graph, random_partition
 
 import fgl
-from fgl import Graph, data
-from fgl.data import csbm, partitions
+from fgl import Graph
+from fgl.data import csbm
+from fgl.data.partitions import louvain_partition, partition_graph, random_partition
 
 SMALL = csbm(num_nodes=300, num_features=20, words_per_set=5, seed=1)
 
@@ -84,7 +84,7 @@ def test_what_a_cut_loses_is_counted_and_told() -> None:
                 inside = [(u, v) for u, v in ends.t().tolist() if {u, v} <= anybody]
                 kept = [pair for pair in inside if any({*pair} <= own for own in owners)]
                 want += [len(inside), len(inside) - len(kept)]
-            assert list(partitions.cut_loss(whole, parts)) == want
+            assert list(fgl.data.partitions.cut_loss(whole, parts)) == want
             text = [f"{want[i + 1]} of {want[i]}" for i in (0, 2) if 2 * want[i + 1] > want[i]]
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
@@ -92,7 +92,7 @@ def test_what_a_cut_loses_is_counted_and_told() -> None:
             assert len(warned) == bool(text)
             assert all(each in str(warned[0].message) for each in text)
     with pytest.raises(ValueError, match="Expected a graph without batch"):
-        partitions.cut_loss(Graph.join([whole]), [])
+        fgl.data.partitions.cut_loss(Graph.join([whole]), [])
 
 
 def test_partition_graph_refuses_a_bad_part() -> None:
@@ -106,21 +106,27 @@ def test_overlapping_clients_share_nothing_but_what_is_common() -> None:
     """A node that is swapped in must not become one that all hold."""
     graph = bare(4)
     for seed in range(100):
-        parts = partitions.overlapping_partition(graph, [0.5, 0.75, 0.75], common=0.0, seed=seed)
+        parts = fgl.data.partitions.overlapping_partition(
+            graph, [0.5, 0.75, 0.75], common=0.0, seed=seed
+        )
         assert [len(part) for part in parts] == [2, 3, 3]
         assert not set.intersection(*(set(part.tolist()) for part in parts))
         torch.manual_seed(seed)  # what was drawn before has no say
-        again = partitions.overlapping_partition(graph, [0.5, 0.75, 0.75], common=0.0, seed=seed)
+        again = fgl.data.partitions.overlapping_partition(
+            graph, [0.5, 0.75, 0.75], common=0.0, seed=seed
+        )
         assert all(map(torch.equal, again, parts))
 
 
 @pytest.mark.parametrize("seed", [0, 7])
 def test_clients_of_a_split_graph_train_whatever_the_seed(seed: int) -> None:
     """Of one permutation some clients would train on all nodes, others on none."""
-    whole = data.splits.random_split(data.large_graph(200, 1000, num_features=16), seed=seed)
+    whole = fgl.data.splits.random_split(
+        fgl.data.large_graph(200, 1000, num_features=16), seed=seed
+    )
     for own in partition_graph(whole, random_partition(whole, 10, seed=seed)):
         assert 0.25 < own.num_train / own.num_nodes < 0.95
     graphs = fgl.Graph.join([bare(2) for _ in range(200)], torch.arange(200) % 2)
-    graphs = data.splits.random_split(graphs, seed=seed)
+    graphs = fgl.data.splits.random_split(graphs, seed=seed)
     for own in partition_graph(graphs, random_partition(graphs, 10, seed=seed)):
         assert 0.25 < own.num_train / own.num_graphs < 0.95
