@@ -84,9 +84,8 @@ def num_lines(paths: Iterable[Path]) -> int:
 def branches_of_functions(paths: Iterable[Path]) -> list[int]:
     """The branches of each function in these files."""
     trees = (ast.parse(path.read_text(encoding="utf-8")) for path in paths)
-    return [
-        branches(node) for tree in trees for node in ast.walk(tree) if isinstance(node, FUNCTIONS)
-    ]
+    nodes = (node for tree in trees for node in ast.walk(tree))
+    return [branches(node) for node in nodes if isinstance(node, FUNCTIONS)]
 
 
 def num_words(paths: Iterable[Path]) -> int:

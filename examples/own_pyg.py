@@ -59,11 +59,7 @@ def main(rounds=20):
     clients = [fgl.data.splits.random_split(own) for own in clients]
     fedavg = method()
     task = fgl.tasks.graph_task(
-        clients,
-        clients,
-        fedavg.model,
-        fedavg.train,
-        target=fgl.targets.REGRESSION,
+        clients, clients, fedavg.model, fedavg.train, target=fgl.targets.REGRESSION
     )
     for each in (
         fedavg,

@@ -20,12 +20,7 @@ COPIES = 4  # of a function that is marked `few`
 SHARE = 10  # one test of so many is drawn
 MOST = 300  # tests of what a change touches
 RECORDS = {  # tests of recorded runs and of pages, by the folder that they read
-    "benchmarks/": (
-        "reproduce",
-        "leaderboard",
-        "processors",
-        "papers_like",
-    ),
+    "benchmarks/": ("reproduce", "leaderboard", "processors", "papers_like"),
     "docs/": ("docs", "site_check", "site_hooks", "notebooks", "leaderboard"),
 }
 

@@ -13,6 +13,7 @@ from torch_geometric import nn as pyg
 from torch_geometric.data import HeteroData
 
 import fgl
+from fgl.data import partitions
 
 GRAPH, CLIENTS, TRAIN = graph(40), graphs(), fgl.Training(num_steps=1)
 TASK = fgl.tasks.node_task(GRAPH, CLIENTS, model(), TRAIN)
@@ -49,9 +50,7 @@ def lazy() -> nn.Module:
 def pairs() -> list[fgl.Graph]:
     ratings = fgl.data.ratings()
     whole = fgl.data.splits.split_by_time(ratings, (ratings.edge_attr[:, 0] > 0).float())  # type: ignore[index]
-    return fgl.data.partitions.partition_graph(
-        whole, fgl.data.partitions.random_partition(whole, 2)
-    )
+    return partitions.partition_graph(whole, partitions.random_partition(whole, 2))
 
 
 def of_other_widths() -> fgl.Result:
@@ -84,10 +83,8 @@ ADVICE: dict[str, Callable[[], Any]] = {
     "{call}({value}(task.fedavg{own}){rest})": lambda: fgl.methods.local(
         fgl.methods.ring(TASK.fedavg)
     ),
-    "[(parts == k).nonzero()[:, 0] for k in parts.unique()]": lambda: (
-        fgl.data.partitions.partition_graph(
-            GRAPH, [(k == OWNERS).nonzero()[:, 0] for k in OWNERS.unique()]
-        )
+    "[(parts == k).nonzero()[:, 0] for k in parts.unique()]": lambda: partitions.partition_graph(
+        GRAPH, [(k == OWNERS).nonzero()[:, 0] for k in OWNERS.unique()]
     ),
     "fgl.data.splits.edge_split(graph) makes one": lambda: fgl.tasks.link_task(
         [fgl.data.splits.edge_split(GRAPH)], fgl.nn.VGAE(FEATURES, 8, 4), TRAIN
@@ -111,11 +108,7 @@ ADVICE: dict[str, Callable[[], Any]] = {
     "fgl.methods.fedper(shared=..., models=...) takes clients that": of_other_widths,
     "with whole=graph (fgl.tasks.graph_task takes it)": lambda: fgl.tasks.centralized(
         fgl.tasks.graph_task(
-            [collection()],
-            [collection()],
-            fgl.nn.GIN(FEATURES, 8, 2),
-            TRAIN,
-            whole=collection(),
+            [collection()], [collection()], fgl.nn.GIN(FEATURES, 8, 2), TRAIN, whole=collection()
         )
     ),
     "lambda seed: task says that this is meant": lambda: fgl.compare(

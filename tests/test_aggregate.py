@@ -21,16 +21,6 @@ def stack(dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
     }
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("stacked", [True, False])
-def test_mean_of_a_thousand_half_precision_clients(dtype: torch.dtype, stacked: bool) -> None:
-    clients = torch.rand(1000, 5, generator=torch.Generator().manual_seed(0)).to(dtype)
-    weight = torch.arange(1.0, 1001.0)
-    got = mean({"w": clients if stacked else list(clients)}, weight)["w"]
-    want = mean({"w": clients.double()}, weight)["w"]
-    assert torch.equal(got, want.to(dtype))
-
-
 @pytest.mark.parametrize("listed", [False, True])
 def test_mean_has_the_gradient_of_its_value(listed: bool) -> None:
     value = stack()["weight"].requires_grad_()

@@ -8,16 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import (
-    CLASSES,
-    FEATURES,
-    SGD,
-    end,
-    fedavg,
-    graphs,
-    model,
-    without_training_nodes,
-)
+from federations import CLASSES, FEATURES, SGD, end, fedavg, graphs, model, without_training_nodes
 from torch import Tensor, nn, optim
 
 import fgl

@@ -10,18 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import (
-    SGD,
-    end,
-    fedavg,
-    fedopt,
-    graph,
-    graphs,
-    minibatches,
-    model,
-    ruled,
-    same,
-)
+from federations import SGD, end, fedavg, fedopt, graph, graphs, minibatches, model, ruled, same
 
 import fgl
 from fgl import Result, Training

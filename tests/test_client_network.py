@@ -58,22 +58,7 @@ def test_pooled_features_are_their_formula(size: int, width: int, l2: bool) -> N
     close(cn.pooled_features(flat, width=width, l2=l2), torch.tensor(want, dtype=DOUBLE))
 
 
-def test_features_without_pooling_and_scaling_are_the_parameters_less_their_mean() -> None:
-    flat = draw(K, 9)
-    features = cn.pooled_features(flat, width=None, l2=False)
-    close(features.sum(0), torch.zeros(9, dtype=DOUBLE))
-    close(features[2] - features[4], flat[2] - flat[4])
-
-
 # Networks
-
-
-@pytest.mark.parametrize("clip", [True, False])
-def test_similarity_is_its_formula(clip: bool) -> None:
-    rows = draw(K, 5)
-    want = torch.tensor(naive_similarity(rows.tolist()), dtype=DOUBLE)
-    assert (want < 0).any()
-    close(cn.similarity(rows, clip=clip), want.clamp(min=0) if clip else want)
 
 
 def test_property_network_is_its_formula() -> None:

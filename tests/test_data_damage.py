@@ -189,15 +189,6 @@ def test_damaged_says_what_it_takes() -> None:
         data.damaged([SMALL], 0.3)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("name", "bad"),
-    [("missing_edges", 1.1), ("label_noise", -0.1), ("feature_noise", -1), ("edge_noise", 2)],
-)
-def test_bounds_of_damage(name: str, bad: float) -> None:
-    with pytest.raises(ValueError, match=f"Expected {name} to be "):
-        Damage(**{name: bad})
-
-
 @pytest.mark.parametrize("by", ["features", "degrees"])
 @pytest.mark.parametrize("graph", [SMALL, DENSE, MANY], ids=["sparse", "dense", "collection"])
 def test_sorted_clients_are_those_of_a_sort(graph: Graph, by: str) -> None:

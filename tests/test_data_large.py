@@ -7,7 +7,6 @@ import torch
 
 from fgl import Graph
 from fgl.data import large_graph, load
-from fgl.data.undirected import undirected
 
 
 def made(**options: Any) -> Graph:
@@ -21,13 +20,6 @@ def degrees(graph: Graph) -> torch.Tensor:
 def homophily(graph: Graph) -> float:
     source, target = graph.y[graph.edge_index]  # type: ignore[index]
     return float((source == target).double().mean())
-
-
-def test_it_is_undirected_sorted_and_of_the_number_of_edges_that_was_asked() -> None:
-    graph = made(community_size=100)
-    assert (graph.num_nodes, graph.num_edges, graph.num_classes) == (3000, 40_000, 40)
-    assert graph.x.shape == (3000, 128)
-    assert torch.equal(undirected(graph.edge_index, 3000), graph.edge_index)
 
 
 def test_a_seed_is_the_same_bits_with_any_number_of_threads() -> None:

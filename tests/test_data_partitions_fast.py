@@ -10,11 +10,7 @@ import torch
 from federations import printed
 
 from fgl.data import csbm, partitions
-from fgl.data.partitions import (
-    leiden_partition,
-    louvain_partition,
-    metis_partition,
-)
+from fgl.data.partitions import leiden_partition, louvain_partition, metis_partition
 
 igraph = pytest.importorskip("igraph")
 pytest.importorskip("pymetis")
@@ -91,13 +87,6 @@ def test_wrong_arguments(name: str) -> None:
         for resolution in (-1.0, float("nan"), float("inf")):
             with pytest.raises(ValueError, match="Expected resolution to be a number >= 0"):
                 FAST[name](SMALL, 2, resolution=resolution)
-
-
-def test_wrong_arguments_of_one_engine() -> None:
-    with pytest.raises(ValueError, match="Expected resolution to be a number >= 0, but got -1"):
-        louvain_partition(SMALL, 2, resolution=-1)
-    with pytest.raises(ValueError, match="Expected iterations to be an integer >= 1, but got 0"):
-        FAST["leiden"](SMALL, 2, iterations=0)
 
 
 def test_an_engine_that_is_unknown_or_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,7 @@ import math
 import pytest
 import torch
 
-import fgl
-from fgl.data.partitions import quantile_labels, random_partition
-from fgl.data.splits import random_split
+from fgl.data.partitions import quantile_labels
 
 
 @pytest.mark.parametrize("bins", [2, 3, 7])
@@ -37,13 +35,3 @@ def test_bad_input() -> None:
         quantile_labels(torch.zeros(3, 2), 2)
     with pytest.raises(ValueError, match="bins to be an integer >= 2, but got 1"):
         quantile_labels(torch.zeros(3), 1)
-
-
-def test_graphs_of_a_collection_are_dealt_and_split_at_random() -> None:
-    collection = fgl.Graph.join(*fgl.data.small_graphs(11))
-    parts = random_partition(collection, 3)
-    assert [part.numel() for part in parts] == [4, 4, 3]
-    assert torch.cat(parts).sort().values.tolist() == list(range(11))
-    own = random_split(collection.select(parts[0]), train=0.5, val=0.25)
-    masks = torch.stack([own.train_mask, own.val_mask, own.test_mask])  # type: ignore[list-item]
-    assert masks.sum(1).tolist() == [2, 1, 1] and (masks.sum(0) == 1).all()

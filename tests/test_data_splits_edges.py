@@ -103,16 +103,6 @@ def test_numbers_of_pairs_are_exact_where_a_double_is_not() -> None:
             assert torch.equal(_pairs(_keys(column[:, None]))[:, 0], column)
 
 
-@pytest.mark.parametrize("num_edges", [3, 7])
-def test_shares_that_leave_nothing_to_train_on(num_edges: int) -> None:
-    with pytest.warns(UserWarning, match="would leave no edge to train on: smaller shares"):
-        parts = edge_split(chain(num_edges), val=0.5, test=0.499)
-    assert parts.trains_only
-    if num_edges > 3:  # a triangle has no pair without an edge
-        assert not edge_split(chain(num_edges), val=0.3, test=0.3).trains_only
-    assert parts.train_edges.shape[1] == num_edges
-
-
 KINDS = ("train_edges", "val_edges", "test_edges")
 
 

@@ -88,12 +88,3 @@ BAD: list[tuple[Any, str]] = [
 def test_refuses(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(labelled(30, 20))
-
-
-def test_number_of_test_nodes() -> None:
-    graph = labelled(10, 10)
-    for num_test in (0, 2, 5, 100):
-        made = class_capped_split(graph, train_per_class=5, num_val=3, num_test=num_test)
-        assert [int(mask.sum()) for mask in masks(made)] == [10, 3, min(num_test, 7)]
-    with pytest.raises(ValueError, match=r"Expected num_test to be an integer >= 0, but got -1"):
-        class_capped_split(graph, num_test=-1)

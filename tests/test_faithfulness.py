@@ -9,13 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import (
-    close,
-    fgssl,
-    graph,
-    model,
-    script,
-)
+from federations import close, fgssl, graph, model, script
 from torch import Tensor
 from torch.func import functional_call
 

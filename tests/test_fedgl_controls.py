@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 import torch
 from federations import CLASSES, graph
-from papers.fedgl_controls import (
-    quality_of_own,
-)
+from papers.fedgl_controls import quality_of_own
 from test_fedgl import clients, method
 
 import fgl

@@ -7,7 +7,7 @@ import pytest
 import torch
 from by_loops import apart, clients, forward, label, plain, sgd, supervised, train_nodes
 from federations import CLASSES
-from torch import Tensor
+from torch import Tensor, nn
 
 import fgl
 from fgl.methods import fedproto, fedtgp
@@ -172,14 +172,12 @@ def test_a_step_of_fedtgp_is_that_of_autograd(equal: bool) -> None:
         sgd = torch.optim.SGD(theirs.values(), lr=0.1)
         for _ in range(3):
             at: Any = theirs
-            hidden = torch.nn.functional.linear(
-                at["rows.weight"], at["hidden.weight"], at["hidden.bias"]
-            )
-            centres = torch.nn.functional.linear(hidden.relu(), at["out.weight"], at["out.bias"])
+            hidden = nn.functional.linear(at["rows.weight"], at["hidden.weight"], at["hidden.bias"])
+            centres = nn.functional.linear(hidden.relu(), at["out.weight"], at["out.bias"])
             apart = torch.cdist(rows, centres, compute_mode="donot_use_mm_for_euclid_dist")
-            own = torch.nn.functional.one_hot(classes, 4)
+            own = nn.functional.one_hot(classes, 4)
             sgd.zero_grad()
-            torch.nn.functional.cross_entropy(-(apart + 1.5 * own), classes).backward()
+            nn.functional.cross_entropy(-(apart + 1.5 * own), classes).backward()
             sgd.step()
             descend(mine, rows, classes, torch.tensor(1.5), 0.1)
         assert max(float((mine[n] - theirs[n].detach()).abs().max()) for n in mine) < 1e-12

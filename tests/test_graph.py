@@ -70,15 +70,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
         {"edge_index": EDGES.float()},
         "Expected edge_index to be an int64 tensor, but got torch.float32",
     ),
-    (
-        {"edge_index": EDGES.int()},
-        "edge_index to be an int64 tensor, but got torch.int32",
-    ),
+    ({"edge_index": EDGES.int()}, "edge_index to be an int64 tensor, but got torch.int32"),
     ({"edge_index": [[0], [1]]}, "edge_index to be an int64 tensor, but got list"),
-    (
-        {"edge_index": EDGES.T},
-        r"Expected edge_index to have shape \[2, \*\], but got \[6, 2\]",
-    ),
+    ({"edge_index": EDGES.T}, r"Expected edge_index to have shape \[2, \*\], but got \[6, 2\]"),
     ({"edge_index": EDGES[0]}, r"edge_index to have shape .* but got \[6\]"),
     (
         {"edge_index": changed(EDGES, (0, 0), 4)},
@@ -87,10 +81,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"edge_index": changed(EDGES, (1, 3), -1)}, r"edge_index to be .* but got -1"),
     ({"y": torch.ones(4), "num_classes": 2}, "num_classes to be left out beside y of"),
     ({"y": torch.ones(4).int()}, r"torch.int32: call .long\(\)"),
-    (
-        {"y": torch.ones(4).bool()},
-        r"an int64 tensor, but got torch.bool: call .long\(\)",
-    ),
+    ({"y": torch.ones(4).bool()}, r"an int64 tensor, but got torch.bool: call .long\(\)"),
     ({"y": torch.tensor([0, -1, 1, 1])}, "but got -1: .*out of the masks"),
     ({"y": torch.tensor([0, 1])}, r"Expected y to have shape \[4\], but got \[2\]"),
     ({"y": torch.zeros(4, 1).long()}, r"y to have shape \[4\], but got \[4, 1\]"),

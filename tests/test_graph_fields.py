@@ -327,18 +327,12 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"edge_type": ONE.long() - 2}, "edge_type to be at least 0, but got -1"),
     ({"edge_time": ONE[:3]}, r"edge_time to have shape \[7\], but got \[3\]"),
     ({"edge_time": ONE.int()}, "edge_time to be a float tensor, but got torch.int32"),
-    (
-        {"edge_weight": ONE.long()},
-        "edge_weight to be a float tensor, but got torch.int64",
-    ),
+    ({"edge_weight": ONE.long()}, "edge_weight to be a float tensor, but got torch.int64"),
     ({"node_type": torch.tensor([0, 1, 2])}, r"node_type to have shape \[4\]"),
     ({"y": torch.tensor([1.0, 2.0, 3.0])}, r"y to have shape \[4\] or \[4, \*\], but"),
     ({"y": torch.tensor([1.0, 2.0, 3.0, float("inf")])}, "but got infinity"),
     ({"y": torch.ones(4), "num_classes": 2}, "num_classes to be left out beside y"),
-    (
-        {"edge_label_index": torch.tensor([[0], [4]])},
-        r"edge_label_index to be in \[0, 4",
-    ),
+    ({"edge_label_index": torch.tensor([[0], [4]])}, r"edge_label_index to be in \[0, 4"),
     (
         {"edge_label_index": torch.zeros(2, 4).long(), "batch": torch.zeros(4).long()},
         "Expected edge_label_index or batch, but got both",

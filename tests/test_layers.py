@@ -16,7 +16,7 @@ import torch
 from federations import CLASSES, FEATURES, graphs, identified, ruled, script
 
 import fgl
-from fgl import Training, methods, transforms
+from fgl import methods, transforms
 from fgl.federation.method.describe import Layer, described
 
 PLAIN = fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES, dropout=0.5))
@@ -139,18 +139,6 @@ def test_seals_hold_under_a_layer() -> None:
             fgl.run(method, graphs(), num_rounds=1)
     with pytest.raises(ValueError, match="whose rules.silent is another"):
         fgl.run(ruled(private, silent=False), graphs(), num_rounds=1)
-
-
-def test_a_hook_of_the_training_is_told(tmp_path: Path) -> None:
-    def hooked(factor: float) -> fgl.Method:
-        def adjust(grads: Any, params: Any, context: Any) -> Any:
-            return {name: factor * grad for name, grad in grads.items()}
-
-        return replace(PLAIN, train=replace(PLAIN.train, adjust=adjust))
-
-    assert hooked(0.1).unknown == ["adjust"]
-    plain = replace(PLAIN, train=Training(batches=fgl.federation.node_minibatches))
-    assert plain.unknown == [] and replace(PLAIN, send=fgl.federation.send_model).unknown == []
 
 
 def test_what_a_builder_used_inside_is_part_of_a_run() -> None:

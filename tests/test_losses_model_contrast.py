@@ -41,14 +41,6 @@ def test_equals_loops(size: int, temperature: float) -> None:
     assert float(got) == pytest.approx(loops(z, received, previous, temperature))
 
 
-def test_only_what_is_masked_in_counts() -> None:
-    z, received, previous = rows(0), rows(1), rows(2, Q, N, D)
-    nodes, places = torch.arange(N) % 2 == 0, torch.tensor([True, False, True])
-    got = model_contrast(z, received, previous, mask=nodes, queue_mask=places)
-    want = loops(z[nodes], received[nodes], previous[places][:, nodes], 0.5)
-    assert float(got) == pytest.approx(want)
-
-
 @pytest.mark.parametrize(
     "options",
     [

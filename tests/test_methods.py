@@ -11,14 +11,7 @@ from federations import close, receive_as_a_run, same
 import fgl
 from fgl import methods
 from fgl.federation import Inbox
-from fgl.methods import (
-    adaptive_fedprox,
-    fedopt,
-    local,
-    moon,
-    own_models,
-    ring,
-)
+from fgl.methods import adaptive_fedprox, fedopt, local, moon, own_models, ring
 from fgl.methods.own_models import drawn
 
 TASK = known("nodes", 0.0, torch.float64)

@@ -58,20 +58,6 @@ def test_malformed_ranking(metric: Any, scores: Any, y: Any, message: str) -> No
         metric(torch.tensor(scores), torch.tensor(y))
 
 
-MALFORMED: list[tuple[Any, Any, type[Exception], str]] = [
-    (torch.arange(4)[:, None], None, ValueError, r"y to have shape \[4\], but got \[4, 1\]"),
-    (torch.tensor([0]), None, ValueError, r"y to have shape \[4\], but got \[1\]"),
-    (torch.arange(4), torch.ones(3).bool(), ValueError, r"mask to have shape \[4\]"),
-    (torch.arange(4), torch.tensor([0, 1, 1, 0]), TypeError, "mask to be a bool tensor, .*64"),
-]
-
-
-@pytest.mark.parametrize(("y", "mask", "error", "text"), MALFORMED)
-def test_malformed_accuracy(y: Any, mask: Any, error: type[Exception], text: str) -> None:
-    with pytest.raises(error, match=rf"^Expected {text}"):
-        accuracy(torch.eye(4), y, mask)
-
-
 def test_a_logit_that_is_no_number_is_a_miss() -> None:
     logits = torch.tensor([[torch.nan, 0.0], [2.0, torch.nan], [1.0, 0.0], [torch.inf, 0.0]])
     assert accuracy(logits, torch.tensor([0, 0, 0, 0])) == 0.5
@@ -136,12 +122,6 @@ def test_a_model_that_says_nan_is_as_wrong_as_can_be() -> None:
     some = torch.tensor([0.0, torch.nan, 0.0, 1.0])  # one of two positives loses to both negatives
     assert mean_auc(some, y) == 0.5 and rmse(some, y) == math.inf
     assert mean_auc(torch.tensor([0.0, 2.0, torch.nan, 1.0]), y) == 0.5
-
-
-def test_a_class_of_no_label_is_in_no_mean() -> None:
-    from fgl.metrics.classes import f1_of
-
-    assert f1_of(torch.tensor([[1, 0, 0], [1, 1, 1], [2, 0, 0]])) == pytest.approx(1 / 3)
 
 
 def test_one_logit_is_no_score_of_classes() -> None:

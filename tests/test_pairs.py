@@ -11,16 +11,7 @@ from federations import CLASSES, FEATURES, graphs
 
 import fgl
 from fgl.aggregate.robust import median
-from fgl.methods import (
-    fedamp,
-    fedopt,
-    fedselect,
-    gcfl,
-    gcfl_plus,
-    graphfl,
-    pfedgraph,
-    scaffold,
-)
+from fgl.methods import fedamp, fedopt, fedselect, gcfl, gcfl_plus, graphfl, pfedgraph, scaffold
 from fgl.methods.fedprox import fedprox
 from fgl.transforms.robust import robust
 

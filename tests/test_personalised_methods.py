@@ -12,13 +12,7 @@ from federations import close, same
 
 import fgl
 from fgl.federation import Own
-from fgl.methods import (
-    fedamp,
-    fedpub,
-    heurfedamp,
-    pfedgraph,
-    proxy_graph,
-)
+from fgl.methods import fedamp, fedpub, heurfedamp, pfedgraph, proxy_graph
 from fgl.methods.fedpub import MASK, masked
 from fgl.methods.pfedgraph import alignment, collaboration, directions
 from fgl.tasks.task import weighed_equally

@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgl.nn import EgoSAGE
-from fgl.personalize import (
-    earth_mover,
-    interpolate,
-    label_distribution,
-    mixing_coefficient,
-    rest,
-)
+from fgl.personalize import earth_mover, interpolate, label_distribution, mixing_coefficient, rest
 
 
 def test_interpolation() -> None:

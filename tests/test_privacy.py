@@ -14,13 +14,7 @@ from federations import close, same
 from fgl import privacy
 from fgl.privacy import accountant
 from fgl.privacy.clip import clipped_gradient, length_of
-from fgl.privacy.gaussian import (
-    gap_of_sum,
-    grid_step,
-    on_grid,
-    seed_from_system,
-    standard_normal,
-)
+from fgl.privacy.gaussian import gap_of_sum, grid_step, on_grid, seed_from_system, standard_normal
 from fgl.privacy.shares import need
 
 

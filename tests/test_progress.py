@@ -42,15 +42,6 @@ def test_short_work_is_silent(clock: Clock, capsys: Output) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-def test_long_work_says_a_few_lines_on_stderr(clock: Clock, capsys: Output) -> None:
-    work(clock, 100, 1.0)
-    out, err = capsys.readouterr()
-    assert out == ""
-    times = [line.split()[-2] for line in err.splitlines()]
-    assert times == ["10", "20", "40", "80"]
-    assert err.splitlines()[0] == "fgl: work: 10 of 100 step, 10 s"
-
-
 def test_lines_say_the_time_that_is_left(clock: Clock, capsys: Output) -> None:
     """Work that was done before counts, but says nothing of the speed."""
     with shown("study", 100, unit="run", left=True) as advance:

@@ -37,8 +37,7 @@ def go(name: str, *argv: str) -> tuple[dict[str, Any], Any]:
 
 
 @pytest.mark.parametrize(
-    "variant",
-    [n if n not in ALIKE else pytest.param(n, marks=pytest.mark.slow) for n in VARIANTS],
+    "variant", [n if n not in ALIKE else pytest.param(n, marks=pytest.mark.slow) for n in VARIANTS]
 )
 def test_report_and_repetition(variant: str, tmp_path: Path) -> None:
     """The JSON has the promised keys; the same seed gives the same run, another one another."""

@@ -7,13 +7,7 @@ from typing import Any
 
 import pytest
 from harness.baselines import fedavg, local
-from harness.report import (
-    by_repetition,
-    corrected,
-    holm,
-    markdown,
-    pooled,
-)
+from harness.report import by_repetition, corrected, holm, markdown, pooled
 from harness.rows import Row, Table
 from scipy.stats import wilcoxon
 from speed import asked

@@ -8,18 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import (
-    Elsewhere,
-    end,
-    fedavg,
-    graph,
-    graphs,
-    local,
-    model,
-    ruled,
-    same,
-    sending,
-)
+from federations import Elsewhere, end, fedavg, graph, graphs, local, model, ruled, same, sending
 
 import fgl
 from fgl.federation import Broadcast
@@ -82,23 +71,6 @@ def test_half_a_model_is_no_model_to_score() -> None:
 
 
 # What users get wrong.
-
-MISTAKES: dict[str, tuple[Any, str]] = {
-    "one dict of two keys": (lambda message, state: message, "a dict"),
-    "one in a tuple": (lambda message, state: (message,), "1 values"),
-    "three": (lambda message, state: (message, state, 1), "3 values"),
-    "nothing": (lambda message, state: None, "a NoneType"),
-}
-
-
-@pytest.mark.parametrize("what", MISTAKES)
-def test_what_send_returns_is_named(what: str) -> None:
-    change, got = MISTAKES[what]
-    plain = fedavg(model())
-    method = replace(plain, send=lambda *given: change(*plain.send(*given)))
-    text = rf"^Round 0, client 0, send: Expected send to return \(message, state\), but got {got}"
-    with pytest.raises(TypeError, match=text):
-        fgl.run(method, graphs(), num_rounds=1)
 
 
 @pytest.mark.parametrize(

@@ -209,11 +209,7 @@ def test_nothing_is_changed_in_place(
     text = f"Round 1, .*{stage}: 'model/{name}' .* was changed in place"
     with pytest.raises(ValueError, match=text):
         fgl.run(
-            changing,
-            graphs(),
-            num_rounds=2,
-            clients_at_once=clients_at_once,
-            callbacks=callback,
+            changing, graphs(), num_rounds=2, clients_at_once=clients_at_once, callbacks=callback
         )
 
 

@@ -21,12 +21,7 @@ from fgl.federation import after
 from fgl.federation.method.compose import unsealed
 from fgl.privacy import DoesNotFit
 from fgl.privacy.fixed_point import decode, encode, largest_weight, wrapped_sum
-from fgl.transforms import (
-    clients_summed,
-    robust,
-    secure_sum,
-    summed_rounds,
-)
+from fgl.transforms import clients_summed, robust, secure_sum, summed_rounds
 
 pytest.importorskip("cryptography")
 pytest.importorskip("Crypto")

@@ -97,8 +97,3 @@ def test_a_missing_backend_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(kernels.importlib, "import_module", missing)
     with pytest.raises(ImportError, match="extra `sparse`"):
         kernels.TorchSparse()
-
-
-def test_the_default_is_torch() -> None:
-    assert graphs()[0].backend == "torch"
-    assert matrix().pattern.backend == "torch"

@@ -17,13 +17,7 @@ from fgl.aggregate import mean
 from fgl.aggregate import robust as rules
 from fgl.federation import Inbox
 from fgl.transforms import attacked, robust, scaled_updates
-from fgl.transforms.attacks import (
-    Attack,
-    heavy,
-    little_is_enough,
-    negated_models,
-    noise,
-)
+from fgl.transforms.attacks import Attack, heavy, little_is_enough, negated_models, noise
 
 F64 = torch.float64
 SENT = {"model": {"w": torch.tensor([1.0, -2.0, 0.5]), "b": torch.tensor(0.25)}}

@@ -48,8 +48,7 @@ def of_baseline(name: str) -> Make:
 
 
 fedavg, local, centralized, fedprox, fedopt, fedper, moon, ring = map(
-    of_baseline,
-    ("fedavg", "local", "centralized", "fedprox", "fedopt", "fedper", "moon", "ring"),
+    of_baseline, ("fedavg", "local", "centralized", "fedprox", "fedopt", "fedper", "moon", "ring")
 )
 scaffold, fedselect, graphfl, fedamp, heurfedamp, pfedgraph = map(
     of_baseline, ("scaffold", "fedselect", "graphfl", "fedamp", "heurfedamp", "pfedgraph")

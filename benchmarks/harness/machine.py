@@ -78,9 +78,7 @@ def write(report: dict[str, Any], path: Path | None) -> None:
 
 def kept(path: Path | None) -> Any:
     """What `write` has written there; an empty dict where nothing is."""
-    return (
-        json.loads(path.read_text(encoding="utf-8")) if path is not None and path.exists() else {}
-    )
+    return json.loads(path.read_text("utf-8")) if path is not None and path.exists() else {}
 
 
 def seconds(function: Callable[[], Any], device: str = "cpu") -> float:

@@ -260,12 +260,7 @@ CONTROLS = [
     row("Federated", NO_CELLS, "Federated"),
     row("w/o pseudo graph", NO_CELLS, "w/o pseudo graph", base="own labels"),
     row("own labels", NO_CELLS, "own labels"),
-    row(
-        "w/o pseudo labels",
-        NO_CELLS,
-        "w/o pseudo labels",
-        base="random graph, w/o pseudo labels",
-    ),
+    row("w/o pseudo labels", NO_CELLS, "w/o pseudo labels", base="random graph, w/o pseudo labels"),
     row("random graph, w/o pseudo labels", NO_CELLS, "random graph, w/o pseudo labels"),
     row("FedGL", NO_CELLS, "FedGL", base="FedGL, random graph"),
     row("FedGL, random graph", NO_CELLS, "FedGL, random graph"),

@@ -108,10 +108,7 @@ UNREGULARISED = {"dropout": 0.0, "weight_decay": 0.0}
 # What the paper leaves open; what stands first is the default, chosen is by validation.
 CHOICES: dict[str, dict[str, dict[str, Any]]] = {
     "whole": {"lr 0.001": {"lr": 0.001}, "lr 0.003": {"lr": 0.003}},
-    "node": {
-        "no dropout, no weight decay": UNREGULARISED,
-        "lr 0.003": {"lr": 0.003},
-    },
+    "node": {"no dropout, no weight decay": UNREGULARISED, "lr 0.003": {"lr": 0.003}},
 }
 CORA, THREE = (0.0,), (0.0, 0.0, 0.0)  # no cell of the paper
 

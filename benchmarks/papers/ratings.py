@@ -50,9 +50,8 @@ def mean_rating(graph: fgl.Graph) -> float:
 
 
 def clients_of(split: fgl.Graph, parts: list[torch.Tensor]) -> list[fgl.Graph]:
-    return [
-        fgl.data.degree_features(own) for own in fgl.data.partitions.partition_graph(split, parts)
-    ]
+    clients = fgl.data.partitions.partition_graph(split, parts)
+    return [fgl.data.degree_features(own) for own in clients]
 
 
 class Looking(fgl.nn.PairNet):
@@ -122,12 +121,8 @@ def measured(order: str, seed: int, rounds: int) -> dict[str, float]:
 def main(argv: list[str] | None = None) -> None:
     given = arguments(argv, seeds=3, rounds=30)
     path = given.json or RESULTS / "ratings.json"
-    report: dict[str, Any] = {
-        "machine": machine(),
-        "clients": CLIENTS,
-        "rounds": given.rounds,
-        "seeds": given.seeds,
-    }
+    report: dict[str, Any] = {"machine": machine(), "clients": CLIENTS}
+    report |= {"rounds": given.rounds, "seeds": given.seeds}
     for order in ("random", "time"):
         runs = [measured(order, seed, given.rounds) for seed in range(given.seeds)]
         for name in runs[0]:

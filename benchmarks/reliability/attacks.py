@@ -211,12 +211,8 @@ def table(report: dict[str, Any]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    args = arguments(
-        argv,
-        all=flag(False, "every attack"),
-        only=flag("", "attacks whose name has this"),
-        report=flag(False, "run nothing"),
-    )
+    only = flag("", "attacks whose name has this")
+    args = arguments(argv, all=flag(False, "every attack"), only=only, report=False)
     if args.report:
         publish("attacks", table(kept(RESULTS / "attacks.json")))
         return 0

@@ -55,16 +55,13 @@ def values(vectors: Any) -> dict[str, list[float]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     stored = json.loads(STORED.read_text())
     made = values(stored["vectors"])
-    far = {
-        name: float(np.abs(np.array(value) - stored[name]).max()) for name, value in made.items()
-    }
+    far = {n: float(np.abs(np.array(v) - stored[n]).max()) for n, v in made.items()}
     print(far)
     if args.write:
         lines = {"made": stored["made"], "vectors": stored["vectors"], **made}

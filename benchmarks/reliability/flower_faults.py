@@ -305,9 +305,8 @@ def table(found: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    options = arguments(
-        report=False, parts=flag(list(PARTS), nargs="*", choices=PARTS), timeout=120.0
-    )
+    parts = flag(list(PARTS), nargs="*", choices=PARTS)
+    options = arguments(report=False, parts=parts, timeout=120.0)
     if options.report:
         publish("flower-faults", table(kept(RESULTS / "flower_faults.json")))
         return 0

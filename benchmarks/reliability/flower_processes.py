@@ -66,19 +66,12 @@ class Federation:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.env = {**os.environ, **QUIET, "FLWR_HOME": str(folder / "flwr")}
         self.env["PATH"] = f"{BIN}{os.pathsep}{self.env['PATH']}"
-        paths = [
-            str(ROOT),
-            str(ROOT / "examples"),
-            str(ROOT / "tests"),
-            self.env.get("PYTHONPATH", ""),
-        ]
-        self.env["PYTHONPATH"] = os.pathsep.join(paths)  # the recipe is not in the app
+        paths = [ROOT, ROOT / "examples", ROOT / "tests", self.env.get("PYTHONPATH", "")]
+        self.env["PYTHONPATH"] = os.pathsep.join(map(str, paths))  # the recipe is not in the app
 
     def __enter__(self) -> Federation:
         (self.folder / "flwr").mkdir(parents=True, exist_ok=True)
-        trust = (
-            f'root-certificates = "{self.keys / "ca.crt"}"' if self.secure else "insecure = true"
-        )
+        trust = f'root-certificates = "{self.keys}/ca.crt"' if self.secure else "insecure = true"
         (self.folder / "flwr" / "config.toml").write_text(
             f'[superlink]\ndefault = "here"\n\n[superlink.here]\n'
             f'address = "127.0.0.1:{self.port}"\n{trust}\n'

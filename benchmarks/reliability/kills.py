@@ -141,12 +141,8 @@ def kills(name: str, number: int, seed: int) -> Iterator[dict[str, Any]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = arguments(
-        argv,
-        kills=flag(100, "of each recipe"),
-        recipes=some(RECIPES),
-        seed=flag(0, "of the moments"),
-    )
+    kinds = {"kills": flag(100, "of each recipe"), "seed": flag(0, "of the moments")}
+    args = arguments(argv, recipes=some(RECIPES), **kinds)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     recipes: dict[str, Any] = {}

@@ -17,14 +17,13 @@ What can come of it:
     ended       an error ends the federation, in this round or in one of the four after it
     unequal     the client is refused, but something else is not as it was
 
-With --together, clients that lie at once: one of four, and two of eight, tell each of the lies of
-`tests/test_hostile.py`, scaled entries first, in each of the first rounds of each method. What can
-come of it is "ended", "blamed", or no harm to others.
+With --together, clients that lie at once, after them: one of four, and two of eight, tell each
+of the lies of `tests/test_hostile.py`, scaled entries first, in each of the first rounds of each
+method. What can come of it is "ended", "blamed", or no harm to others.
 """
 
 import argparse
 import copy
-import json
 import math
 import re
 import sys
@@ -452,8 +451,7 @@ def cells(args: argparse.Namespace) -> list[tuple[str, str, bool]]:
             both = args.all or " of " not in name
             which = (False, True) if both else (bool(number % 2),)
             found += [(name, task, batch) for batch in which]
-    own, of = map(int, args.shard.split("/"))
-    return [each for each in found if args.only in each[0]][own::of]
+    return [each for each in found if args.only in each[0]]
 
 
 def lied_together(only: str) -> dict[str, dict[str, int]]:
@@ -489,14 +487,10 @@ def report(outcomes: Sequence[Mapping[str, Any]], bad: Sequence[Any]) -> dict[st
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """All mutations of the cells that no part has yet; what is there is written after each cell."""
-    parts = [json.loads(path.read_text()) for path in args.parts if path.exists()]
-    outcomes = [each for part in parts for each in part["cells"]]
-    bad = [each for part in parts for each in part["bad"]]
-    done = {(each["method"], each["task"], each["batch"]) for each in outcomes}
-    for name, task, batch in [] if args.merge else cells(args):
-        if (name, task, batch) in done:
-            continue
+    """All mutations of the cells; what is there is written after each cell."""
+    outcomes: list[dict[str, Any]] = []
+    bad: list[dict[str, Any]] = []
+    for name, task, batch in cells(args):
         cell, found = Cell(name, task, batch), {}
         for kind in args.kinds or KINDS:
             rng = torch.Generator().manual_seed(fold_in(0, name, task, kind))
@@ -523,20 +517,14 @@ def main(argv: Sequence[str] | None = None) -> Mapping[str, Any]:
         only=flag("", "methods whose name has this in it"),
         kinds=some(KINDS, None, metavar="KIND"),
         all=flag(False, "all tasks of a method, and compositions in both"),
-        shard=flag("0/1", "of so many processes, this one"),
-        parts=flag([], "files with cells that are done", type=Path),
-        merge=flag(False, "run nothing, write what the parts have"),
-        together=flag(False, "only liars that lie together, added to the parts"),
+        together=flag(False, "liars that lie together, too"),
         verbose=flag(False, "print every outcome"),
     )
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    args.merge |= args.together
     found = measure(args)
-    parts = [json.loads(path.read_text()) for path in args.parts if path.exists()]
-    known = [part["together"] for part in parts if "together" in part]
-    if args.together or known:
-        found["together"] = lied_together(args.only) if args.together else known[-1]
+    if args.together:
+        found["together"] = lied_together(args.only)
     print({key: found[key] for key in ("mutations", "found")})
     write(found, args.json)
     return found

@@ -336,11 +336,7 @@ def loaded_code() -> Code:
 
 
 def tried(
-    run: Session,
-    mutant: Mutant,
-    coverage: Coverage,
-    items: dict[str, pytest.Item],
-    code: Code,
+    run: Session, mutant: Mutant, coverage: Coverage, items: dict[str, pytest.Item], code: Code
 ) -> dict[str, Any]:
     """Run a mutant against its tests: the record says which one noticed it, or nobody."""
     able = coverage.of(mutant)

@@ -230,10 +230,8 @@ def run(name: str, files: list[str], workers: int, folder: Path) -> dict[str, An
 
 def table(found: dict[str, Any]) -> str:
     """The settings as text."""
-    out = [
-        "| setting | what it is | tests | passed | failed | float32 | double |",
-        "|---" * 7 + "|",
-    ]
+    out = ["| setting | what it is | tests | passed | failed | float32 | double |"]
+    out.append("|---" * 7 + "|")
     for name, each in found["settings"].items():
         about = each["about"] + (
             f" (here without {', '.join(each['lacks'])})" if each["lacks"] else ""

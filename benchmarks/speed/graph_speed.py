@@ -107,9 +107,8 @@ def measure(rounds: dict[str, Callable[[], None]], count: int) -> dict[str, dict
             once()
             if i >= 2:
                 taken[name].append((time.perf_counter() - start, time.process_time() - cpu))
-    medians = {
-        name: [statistics.median(v) for v in zip(*t, strict=True)] for name, t in taken.items()
-    }
+    pairs = {name: zip(*times, strict=True) for name, times in taken.items()}
+    medians = {name: map(statistics.median, both) for name, both in pairs.items()}
     return {name: {"seconds": s, "cpu": c} for name, (s, c) in medians.items()}
 
 

@@ -99,10 +99,8 @@ def product(matrix: fgl.SparseMatrix, x: torch.Tensor) -> Calls:
     def gather() -> torch.Tensor:
         return x.new_zeros(rows, x.shape[1]).index_add(0, row, x[col] * value[:, None])
 
-    calls: Calls = {
-        "ours": both(lambda: weighted_product(pattern, value, x)),
-        "index_add": both(gather),
-    }
+    calls: Calls = {"ours": both(lambda: weighted_product(pattern, value, x))}
+    calls["index_add"] = both(gather)
     if HAS_SPARSE:
         from torch_sparse import SparseTensor
 
@@ -162,14 +160,8 @@ def copy_bandwidth(device: str) -> float:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    args = arguments(
-        argv,
-        quick=flag(False, "two sizes, under a minute"),
-        sizes=SIZES,
-        repeats=15,
-        threads=1,
-        device="cpu",
-    )
+    quick = flag(False, "two sizes, under a minute")
+    args = arguments(argv, quick=quick, sizes=SIZES, repeats=15, threads=1, device="cpu")
     torch.set_num_threads(args.threads)
     numbers: dict[str, Any] = {}
     for size in SIZES[:2] if args.quick else args.sizes:

@@ -128,11 +128,8 @@ def prepare(case: Case) -> Callable[[], Tensor]:
     pairs = torch.randint(case.nodes**2, (wanted,), generator=generator).unique()
     pairs = pairs[torch.randperm(len(pairs), generator=generator)[: case.edges]]
     edges = torch.stack([pairs // case.nodes, pairs % case.nodes])
-    losses = {
-        "fgl": structure_distillation,
-        "dense": dense_distillation,
-        "gather": gather_distillation,
-    }
+    losses = {"fgl": structure_distillation, "dense": dense_distillation}
+    losses["gather"] = gather_distillation
     return lambda: losses[case.by](first, second, edges)
 
 
@@ -181,9 +178,8 @@ COLUMNS = ("fgl", "gather", "dense")
 
 
 def main(argv: list[str] | None = None) -> int:
-    args = arguments(
-        argv, quick=flag(False, "the small cases only"), threads=1, case=flag(str, SUPPRESS)
-    )
+    quick = flag(False, "the small cases only")
+    args = arguments(argv, quick=quick, threads=1, case=flag(str, SUPPRESS))
     if args.case:
         print(json.dumps(work(Case(**json.loads(args.case)), args.threads)))
         return 0

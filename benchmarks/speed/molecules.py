@@ -98,20 +98,14 @@ def table(report: dict[str, Any]) -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    args = arguments(
-        argv,
-        turns=5,
-        quick=flag(False, "made-up molecules"),
-        report=flag(False, "run nothing"),
-    )
+    args = arguments(argv, turns=5, quick=flag(False, "made-up molecules"), report=False)
     if args.report:
         publish("molecules", table(kept(RESULTS / "molecules.json")))
         return
     torch.set_num_threads(1)
     whole = molecules(args.quick)
-    clients = fgl.data.partitions.partition_graph(
-        whole, fgl.data.partitions.random_partition(whole, CLIENTS)
-    )
+    parts = fgl.data.partitions.random_partition(whole, CLIENTS)
+    clients = fgl.data.partitions.partition_graph(whole, parts)
     variants = {
         "PyG's loop": plain(clients),
         "loop": ours(clients, 1),

@@ -105,12 +105,8 @@ def table(report: dict[str, Any]) -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    args = arguments(
-        argv,
-        turns=5,
-        quick=flag(False, "100 clients of 30 nodes alone"),
-        report=flag(False, "run nothing"),
-    )
+    quick = flag(False, "100 clients of 30 nodes alone")
+    args = arguments(argv, turns=5, quick=quick, report=False)
     if args.report:
         publish("pyg_models", table(kept(RESULTS / "pyg_models.json")))
         return

@@ -132,14 +132,8 @@ def write_speed() -> None:
             if numbers:
                 title = f"{method}{where}, milliseconds per round"
                 lines += ["", title, "", *rounds_table(numbers, method)]
-    lines += [
-        "",
-        "## Kernels",
-        "",
-        f"{described(kernels)}.",
-        "",
-        f"![kernels]({IMAGES}/kernels.png)",
-    ]
+    lines += ["", "## Kernels", "", f"{described(kernels)}.", ""]
+    lines += [f"![kernels]({IMAGES}/kernels.png)"]
     lines += kernels_table(kernels)
     for file, (title, table) in MORE.items():
         found = kept(RESULTS / file)

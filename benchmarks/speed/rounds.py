@@ -175,23 +175,16 @@ def synthetic(num_nodes: int, seed: int, features: int = 100, degree: int = 8) -
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    args = arguments(
-        argv,
-        quick=flag(False, "K = 10 only, under a minute"),
-        clients=CLIENTS,
-        repeats=5,
-        threads=1,
-        device="cpu",
-        only=some(SETTINGS),
-    )
+    quick, only = flag(False, "K = 10 only, under a minute"), some(SETTINGS)
+    how = {"clients": CLIENTS, "repeats": 5, "threads": 1, "device": "cpu"}
+    args = arguments(argv, quick=quick, only=only, **how)
     torch.set_num_threads(args.threads)
     numbers: dict[str, Any] = {}
     for num_clients in (10,) if args.quick else args.clients:
         repeats = args.repeats if num_clients < 1000 else 2
         repeats = min(repeats, 3) if args.quick else repeats
         numbers |= compare(num_clients, repeats, args.device, args.only)
-    start = {"benchmark": "speed", "machine": machine(), "device": args.device}
-    report = {**start, **numbers}
+    report = {"benchmark": "speed", "machine": machine(), "device": args.device, **numbers}
     write(report, args.json)
     return report
 

@@ -127,10 +127,9 @@ def growth(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def table(report: dict[str, Any]) -> str:
     """What was measured, as text."""
-    of, lines = report["machine"], []
-    lines.append(
-        f"{of['cpu']}, {of['threads']} thread(s), torch {of['torch']}; seeds per second.\n"
-    )
+    of = report["machine"]
+    on = f"{of['cpu']}, {of['threads']} thread(s), torch {of['torch']}"
+    lines = [f"{on}; seeds per second.\n"]
     heads = "nodes | seeds | fan-outs | subgraphs | loader | x | with features | loader | x | "
     lines.append(f"| {heads}trees | loader | x |")
     lines.append("|---" * 12 + "|")

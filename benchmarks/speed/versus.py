@@ -174,9 +174,8 @@ def table(found: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("before", nargs="?", type=Path, help="the other checkout")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--steps", action="store_true", help="the cases of `asked.py`")

@@ -13,11 +13,7 @@ def method(config):
     """FedProx, the same everywhere: it needs sizes, and no data."""
     torch.set_num_threads(1)  # the bits depend on their number
     torch.manual_seed(config["seed"])
-    model = fgl.nn.GCN(
-        config["num-features"],
-        config["hidden"],
-        config["num-classes"],
-    )
+    model = fgl.nn.GCN(config["num-features"], config["hidden"], config["num-classes"])
     optimizer = partial(torch.optim.SGD, lr=config["learning-rate"])
     steps = config["num-steps"]
     train = fgl.Training(optimizer, num_steps=steps)

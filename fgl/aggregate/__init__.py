@@ -10,10 +10,4 @@ from .mix import mix
 from .server_step import server_step
 from .simplex import project_to_simplex
 
-__all__ = [
-    "mean",
-    "mix",
-    "project_to_simplex",
-    "robust",
-    "server_step",
-]
+__all__ = ["mean", "mix", "project_to_simplex", "robust", "server_step"]

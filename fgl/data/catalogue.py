@@ -156,9 +156,7 @@ GRAPHS: dict[str, Entry[Graph]] = {
     ),
     "minesweeper": Entry(
         read_npz,
-        {
-            "minesweeper.npz": ("e664c8dacf1e8ac466c2c09ed4b237bd2c5541f47a6eae9c6092cb87f16412b3"),
-        },
+        {"minesweeper.npz": ("e664c8dacf1e8ac466c2c09ed4b237bd2c5541f47a6eae9c6092cb87f16412b3")},
         HETEROPHILOUS,
     ),
     "tolokers": Entry(
@@ -199,9 +197,7 @@ GRAPHS: dict[str, Entry[Graph]] = {
     ),
     "chickenpox": Entry(
         read_chickenpox,
-        {
-            "chickenpox.json": "724b48cfb274b2ecbb855bdb99b970b5ef9dd3671694fa477435dc1e08293735",
-        },
+        {"chickenpox.json": "724b48cfb274b2ecbb855bdb99b970b5ef9dd3671694fa477435dc1e08293735"},
         TEMPORAL,
     ),
     "england_covid": Entry(

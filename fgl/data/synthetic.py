@@ -129,12 +129,7 @@ def csbm(
     x = SparseMatrix.from_entries(*ends, (num_nodes, num_features), torch.ones(pair.numel()))
     labels = torch.empty_like(y)
     labels[place] = y
-    return Graph(
-        x,
-        undirected(place[edges], num_nodes),
-        y=labels,
-        num_classes=len(class_weights),
-    )
+    return Graph(x, undirected(place[edges], num_nodes), y=labels, num_classes=len(class_weights))
 
 
 def _labels(num_nodes: int, weights: Sequence[float], parts: int) -> tuple[Tensor, Tensor]:

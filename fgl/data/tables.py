@@ -219,8 +219,7 @@ def columns_of(of: str, table: Any, names_of: Collection[str]) -> dict[str, list
                 )
         read = {name: [row[i] for row in rows] for i, name in enumerate(header)}
         return {n: values if n in names_of else _numeric(values) for n, values in read.items()}
-    names = getattr(table, "columns", None)
-    names = list(table) if names is None and isinstance(table, Mapping) else names
+    names = table if isinstance(table, Mapping) else getattr(table, "columns", None)
     if names is None:
         raise TypeError(
             f"Expected the {of}s to be a table with named columns, such as a DataFrame, a dict of "

@@ -109,11 +109,7 @@ def _origin(
         return {}
     recipe = Path(inspect.getfile(inspect.unwrap(main))).stem
     others = {name: value for name, value in flags.items() if name not in NOT_CONFIG}
-    return {
-        "recipe": recipe,
-        "dataset": flags.get("dataset", ""),
-        "config": {**config, **others},
-    }
+    return {"recipe": recipe, "dataset": flags.get("dataset", ""), "config": {**config, **others}}
 
 
 @explained

@@ -71,12 +71,7 @@ from .method.rules import Own, Privacy, Rules
 from .method.rules import Ragged as Ragged
 from .run import Callback
 from .run import run as run
-from .training.minibatches import (
-    Steps,
-    graph_minibatches,
-    node_minibatches,
-    window_minibatches,
-)
+from .training.minibatches import Steps, graph_minibatches, node_minibatches, window_minibatches
 from .training.minibatches import local_steps as local_steps
 from .training.minibatches import num_steps as num_steps
 from .training.minibatches import training_examples as training_examples

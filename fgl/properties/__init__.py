@@ -3,9 +3,4 @@
 from .encodings import laplacian_spectrum, structure_encoding
 from .measures import graph_properties, mean_properties
 
-__all__ = [
-    "graph_properties",
-    "laplacian_spectrum",
-    "mean_properties",
-    "structure_encoding",
-]
+__all__ = ["graph_properties", "laplacian_spectrum", "mean_properties", "structure_encoding"]

@@ -13,17 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from .fingerprint import fingerprint
-from .space import (
-    NEAR,
-    WIDE,
-    Tuned,
-    Values,
-    edges,
-    is_free,
-    near_values,
-    sobol_point,
-    wide_values,
-)
+from .space import NEAR, WIDE, Tuned, Values, edges, is_free, near_values, sobol_point, wide_values
 
 HOPELESS = {"TypeError", "NameError", "AttributeError", "ImportError", "ModuleNotFoundError"}
 

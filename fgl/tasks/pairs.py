@@ -140,9 +140,7 @@ def _task_of(
         method = fed.fedavg(model, loss=_among_negatives(model), train=drawing)
 
     if not any(map(_is_tested, clients)):
-        warn(
-            "Expected a client to have test pairs, but got none: there will be no test metrics",
-        )
+        warn("Expected a client to have test pairs, but got none: there will be no test metrics")
 
     def scores(method: Method, trained: Sequence[Graph], *, each: bool = False) -> Evaluate:
         score = node_scores(model, target=target)

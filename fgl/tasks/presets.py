@@ -21,10 +21,7 @@ AnySetting = TypeVar("AnySetting", bound=Setting)
 NEEDS: dict[str, dict[type[Setting], dict[str, Any]]] = {
     "fedaux": {Nodes: {"model": "aux"}, SubgraphNodes: {"model": "aux"}},
     "feddep": {Nodes: {"model": "deep"}, SubgraphNodes: {"model": "deep"}},
-    "fedgcn": {
-        Nodes: {"model": "gcn", "hops": 2},
-        SubgraphNodes: {"model": "gcn", "hops": 2},
-    },
+    "fedgcn": {Nodes: {"model": "gcn", "hops": 2}, SubgraphNodes: {"model": "gcn", "hops": 2}},
     "fedsage": {Nodes: {"model": "sage"}, SubgraphNodes: {"model": "sage"}},
     "fedsage-plus": {Nodes: {"model": "sage"}, SubgraphNodes: {"model": "sage"}},
     "fedgm": {Nodes: {"model": "gcn"}, SubgraphNodes: {"model": "gcn"}},

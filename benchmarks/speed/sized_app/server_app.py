@@ -15,10 +15,7 @@ app = ServerApp()
 def main(grid, context):
     how = context.run_config
     on = Flower(
-        grid,
-        num_clients=how["clients"],
-        timeout=how["timeout"],
-        per_tensor=how["per-tensor"],
+        grid, num_clients=how["clients"], timeout=how["timeout"], per_tensor=how["per-tensor"]
     )
 
     def tell(record, result):

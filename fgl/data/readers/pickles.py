@@ -18,11 +18,7 @@ from numpy.typing import NDArray
 
 DTYPE = re.compile(r"[biuf][1248]")
 CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-EMPTY: dict[str, Callable[[], Any]] = {
-    "EMPTY_TUPLE": tuple,
-    "EMPTY_LIST": list,
-    "EMPTY_DICT": dict,
-}
+EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_TUPLE": tuple, "EMPTY_LIST": list, "EMPTY_DICT": dict}
 TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 PUT = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
 GET = {"GET", "BINGET", "LONG_BINGET"}

@@ -270,8 +270,8 @@ def pair_split(
         graph, y, own = _with_reverses(graph, y, own)
         source, target = graph.edge_index[:, own]
         units, unit = units_of(torch.minimum(source * n + target, target * n + source))
-    if is_undirected and y is not None and unit is not None:
-        _check_same_answers(y[own], unit, len(units))
+        if y is not None and unit is not None:
+            _check_same_answers(y[own], unit, len(units))
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(units), generator=generator)
     turned = torch.rand(len(units), generator=generator) < 0.5
