@@ -34,14 +34,9 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
         >>> captured(double, [torch.ones(2)]) is double
         True
     """
-    if not inputs or not all(each.is_cuda for each in inputs):
-        return call  # a graph would keep a number that it reads from the processor's memory
-    free, total = torch.cuda.mem_get_info(inputs[0].device)
-    if free < total / 2:  # each graph keeps memory of its own
+    if not _captures(inputs):
         return call
     copies = [torch.empty_like(each).copy_(each) for each in inputs]
-    if any(own.stride() != each.stride() for own, each in zip(copies, inputs, strict=True)):
-        return call
     device = copies[0].device
     state, versions = torch.cuda.get_rng_state(device), [own._version for own in copies]
     graph = torch.cuda.CUDAGraph()
@@ -68,6 +63,16 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
         return [None if each is None else each.clone() for each in outputs]
 
     return replay
+
+
+def _captures(inputs: Sequence[Tensor]) -> bool:
+    """Whether a graph can read the inputs, and leaves half of the GPU's memory free."""
+    if not inputs or not all(each.is_cuda for each in inputs):
+        return False  # a graph would keep a number that it reads from the processor's memory
+    if any(torch.empty_like(each).stride() != each.stride() for each in inputs):
+        return False  # elements overlap
+    free, total = torch.cuda.mem_get_info(inputs[0].device)
+    return bool(free >= total / 2)  # each graph keeps memory of its own
 
 
 @cache
