@@ -326,13 +326,13 @@ def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
     edges, key, back = source * n + target, pairs[0] * n + pairs[1], pairs[1] * n + pairs[0]
     # The same ends may have several relations.
     relation = 0 if graph.edge_label_type is None else graph.edge_label_type * n * n
-    asked = key + relation
+    triples = key + relation
     if graph.edge_label_type is not None and graph.edge_type is not None:
-        edges, key, back = edges + graph.edge_type * n * n, asked, back + relation
+        edges, key, back = edges + graph.edge_type * n * n, triples, back + relation
     binary = y.is_floating_point() and y.dim() == 1 and bool(((y == 0) | (y == 1)).all())
     positive, negative = (mask & (y == 1), mask & (y == 0)) if binary else (mask, mask & ~mask)
-    trains = asked[graph.training_mask & ~mask]
-    facts = {"messages": torch.isin(key, edges), "pairs that train": torch.isin(asked, trains)}
+    trains = triples[graph.training_mask & ~mask]
+    facts = {"messages": torch.isin(key, edges), "pairs that train": torch.isin(triples, trains)}
     if binary and bool(negative.any()):
         facts["reverses of messages"] = torch.isin(back, edges)
 
