@@ -73,7 +73,8 @@ def fedtgp(
             order = torch.randperm(len(rows)).to(rows.device)
             batches = (each[order].split(server_batch) for each in (rows, classes))
             for some, own in zip(*batches, strict=True):
-                descend(trained, some, own, bound, server_lr)
+                with torch.autocast(rows.device.type, enabled=False):  # it writes in place
+                    descend(trained, some, own, bound, server_lr)
         with torch.no_grad():
             message: Message = {"prototypes": made(trained), "classes": torch.ones_like(has[0])}
         return Broadcast(message, inbox.num_clients), {**state, "generator": trained}
