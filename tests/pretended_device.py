@@ -111,7 +111,14 @@ def is_cuda(device: Any) -> bool:
 GENERATORS: dict[int, torch.device] = {}
 
 
-class Generator(REAL_GENERATOR):
+class GeneratorType(type(REAL_GENERATOR)):  # type: ignore[misc]
+    """Generators made outside are of the pretended class: annotations are read once a process."""
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, REAL_GENERATOR)
+
+
+class Generator(REAL_GENERATOR, metaclass=GeneratorType):
     """A generator that knows for which device it is."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
