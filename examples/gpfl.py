@@ -81,7 +81,7 @@ def main(task=tasks.Graphs(), run=Run(), rho=0.05, beta=0.95):
     """FedAvg of updates that are mixed by a learned network of clients.
 
     Args:
-        rho: Weight of a client's own update; 0.05 as the public code, the paper prints 0.95.
+        rho: Weight of a client's own update: 0.05 in the public code, 0.95 in the paper.
         beta: How much of the network stays from round to round.
     """
     setting = task.load(run.seed)

@@ -69,11 +69,11 @@ def fedtgp(
         generator = state["generator"] if "generator" in state else drawn_like(prototypes[0])
         bound = largest_gap(prototypes, has).clamp(max=margin)
         trained = {name: value.clone() for name, value in generator.items()}
-        for _ in range(server_epochs):
-            order = torch.randperm(len(rows)).to(rows.device)
-            batches = (each[order].split(server_batch) for each in (rows, classes))
-            for some, own in zip(*batches, strict=True):
-                with torch.autocast(rows.device.type, enabled=False):  # it writes in place
+        with torch.autocast(rows.device.type, enabled=False):  # `descend` writes in place
+            for _ in range(server_epochs):
+                order = torch.randperm(len(rows)).to(rows.device)
+                batches = (each[order].split(server_batch) for each in (rows, classes))
+                for some, own in zip(*batches, strict=True):
                     descend(trained, some, own, bound, server_lr)
         with torch.no_grad():
             message: Message = {"prototypes": made(trained), "classes": torch.ones_like(has[0])}

@@ -86,10 +86,9 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
     how: Any = {"steps": int(whole is None and not named), "named": named}
     train = [_recognised(own, own.training_mask, **how) for own in clients]
     for client, own in enumerate(scored):
-        masks = [mask for name in SCORED if (mask := getattr(own, name)) is not None]
-        if not masks:
+        held_out = _held_out(own)
+        if held_out is None:
             continue
-        held_out = torch.stack(masks).any(0)
         keys = _recognised(own, held_out, **how)
         elsewhere = [k for other, k in enumerate(train) if whole is not None or other != client]
         copies = int(torch.isin(keys, torch.cat(elsewhere)).sum()) if elsewhere else 0
@@ -111,10 +110,10 @@ def _warn_of_repeated(graphs: Sequence[Graph]) -> None:
     Equal features are no sign of a copy where fewer than a third of them are distinct.
     """
     for own in graphs:
-        masks = [mask for name in SCORED if (mask := getattr(own, name)) is not None]
-        if own.train_mask is None or not masks:
+        held_out = _held_out(own)
+        if own.train_mask is None or held_out is None:
             continue
-        held_out, key = torch.stack(masks).any(0), _with_labels(_unlabelled(own, 1), own)
+        key = _with_labels(_unlabelled(own, 1), own)
         copies, total = (
             int(torch.isin(key[held_out], key[own.train_mask]).sum()),
             int(held_out.sum()),
@@ -129,6 +128,12 @@ def _warn_of_repeated(graphs: Sequence[Graph]) -> None:
                 "before examples are repeated",
             )
             return
+
+
+def _held_out(graph: Graph) -> Tensor | None:
+    """Mask of the examples of validation and test; None without a mask of either."""
+    masks = [mask for name in SCORED if (mask := getattr(graph, name)) is not None]
+    return torch.stack(masks).any(0) if masks else None
 
 
 def _with_labels(key: Tensor, graph: Graph) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -281,19 +281,29 @@ def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
             module.training = mode
 
 
+def random_states(device: torch.device) -> list[Tensor]:
+    """Random states of torch: the CPU's, and also the GPU's if the device is a GPU."""
+    on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *on_gpu]
+
+
+def set_random_states(states: Sequence[Tensor], device: torch.device) -> None:
+    """Restore the states that `random_states` returned."""
+    torch.set_rng_state(states[0])
+    for state in states[1:]:
+        torch.cuda.set_rng_state(state, device)
+
+
 @contextmanager
 def training(model: nn.Module, device: torch.device, seed: int) -> Iterator[None]:
     """A context with training mode, enabled gradients and the given seed.
 
     Afterwards the mode, the gradient setting and the random state are restored.
     """
-    state = torch.get_rng_state()
-    cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    states = random_states(device)
     set_seed(seed)
     try:
         with in_mode(model, True), torch.enable_grad():
             yield
     finally:
-        torch.set_rng_state(state)
-        if cuda is not None:
-            torch.cuda.set_rng_state(cuda, device)
+        set_random_states(states, device)

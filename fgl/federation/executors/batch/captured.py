@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 Call = Callable[..., Sequence[Tensor | None]]
-WARM = 2  # calls before a capture, in which libraries reserve their memory
 
 
 def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
@@ -44,8 +43,7 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
         side, main = _side(device), torch.cuda.current_stream()
         side.wait_stream(main)
         with torch.cuda.stream(side):
-            for _ in range(WARM - 1):
-                call(*copies)
+            call(*copies)  # libraries reserve their memory
             waits = _waits(call, copies)
         main.wait_stream(side)
         torch.cuda.set_rng_state(state, device)

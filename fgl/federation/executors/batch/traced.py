@@ -24,7 +24,12 @@ from ....predict import stand_in
 from ....sparse.pattern import scalar
 from ....sparse.recording import Recorder
 from ...method.message import Params
-from ...training.train import check_has_gradient, check_reached
+from ...training.train import (
+    check_has_gradient,
+    check_reached,
+    random_states,
+    set_random_states,
+)
 from .captured import Call, captured
 from .cohort import Cohort
 from .holdings import Holdings
@@ -325,19 +330,6 @@ def _inputs(
 
 def _copies(stacks: Params) -> Params:
     return {name: stack.detach().clone() for name, stack in stacks.items()}
-
-
-def random_states(device: torch.device) -> list[Tensor]:
-    """Random states of torch: the CPU's, and also the GPU's if the device is a GPU."""
-    on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
-    return [torch.get_rng_state(), *on_gpu]
-
-
-def set_random_states(states: Sequence[Tensor], device: torch.device) -> None:
-    """Restore the states that `random_states` returned."""
-    torch.set_rng_state(states[0])
-    for state in states[1:]:
-        torch.cuda.set_rng_state(state, device)
 
 
 @contextmanager
