@@ -75,8 +75,8 @@ def fede(fedavg, *, table="ent", ids=own_ids):
         count = torch.zeros_like(total[:, :1])
         for message in inbox.values():
             weight = (message["num_examples"] > 0).double()
-            total.index_add_(0, message["ids"], weight * message["rows"].double())
-            count.index_add_(0, message["ids"], weight.expand(len(message["ids"]), 1))
+            total[message["ids"]] += weight * message["rows"].double()
+            count[message["ids"]] += weight
         new = torch.where(count > 0, (total / count).to(old.dtype), old)
         known = {str(client): message["ids"] for client, message in inbox.items()}
         known = {**state.get("ids", {}), **known}
