@@ -311,6 +311,10 @@ def test_rows_of_the_absent_and_of_nobody_stay() -> None:
     ):  # fmt: skip
         with pytest.raises(ValueError, match="Expected (ids|a row)"):
             method.accept({"ids": ids, "rows": sent}, 0, state)
+    for ids in ([0], [3, 0], [0, 3, 7]):  # client 0 had rows 0 and 3
+        sent = {"ids": torch.tensor(ids), "rows": torch.zeros(len(ids), 6)}
+        with pytest.raises(ValueError, match="Expected ids"):
+            method.accept(sent, 0, state)
     for wrap in (fgl.methods.fedopt, partial(fgl.methods.scaffold, lr=0.1)):
         with pytest.raises(ValueError, match="Expected fede to be given"):
             fede(wrap(task.fedavg))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise, repeat
 from operator import attrgetter, is_
@@ -68,7 +68,9 @@ def checked(method: Method) -> Method:
     check_seals(method)
     template = method.common()
     check_takes("accept", method.accept, ("message", "client", "state"))
+    explain = _says_what_a_message_lacks(method)
 
+    @explain
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         with unchanged(message, state), method.at(graph):
             received = method.receive(message, state, graph)
@@ -76,6 +78,7 @@ def checked(method: Method) -> Method:
         check_whole(method, params, graph, "receive's params", template, **method.own.personal)
         return params, context
 
+    @explain
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         with unchanged(context, state), method.at(graph):
             received = method.send(params, context, state, graph)
@@ -83,6 +86,7 @@ def checked(method: Method) -> Method:
         check_message(new, name="state")
         return message, new
 
+    @explain
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         with unchanged(*inbox.values(), state):
             received = method.aggregate(inbox, state)
@@ -106,6 +110,20 @@ def checked(method: Method) -> Method:
         joining = _checked_joining(method.rules.joining, template, method.rules.max_change)
         guarded["rules"] = replace(method.rules, joining=joining)
     return replace(method, **guarded, deploy=deploy)
+
+
+@contextmanager
+def _says_what_a_message_lacks(method: Method) -> Iterator[None]:
+    """A context: if a layer reads the model or the count of a message without one, say which."""
+    try:
+        yield
+    except KeyError as error:
+        if len(method.layers) < 2 or error.args not in (("model",), ("num_examples",)):
+            raise
+        raise ValueError(
+            f"Expected messages with {error}, which a layer of {method} reads, but got one "
+            "without: leave that layer out, or put it inside the layer that sends no such entry"
+        ) from error
 
 
 def _checked_account(account: Account) -> Account:
