@@ -179,15 +179,25 @@ def selected(metrics: Mapping[str, float], select: str) -> float:
 
 
 @explained
-def less_is_better(name: str) -> bool:
+def less_is_better(name: str, select: str = "") -> bool:
     """Whether small values of this metric are good, as for losses, rmse, mae and mape.
+
+    If the metric for model selection, `select`, is the same metric, its minus decides.
 
     Example:
         >>> less_is_better("val_rmse"), less_is_better("test_loss"), less_is_better("-val_rmse")
         (True, True, False)
+        >>> less_is_better("test_miss", "-val_miss")
+        True
     """
+    if select and _unprefixed(name) == _unprefixed(select):
+        return select.startswith("-")
     last = name.split("/")[0].rsplit("_", 1)[-1].split("@")[0]
     return not name.startswith("-") and last in {"loss", *REGRESSION.lower, *FORECAST.lower}
+
+
+def _unprefixed(name: str) -> str:
+    return name.split("/")[0].split("test_")[-1].split("val_")[-1]
 
 
 @explained
