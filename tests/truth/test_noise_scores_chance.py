@@ -924,7 +924,25 @@ def repeated(times: int) -> fgl.Graph:
     return fgl.data.splits.random_split(fgl.Graph(x, edges, y=y, num_classes=2))
 
 
+def nearest() -> fgl.Graph:
+    """Nodes twice, then an edge in both directions between a node and each of its five nearest."""
+    whole = repeated(2)
+    x = torch.as_tensor(whole.x)
+    near = torch.cdist(x, x).fill_diagonal_(torch.inf).topk(5, largest=False).indices
+    edges = torch.stack([torch.arange(len(x)).repeat_interleave(5), near.flatten()])
+    return whole.replace(edge_index=torch.cat([edges, edges.flip(0)], 1))
+
+
+def stored_otherwise() -> list[fgl.Graph]:
+    """Two copies: one has sparse features."""
+    half = labelled().replace(x=torch.as_tensor(labelled().x).relu())
+    dense, other = (shuffled(half, k, ids=False) for k in range(2))
+    return [dense, other.replace(x=fgl.sparse.SparseMatrix.from_dense(torch.as_tensor(other.x)))]
+
+
 COPIES: dict[str, Callable[[], tasks.Task]] = {
+    "nodes before their edges": lambda: by_nodes(halves(nearest())),
+    "sparse and dense": lambda: by_nodes(stored_otherwise()),
     "nodes twice": lambda: by_nodes([repeated(2)]),
     "nodes four times": lambda: by_nodes([repeated(4)]),
     "nodes": lambda: by_nodes([shuffled(labelled(), k, ids=False) for k in range(4)]),
@@ -939,6 +957,7 @@ APART: dict[str, Callable[[], tasks.Task]] = {
     "parts without ids": lambda: by_nodes(parts(node_id=None), None),
     "no features": lambda: by_nodes(unlike(lambda edges: torch.ones(30, 4))),
     "one-hot": lambda: by_nodes(unlike(lambda edges: torch.eye(30))),
+    "one-hot with ids": lambda: by_nodes(unlike(lambda edges: torch.eye(30), own=True)),
     "degrees": lambda: by_nodes(unlike(degrees)),
     "ids of other graphs": lambda: by_nodes(unlike(lambda edges: torch.ones(30, 4), own=True)),
     "bits": lambda: by_nodes(
