@@ -43,8 +43,8 @@ def warn_of_trained(
     """
     check_graphs(clients)
     scored = []
-    for client, own in enumerate(clients):
-        counts = _counts(own, own.training_mask)[:1]
+    for client, (own, trained) in enumerate(zip(clients, _trained(clients), strict=True)):
+        counts = _counts(own, trained)[:1]
         scored += [(f"{name} of client {client}", count) for name, count in counts]
     of_nodes = whole is not None and whole.batch is None and whole.edge_label_index is None
     if not scored and whole is not None and of_nodes:
@@ -197,6 +197,30 @@ def _counts(graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
     masks = {name: getattr(graph, name) for name in SCORED}
     counts = {name: int((m & trained).sum()) for name, m in masks.items() if m is not None}
     return [(name, count) for name, count in counts.items() if count]
+
+
+def _trained(clients: Sequence[Graph]) -> list[Tensor]:
+    """For each client, the mask of the examples on which it trains.
+
+    For windows, these are the windows that have a target time on which the client trains, or
+    another client that has the same series of a node.
+    """
+    series: list[Any] = [
+        None if own.window_index is None or own.y is None else rows_fingerprints(own.y[:, :64], own)
+        for own in clients
+    ]
+    masks = []
+    for own, mine in zip(clients, series, strict=True):
+        alike = [
+            other
+            for other, rows in zip(clients, series, strict=True)
+            if mine is not None
+            and rows is not None
+            and bool(torch.isin(rows[rows != 0], mine).any())
+        ]
+        windows = own.horizon_index is not None
+        masks.append(_trained_windows(own, [own, *alike]) if windows else own.training_mask)
+    return masks
 
 
 def _trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
