@@ -92,7 +92,15 @@ class Target:
         self, prefix: str, output: Tensor, y: Tensor, mask: Tensor | None = None
     ) -> dict[str, Any]:
         """All metrics as a dict. Each key begins with a prefix such as ``"test_"``."""
-        return {f"{prefix}{name}": metric(output, y, mask) for name, metric in self.metrics.items()}
+        values, before = {}, output._version
+        for name, metric in self.metrics.items():
+            values[f"{prefix}{name}"] = metric(output, y, mask)
+            if output._version != before:
+                raise ValueError(
+                    f"Expected the metric {name!r} to leave output as it is, but got one that "
+                    "changes it in place: output.sigmoid() in place of output.sigmoid_()"
+                )
+        return values
 
 
 CLASSES = Target(cross_entropy, {"accuracy": hit_counts, "macro_f1": class_counts})

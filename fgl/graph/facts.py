@@ -257,6 +257,13 @@ class Facts:
             edge_index=self.edge_index[:, edges], **taken(self, EDGE_FIELDS, edges)
         )
 
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors of the fields by name; of sparse features, the values."""
+        fields = {f"graph.{own.name}": getattr(self, own.name) for own in dataclasses.fields(self)}  # type: ignore[arg-type]
+        values = {name: getattr(field, "value", field) for name, field in fields.items()}
+        return {name: own for name, own in values.items() if isinstance(own, Tensor)}
+
     def _entries(self, name: str) -> Tensor:
         value: Tensor = getattr(self, name)
         cache: dict[str, Tensor] = self.__dict__.setdefault("in_order", {})

@@ -59,11 +59,13 @@ def warn_of_trained(
     masks = [f"graph.{n}" for n in SCORED if any(getattr(own, n) is not None for own in graphs)]
     trained = "" if any(own.train_mask is None for own in clients) else "graph.train_mask & "
     mask, count = scored[-1]
+    remedy = f"graph.replace(train_mask={trained}~({' | '.join(masks)}))"
+    if any(own.window_index is not None for own in clients):
+        remedy = "fgl.data.splits.windows(series, shares=...), with the same shares at every client"
     others = "" if len(scored) == 1 else f" (so in {len(scored)} clients)"
     warn(
         f"Expected examples that are scored not to train, but got {count} in the {mask}{others}, "
-        "whose answers the model is told: "
-        f"graph.replace(train_mask={trained}~({' | '.join(masks)}))",
+        f"whose answers the model is told: {remedy}",
     )
 
 

@@ -72,7 +72,7 @@ def checked(method: Method) -> Method:
 
     @explain
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        with unchanged(message, state), method.at(graph):
+        with unchanged(message, state, data_of(graph)), method.at(graph):
             received = method.receive(message, state, graph)
         params, context = pair(received, "receive", "params, context")
         check_whole(method, params, graph, "receive's params", template, **method.own.personal)
@@ -80,7 +80,7 @@ def checked(method: Method) -> Method:
 
     @explain
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        with unchanged(context, state), method.at(graph):
+        with unchanged(context, state, data_of(graph)), method.at(graph):
             received = method.send(params, context, state, graph)
         message, new = pair(received, "send", "message, state")
         check_message(new, name="state")
@@ -97,7 +97,7 @@ def checked(method: Method) -> Method:
         return outbox, new
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
-        with unchanged(message, state), method.at(graph):
+        with unchanged(message, state, data_of(graph)), method.at(graph):
             params = method.deploy(message, state, graph)
         check_whole(method, params, graph, "deploy's params", template)
         return params
@@ -195,8 +195,13 @@ def check_whole(
     check_model(params, {**common, **own, **more}, name)
 
 
+def data_of(graph: Any) -> Mapping[str, Tensor]:
+    """The tensors of a client's graph for `unchanged`; {} for what is no graph."""
+    return graph.tensors if isinstance(graph, Graph) else {}
+
+
 class unchanged:  # a class costs half of what `contextmanager` does
-    """A context that raises an error if a message, state or context is changed in place.
+    """A context that raises an error if a message, state, context or graph is changed in place.
 
     A change in place would also change other objects that share the tensors. Only changes that
     torch counts are detected; changes through ``.data`` or NumPy are missed.
@@ -210,7 +215,7 @@ class unchanged:  # a class costs half of what `contextmanager` does
         >>> with unchanged(state):
         ...     state["w"].add_(1)
         Traceback (most recent call last):
-        fgl.federation.gate.guard.ChangedInPlace: 'w' of a message or a state was changed in ...
+        fgl.federation.gate.guard.ChangedInPlace: 'w' of a message, a state or a graph was ...
     """
 
     def __init__(self, *messages: Any) -> None:
@@ -226,7 +231,8 @@ class unchanged:  # a class costs half of what `contextmanager` does
         if now != before:
             path = min({*now.places()} ^ {*before.places()})[1]
             raise ChangedInPlace(
-                f"{path!r} of a message or a state was changed in place, but others hold it too: "
+                f"{path!r} of a message, a state or a graph was changed in place, but others hold "
+                "it too: "
                 "make a copy"
             )
 
