@@ -158,7 +158,12 @@ def test_files_of_triples_share_their_numbers(tmp_path: Path) -> None:
 
 
 def test_files_without_triples_are_refused(tmp_path: Path) -> None:
-    for text, said in (("a\tr\n", "line 1"), ("a\tr\tb\na r c\n", "line 2"), ("\n", "none")):
+    for text, said in (
+        ("a\tr\n", "line 1"),
+        ("a\tr\tb\na r c\n", "line 2"),
+        ("\n", "none"),
+        ("Head\tRelation\tTail\n", "header"),
+    ):
         with pytest.raises(ValueError, match=said):
             load_triples(write(tmp_path, valid=text))
     with pytest.warns(UserWarning, match="1 are in two"):

@@ -43,8 +43,8 @@ def warn_of_trained(
     """
     check_graphs(clients)
     scored = []
-    for client, (own, trained) in enumerate(zip(clients, _trained(clients), strict=True)):
-        counts = _counts(own, trained)[:1]
+    for client, (own, answered) in enumerate(zip(clients, _trained(clients), strict=True)):
+        counts = _counts(own, answered)[:1]
         scored += [(f"{name} of client {client}", count) for name, count in counts]
     of_nodes = whole is not None and whole.batch is None and whole.edge_label_index is None
     if not scored and whole is not None and of_nodes:
@@ -58,13 +58,13 @@ def warn_of_trained(
     graphs = [*clients, *([whole] if whole else [])]
     masks = [f"graph.{n}" for n in SCORED if any(getattr(own, n) is not None for own in graphs)]
     trained = "" if any(own.train_mask is None for own in clients) else "graph.train_mask & "
-    mask, count = scored[-1]
+    place, count = scored[-1]
     remedy = f"graph.replace(train_mask={trained}~({' | '.join(masks)}))"
     if any(own.window_index is not None for own in clients):
         remedy = "fgl.data.splits.windows(series, shares=...), with the same shares at every client"
     others = "" if len(scored) == 1 else f" (so in {len(scored)} clients)"
     warn(
-        f"Expected examples that are scored not to train, but got {count} in the {mask}{others}, "
+        f"Expected examples that are scored not to train, but got {count} in the {place}{others}, "
         f"whose answers the model is told: {remedy}",
     )
 
