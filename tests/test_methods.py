@@ -124,8 +124,10 @@ def test_layers_over_messages_without_a_model_say_so() -> None:
 
 
 def test_layers_that_send_under_one_name_are_refused() -> None:
-    with pytest.raises(ValueError, match="Expected scaffold to be given a method without feddc"):
-        methods.scaffold(methods.feddc(known("nodes", 0.5, torch.float32).fedavg))
+    fedavg = known("nodes", 0.5, torch.float32).fedavg
+    for outer, inner in (("scaffold", "feddc"), ("moon", "moon")):
+        with pytest.raises(ValueError, match=f"Expected {outer} to .* a method without {inner}"):
+            getattr(methods, outer)(getattr(methods, inner)(fedavg))
 
 
 def test_own_models_are_what_clients_use() -> None:
