@@ -123,6 +123,13 @@ def test_layers_over_messages_without_a_model_say_so() -> None:
                 fgl.run(outer(method), task, num_rounds=1, clients_at_once=1)
 
 
+def test_coded_uploads_leave_the_contexts_of_methods_alone() -> None:
+    method, task = case("fedpub", "nodes")  # keeps what it received in its context
+    quantised = fgl.transforms.quantised(method)
+    one, other = (fgl.run(m, task, num_rounds=2, clients_at_once=1) for m in (method, quantised))
+    assert other.history[1].loss == pytest.approx(one.history[1].loss, rel=1e-2)
+
+
 def test_layers_that_send_under_one_name_are_refused() -> None:
     fedavg = known("nodes", 0.5, torch.float32).fedavg
     for outer, inner in (("scaffold", "feddc"), ("moon", "moon")):
