@@ -164,7 +164,7 @@ def _parse(
 
     @registry.struct_rule
     def rule(info: Any) -> StructConstructorSpec | None:
-        """Build the arguments of `main`, or a dataclass, from the flags of its parameters."""
+        """A rule for tyro: build the arguments of `main`, or a dataclass, from flags."""
 
         def build(**values: Any) -> Any:
             try:
@@ -199,7 +199,7 @@ def _parse(
 
 
 def _number(info: Any) -> Any:
-    """A rule for tyro: text that is not a number causes this library's error message."""
+    """A rule for tyro: if a text is not a number, the error message is this library's own."""
     from tyro.constructors import PrimitiveConstructorSpec
 
     if info.type not in (int, float):
@@ -228,7 +228,7 @@ def _builder(main: Main) -> tuple[Any, Mapping[str, Any]]:
 
 
 def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Types and defaults of the parameters of `main` and of its builder's options."""
+    """Types and defaults, by name: of the parameters of `main`, and of its builder's options."""
     parameters = _sources(main)
     hints = {source: typing.get_type_hints(source, include_extras=True) for source, _ in parameters}
     kinds: dict[str, Any] = {}
@@ -273,7 +273,7 @@ def _is_function(kind: Any) -> bool:
 
 
 def _published(settings: Any) -> Iterator[Presets]:
-    """The preset tables among the settings of `main`; tables of nested settings come first."""
+    """The preset tables of all settings of `main`; the tables of nested settings come first."""
     for value in members(settings).values():
         if dataclasses.is_dataclass(value):
             yield from _published(value)
@@ -283,7 +283,7 @@ def _published(settings: Any) -> Iterator[Presets]:
 def _usual(
     defaults: dict[str, Any], presets: Presets | None, dataset: str | None
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The arguments of `main` if a command names only a dataset, and the presets of each dataset.
+    """Return the default arguments of `main` for one dataset, and the presets of each dataset.
 
     Presets are the values used in published tables. Presets of a recipe override presets of a
     setting.
@@ -319,7 +319,7 @@ def _spelled(dataset: str, table: Presets) -> str:
 
 
 def _about(main: Main) -> str:
-    """The description of `main`: its own docstring's first line, or its method's, or its file's."""
+    """A description of `main`: the docstring's first line, of `main`, its method or its module."""
     sources = (main, _builder(main)[0], inspect.getmodule(main))
     return next((line for line in map(first_line, sources) if line), "")
 

@@ -159,7 +159,7 @@ def _clients_of_report(report: Mapping[str, Any], metric: str, *, at: str) -> li
 
 
 def _direction(metric: str) -> str:
-    """End of an axis label: whether high or low values are better; "" if unknown."""
+    """The end of an axis label: it tells whether high or low values are better; "" if unknown."""
     if less_is_better(metric):
         return " (lower is better)"
     return " (higher is better)" if metric.startswith(("test_", "val_")) else ""
@@ -220,7 +220,7 @@ def _of_report(report: Mapping[str, Any]) -> Curve:
 
 
 def _usual(names: Sequence[str]) -> list[str]:
-    """The test metrics; if there are none, all metrics except training's and single clients'."""
+    """The test metrics; if there are none, all metrics except losses and metrics of one client."""
     plain = [name for name in names if "/" not in name and not name.endswith("loss")]
     return [name for name in plain if name.startswith("test_")] or plain or ["train_loss"]
 

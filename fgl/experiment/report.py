@@ -39,10 +39,10 @@ def report(
     - ``metrics``: each metric except losses. ``last`` is the value at the last round. If the metric
       `select` exists, ``best_val`` is the value at the best round. Otherwise ``mean_last5`` is the
       mean over the last five rounds. If a metric has a value per client (``name/0`` and so on),
-      ``best_test`` is the mean of the clients' best values. ``best_test`` is selected on test data,
-      and it ignores rounds before a client first took part.
-    - ``seconds_per_round``: the median over all rounds from the third round on, timed from
-    broadcast to evaluation.
+      ``best_test`` is the mean of the clients' best values. ``best_test`` is selected on test data.
+      For each client, rounds before its first participation are ignored.
+    - ``seconds_per_round``: a round's time from broadcast to evaluation, as the median over all
+    rounds from the third round on.
     - ``bytes_up, bytes_down``: bytes of the whole run, summed over clients.
     - ``best_round``: the round of ``best_val``, counted from 0; None without validation.
     - ``curves``: each metric as one number per round, with None for rounds without the metric.

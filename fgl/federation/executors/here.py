@@ -167,7 +167,7 @@ class Here:
         return self.clients.evaluate(method, **({"each": True} if each else {}))
 
     def number_at_once(self, method: Method) -> int | Literal["all"]:
-        """The number of clients that train as one batch: either given or chosen here."""
+        """The number of clients that train as one batch: `at_once`, or the choice of `choose`."""
         return (
             choose(method, self.graphs).clients_at_once if self.at_once == "auto" else self.at_once
         )

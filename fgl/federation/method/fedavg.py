@@ -242,7 +242,7 @@ def _keys(name: str, keys: Any) -> tuple[str, ...]:
 
 
 def _check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
-    """Raise an error unless a call of the function with these positional arguments is possible."""
+    """Raise an error if the function cannot be called with these positional arguments."""
     if isinstance(function, OfMeans | OfSums):
         call = f"a function of ({', '.join(arguments)})"
         raise TypeError(f"Expected {name} to be {call}, but got {function!r}")
@@ -253,12 +253,12 @@ def _check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
 class OfSums:
     """A method's `aggregate` that needs only one entry of the uploads, summed over clients.
 
-    The function `serve` receives only the sum and no individual upload, so
-    `fgl.transforms.secure_sum` works with such a method unchanged. Under a secure sum, clients send
-    only this entry and ``"num_examples"``. A client whose upload lacks this entry receives an empty
-    message and is left out of the sum. If uploads have different layouts, only uploads with the
-    most common layout are summed; if two layouts tie, no upload is summed. A warning names the
-    clients that are left out.
+    The function `serve` receives only the sum and no individual upload. So such a method works with
+    `fgl.transforms.secure_sum` without any change. Under a secure sum, clients send only this entry
+    and ``"num_examples"``. A client whose upload lacks this entry receives an empty message and is
+    left out of the sum. If uploads have different layouts, only uploads with the most common layout
+    are summed; if two layouts tie, no upload is summed. A warning names the clients that are left
+    out.
 
     Args:
         key: key of the entry, which is a dict of floating-point tensors.
@@ -293,7 +293,7 @@ class OfSums:
 
 
 def _of_odd_layout(parts: Mapping[int, Params]) -> list[int]:
-    """The clients whose uploads differ from the most common layout.
+    """The clients whose uploads do not have the most common layout.
 
     If two layouts tie, all clients are returned.
     """
@@ -408,7 +408,10 @@ def _check_params(
 
 
 def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -> None:
-    """Raise an error unless the output has a column per class and, for pairs, a row per pair."""
+    """Raise an error unless the output has a row per example and enough columns for all classes.
+
+    If the examples are pairs of nodes, the model must also read `edge_label_index`.
+    """
     if not isinstance(output, Tensor):
         raise TypeError(
             f"Expected the model to return a tensor, a row an example, but got a "
@@ -550,7 +553,7 @@ def deploy_received(message: Message, state: State, graph: Graph) -> Params:
 
 @explained
 def accept_all(message: Message, client: int, state: State) -> None:
-    """FedAvg's `accept`: nothing beyond the general checks of a message is checked.
+    """FedAvg's `accept`: accept every message that passes the general checks.
 
     Example:
         >>> accept_all({}, 0, {})
@@ -563,8 +566,8 @@ def accept_equally(message: Message, client: int, state: State) -> None:
 
     With equal weights, ``"num_examples"`` is at most 1.
 
-    `Rules.max_examples` is still the number of examples of the largest client, since other entries
-    of an upload may contain numbers of examples.
+    `Rules.max_examples` does not change: it is the number of examples of the largest client,
+    because an upload may contain such numbers in other entries.
 
     Example:
         >>> accept_equally({"num_examples": torch.tensor(2)}, 0, {})

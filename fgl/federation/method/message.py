@@ -90,7 +90,7 @@ def num_bytes(message: Mapping[str, Any]) -> int:
 
 
 def compact(message: Message) -> Message:
-    """Copy views of larger tensors in a message, so that the larger tensors can be freed.
+    """Replace views in a message by copies, so that the larger tensors behind them can be freed.
 
     Example:
         >>> kept = compact({"w": torch.zeros(100, 3)[7]})
@@ -239,7 +239,7 @@ def check_keys(got: Mapping[str, Any], want: Collection[str], name: str) -> None
 
 
 def check_like(tensor: Tensor, other: Tensor, name: str) -> None:
-    """Raise an error unless a tensor has another tensor's shape and dtype.
+    """Raise an error if a tensor differs from another tensor in shape or dtype.
 
     Example:
         >>> check_like(torch.zeros(2), torch.zeros(3), "client 1's w")
@@ -374,7 +374,7 @@ class Inbox(Mapping[int, Message]):
         return torch.cat(list(self._of_each(key).values()))
 
     def changes(self, key: str) -> Any:
-        """Stack the clients' changes to ``[K, ...]``: the entry sent minus the entry received.
+        """The clients' changes, stacked as ``[K, ...]``: the entry sent minus the entry received.
 
         Raises:
             TypeError: as `stack`, or if a client received a tensor but sent a dict.
@@ -582,9 +582,9 @@ def changed_messages(
 
 @explained
 def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
-    """The message, or the part of it, that all clients received alike.
+    """Return the message, or the part of a message, that is equal for all clients.
 
-    Raise an error if two clients received different messages.
+    If two clients received different messages, an error is raised.
 
     Args:
         sent: for each client a message, or a part of a message.

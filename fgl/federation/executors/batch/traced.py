@@ -242,7 +242,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Form:
-    """Conditions of a trace: the forms of its tensors, and the inputs that are not tensors."""
+    """The conditions of a trace: the forms of its tensors, and all inputs that are not tensors."""
 
     tensors: Sequence[Any]
     fixed: Sequence[Any]
@@ -262,7 +262,7 @@ def _same_object(one: Any, other: Any) -> bool:
 
 
 def differentiated(step: Step) -> Tensor:
-    """Compute the clients' losses ``[K]``, and the gradients of their sum for the leaves."""
+    """Compute the clients' losses ``[K]``, and the gradients of the total loss at the leaves."""
     losses = step.view.losses(step.stacks)
     check_has_gradient(losses)
     losses.backward(scalar(1.0, losses.dtype, losses.device).expand_as(losses))

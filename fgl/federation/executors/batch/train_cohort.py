@@ -238,7 +238,8 @@ def _check_optimizer(optimizer: optim.Optimizer) -> None:
 def _stack(dicts: Sequence[Mapping[str, Tensor]], equal: Collection[str]) -> Params:
     """Stack the tensors of each name to ``[K, ...]``.
 
-    If a name begins with a prefix in `equal`, its tensors are equal for all clients.
+    If a name begins with a prefix in `equal`, all clients have the same tensor, which is not
+    stacked.
     """
     out = {}
     for path, first in dicts[0].items():

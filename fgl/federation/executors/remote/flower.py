@@ -105,7 +105,7 @@ def client_app(
         return Message(_records(values), reply_to=message)
 
     def telling(message: Message, context: Context, call_next: Any) -> Message:
-        """The outermost Flower mod: if the app raises an error, it replies with an error record."""
+        """The outermost Flower mod: after an error of the app, it replies with an error record."""
         kind = message.metadata.message_type
         try:
             reply: Message = call_next(message, context)
@@ -123,7 +123,7 @@ def client_app(
 
 
 def _answered(question: Message, note: Note, reply: Answer, keeps: bool) -> Message:
-    """The reply with a client's message.
+    """Build Flower's reply from a client's answer.
 
     The reply is a single array if the request was a single array.
     """
@@ -146,7 +146,7 @@ def _built(build: Build, context: Context) -> tuple[Method, Graph, int, Mapping[
 def _asked(
     build: Build, message: Message, context: Context
 ) -> Iterator[tuple[Method, Graph, Note, Sent, Shelf, Ledger]]:
-    """A client's data and a request.
+    """A context with a client's data and with the content of a request.
 
     If there is no answer, the ledger records the reason.
     """
