@@ -28,7 +28,7 @@ def _sobol(seed: int, count: int) -> np.ndarray[Any, Any]:
 
 
 def sobol_point(seed: int, index: int) -> tuple[Sequence[float], Sequence[float]]:
-    """Point `index` of a scrambled Sobol sequence, split into local values and own values.
+    """Point `index` of a scrambled Sobol sequence: values for local training and for the method.
 
     A point depends only on its seed and index, so adding trials does not change earlier trials.
 
@@ -163,7 +163,7 @@ class Tuned:
 
 
 def check_space(name: str, space: Values, most: int) -> None:
-    """Raise an error if a space has more than `most` names, or a list without a choice."""
+    """Raise an error if a space has more than `most` names, or an empty list of choices."""
     reject_if(len(space) > most, f"{name} to have at most {most} names", len(space))
     for key, kind in space.items():
         reject_if(isinstance(kind, list) and not kind, f"{name} to have a choice for {key}", "[]")
@@ -215,9 +215,11 @@ def near_values(
 
 
 def edges(space: Values, best: Values, tried: Sequence[Values]) -> list[str]:
-    """Chosen numbers that are the smallest or largest tried value; a better one may lie beyond.
+    """Chosen numbers at an end of the tried values, or at an end of a list of choices.
 
-    The result does not include values at a hard bound, choices from a list of words, and choices
+    A number beyond such an end may be better.
+
+    The result does not include values at a hard bound, choices from a list of words, or choices
     from a list of two numbers.
 
     Example:

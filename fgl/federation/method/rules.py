@@ -112,7 +112,7 @@ class Models:
         return module
 
     def _once(self, module: nn.Module) -> _Own:
-        """A module that all clients with equal modules and equal initial tensors use together."""
+        """Return one module for all clients that have equal modules and equal initial tensors."""
         first = {name: t.detach().clone() for name, t in module.state_dict().items()}
         shapes = tuple((name, t.dtype, t.shape, t.device) for name, t in first.items())
         kind = json.dumps(architecture(module)), shapes
@@ -315,7 +315,7 @@ class Rules:
 
 
 def without_noise(message: Message) -> Mapping[str, float]:
-    """The cost of an answer without noise, whose noise multiplier is 0.
+    """The privacy cost of an answer without noise: a noise multiplier of 0.
 
     Example:
         >>> without_noise({})

@@ -96,7 +96,7 @@ def _fields(value: Any, but: Sequence[str] = ()) -> dict[str, Any]:
 def _settings(method: Method) -> dict[str, Any]:
     """Each builder's settings.
 
-    If a builder is used again, a number follows its name.
+    If a builder occurs several times, numbers are added to the later names.
     """
     out: dict[str, Any] = {}
     for each in (inner for layer in method.layers for inner in layer.all):
