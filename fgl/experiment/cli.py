@@ -46,10 +46,10 @@ def cli(
         main: a function with type hints, or a dict from names to such functions. For a dict, the
             first word of the command selects the function (``task`` in the report's config). A
             parameter needs documentation in only one of the functions.
-        presets: dict from each dataset to a dict from flags to values. If `main` is a dict, a dict
-            from its names to such presets.
+        presets: dict from each dataset to a dict from flags to values. If `main` is a dict,
+            `presets` maps each of its names to such a dict.
         argv: the command line, by default the program's.
-        words: words of the command before `argv`, which the help shows.
+        words: the first words of the command, which are not in `argv`; the help shows these words.
 
     Returns:
         The result of `main`.

@@ -53,9 +53,9 @@ def report(
         result: the result of `fgl.run`.
         recipe, dataset, clients, rounds, seed: description of the run, copied into the report.
         config: all other settings.
-        select: the metric whose largest value determines the best round, or whose smallest value
-            does if the name is preceded by a minus sign (see `best_round`). For a run without
-            validation, give a name that no round has, such as "".
+        select: the metric whose largest value determines the best round. If a minus sign precedes
+            the name, the smallest value determines the best round (see `best_round`). For a run
+            without validation, give a name that no round has, such as "".
 
     Example:
         >>> history = [fgl.federation.Round(0, [0], metrics={"val_f1": 0.4, "test_f1": 0.3})]

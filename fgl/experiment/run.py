@@ -58,11 +58,11 @@ class Run:
     participation: PositiveShare = 1.0
     """The fraction of the clients that take part in a round."""
     clients_at_once: int | Literal["all", "auto"] = "auto"
-    """The number of clients per training batch, all, or as `fgl.federation.choose` selects."""
+    """The number of clients per training batch, all, or auto (see `fgl.federation.choose`)."""
     threads: Count = 1
-    """The threads of torch; small graphs are fastest on one."""
+    """The number of torch threads; small graphs are fastest with one thread."""
     patience: Count | None = None
-    """Stop after this number of rounds without a better validation, or never."""
+    """Stop after this number of rounds without a better validation score; by default never."""
     checkpoint: str | None = None
     """The folder where every round is saved; a run resumes from a saved round in this folder."""
     json: str | None = None

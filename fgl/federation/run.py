@@ -112,8 +112,8 @@ def run(
             from the model that the server had sent. By default the server never goes back. The
             server keeps this number of older outboxes and states, also in checkpoints. The clients'
             own states do not change.
-        each: whether rounds also record each client's metrics of the task's score and of `score`,
-            such as ``test_accuracy/3`` of client 3, and the worst value, such as
+        each: whether rounds also record each client's own metrics, from the task's score and from
+            `score`, such as ``test_accuracy/3`` of client 3, and the worst value, such as
             ``worst_test_accuracy``; see `fgl.experiment.spread`. It does not change an `evaluate`
             that you give.
 
@@ -127,9 +127,9 @@ def run(
             with the round, the client and the stage.
         TypeError: for arguments of an invalid type, such as a model instead of the method, or
             features whose floating type differs from the model's.
-        RuntimeError: if no upload was used in three consecutive rounds, in a round of each of three
-            consecutive exchanges, or in the whole run. The error has each client's reason. These
-            rounds are not saved.
+        RuntimeError: if three consecutive rounds used no upload, if three consecutive exchanges
+            each had a round that used no upload, or if no round of the run used an upload. The
+            error has each client's reason. These rounds are not saved.
         OSError: if a round cannot be saved. As far as possible, the folder is checked before the
             first round.
 

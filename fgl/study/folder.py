@@ -133,7 +133,8 @@ def save_plan(folder: Path, plan: Plan, *, tries: int) -> Plan:
 
     Args:
         folder: the study's folder.
-        plan: the plan; its stages become the smaller stages in the folder, followed by `tries`.
+        plan: the plan. The call replaces the plan's stages by the stages in the folder that are
+            below `tries`, followed by `tries`.
         tries: the requested total number of trials.
 
     Returns:

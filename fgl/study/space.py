@@ -47,7 +47,7 @@ class Uniform:
     """A range of numbers, sampled uniformly; trials near the best value may exceed the range.
 
     Args:
-        low, high: the range of the wide trials.
+        low, high: the ends of the range.
         bounds: hard bounds for all trials; default none. For a fraction, give ``(0, 1)``.
 
     Raises:
@@ -110,7 +110,7 @@ class LogUniform(Uniform):
     """A range of positive numbers, such as learning rates, sampled uniformly on a log scale.
 
     Args:
-        low, high: the range of the wide trials.
+        low, high: the ends of the range.
         bounds: hard bounds for all trials; default all positive numbers.
 
     Raises:
@@ -203,7 +203,7 @@ def near_values(
     Args:
         space: the space.
         best: values of the best trial.
-        tried: values of all wide trials with this space.
+        tried: values of all trials in this space that are points of the Sobol sequence.
         shares: coordinates in the unit cube.
     """
     return {

@@ -41,7 +41,7 @@ def work(
         folder: the study's folder.
         index: the number of this worker among the workers that one process started. All workers
             except the first wait if there is too little memory. The default None is for a process
-            that joins.
+            that joins the study.
         plan: the plan; default the plan in the folder.
         advance: function that is called with the finished runs after each check of the folder.
     """

@@ -22,8 +22,9 @@ class Answer:
         num_examples: the client's number of training examples. If it is 0, the round's mean loss
             does not include the client's losses.
         problem: the reason why there is no message.
-        paid: upper bound on the number of answers in this round that cost the client privacy. It is
-            above 1 if the request was repeated and the client's answers may have differed.
+        paid: upper bound on the number of this round's answers that had a privacy cost for the
+            client. It is above 1 if the request was repeated and the client's answers may have
+            differed.
 
     Example:
         >>> Answer(None, problem="timed out").message is None

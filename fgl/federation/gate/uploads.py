@@ -78,7 +78,7 @@ def changes(
 
     Returns:
         The `Change` by client and key, without ``"num_examples"`` and keys that have no
-        floating-point tensor. Also the errors by client of the uploads that are not finite.
+        floating-point tensor. Also, by client, an error for each upload that is not finite.
 
     Example:
         >>> uploads = {3: {"model": {"w": torch.tensor([3.0])}}}
@@ -327,10 +327,10 @@ class Limits:
         metrics: largest number of metrics of a client's own score, and of all clients' scores
             together. If there are more, the metrics that most clients have are kept.
         metric_length: largest number of characters of a metric's name.
-        empty_rounds: the run raises after this number of consecutive rounds in which no upload was
-            accepted, and at its end if no upload was accepted in any round. If a method has
-            exchanges of several rounds, such as for a secure sum, the run raises after this number
-            of consecutive exchanges with such a round. None for no limit.
+        empty_rounds: the run raises an error after this number of consecutive rounds in which no
+            upload was accepted. It also raises an error at the end if no upload was accepted in any
+            round. If a method has exchanges of several rounds, such as for a secure sum, an
+            exchange counts as such a round if one of its rounds is. None for no limit.
 
     Raises:
         TypeError, ValueError: for a number that is no integer, or out of range.

@@ -116,11 +116,12 @@ class OfMeans:
     Args:
         serve: ``(means, state) -> outbox, state``, the server's part. `means` is a `Means`. If no
             client in a round has an example, `means` has no ``"model"``.
-        equally: further keys of an upload, dicts of tensors, whose unweighted means `serve` reads.
+        equally: further keys of an upload, each with a dict of tensors. `serve` reads the
+            unweighted means of these tensors.
         reads: keys of an upload that `serve` reads client by client, from ``means.inbox``. A secure
             sum does not reveal these entries, and a robust mean does not protect them.
-        averages: whether `serve` only sends every client the mean of the models. Builders that
-            replace the server accept only such a method.
+        averages: whether `serve` sends the mean of the models to every client, and does nothing
+            else. Builders that replace the server accept only such a method.
 
     Raises:
         TypeError: if `serve` does not accept two arguments, or `equally` or `reads` is a string.
@@ -187,7 +188,8 @@ def after(
         change: ``(outbox, new, means, state) -> outbox, state``. `outbox` and `new` are the results
             of `aggregate`, and `state` is the state that `aggregate` received. `means` has the
             means of `equally`. The outbox is empty in a round in which no client has an example.
-        equally: keys of an upload, dicts of tensors, whose unweighted means `change` reads.
+        equally: keys of an upload, each with a dict of tensors. `change` reads the unweighted means
+            of these tensors.
         reads: keys of an upload that `change` reads client by client, from ``means.inbox``.
         averages: whether the server still sends every client the mean of the models, provided that
             `aggregate` does.

@@ -135,7 +135,8 @@ def check_message(
     Args:
         message: the object to check; it must be a dict of tensors, at most one dict deep.
         model: the architecture's tensors. Each tensor of ``message["model"]`` must have the name,
-            the shape and the dtype of one of these tensors (so ``[1]`` never broadcasts).
+            the shape and the dtype of one of these tensors (so a tensor of shape ``[1]`` is never
+            broadcast).
         name: name of the message in errors.
 
     Raises:
@@ -258,7 +259,7 @@ def check_names(what: str, metrics: Any) -> None:
     """Raise an error unless a value is a dict that maps names to metrics.
 
     Args:
-        what: the name in errors of the function that returned the value.
+        what: the function that returned the value, as its name in errors.
         metrics: the value.
 
     Raises:

@@ -331,7 +331,7 @@ class Privacy:
 
     Args:
         costs: ``(message) -> numbers``, the privacy cost of a client's answer to a message: the
-            ``"noise_multiplier"`` of the client's own noise, and its ``"steps"`` and
+            ``"noise_multiplier"`` of the client's own noise, and also ``"steps"`` and
             ``"sample_rate"`` if they are not 1. The result is empty if the answer does not depend
             on the client's data. The default is the cost of an answer without noise, which a site
             with a budget refuses to send.
@@ -364,9 +364,9 @@ class Own:
             refused. So clients may have different features and classes.
         models: the clients' own models, built from their graphs; see `fgl.methods.own_models`.
         personal: tensors that every client trains in addition to the model, such as masks or mixing
-            weights: name to initial tensor. `receive` returns them among the params, so the loss
-            and `send` can read them. These tensors are neither in a message's ``"model"`` nor in
-            the params of `deploy`.
+            weights: a dict from names to initial tensors. `receive` returns them among the params,
+            so the loss and `send` can read them. These tensors are neither in a message's
+            ``"model"`` nor in the params of `deploy`.
 
     Raises:
         TypeError: if `modules` is a string.

@@ -177,7 +177,7 @@ def optimizer_settings(factory: OptimizerFactory) -> list[dict[str, Any]]:
 
     Returns:
         For each parameter group the settings that JSON can hold. A tensor with one entry becomes a
-        number. The list is empty if the factory raises for a list with one small tensor.
+        number. The list is empty if the factory raises an error for a list with one small tensor.
 
     Example:
         >>> settings = optimizer_settings(lambda tensors: torch.optim.SGD(tensors, lr=0.25))

@@ -29,7 +29,8 @@ class Steps(Sequence[Step]):
 
     Args:
         count: number of steps.
-        make: ``number -> graph, context``; must always return the same values for a number.
+        make: ``number -> graph, context``; it must return the same values whenever it gets the same
+            number.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))

@@ -236,7 +236,7 @@ class StepPlan:
     A client that has fewer steps than others repeats a step, and the result is ignored.
 
     Args:
-        how: number of steps, or `how.batches`.
+        how: settings of local training: the number of steps, or the `batches`.
         cohort: the clients.
         contexts: one per client.
         seeds: one per client, the same seeds as without a batch.

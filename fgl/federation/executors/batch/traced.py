@@ -169,7 +169,8 @@ class Trace:
         keys: entries of the contexts that the loss reads, if each client has its own context.
         form: the conditions under which the operations are valid.
         holdings: the Python objects that must not have changed.
-        pinned: inputs, by position, that the loss also holds itself; they must stay the same.
+        pinned: inputs to which the loss also refers by itself, each with its position; these inputs
+            must stay the same.
     """
 
     def __init__(

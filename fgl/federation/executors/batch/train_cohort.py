@@ -68,10 +68,10 @@ def train_cohort(
         contexts: the contexts from `method.receive`, one per client. A tensor object that all
             contexts share is not stacked.
         seeds: one per client, for its minibatches. The first seed determines dropout, augmentation
-            and all other random numbers of the loss. These differ from the random numbers of
-            clients that train without a batch.
-        optimizers: each client's optimiser state, after the same number of steps for all; default
-            none.
+            and all other random numbers of the loss. If clients train without a batch, all these
+            random numbers are different.
+        optimizers: each client's optimiser state; all states must have the same number of steps.
+            Default none.
         checked: kinds of padding that were checked before, see `check_padding`. If there is a new
             kind and the loss uses no random numbers in evaluation mode, `check_padding` checks it
             and the kind is added. Default empty.

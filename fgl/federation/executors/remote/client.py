@@ -75,7 +75,7 @@ def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[s
     Args:
         method: the method; the values include its initial model, its training and its functions'
             names.
-        config: further settings, which are hidden inside these functions, as JSON values.
+        config: further settings as JSON values, such as settings inside the method's functions.
 
     Returns:
         JSON values by name, including the number of torch threads and the versions.

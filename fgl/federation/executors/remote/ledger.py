@@ -85,7 +85,7 @@ class Ledger:
         Args:
             costs: the answer's privacy cost, see `Method.privacy.costs`.
             num_bytes: size of the answer.
-            question: digest of the request, for which `paid` counts the answers.
+            question: digest of the request; `paid` counts the answers to this request.
 
         Raises:
             ValueError: if the answer would exceed the budget.
