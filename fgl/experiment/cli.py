@@ -104,7 +104,7 @@ def _check_tasks(presets: Mapping[str, Any], mains: Mapping[str, Main]) -> None:
 def _origin(
     main: Main, arguments: Mapping[str, Any], flags: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A command's recipe, dataset and other flags, for its report; empty without a `Run`."""
+    """A command's recipe, dataset and other flags, for the report; empty if nothing is a `Run`."""
     if not any(isinstance(value, Run) for value in arguments.values()):
         return {}
     recipe = Path(inspect.getfile(inspect.unwrap(main))).stem
@@ -249,7 +249,10 @@ def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _sources(main: Main) -> list[tuple[Main, inspect.Parameter]]:
-    """Parameters of `main` and options of its builder, each with the function that declares it."""
+    """Parameters of `main` and options of its builder.
+
+    Each parameter or option is paired with the function that declares it.
+    """
     parameters = list(inspect.signature(main).parameters.values())
     own = [(main, each) for each in parameters if each.kind is not each.VAR_KEYWORD]
     if len(own) == len(parameters):
@@ -314,7 +317,7 @@ def _joined(tables: Iterable[Presets], flags: Collection[str]) -> dict[str, dict
 
 
 def _spelled(dataset: str, table: Presets) -> str:
-    """Return a dataset's name as the table spells it, ignoring case."""
+    """Return a dataset's name as the table spells it; upper and lower case count as equal."""
     return next((name for name in table if name.lower() == dataset.lower()), dataset)
 
 

@@ -142,7 +142,7 @@ def _deploys_otherwise(
 
 
 def _cause(method: Method) -> str:
-    """Text that explains in an error why a model is incomplete.
+    """Text for an error message: it explains why a model is incomplete.
 
     The text names the usual cause and the remedy.
     """
@@ -478,7 +478,7 @@ def _worst(name: str, values: Sequence[float], lower: Collection[str]) -> float:
 
 
 def _why_none(graphs: Any, client: int, name: str) -> str:
-    """Why a client has no metric: a reason found in the mask and the labels of its graph."""
+    """The reason why a client has no metric, from the mask and the labels of the client's graph."""
     mask_name = "val_mask" if name.startswith("val_") else "test_mask"
     mask, y = getattr(graphs[client], mask_name), graphs[client].y
     if mask is None or y is None:

@@ -133,7 +133,7 @@ class Worker:
         self.start()
 
     def _marks(self) -> Iterator[str]:
-        """The marker files of runs that processes have started.
+        """The texts of the marker files; each file belongs to a run that a process has started.
 
         Other workers may delete these files.
         """

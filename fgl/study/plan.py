@@ -65,7 +65,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Trial:
-    """A point, and the jobs by which it is evaluated."""
+    """A point, and the jobs that evaluate this point."""
 
     point: Point
     jobs: tuple[Job, ...]

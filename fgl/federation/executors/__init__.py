@@ -41,9 +41,9 @@ class Answer:
 class Executor(Protocol):
     """An interface to the clients of a run, in this process or elsewhere.
 
-    `train` computes the clients' new states. A new state takes effect only when `keep` names its
-    client, after the round has accepted the client's message. `fgl.federation.round.play` plays a
-    round with any executor.
+    `train` computes the clients' new states. A round then calls `keep` with the clients whose
+    messages it has accepted. Only the new states of these clients take effect.
+    `fgl.federation.round.play` plays a round with any executor.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))

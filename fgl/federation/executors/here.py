@@ -26,7 +26,7 @@ from .loop import Loop, Score
 
 
 class TaskLike(Protocol):
-    """A task as a run needs it: the clients, and a function that builds a method's scores."""
+    """The parts of a task that a run needs: the clients, and a function that builds the scores."""
 
     @property
     def clients(self) -> Sequence[Graph]: ...

@@ -134,9 +134,9 @@ def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> lis
 
     For a tensor, take the root mean square of each client's change, and the median of these values
     over all clients whose change is not 0. A tensor's distance is the client's value divided by
-    this median. Tensors of integers have distances too. If most clients send a tensor with a
-    different dtype or shape, the tensor's distance is infinite. A client's distance is the largest
-    of the distances of its tensors.
+    this median. Tensors of integers have distances too. If a tensor's dtype or shape differs from
+    that of most clients, the tensor's distance is infinite. A client's distance is the largest of
+    the distances of its tensors.
 
     Args:
         uploads: client to message.

@@ -224,7 +224,7 @@ def _check_tensors(value: Any, name: str, depth: int) -> None:
 
 @explained
 def check_keys(got: Mapping[str, Any], want: Collection[str], name: str) -> None:
-    """Raise a ValueError unless `got` has exactly the keys of `want`; name missing and extra keys.
+    """Check that `got` has exactly the keys of `want`; the error names missing and extra keys.
 
     Example:
         >>> check_keys({"a": 1}, ["b"], "message")

@@ -31,7 +31,7 @@ class _Own(NamedTuple):
 
 
 class Models:
-    """The clients' own models, one built from each client's graph.
+    """The clients' own models; each client's model is built from the client's graph.
 
     Equal models share one module.
 

@@ -82,7 +82,7 @@ def step_settled(
     *,
     moments: bool,
 ) -> None:
-    """Take an optimiser step, then replace the parameters by what `settle` returns.
+    """Take an optimiser step, then replace the parameters by the tensors that `settle` returns.
 
     With `moments`, `settle` is also applied to each of the optimiser's moments. Before the first
     step the moments are 0.

@@ -141,7 +141,10 @@ def _choose_of_kinds(method: Method, clients: Sequence[Graph], cache: int | None
 
 
 def _refused(method: Method, clients: Sequence[Graph]) -> str:
-    """The reason why clients cannot train as a batch; "" if none is known before the first step."""
+    """The reason why clients cannot train as a batch.
+
+    The text is empty if no reason is known before the first step.
+    """
     if len(clients) < 2:
         return "one client is no batch" if clients else "there is no client"
     sizes = {graph.num_nodes for graph in clients}

@@ -1,4 +1,4 @@
-"""The check of padding: a client's loss must be the same in a batch as when it trains alone."""
+"""The check of padding: a client's loss must be the same in a batch and outside a batch."""
 
 from __future__ import annotations
 

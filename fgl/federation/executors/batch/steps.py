@@ -139,7 +139,7 @@ class View:
     def _mapped(self, name: str, function: Callable[..., Any], *trees: Params) -> Any:
         """Map a function over clients.
 
-        If an operation is not supported, the error names it and a remedy.
+        If an operation is not supported, the error names the operation and a remedy.
         """
         stacks = self.cohort.known()
         clients: list[Member] = []

@@ -1,4 +1,4 @@
-"""Local training of a cohort: K clients train together, one tensor dimension is for clients.
+"""Local training of a cohort: K clients train together; a dimension of each tensor is for clients.
 
 Optimisers are element-wise, so one optimiser for stacked parameters ``[K, ...]`` acts like K
 optimisers.
@@ -263,7 +263,7 @@ def _own(state: Mapping[str, Tensor], client: int) -> Params:
 
 
 def _check_model(model: nn.Module, cohort: Cohort) -> None:
-    """Raise an error if a layer computes with all nodes, which include padding and the sink."""
+    """Raise an error if a layer mixes all nodes, since these include padding and the sink."""
     mixing = batch_norms(model)
     sink = reads(model).edge_index
     if mixing and (cohort.padding or sink):

@@ -118,7 +118,7 @@ class Ledger:
 
     @contextmanager
     def refusals(self) -> Iterator[None]:
-        """A context; if an error prevents an answer, the reason is recorded."""
+        """A context that records the reason if an error prevents an answer."""
         try:
             yield
         except Exception as error:

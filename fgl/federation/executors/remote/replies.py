@@ -198,8 +198,8 @@ class Handshake(NamedTuple):
 class Told(NamedTuple):
     """Data sent with an upload: losses, number of examples, and whether the client keeps a state.
 
-    `paid` is the number of answers to this request that the client's ledger charged. Without a
-    ledger, `paid` is 0.
+    `paid` is the number of answers to this request for which the client's ledger recorded a cost.
+    Without a ledger, or if there was a single answer, `paid` is 0.
     """
 
     keeps: bool
