@@ -53,8 +53,8 @@ def feddc(
 
     Raises:
         ValueError: if a number is out of range, `lr` is not given and the optimiser has several
-            rates, `lr` differs from plain SGD's rate, the server of `fedavg` does more than
-            average, or clients train more than the model.
+            rates, `lr` differs from plain SGD's rate, the server of `fedavg` does not only
+            average, or clients train tensors outside the model.
 
     Example:
         >>> method = feddc(fgl.fedavg(torch.nn.Linear(1, 1)))

@@ -34,7 +34,7 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -
         self_weight: rho in [0, 1], weight of a client's own update in addition to the matrix.
 
     Raises:
-        ValueError: if `self_weight` is not in [0, 1], or the server of `fedavg` does more than
+        ValueError: if `self_weight` is not in [0, 1], or the server of `fedavg` does not only
             average.
 
     Example:

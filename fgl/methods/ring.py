@@ -22,7 +22,7 @@ def ring(fedavg: Method) -> Method:
         fedavg: FedAvg of a task, whose server only averages.
 
     Raises:
-        ValueError: if the server of `fedavg` does more than average.
+        ValueError: if the server of `fedavg` does not only average.
 
     Example:
         >>> inbox = fgl.federation.Inbox({k: {"model": {"w": torch.tensor(3.0 * k)}}

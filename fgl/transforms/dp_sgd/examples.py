@@ -316,7 +316,7 @@ def made_up(graph: Graph) -> Graph:
 
 
 def _elsewhere(method: Method) -> Params:
-    """Parameters that differ from a client's first parameters and from all that it received."""
+    """Parameters that differ from a client's initial parameters and from received parameters."""
     torch.manual_seed(0)
     return combine(_perturbed, {**method.initial(), **method.own.personal})
 
