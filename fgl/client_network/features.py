@@ -85,8 +85,8 @@ def pooled_features(flat: Tensor, *, width: int | None = 100, l2: bool = True) -
     Args:
         flat: float ``[k, P]``, one client's flattened parameters per row.
         width: approximate number of features to keep; None keeps all.
-        l2: whether to divide each row by its length. With the defaults, the features are those of
-            the public code. With ``width=None, l2=False`` they are the paper's
+        l2: whether to divide each row by its length. With the defaults, the features are the same
+            as in the public code. With ``width=None, l2=False`` they are the paper's
             ``flatten(theta_i - mean_j theta_j)``.
 
     Returns:

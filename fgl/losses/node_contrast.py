@@ -208,7 +208,7 @@ def _keys_in_chunks(
 
 
 class _KeySlopes(Function):
-    """Gradient of the loss for the keys; `vmap` requires a separate autograd Function for it."""
+    """Gradient of the loss for the keys, as the separate autograd Function that `vmap` requires."""
 
     @staticmethod
     @full_precision

@@ -48,7 +48,7 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
     one of two networks, while the paper mixes the outputs of both networks.
 
     Args:
-        fedavg: FedAvg of a task, whose loss is replaced.
+        fedavg: a task's FedAvg, whose loss is replaced.
         threshold: smallest accuracy at which neighbours are treated as similar, in [0, 1].
 
     Raises:

@@ -37,7 +37,7 @@ def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
     it would clip the gradients of both models together.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
+        fedavg: a task's FedAvg, whose server only averages.
         penalty: lambda, at least 0; 1 in the authors' scripts.
 
     Raises:

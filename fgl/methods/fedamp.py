@@ -35,7 +35,7 @@ def fedamp(
     is the client's starting model. The mixes of a round do not include models of absent clients.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
+        fedavg: a task's FedAvg, whose server only averages.
         sigma: squared distance between two models at which attention falls to 1 / e of its largest
             value, above 0.
         server_lr: alpha_K, the server's step, above 0.
@@ -71,7 +71,7 @@ def heurfedamp(
     round was the federation's first round.)
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
+        fedavg: a task's FedAvg, whose server only averages.
         own: xi_ii, a client's weight for its own model, in [0, 1].
         scale: sharpness of the other clients' weights, at least 0.
         penalty: lambda, at least 0.

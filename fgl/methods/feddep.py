@@ -1,4 +1,4 @@
-"""FedDEP: generators of embeddings for missing neighbours, trained with others' prototypes."""
+"""FedDEP: generators of embeddings for missing neighbours, using other clients' prototypes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def feddep(
     privacy of edges.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages. Generators also use the optimiser of
+        fedavg: a task's FedAvg, whose server only averages. Generators also use the optimiser of
             `fedavg`.
         num_prototypes: number of groups of a client's embeddings; 5 in the public code.
         encoder_epochs: passes of the encoder over the training nodes.

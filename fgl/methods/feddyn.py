@@ -38,7 +38,7 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     clipped only if `fedavg` clips gradients; the authors clip gradients at norm 10.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
+        fedavg: a task's FedAvg, whose server only averages.
         penalty: alpha, weight of the regulariser, at least 0; 0.01 in the authors' code.
 
     Raises:
@@ -76,7 +76,7 @@ def drifting(fedavg: Method, name: str) -> Method:
     ``n_k / n``.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
+        fedavg: a task's FedAvg, whose server only averages.
         name: name of the method, for errors.
 
     Raises:

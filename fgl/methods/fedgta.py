@@ -52,7 +52,7 @@ def fedgta(
     here the task defines the model.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages. The model returns a row of logits for
+        fedavg: a task's FedAvg, whose server only averages. The model returns a row of logits for
             each node of the client's graph.
         propagations: steps of label propagation; the authors use 5.
         neighbour_share: alpha, weight of the neighbours in a step, in [0, 1]; the authors use 0.5.

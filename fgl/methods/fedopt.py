@@ -30,7 +30,7 @@ def fedopt(
     the clients' mean. (If a step went beyond the mean, a variance could become negative.)
 
     Args:
-        fedavg: FedAvg of a task, whose server must send the same model to all clients. The server's
+        fedavg: a task's FedAvg, whose server must send the same model to all clients. The server's
             mean is the target of the step.
         rule: the optimiser; ``"sgd"`` without momentum is damped FedAvg.
         server_lr: the optimiser's learning rate, at least 0.

@@ -62,7 +62,7 @@ def fedpub(
     penalties, since penalties would shrink its masks to 0.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages. The public code keeps Adam's state
+        fedavg: a task's FedAvg, whose server only averages. The public code keeps Adam's state
             between rounds: ``Training(keep_optimizer=True)``.
         probes: the common random graph, or a collection if clients hold collections; see
             `proxy_graph`.

@@ -53,7 +53,7 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     The public script trains with SGD (learning rate .1), 4 steps, a width of 128 and dropout .1.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
+        fedavg: a task's FedAvg, whose server only averages.
         feature_share: fraction of the features in the energy, in (0, 1].
 
     Raises:

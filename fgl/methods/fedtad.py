@@ -77,7 +77,7 @@ def fedtad(
     Adam state. Here the task determines both.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
+        fedavg: a task's FedAvg, whose server only averages.
         generator: G, for the clients' numbers of features and classes.
         topology: ``graph -> [num_nodes, d]``, added to the features when nodes are compared.
         num_nodes: nodes of a generated graph, at least the number of classes.

@@ -104,8 +104,9 @@ def gcfl(
     with its last model.
 
     Args:
-        fedavg: FedAvg of a task. Its server runs separately for each cluster, with a separate state
-            for each; a new cluster starts with a copy of the state of the cluster that was split.
+        fedavg: FedAvg of a task. The server of `fedavg` runs separately for each cluster, with a
+            separate state; a new cluster starts with a copy of the state of the cluster that was
+            split.
         eps1: a cluster splits only if the norm of its mean update is below this value, at least 0;
             .025 to .08 in the public code, depending on the dataset.
         eps2: a cluster splits only if the norm of an update is above this value, at least 0; .045

@@ -26,7 +26,7 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -
     client j.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
+        fedavg: a task's FedAvg, whose server only averages.
         network: function ``(inbox, known) -> matrix, known``. It returns the matrix ``[K, K]`` that
             mixes the participants' updates, and the network ``[K, K]`` to store for later rounds.
             The argument `known` is the stored network; its entry is -1 for two clients that never

@@ -19,7 +19,7 @@ def ring(fedavg: Method) -> Method:
     the other client twice.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
+        fedavg: a task's FedAvg, whose server only averages.
 
     Raises:
         ValueError: if the server of `fedavg` does not only average.

@@ -59,11 +59,11 @@ def s2fgl(
     determines the order of these eigenvectors. So A is smaller here than in the public code, and
     has a different gradient. Here h and g have the same eigenvectors for the eigenvalue 0; in the
     public code these eigenvectors differ (decision 2841 has numbers). A client with fewer nodes
-    than `frequencies` uses as many frequencies as it has nodes. The public code raises an error
-    unless the first fifth of the ranked nodes has more nodes than `frequencies`. The public code
-    also raises an error for clients without training nodes. Here a client without training nodes
-    uses neither term and does not change its model. For such a client, both terms are minimal at
-    the start, so Adam would only follow rounding errors.
+    than `frequencies` uses as many frequencies as it has nodes. The public code raises an error if
+    the first fifth of the ranked nodes has at most `frequencies` nodes. The public code also raises
+    an error for clients without training nodes. Here a client without training nodes uses neither
+    term and does not change its model. For such a client, both terms are minimal at the start, so
+    Adam would only follow rounding errors.
 
     In the public code, a codebook also uses labels of validation and test nodes. The public code's
     codebook lacks every class with a larger number than the largest class of the first client. If a
@@ -79,7 +79,7 @@ def s2fgl(
     The public script trains with SGD (learning rate .2), 10 steps, a width of 128 and dropout .1.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages. Its model takes
+        fedavg: a task's FedAvg, whose server only averages. Its model takes
             ``return_embedding=True``, and its loss sees all nodes in each step.
         knowledge: weight of the term with the codebooks; the public code uses .05 times 100.
         alignment: weight of A.

@@ -95,7 +95,7 @@ def unlearned(
     tensors. All other tensors, such as a norm layer's weights, are constant.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
+        fedavg: a task's FedAvg, whose server only averages.
         client: number of the client to forget, counted from 0; or several numbers.
         at: number of rounds before the ascent, at least 1.
         radius: radius of the ball, above 0; default `usual_radius`.

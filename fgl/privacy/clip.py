@@ -101,7 +101,7 @@ def clipped_gradient(
     and batch normalisation makes all examples dependent. With a `sigma`, every clipped gradient is
     rounded to the grid of the noise that is added later (`on_grid`). The sum is then exact, so an
     example changes the sum only by its own clipped gradient. One effect is not covered: the last
-    bits of a gradient depend on the number of examples mapped together.
+    bits of a gradient depend on the number of examples that are computed together.
 
     Args:
         loss: function ``(params, *example) -> scalar`` for a single example.

@@ -65,9 +65,9 @@ def summed_gaussian(
     `central_gaussian`. The list of clients in a sum is public. The noise protects against all
     parties that follow the protocol, including the server. With `signed`, the noise also protects
     against a dishonest server. At most `colluders` clients may reveal their own noise to the
-    server. For each sum, `privacy_spent` counts the noise of all its clients except `colluders`
-    clients. So epsilon is smaller if a sum has more clients than `threshold`. A client that dropped
-    out contributes no noise.
+    server. For each sum, `privacy_spent` counts the noise of all clients in the sum except
+    `colluders` clients. So epsilon is smaller if a sum has more clients than `threshold`. A client
+    that dropped out contributes no noise.
 
     Args:
         method: as for `clipped` and `secure_sum`.

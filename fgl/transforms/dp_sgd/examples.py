@@ -102,7 +102,7 @@ def alone(graph: Graph, which: Tensor) -> Graph:
 def like_row(graph: Graph) -> Graph:
     """A graph of one row, the same for all clients whose data are of the same kind.
 
-    `of_row` fills it.
+    `of_row` fills this graph.
     """
     y: Any = graph.y
     return _like_row(graph.num_features, graph.x.dtype, y.dtype, graph.device)

@@ -71,7 +71,8 @@ def secure_sum(
         ValueError: if a number is out of range, `threshold` is less than ``honest + colluders``,
             `bits` and `bound` allow only weights of 0, or the method's server needs more than
             means; the error names every reason. A run raises this error if the method sends other
-            keys, or if the number of participants is below `threshold` or too large for it.
+            keys, or if the number of participants is below `threshold` or too large for this
+            threshold.
         TypeError: if `signed` is not a `Signatures`.
 
     Example:
