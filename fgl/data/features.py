@@ -29,7 +29,7 @@ def normalize_features(graph: Graph) -> Graph:
         graph: a graph with non-negative features. A row of zeros is left unchanged.
 
     Returns:
-        The graph with float features of row sums 1 or 0.
+        The graph with float features; each row has the sum 1 or 0.
 
     Example:
         >>> graph = fgl.Graph(torch.tensor([[1.0, 3.0], [0.0, 0.0]]), torch.tensor([[0], [1]]))

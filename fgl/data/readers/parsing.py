@@ -45,7 +45,7 @@ def warn_unread(path: Path, names: Iterable[str], ignore: Collection[str], reads
         path: the file or folder.
         names: names of unread content.
         ignore: names that the warning should not contain.
-        reads: the argument that reads the content, if such an argument exists.
+        reads: the argument with which this content would be read, if such an argument exists.
     """
     left = [name for name in dict.fromkeys(names) if name not in ignore]
     if left:

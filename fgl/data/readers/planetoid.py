@@ -110,7 +110,7 @@ def _features(path: Path) -> Any:
 
 
 def _stack(allx: Any, tx: Any, node: NDArray[np.int64], num_nodes: int) -> SparseMatrix:
-    """The features of all nodes, from the rows of `allx` and `tx` and the node id of each row."""
+    """Sort the rows of `allx` and `tx` by the node id of each row; return all nodes' features."""
     from scipy.sparse import coo_matrix, vstack
 
     rows = vstack([allx, tx]).tocoo()

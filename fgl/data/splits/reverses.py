@@ -16,11 +16,11 @@ SAMPLE = 4096  # number of edges that are checked first
 def turned_relations(
     edges: Tensor, relation: Tensor | None, num_nodes: int, *, only: int | None = None
 ) -> dict[tuple[int, int], float]:
-    """Find relations most of whose edges have their reverse in another or in the same relation.
+    """Find pairs of relations: most edges of the first have their reverse in the second.
 
-    Let d be the fraction of all possible edges that a relation contains. By chance, the relation
-    contains the reverses of a fraction d of another relation's edges. "Mostly" therefore means a
-    fraction of more than ``(1 + d) / 2``.
+    The two relations of a pair may be the same. Let d be the fraction of all possible edges that a
+    relation contains. By chance, the relation contains the reverses of a fraction d of another
+    relation's edges. "Most" therefore means a fraction of more than ``(1 + d) / 2``.
 
     Args:
         edges: int64 ``[2, num_edges]``; repeats are allowed, and self-loops are ignored.
@@ -62,7 +62,7 @@ def turned_relations(
 def _shares(
     queries: Tensor, keys: Tensor, num_nodes: int, kinds: int
 ) -> dict[tuple[int, int], float]:
-    """For each relation, the fraction of edges whose reverse is in another; {} without edges."""
+    """For pairs of relations, the fraction of the first's edges whose reverse is in the second."""
     if queries.numel() == 0:
         return {}
     ends, relation = queries // kinds, queries % kinds
