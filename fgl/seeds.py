@@ -37,7 +37,7 @@ def fold_in(seed: int, *path: int | str) -> int:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """A context that one thread of a process can enter at a time; a thread can enter it again.
+    """A context that one thread of a process can enter at a time; this thread can enter it again.
 
     Runs and tasks seed torch's generator, which all threads share. So runs in two threads would
     change each other's random numbers.

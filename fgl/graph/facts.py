@@ -90,7 +90,7 @@ class Facts:
     def num_train(self) -> int:
         """Number of training examples that have a known target.
 
-        Without a training mask every example is a training example. Without `y`, all training
+        Without a training mask, every example is a training example. Without `y`, all training
         examples are counted. A window is counted once for each node.
         """
         answers = self.y if self.y is not None and self.y.is_floating_point() else None
@@ -222,7 +222,7 @@ class Facts:
         return torch.ones(self.num_examples, dtype=torch.bool, device=self.device)
 
     def before(self, time: float) -> Any:
-        """Return the graph without edges from a given time on; nodes and examples stay.
+        """Return the graph without edges at or after a given time; nodes and examples stay.
 
         Raises:
             ValueError: if the edges have no times.

@@ -19,7 +19,7 @@ class AdaFGL(nn.Module):
     """A frozen federated model, and a client's personal networks, which refine its predictions.
 
     Let ``P = softmax(extractor(x, A))``. Edges between nodes with similar rows of P are added to
-    the graph: ``A' = alpha A + (1 - alpha) R``. R_ij is 1 if ``alike(P)_ij > 0.999``, see `alike`,
+    the graph: ``A' = alpha A + (1 - alpha) R``. R_ij is 1 if ``alike(P)_ij > 0.999`` (see `alike`),
     and 0 otherwise. With ``A^ = D^-1/2 (A' + I)^T D^-1/2`` the networks read
     ``S = [x || A^ x || ... || A^^k x]``:
 
@@ -173,7 +173,7 @@ def prelu(h: Tensor, slope: Tensor) -> Tensor:
 
 
 def alike(answers: Tensor) -> Tensor:
-    """Cosine similarities of all pairs of nodes' softmaxes, float ``[n, n]``; diagonal 0."""
+    """Cosine similarity of the softmaxes of each pair of nodes, float ``[n, n]``; diagonal 0."""
     share = answers.softmax(1)
     unit = share / share.square().sum(1, keepdim=True).sqrt()
     eye = torch.eye(len(answers), dtype=torch.bool, device=answers.device)

@@ -1,4 +1,4 @@
-"""Wrapper that lets PyG's networks with dicts by type read a typed graph."""
+"""Wrapper that calls PyG's networks, which take dicts by type, with a typed graph."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ class Hetero(nn.Module):
 
     Raises:
         ValueError: if the target or an end of a relation is not in `columns`, if `edge_columns`
-            lists an unknown relation, or if the model does not read edge features. In a call, if
-            the graph does not match the types, relations or columns, if its training nodes or its
-            pairs do not match the target, or if it lacks edge features that the model needs.
+            lists an unknown relation, or if the model does not read edge features. The error is
+            also raised in a call, if the graph does not match the types, relations or columns, if
+            its training nodes or its pairs do not match the target, or if it lacks edge features
+            that the model needs.
 
     Example:
         >>> class Sizes(torch.nn.Module):

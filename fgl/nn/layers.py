@@ -101,7 +101,7 @@ def through(layers: Iterable[nn.Module], x: Any, p: float, *fields: Any) -> tupl
     """The output of layers, with ReLU and dropout between them, and the second-to-last output.
 
     Args:
-        layers: the layers; each is called with the rows of the layer before it and `fields`.
+        layers: the layers; each is called with the previous layer's output and with `fields`.
         x: the first layer's input.
         p: probability of dropping a hidden unit.
         fields: further inputs of each layer, such as edges.

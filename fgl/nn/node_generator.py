@@ -1,4 +1,4 @@
-"""Generator that makes node features of noise and a class, for FedTAD (Zhu et al. 2024)."""
+"""Generator that computes node features from noise and a class, for FedTAD (Zhu et al. 2024)."""
 
 from __future__ import annotations
 

@@ -91,7 +91,8 @@ def fuse_uploads(
     """Fuse the clients' predictions and embeddings node by node (see `fuse`).
 
     Args:
-        uploads: one message per client that passes `check_upload`; ``num_examples`` is the weight.
+        uploads: one message per client; each message passes `check_upload`, and its
+            ``num_examples`` is the client's weight.
         num_nodes: number of nodes in the federation.
         fill: see `fuse`; it applies to predictions and embeddings.
         threshold: see `fuse`; it applies only to predictions. Together with a threshold of 0 in
@@ -121,7 +122,7 @@ def fuse_uploads(
 
 @explained
 def pseudo_labels(scores: Tensor, *, threshold: float = 0.5) -> Tensor:
-    """Each node's class with the largest score; -1 if the score does not exceed a threshold.
+    """For each node, the class with the largest score; -1 if this does not exceed a threshold.
 
     Args:
         scores: float ``[num_nodes, C]``, fused predictions.

@@ -90,7 +90,8 @@ class Graphs(Setting):
     partition: Literal["authors", "dirichlet"] = "authors"
     """The division among clients: the public code's (seed 0), or one by the run's seed."""
     alpha: Positive = 5.0
-    """The Dirichlet parameter: small values give one class per client, large ones equal clients."""
+    """The Dirichlet parameter: with a small value each client has one class, with a large value the
+    clients are alike."""
     fold: int = 0
     """The test fold."""
     folds: int = 5

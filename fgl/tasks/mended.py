@@ -145,7 +145,7 @@ def mend(
     part: Graph | None = None,
     seed: int = 0,
 ) -> Graph:
-    """Add the neighbours that a generator predicts to a graph, each with an edge to its node.
+    """Add to a graph the neighbours that a generator predicts, each with an edge to its node.
 
     Dropout is turned off in this function; the public code never turns dropout off.
 
@@ -286,7 +286,7 @@ def mended(
 
 
 def _without_optimizers(result: Result) -> Result:
-    """A run's result with reset optimisers at all clients."""
+    """A run's result in which the optimisers of all clients are reset."""
     states = {
         client: fed.drop(state, ["optimizer"]) for client, state in result.client_states.items()
     }

@@ -89,7 +89,8 @@ class Nodes(Networks):
     """
 
     split: Literal["random", "class_capped", "public"] = "random"
-    """The split into training, validation and test nodes; the paper's is 60, 20, 20 % at random."""
+    """The split into training, validation and test nodes; the paper's split is random, with 60, 20
+    and 20 %."""
 
     published: ClassVar[dict[str, dict[str, Any]]] = {
         "cora": {"lr": 0.5},
