@@ -491,7 +491,7 @@ def check_kind(name: str, value: Any, kind: Any, call: str = "", rest: str = "")
 
 
 def check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
-    """Raise a TypeError unless a call of the function with these positional arguments is possible.
+    """Raise a TypeError unless the function can be called with these positional arguments.
 
     Example:
         >>> check_takes("score", lambda params, graph: 0.0, ["params", "graph"])

@@ -109,7 +109,7 @@ class NeighbourSampler:
         return self.unchecked(seeds, generator=generator)
 
     def unchecked(self, seeds: Tensor, *, generator: torch.Generator | None = None) -> Graph:
-        """The minibatch of the given seeds, without a check that they are distinct nodes."""
+        """The minibatch of the given seeds, without a check that the seeds are distinct nodes."""
         return self.batch(*self.draw(seeds, generator), len(seeds))
 
     def draw(

@@ -64,8 +64,8 @@ def one_thread() -> Iterator[None]:
 def set_seed(seed: int) -> None:
     """Seed torch's generators.
 
-    This function is faster than `torch.manual_seed`, which without a GPU also stores every seed
-    together with the call stack.
+    This function is faster than `torch.manual_seed`. Without a GPU, `torch.manual_seed` also stores
+    every seed together with the call stack.
 
     Example:
         >>> set_seed(1)

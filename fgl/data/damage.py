@@ -185,7 +185,7 @@ class Damage:
         return self != Damage()
 
     def inputs(self, graph: Graph, generator: Draws = None, features: Features = None) -> Graph:
-        """The graph with damaged edges and features, which evaluation also uses."""
+        """The graph with damaged edges and features; evaluation uses this graph too."""
         if self.missing_edges:
             graph = lose_edges(graph, self.missing_edges, generator=generator)
         if self.edge_noise:

@@ -147,7 +147,7 @@ def _edges(
 ) -> Tensor:
     """At most `num_edges` distinct edges without self-loops, int64 ``[2, *]``.
 
-    `place` maps a node's index before the renumbering to its index after it.
+    `place` maps each node's old index to the node's new index after the renumbering.
 
     An edge stays within the first group (the community) with probability ``shares[0]``. An edge
     stays within the second group (the class) with a probability of at least ``shares[1]``. With the

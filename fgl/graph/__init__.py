@@ -231,7 +231,7 @@ class Graph(Facts):
 
         Edges and pairs with an end outside `nodes` are lost. An existing `node_id` is kept for
         these nodes; otherwise it is set to `nodes`. The ids of the induced edges can be given as
-        `edges` (int64), so that not all edges have to be checked.
+        `edges` (int64); otherwise all edges are searched.
         """
         reject_if(self.batch is not None, "a graph without batch (see select)", "one with it")
         checks.check_index("nodes", nodes, (None,), self.num_nodes)

@@ -50,7 +50,7 @@ def kept(make: Callable[[Any], T]) -> cached_property[T]:
 
 @cache
 def scalar(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A number as a tensor, which is created only once; never change it."""
+    """A number as a tensor; the tensor is created only once, so never change it."""
     with outside():
         return torch.full((), value, dtype=dtype, device=device)
 

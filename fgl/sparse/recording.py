@@ -21,7 +21,7 @@ _active: list[Recorder] = []
 
 
 class Recorder(TorchDispatchMode):
-    """A context that records the operations inside it, as they are after `vmap` and autograd.
+    """A context that records the operations inside it, after `vmap` and autograd are applied.
 
     Tensors that are neither inputs nor results of an operation are constants of the recording.
 

@@ -218,7 +218,7 @@ def mended(
     and the task is unchanged.
 
     The default values come from the public code (src/utils/config.py). The clients' weights differ
-    from the weights in the public code, as described for `fedsage` (see also
+    from the weights in the public code; `fedsage` describes the difference (see also
     `fgl.nn.NeighbourGenerator`). Dropout is off while a graph is mended; the public code does not
     call `eval()`. All generators start from the same initial tensors. In the public code, each
     client initialises its own generator.

@@ -1,4 +1,4 @@
-"""Nodes of disjoint clients, which are cut from one graph and scored on it (as in FGSSL)."""
+"""Nodes of disjoint clients, cut from one graph and scored on this graph (as in FGSSL)."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def node_scores(
 
 @typed
 def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = True) -> Score:
-    """A score function: how well a model separates a client's held-out edges from other pairs.
+    """Score function that measures how well a model separates held-out edges from other pairs.
 
     Args:
         model: called as ``model(graph.x, graph.adj)``; it returns embeddings, whose inner products
@@ -135,7 +135,7 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
 
 
 def _split_like(graph: Graph, splits: Sequence[EdgeSplit]) -> EdgeSplit:
-    """Find the split whose graph equals the given graph, a copy, in its nodes and edges."""
+    """Find the split whose graph has the nodes and edges of the given graph, which is a copy."""
     for split in splits:
         own = split.graph
         ids = (
