@@ -244,7 +244,7 @@ _ties: WeakKeyDictionary[nn.Module, dict[str, str]] = WeakKeyDictionary()
 
 
 def with_ties(model: nn.Module, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the parameters; if two parameters are tied, the second gets the first one's value.
+    """Return the parameters; if two parameters are tied, the second gets the value of the first.
 
     Example:
         >>> layer = torch.nn.Linear(1, 1, bias=False)

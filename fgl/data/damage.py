@@ -103,7 +103,7 @@ def _drawn(mask: Tensor, share: float, generator: Draws) -> Tensor:
 
 
 def share_nodes(graphs: Sequence[Graph]) -> bool:
-    """Whether clients have training nodes in common, with the same class at all clients.
+    """Whether clients have common training nodes, each with the same class at all these clients.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([0, 1]))

@@ -89,7 +89,7 @@ ROWS = 2**16  # rows that are copied at a time
 
 @typed
 def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
-    """Move a graph's features to a memory-mapped file. Only the parts in use are then in memory.
+    """Move a graph's features to a memory-mapped file, so that memory holds only the parts in use.
 
     The values do not change, so all results are the same. The file holds only the rows of features.
     The file must exist while the graph is used. Graphs that already map `path` keep the old content

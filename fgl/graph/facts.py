@@ -260,7 +260,7 @@ class Facts:
 
     @cached_property
     def entry_order(self) -> Tensor:
-        """For each entry of `adj`, the id of its edge, int64 ``[num_edges]``."""
+        """The id of each entry's edge, in the order of `adj`, int64 ``[num_edges]``."""
         source, target = self.edge_index
         with outside():
             return row_major(target, source, self.num_nodes)

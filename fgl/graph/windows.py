@@ -20,7 +20,7 @@ CELLS = 2**20  # nodes x times that a model reads at once during evaluation
 
 
 def check_windows(graph: Any) -> None:
-    """Raise an error unless windows use times of the series and targets come after inputs.
+    """Raise an error if windows use times outside the series, or targets do not come after inputs.
 
     Raises:
         ValueError: if a window is invalid; the error names the field.

@@ -108,9 +108,9 @@ class Personal(nn.Module):
         ``[n, out_channels]``.
 
     Returns:
-        Four tensors of logits, each ``[n, out_channels]``: the first for homophilous graphs, and
-        three for heterophilous graphs, which are computed from x, from S and from the signed
-        messages.
+        Four tensors of logits, each ``[n, out_channels]``. The first is for homophilous graphs. The
+        other three are for heterophilous graphs; they are computed from x, from S and from the
+        signed messages.
 
     Example:
         >>> [out.shape for out in Personal(2, 8, 3, 1)(torch.rand(5, 4), torch.rand(5, 3))]

@@ -1,4 +1,4 @@
-"""Embeddings of any model: the input of one of its layers."""
+"""Embeddings of any model: the input of a chosen layer."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def weighted_product(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:
 
 @explained
 def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
-    """For every entry, the dot product of two rows: ``out_e = left_{row(e)} . right_{col(e)}``.
+    """Dot product of two rows for every entry: ``out_e = left_{row(e)} . right_{col(e)}``.
 
     Forward and backward take O(nnz F) time and O(nnz) extra memory.
 

@@ -169,7 +169,7 @@ def _recognised(graph: Graph, mask: Tensor, *, steps: int, named: bool) -> Tenso
 
 
 def _counts(graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
-    """For each mask of scored examples that has training examples, the number of these examples."""
+    """Count the training examples in each mask of scored examples; leave out masks without any."""
     masks = {name: getattr(graph, name) for name in SCORED}
     counts = {name: int((m & trained).sum()) for name, m in masks.items() if m is not None}
     return [(name, count) for name, count in counts.items() if count]
@@ -324,7 +324,7 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
 
 
 def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
-    """For each known fact, an estimate of how many tested pairs' labels it reveals, and a total.
+    """Estimate how many tested pairs' labels each known fact reveals; also return a total.
 
     The total is the number of tested pairs; if labels are 1 and 0, only pairs with label 1 count.
     """

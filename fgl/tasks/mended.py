@@ -184,7 +184,7 @@ def mend(
 
 
 def _places(part: Graph, whole: Graph) -> Tensor:
-    """For each node of `part`, the index in `whole` of the node with the same `node_id`."""
+    """Index in `whole` of the node with the same `node_id`, for each node of `part`."""
     if part.node_id is None:
         raise ValueError("Expected part to have node_id, but got none")
     if whole.node_id is None:

@@ -333,7 +333,7 @@ def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
 
 
 def _counts(degree: Tensor, owners: Tensor, num_parts: int) -> Tensor:
-    """For each node of a block, the number of neighbours per part, int64 ``[block, parts]``."""
+    """Number of neighbours per part, for each node of a block, int64 ``[block, parts]``."""
     base = torch.arange(0, len(degree) * (num_parts + 1), num_parts + 1)
     key = base.repeat_interleave(degree, output_size=len(owners)).add_(owners)
     count = key.bincount(minlength=len(degree) * (num_parts + 1))

@@ -56,8 +56,8 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
     integers. Otherwise labels are float targets, and an empty field becomes NaN. With
     ``split/NAME/{train,valid,test}.pt`` (ogbl), the examples are pairs, and their labels are 1, or
     0 for ``edge_neg`` and ``target_node_neg``. Edges keep their repeats and the fields of
-    ``edge-feat``, ``edge_weight`` and ``edge_year``. Both directions of an edge are stored, unless
-    pairs have a ``source_node``.
+    ``edge-feat``, ``edge_weight`` and ``edge_year``. If pairs have no ``source_node``, both
+    directions of an edge are stored.
 
     Args:
         folder: the folder ``raw``.

@@ -190,7 +190,7 @@ def _turned(graph: Graph) -> dict[tuple[int, int], float]:
 
 
 def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
-    """Raise an error if every edge has its reverse; warn if most edges have one.
+    """Raise an error if every edge has its reverse; warn if most edges have their reverse.
 
     Args:
         graph: the graph.

@@ -115,7 +115,7 @@ def checked_answers(graph: Graph) -> Tensor:
 
 
 class Window:
-    """Sampler of unlinked pairs; their targets must occur in the window or in an earlier one.
+    """Sampler of unlinked pairs; their targets must occur in the window or in an earlier window.
 
     The given pairs are never drawn, whatever their window and label. Otherwise a model that
     memorises training pairs would have an advantage.

@@ -75,8 +75,8 @@ def class_capped_split(
         seed: random seed.
 
     Returns:
-        The graph with three new masks. Every node is in exactly one mask, unless `num_test` is
-        given. A warning names the masks without nodes.
+        The graph with three new masks. If `num_test` is not given, every node is in exactly one
+        mask. A warning names the masks without nodes.
 
     Raises:
         ValueError: if the graph has no labels or has pairs, a number is negative, or too few nodes

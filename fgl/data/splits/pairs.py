@@ -155,7 +155,7 @@ def _at_once(graph: Graph, own: Tensor) -> tuple[Graph, Tensor]:
 
 
 def _earliest(key: Tensor, times: Any) -> Tensor:
-    """For each edge, the earliest edge with the same key."""
+    """Find for each edge the earliest edge with the same key."""
     order = times.argsort(stable=True)
     distinct, unit = units_of(key[order])
     if unit is None:
@@ -164,7 +164,7 @@ def _earliest(key: Tensor, times: Any) -> Tensor:
 
 
 def _first_of_ends(edges: Tensor, num_nodes: int, presence: bool) -> Tensor | None:
-    """For each edge, the first edge with the same two ends; None if no two edges share both ends.
+    """Find for each edge the first edge with the same two ends; None if all edges differ in them.
 
     Args:
         edges: edges in order of time.

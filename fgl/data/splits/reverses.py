@@ -119,7 +119,7 @@ def _density(ends: Tensor, num_nodes: int) -> float:
 def reversed_share(keys: Tensor, num_nodes: int) -> float:
     """Fraction of edges whose reverse exists.
 
-    The fraction is 0 unless "most" edges have a reverse (see `turned_relations`).
+    A fraction that is less than "most" is returned as 0 (see `turned_relations`).
 
     Args:
         keys: int64, sorted distinct numbers ``source * num_nodes + target`` of the edges.
