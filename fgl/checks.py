@@ -213,7 +213,7 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
 
 
 def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
-    """The end of an error message: it suggests the most similar choice, or is empty.
+    """End of an error message that suggests the most similar choice; empty if no choice is similar.
 
     Example:
         >>> did_you_mean("Cora", ["cora", "citeseer"])

@@ -302,7 +302,7 @@ def check_options(
 
 
 def _meant(key: str, value: Any, names: Sequence[str]) -> str:
-    """Text with the known argument that an unknown argument probably means; "" if there is none."""
+    """Text that names the argument that was probably meant; "" if there is no such argument."""
     words = set(key.lower().split("_"))
     choices = [name for name in MEANT.get(key.lower(), ()) if name in names]
     choices += [name for name in names if words <= set(name.split("_"))]

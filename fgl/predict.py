@@ -387,7 +387,7 @@ def _called(
 
 
 def _check_reads_windows(model: nn.Module, read: Reads, graph: Graph) -> None:
-    """Raise an error if a model is from fgl.nn or does not leave out edges of later times."""
+    """Raise an error if a model cannot read windows, or cannot leave out edges of later times."""
     name = type(model).__name__
     if not read.edge_index and type(model).__module__.startswith("fgl.nn"):
         raise ValueError(
@@ -403,7 +403,7 @@ def _check_reads_windows(model: nn.Module, read: Reads, graph: Graph) -> None:
 
 
 def check_reads(model: nn.Module, graph: Graph, outer: str) -> None:
-    """Raise an error if a graph that all clients use lacks a field that the clients' model reads.
+    """Raise an error if the clients' common graph lacks a field that the clients' model reads.
 
     Args:
         model: the clients' model.

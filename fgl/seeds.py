@@ -39,8 +39,8 @@ def fold_in(seed: int, *path: int | str) -> int:
 def one_thread() -> Iterator[None]:
     """A context that one thread of a process can enter at a time; this thread can enter it again.
 
-    Runs and tasks seed torch's generator, which all threads share. So runs in two threads would
-    change each other's random numbers.
+    Runs and tasks set the seed of torch's generator, which all threads have in common. So runs in
+    two threads would change each other's random numbers.
 
     Raises:
         RuntimeError: if another thread is inside the context.

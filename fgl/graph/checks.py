@@ -114,7 +114,7 @@ def check_roles(masks: dict[str, Tensor]) -> None:
 
 
 def check_pairs(pairs: Tensor | None, pair_type: Any, batch: Any, num_nodes: int) -> None:
-    """Raise an error if a graph with `batch` has pairs, or if it has pair types but no pairs."""
+    """Raise an error if a graph has pairs and a `batch`, or pair types but no pairs."""
     if pairs is not None:
         check_index("edge_label_index", pairs, (2, None), num_nodes)
         reject_if(batch is not None, "edge_label_index or batch", "both")

@@ -152,7 +152,7 @@ class Hetero(nn.Module):
         return full
 
     def _check_ends(self, error: KeyError | None = None) -> None:
-        """Raise an error if the model returns no rows for a type because no relation ends at it."""
+        """Raise an error if the model returns no rows for a type at which no relation ends."""
         lost = self.target if error is None else next(iter(error.args), None)
         if lost in self.columns and all(lost != end for _, _, end in self.relations):
             raise ValueError(

@@ -164,7 +164,7 @@ def _earliest(key: Tensor, times: Any) -> Tensor:
 
 
 def _first_of_ends(edges: Tensor, num_nodes: int, presence: bool) -> Tensor | None:
-    """Find for each edge the first edge with the same two ends; None if all edges differ in them.
+    """Find for each edge the first edge with the same two ends; None if all pairs of ends differ.
 
     Args:
         edges: edges in order of time.

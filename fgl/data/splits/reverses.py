@@ -230,7 +230,7 @@ def check_reverses(
     is_undirected: bool | None,
     presence: bool,
 ) -> None:
-    """Raise an error if most pairs would have their reverse as a message edge.
+    """Raise an error if the reverses of most pairs would be message edges.
 
     If the caller set ``is_undirected=False``, give only a warning.
     """
