@@ -319,7 +319,7 @@ def _ranks(free: int, num: int, replacement: bool, generator: torch.Generator | 
 
 
 def keys_of(edge_index: Tensor) -> Tensor:
-    """Encode undirected edges without self-loops as ``v (v - 1) / 2 + u`` with u < v, sorted."""
+    """Encode undirected edges without self-loops as sorted numbers ``v (v - 1) / 2 + u``, u < v."""
     u, v = edge_index.min(0).values, edge_index.max(0).values
     key: Tensor = (v * (v - 1) // 2 + u)[u != v].unique()
     return key

@@ -168,7 +168,7 @@ def symmetric(edges: Tensor, num_nodes: int) -> bool:
 
 
 def all_reversed(keys: Tensor, num_nodes: int) -> bool:
-    """Like `symmetric`, for edges given as sorted distinct ``source * num_nodes + target``."""
+    """Like `symmetric`, for edges as sorted distinct numbers ``source * num_nodes + target``."""
     for step in (keys.numel() // SAMPLE + 1, 1):
         sample = keys[::step]
         back = (sample % num_nodes) * num_nodes + sample // num_nodes
