@@ -1,4 +1,4 @@
-"""FedDEP: generators of embeddings for missing neighbours; they learn from others' prototypes."""
+"""FedDEP: generators of embeddings for missing neighbours, using other clients' prototypes."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def feddep(
     counts of hidden neighbours, embeddings of hidden neighbours, and labels. In the second stage,
     only the layers that generate embeddings are trained further, with the loss ``(L + b sum_j
     near(z, prototypes of j)) / K``. The sum is over the clients j whose prototypes arrived. K is
-    the number of these clients plus the client itself. The terms of the sum use all nodes. `near`
-    is the squared distance between each generated neighbour and the nearest embedding in the second
-    argument, averaged over entries (`fgl.losses.nearest_features`). Classifiers are averaged in all
-    rounds. Generators are not sent: each client uses its own generator.
+    the number of these clients, plus 1 for the client itself. The terms of the sum use all nodes.
+    `near` is the squared distance between each generated neighbour and the nearest embedding in the
+    second argument, averaged over entries (`fgl.losses.nearest_features`). Classifiers are averaged
+    in all rounds. Generators are not sent: each client uses its own generator.
 
     The public code uses the protocol of FedSage+: a client sends its generator and the generator's
     inputs to all other clients, which return gradients. The gradients of the other clients depend
@@ -95,7 +95,8 @@ def feddep(
     privacy of edges.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages. Generators also use its optimiser.
+        fedavg: a task's FedAvg, whose server only averages. Generators also use the optimiser of
+            `fedavg`.
         num_prototypes: number of groups of a client's embeddings; 5 in the public code.
         encoder_epochs: passes of the encoder over the training nodes.
         gen_local_epochs: steps of the whole generator and its copy of the classifier, without
@@ -105,13 +106,14 @@ def feddep(
         count_weight: a.
         embedding_weight: b.
         label_weight: l.
-        targets: which of another client's prototypes a node is compared with: the prototype of one
-            of that client's nodes, sampled for each node and step, or the nearest prototype.
+        targets: the prototype of another client with which a node is compared. It is either the
+            prototype of one of that client's nodes, sampled for each node and step, or the nearest
+            prototype.
 
     Raises:
         ValueError: if a number is out of range, the model is not a `fgl.nn.DeepNeighbours`, or the
-            server of `fedavg` does more than average; when a client holds a collection or lacks
-            labels or a validation mask.
+            server of `fedavg` does not only average. The method's functions raise this error if a
+            client holds a collection, has no labels, or has no validation mask.
 
     Example:
         >>> feddep(fgl.fedavg(fgl.nn.DeepNeighbours(4, 8, 2)), gen_epochs=20)
@@ -194,7 +196,8 @@ def hidden_neighbours(
     Return the remaining graph and the missing neighbours of each node.
 
     Returns:
-        The graph of m nodes, int64 ``[m]``, and float ``[m, P, d]``, zeros for absent neighbours.
+        The graph of the m remaining nodes; the number of missing neighbours of each node, int64
+        ``[m]``; and their embeddings, float ``[m, P, d]``, 0 in empty slots.
     """
     nodes: Any = graph.val_mask.nonzero().squeeze(1)  # type: ignore[union-attr]
     order = torch.randperm(len(nodes), device=nodes.device)

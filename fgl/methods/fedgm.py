@@ -64,12 +64,12 @@ def fedgm(
     and biases uniformly in ``+-1 / sqrt(width of the input)``. Here the network of the task has its
     own initialisation. The public code samples neighbours and at most 256 nodes per class. Here a
     client's gradient is computed over all nodes. The public code samples initial features class by
-    class but sorts labels by class size, so features do not match labels. Here they match. The
-    public code applies each client's edge network to the nodes of all clients, and keeps only the
-    block of the client's own nodes. So batch norm statistics are over the nodes of all clients.
-    Here a client computes and sends only its own block. The public code's server uses the training
-    step with the best score on validation nodes of the whole graph, which a real server does not
-    have. Here the server uses the last step.
+    class but sorts labels by class size, so features do not match labels. Here features match
+    labels. The public code applies each client's edge network to the nodes of all clients, and
+    keeps only the block of the client's own nodes. So batch norm statistics are over the nodes of
+    all clients. Here a client computes and sends only its own block. The public code's server uses
+    the training step with the best score on validation nodes of the whole graph, which a real
+    server does not have. Here the server uses the last step.
 
     Args:
         fedavg: FedAvg of a task. Its model is used; its loss and local training are not.
@@ -80,13 +80,13 @@ def fedgm(
         condense_lr: learning rate of condensation, at clients and at the server.
         condense_width: width of the edge network.
         fit_steps: steps of the server's training in a round; the second half uses a tenth of the
-            rate.
+            learning rate.
         fit_lr: learning rate of the server's training.
         fit_decay: weight decay of the server's training.
 
     Raises:
         TypeError: if the model cannot be re-initialised.
-        ValueError: if a number is out of range, or the server of `fedavg` does more than average.
+        ValueError: if a number is out of range, or the server of `fedavg` does not only average.
 
     Example:
         >>> fedgm(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), reduction=0.2)
@@ -205,7 +205,7 @@ def matched(
     adam: Any,
     moments: Any,
 ) -> fed.Trained:
-    """Take one Adam step that brings the condensed features' gradients closer to the clients'."""
+    """Take an Adam step on condensed features, so that their gradients approach the clients'."""
     target, weight = gradients
 
     def loss(features: Params) -> Tensor:

@@ -49,13 +49,13 @@ def fedselect(
     This method follows the public code, with two exceptions. The public code gives clients equal
     weights, since its clients have equal sizes. Here `fgl.tasks.task.weighed_equally` gives clients
     equal weights. If a client has no personal entries and the model has no statistics, the first
-    pass would change nothing, so it is skipped.
+    pass would change nothing, so this pass is skipped.
 
     Args:
         fedavg: FedAvg of a task.
         top: fraction of a weight's shared entries that become personal in one selection.
-        cap: if the fraction of a weight's entries that are personal exceeds this value, no further
-            entry of the weight is selected.
+        cap: if more than this fraction of a weight's entries is personal, no further entry of the
+            weight is selected.
         every: number of a client's rounds from one selection to the next, at least 1.
         passes: for each pass, whether it changes the personal (True) or the shared entries.
 
@@ -218,7 +218,7 @@ def filled(values: Tensor, own: Tensor, weight: Tensor, old: Tensor) -> Tensor:
     """The clients' tensors ``[K, ...]``; the other clients' mean replaces a personal entry.
 
     So the weighted mean over all clients equals the mean over the clients that share an entry. If
-    no client shares an entry, its value is taken from `old`.
+    no client shares an entry, the entry's value is taken from `old`.
 
     Example:
         >>> own = torch.tensor([[False], [True]])

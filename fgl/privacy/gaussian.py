@@ -153,7 +153,7 @@ def uniform(shape: torch.Size, unprotected: torch.Generator | None = None) -> Te
 
 
 def seed_from_system(device: torch.device) -> None:
-    """Seed torch's generator from the operating system, so that its numbers depend on no seed.
+    """Seed torch's generator with random bits of the operating system, instead of a run's seed.
 
     On the CPU all 19,937 bits of the Mersenne twister are set. ``torch.manual_seed`` uses only the
     last 32 bits of a seed on the CPU, and an attacker could try all their values.
@@ -252,7 +252,7 @@ def discrete_gaussian(
 
 @explained
 def gap_of_sum(number: int, *, sigma: float) -> float:
-    """The distance of a sum of discrete Gaussians from one Gaussian, in log-density.
+    """Distance in log-density between a sum of discrete Gaussians and a single Gaussian.
 
     Let n clients hold integers, add rounded normal numbers, and publish the sum. Consider the joint
     density of the sum and the rounding errors. Compare this density with the density of the

@@ -17,7 +17,7 @@ MEASURES: dict[str, Callable[[Simple], Tensor]] = {}  # by name, for simple grap
 
 
 class OfEdges(Protocol):
-    """A measure of graphs, called with their edges."""
+    """Function that computes a measure of graphs from their edges."""
 
     def __call__(
         self, edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None
@@ -153,7 +153,7 @@ def closeness(graphs: Simple) -> Tensor:
     """Mean over nodes of the closeness centrality of Wasserman and Faust.
 
     ``c_v = (r_v - 1)/(N - 1) (r_v - 1)/sum_u d(u, v)``, where u runs over the ``r_v`` nodes that v
-    can reach, including itself. A node without edges has closeness 0.
+    can reach, including v. A node without edges has closeness 0.
 
     Args and Raises: as `average_degree`.
 

@@ -169,7 +169,7 @@ def _drawn(graph: Graph, drawn: torch.Tensor) -> dict[str, Any]:
 def _clipped_sum(
     method: Method, params: Params, grads: Params, context: Any, length: float, sigma: float
 ) -> Params:
-    """The sum of ``clip(grad L_i)`` over a step's examples, on the noise's grid, like `grads`."""
+    """Sum ``clip(grad L_i)`` over examples, on the grid of the noise, for each name in `grads`."""
     still = fed.drop(params, grads)
     free = {name: params[name] for name in grads}
     if "graphs" not in context:
