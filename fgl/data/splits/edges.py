@@ -18,7 +18,7 @@ from .reverses import reversed_share, symmetric, turned_relations, turned_round
 
 @dataclass(frozen=True, eq=False)
 class EdgeSplit:
-    """A graph that has only the training edges, and the pairs that are held out.
+    """A graph with only the training edges, and the held-out pairs.
 
     Args:
         graph: the same nodes with only the training edges, in both directions. In a directed split,

@@ -160,7 +160,7 @@ class FreeCells:
 
 
 class FreePairsLike:
-    """Sampler of pairs without an edge that join the same sides as the given pairs.
+    """Sampler of unlinked pairs; each drawn pair joins the same sides as a given pair.
 
     Args:
         edge_index, num_nodes, directed: as for `FreePairs`.
