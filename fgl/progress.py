@@ -76,7 +76,7 @@ def shown(
 
 
 def _bar(stack: ExitStack, what: str, total: int | None, done: int, unit: str) -> Any:
-    """A progress bar of tqdm, closed with the stack; None without tqdm or a terminal."""
+    """A progress bar of tqdm, which closes with the stack; None without tqdm or a terminal."""
     if not sys.stderr.isatty():
         return None
     try:

@@ -1,4 +1,4 @@
-"""A client's folder: arrays with its graph, and a list of the arrays' shapes and checksums."""
+"""A client's folder: the arrays of the client's graph, and a list of their shapes and checksums."""
 
 from __future__ import annotations
 
@@ -101,8 +101,9 @@ def open_client(
     Raises:
         FileNotFoundError: if ``client.json``, or a file that it lists, is missing.
         ValueError: if ``client.json`` cannot be read or has a newer version; if a file is not a
-            regular file; if its checksum, size, dtype or shape differs from ``client.json`` or from
-            the file's header (the error names the array); or if the content is not a valid `Graph`.
+            regular file; if the checksum, size, dtype or shape of a file differs from
+            ``client.json`` or from the file's header (the error names the array); or if the content
+            is not a valid `Graph`.
 
     Example:
         >>> import tempfile

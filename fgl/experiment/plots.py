@@ -57,8 +57,9 @@ def plot(
         what: a result; a comparison; or a dict from names to a result or a list of results (one per
             seed).
         metrics: names of the metrics. The default is the comparison's metric. Without a comparison,
-            it is all metrics that begin with ``test_``, or all metrics of the first run if there
-            are none. ``"train_loss"`` is `Round.loss`.
+            all metrics that begin with ``test_`` are drawn; if there are none, all metrics except
+            losses are drawn, or the training loss if there is nothing else. ``"train_loss"`` is
+            `Round.loss`.
         title: title of the figure.
         path: file to write; the file extension determines the format. By default no file is
             written.
@@ -159,7 +160,7 @@ def _clients_of_report(report: Mapping[str, Any], metric: str, *, at: str) -> li
 
 
 def _direction(metric: str) -> str:
-    """End of an axis label: whether high or low values are better; "" if unknown."""
+    """The end of an axis label: it tells whether high or low values are better; "" if unknown."""
     if less_is_better(metric):
         return " (lower is better)"
     return " (higher is better)" if metric.startswith(("test_", "val_")) else ""
@@ -220,7 +221,7 @@ def _of_report(report: Mapping[str, Any]) -> Curve:
 
 
 def _usual(names: Sequence[str]) -> list[str]:
-    """The test metrics; if there are none, all metrics except training's and single clients'."""
+    """The test metrics; else all metrics, without losses and single clients; else the loss."""
     plain = [name for name in names if "/" not in name and not name.endswith("loss")]
     return [name for name in plain if name.startswith("test_")] or plain or ["train_loss"]
 

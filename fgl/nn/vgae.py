@@ -32,10 +32,10 @@ class VGAE(nn.Module):
             training.
 
     Returns:
-        Called with features and edges: logits ``[num_nodes, num_classes]``, or, without a
-        classifier, z ``[num_nodes, out_channels]``; with ``return_embedding=True`` also mu and log
-        sigma. The optional argument `noise`, float ``[num_nodes, out_channels]``, is standard
-        normal. In training, noise is sampled if it is not given.
+        For features and edges: logits ``[num_nodes, num_classes]``; if there is no classifier, z
+        ``[num_nodes, out_channels]``; with ``return_embedding=True`` also mu and log sigma. The
+        optional argument `noise`, float ``[num_nodes, out_channels]``, is standard normal. In
+        training, noise is sampled if it is not given.
 
     Raises:
         ValueError: in a call, if the noise has another shape.

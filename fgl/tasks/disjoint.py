@@ -45,7 +45,7 @@ def task_of(
     score_of: Callable[..., Score],
     select: str,
 ) -> Task:
-    """A task whose clients keep the models that they trained, and are scored with them.
+    """A task whose clients keep their trained models, and are scored with these models.
 
     Args:
         clients: the clients' graphs.
@@ -89,7 +89,7 @@ class Disjoint(Cut):
         return graph, of_degrees
 
     def scaled(self, graph: Graph) -> Graph:
-        """A cut graph with the features that this setting asks for.
+        """A part of the graph, with the features that this setting requires.
 
         Rows are scaled after the cut so that their sum is 1.
         """

@@ -28,7 +28,7 @@ KINDS |= dict.fromkeys(["tox21", "bace", "clintox"], "answers")
 class Molecules(Setting):
     """Molecules of several companies.
 
-    Each company has its own ring systems, or a random part.
+    Each company has its own ring systems, or a random part of the molecules.
 
     Of all molecules, 80 % are for training, 10 % for validation and 10 % for the test.
     ``"synthetic"`` is `fgl.data.small_molecules`.

@@ -41,7 +41,7 @@ LAST = ("skew", "damage", "local", "device", "sparse")
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def declares(kind: type[Kind]) -> type[Kind]:
-    """Mark a base class of settings whose fields only `setting` uses."""
+    """Mark a base class of settings; only `setting` uses the class's fields."""
     return kind
 
 

@@ -97,8 +97,8 @@ def earlier(task: Task, *, clients: Sequence[int] = (), classes: Sequence[int] =
     """The same task at an earlier time: some clients have not joined, some classes are missing.
 
     Examples of later clients and classes are not used for training yet. Scored examples are
-    unchanged. A run of the whole task can continue from the result of this earlier task if it is
-    given ``start=result``.
+    unchanged. A run of the whole task continues from this earlier task's result if it gets
+    ``start=result``.
 
     Args:
         task: the whole task.

@@ -226,12 +226,13 @@ class Skew:
     """
 
     skew_by: Literal["nothing", "labels", "features", "degrees"] = "nothing"
-    """Property in which clients differ, instead of a partition: label distribution, mean feature,
-    or mean degree."""
+    """Property in which clients differ: label distribution, mean feature, or mean degree. It
+    replaces the partition."""
     skew_alpha: Positive = 0.5
     """Concentration of the Dirichlet distribution; the smaller it is, the more clients differ."""
     unseen: Natural = 0
-    """Number of last clients that never train; they are scored with other clients' models."""
+    """Number of clients that never train; these are the last clients. They are scored with other
+    clients' models."""
 
     def __post_init__(self) -> None:
         if self.skew_alpha != Skew.skew_alpha and self.skew_by != "labels":

@@ -114,8 +114,8 @@ def read_saint(folder: Path, name: str, *, ignore: Collection[str] = ()) -> Grap
 
     The files hold a SciPy CSR matrix, dense features, a class per node, and the ids of the training
     (``tr``), validation (``va``) and test nodes (``te``), which become the masks. The graph is
-    undirected, without self-loops and repeats. Edge weights are not read, and a warning says so
-    unless `ignore` contains ``"data"``. Pickle is not used.
+    undirected, without self-loops and repeats. Edge weights are not read; a warning says so if
+    `ignore` does not contain ``"data"``. Pickle is not used.
 
     Raises:
         ValueError: for a missing or malformed file, or more than one class per node.

@@ -133,7 +133,7 @@ class FreeCells:
     def _reordered(
         self, first: Tensor, like: Tensor, otherwise: Tensor, generator: torch.Generator | None
     ) -> Tensor:
-        """Permute `like` among the rows; where this gives an occupied cell, use `otherwise`."""
+        """Permute `like` among the rows; if a row gets an occupied cell, use `otherwise` there."""
 
         def is_taken(rows: Tensor, columns: Tensor) -> Tensor:
             return torch.isin(first[rows] + columns, self._keys)

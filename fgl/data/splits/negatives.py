@@ -103,7 +103,7 @@ def _longer(graph: Graph, mask: str, pairs: Tensor, like: Tensor) -> Graph:
 
 
 def checked_answers(graph: Graph) -> Tensor:
-    """Return the pairs' labels `y`, after a check: 1 for an edge, 0 for any other pair."""
+    """Return the pairs' labels `y`, after a check that each label is 1 (an edge) or 0 (no edge)."""
     y = graph.y
     if graph.edge_label_index is None or y is None:
         raise ValueError("Expected a graph with pairs and their y, but got none: see split_by_time")
@@ -115,7 +115,7 @@ def checked_answers(graph: Graph) -> Tensor:
 
 
 class Window:
-    """Sampler of unlinked pairs; their targets must occur in the window or in an earlier one.
+    """Sampler of unlinked pairs; their targets must occur in the window or in an earlier window.
 
     The given pairs are never drawn, whatever their window and label. Otherwise a model that
     memorises training pairs would have an advantage.
