@@ -1,4 +1,4 @@
-"""Networks of clients: built from similarities or distances, and turned into mixing weights."""
+"""Networks of clients: built from similarities or distances, and turned into weights for mixes."""
 
 from __future__ import annotations
 

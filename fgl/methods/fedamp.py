@@ -1,4 +1,4 @@
-"""FedAMP: a client learns most from the clients with the most similar models."""
+"""FedAMP: each client learns mainly from the clients that have similar models."""
 
 from __future__ import annotations
 

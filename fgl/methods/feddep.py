@@ -1,4 +1,4 @@
-"""FedDEP: generators of embeddings for missing neighbours, using other clients' prototypes."""
+"""FedDEP: generated embeddings of missing neighbours, learned from other clients' prototypes."""
 
 from __future__ import annotations
 
@@ -73,26 +73,25 @@ def feddep(
     the layer below; in the paper's appendix, the input is the embedding. A node's embedding is the
     mean over P slots, including empty slots.
 
-    Clustering differs from clustering in the public code. Here k-means runs on the encoder's
-    embeddings. The public code applies k-means and then DEC to the embeddings of a stacked
-    autoencoder. Here a sampled prototype belongs to the node itself. The public code sometimes
-    samples the prototype of a hidden neighbour, and treats a prototype whose entries have a
-    negative sum as absent. Here each step uses the local gradient once, and the same noise for all
-    clients. The public code uses the local gradient twice, and adds gradients for one client to the
-    gradients for the next client. Here every forward pass mends the whole graph, without noise and
-    dropout. The public code mends the graph only once, in training mode and after nodes were
-    hidden. The public code also computes scores on graphs without generated neighbours. All clients
-    start from the same generator. Clients do not send numbers of missing neighbours, since no
-    client uses these numbers. For embeddings, both layers use the same sampled neighbours. After
-    the first round, ``l CE`` uses a copy of the received classifier. In the public code, this term
-    uses the generator's own classifier, which is randomly initialised. In both implementations,
-    this classifier is trained for `gen_local_epochs` steps and then discarded. So classifiers are
-    trained for one round before any graph is mended. Here the optimiser of a generator keeps its
-    state from step to step. The public code creates a new optimiser (SGD with learning rate .1) in
-    each step. The published 200 epochs correspond to 100 exchanges of two steps. The public code
-    trains the classifier on minibatches of 64 nodes with 5 sampled neighbours per layer. Here the
-    task defines the minibatches. Unlike the paper, this implementation does not claim differential
-    privacy of edges.
+    The clustering differs from the public code. Here k-means runs on the encoder's embeddings. The
+    public code applies k-means and then DEC to the embeddings of a stacked autoencoder. Here a
+    sampled prototype belongs to the node itself. The public code sometimes samples the prototype of
+    a hidden neighbour, and ignores a prototype if its entries have a negative sum. Here each step
+    uses the local gradient once, and the same noise for all clients. The public code uses the local
+    gradient twice, and adds gradients for one client to the gradients for the next client. Here
+    every forward pass mends the whole graph, without noise and dropout. The public code mends the
+    graph only once, in training mode and after nodes were hidden. The public code also computes
+    scores on graphs without generated neighbours. All clients start from the same generator.
+    Clients do not send numbers of missing neighbours, since no client uses these numbers. For
+    embeddings, both layers use the same sampled neighbours. After the first round, ``l CE`` uses a
+    copy of the received classifier. In the public code, this term uses the generator's own
+    classifier, which is randomly initialised. In both implementations, this classifier is trained
+    for `gen_local_epochs` steps and then discarded. So classifiers are trained for one round before
+    any graph is mended. Here the optimiser of a generator keeps its state from step to step. The
+    public code creates a new optimiser (SGD with learning rate .1) in each step. The published 200
+    epochs correspond to 100 exchanges of two steps. The public code trains the classifier on
+    minibatches of 64 nodes with 5 sampled neighbours per layer. Here the task defines the
+    minibatches. Unlike the paper, this implementation does not claim differential privacy of edges.
 
     Args:
         fedavg: a task's FedAvg, whose server only averages. Generators also use the optimiser of
@@ -183,7 +182,7 @@ def but(prototypes: Mapping[str, Any], client: str) -> dict[str, Any]:
 
 
 def prototypes_of_others(message: Message) -> dict[str, tuple[Tensor, Tensor]]:
-    """Each other client's prototypes, and how many nodes each prototype stands for."""
+    """The prototypes of each other client, and the number of nodes of each prototype."""
     rows, counts = (message.get(key, {}) for key in KEYS)
     return {k: (rows[k], counts[k]) for k in rows if counts[k].sum()}
 

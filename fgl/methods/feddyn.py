@@ -70,7 +70,7 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
 
 
 def drifting(fedavg: Method, name: str) -> Method:
-    """The common part of FedDyn and FedDC: joining messages, the drift, and the server's mean.
+    """The common part of FedDyn and FedDC: messages of joining clients, drifts, and the mean.
 
     A client keeps its drift ``h_k``. The context of a client has the drift and the ratio
     ``n_k / n``.

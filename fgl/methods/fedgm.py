@@ -43,11 +43,12 @@ def fedgm(
     """Train the server's model on small graphs that reproduce the clients' gradients (FedGM).
 
     In its first round, a client with n training nodes creates ``int(reduction n)`` condensed nodes.
-    The condensed nodes have about the class proportions of the training nodes. A condensed node
-    starts with the features of a random training node of the same class. All pairs of condensed
-    nodes are connected by edges (`PairWeights`). In each of `condense_steps` steps the client
-    initialises a new model and takes one Adam step. The steps alternate between `adjacency_steps`
-    steps on the edge network and `feature_steps` steps on the features. All steps minimise
+    Each class has about the same fraction of the condensed nodes as of the training nodes. A
+    condensed node starts with the features of a random training node of the same class. All pairs
+    of condensed nodes are connected by edges (`PairWeights`). In each of `condense_steps` steps the
+    client initialises a new model and takes one Adam step. The steps alternate between
+    `adjacency_steps` steps on the edge network and `feature_steps` steps on the features. All steps
+    minimise
 
     ``sum_c (n_c / max n_c) ||grad CE_c(condensed) - grad CE_c(own)||^2``.
 
@@ -178,9 +179,9 @@ def check_counts(count: Tensor, most: float) -> None:
 
 
 def with_gradients(inbox: Inbox) -> list[Any]:
-    """The uploads that have gradients to match.
+    """The uploads that contain gradients.
 
-    Such uploads have a condensed node and the usual classes.
+    Uploads without a condensed node are left out, and uploads with an unusual number of classes.
     """
     uploads = [each for each in inbox.values() if "gradient" in each and each["count"].any()]
     usual = Counter(len(each["count"]) for each in uploads).most_common(1)
@@ -205,7 +206,7 @@ def matched(
     adam: Any,
     moments: Any,
 ) -> fed.Trained:
-    """Take an Adam step on condensed features, so that their gradients approach the clients'."""
+    """Take an Adam step on the condensed features, to match the gradients that clients sent."""
     target, weight = gradients
 
     def loss(features: Params) -> Tensor:

@@ -44,12 +44,12 @@ def fedgta(
     is a softmax of row v of ``F / temperature``. Client i gets the mean of the models j with
     ``cos(moments_i, moments_j) > threshold``, weighted by the confidences (Eq. 6 and 7).
 
-    This method follows the authors' code, in which clients keep their Adam state
-    (``Training(keep_optimizer=True)``), with three exceptions. In the authors' code, a node that is
-    in no split uses its true label. Here such a node uses the model's probabilities, like every
-    node outside the training split. If there are no edges, all confidences are 0. Here clients then
-    have equal weights; in the authors' code the mean is NaN. The authors use a GAMLP as the model;
-    here the task defines the model.
+    With three exceptions, this method follows the authors' code, in which clients keep their Adam
+    state (``Training(keep_optimizer=True)``). In the authors' code, a node that is in no split uses
+    its true label. Here such a node uses the model's probabilities, like every node outside the
+    training split. If there are no edges, all confidences are 0. Here clients then have equal
+    weights; in the authors' code the mean is NaN. The authors use a GAMLP as the model; here the
+    task defines the model.
 
     Args:
         fedavg: a task's FedAvg, whose server only averages. The model returns a row of logits for

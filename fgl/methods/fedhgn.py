@@ -35,9 +35,10 @@ def fedhgn(
 
     The published settings are 20 bases, SGD with a learning rate of .1, and 3 epochs per round. The
     network of the public code begins with a layer that sums node embeddings. Each client keeps this
-    layer. The public code's network has no features, no self-loop matrix, and a linear last layer.
-    The public code initialises coefficients for each relation separately, with the gain of ReLU.
-    Here the task defines the network, and the network's layer defines the scale of initial values.
+    layer. The public code's network has a linear last layer, but no features and no self-loop
+    matrix. The public code initialises coefficients for each relation separately, with the gain of
+    ReLU. Here the task defines the network, and the network's layer defines the scale of initial
+    values.
 
     Args:
         fedavg: FedAvg of a task; its model has bases, such as ``fgl.nn.RGCN(..., num_bases=4)``.

@@ -114,7 +114,7 @@ def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Met
 
 
 def mean_prototypes(rows: Tensor, has: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean prototype of each class over the clients with this class; and a mask of these classes.
+    """Mean prototype of each class, over the clients that have the class; and a mask of classes.
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.

@@ -205,7 +205,7 @@ def gradients(context: Any, graph: Graph, neighbours: Neighbours) -> Message:
 
 
 def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
-    """The gradients returned for all nodes, and the number of clients in the mean of the loss."""
+    """Returned gradients for all nodes, and the number of clients in the mean of the loss."""
     like: Tensor = model.count.weight
     whole = like.new_zeros(graph.num_nodes, model.num_neighbours, graph.num_features)
     if "pull" in message:
@@ -218,7 +218,7 @@ def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
 
 
 def relayed(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-    """Forward each client's offer to all other clients, and later the gradients for the offer."""
+    """Forward each client's offer to all other clients, and later their gradients to the client."""
     stage = int(state.get("stage", OFFER))
     following = torch.tensor((stage + 1) % len(UPLOADS))
     relays: dict[int, Callable[[Inbox, int], Message]] = {
@@ -259,7 +259,7 @@ def gradients_for(inbox: Inbox, client: int) -> Message:
 
 
 def check_upload(model: Any, message: Any, client: int, state: State, most: float) -> None:
-    """Raise a ValueError unless an upload has what its stage requires."""
+    """Raise a ValueError unless an upload has the entries that its stage requires."""
     stage = int(state.get("stage", OFFER))
     fed.check_keys(message, UPLOADS[stage], f"the upload of stage {stage}")
     if stage == OFFER:

@@ -160,7 +160,7 @@ def feature_energy(graph: Graph, *, share: float = 1.0) -> Tensor:
 
 
 def fisher(method: Method, params: Params, graph: Graph, names: list[str], mask: Tensor) -> Params:
-    """Square of a gradient: the gradient of some nodes' mean log-likelihood, in training mode.
+    """Square of the gradient of some nodes' mean log-likelihood, computed in training mode.
 
     Args:
         method: its model returns a row of logits for each node.

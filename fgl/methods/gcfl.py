@@ -93,9 +93,9 @@ def gcfl(
     Delta_i is the update of client i's parameters, without batch norm statistics. After the splits,
     every cluster runs FedAvg. The split and the mean use only clients that are present in the
     round. The larger part keeps the cluster's number. If both parts have the same size, the part
-    with the lowest client number keeps the number. An absent client stays in the part that keeps
-    the cluster's number, and next receives the model of this part. The same holds for a client
-    without training examples, which has no update.
+    with the lowest client number keeps the cluster's number. An absent client stays in the part
+    that keeps the cluster's number, and next receives the model of this part. The same holds for a
+    client without training examples, which has no update.
 
     This method follows the public code, with two exceptions. In the public code, clients share and
     compare only convolutions (see `fedper`), and keep their Adam state

@@ -257,7 +257,7 @@ def propagated_labels(graph: Graph, *, steps: int, share: float) -> Tensor:
         share: weight of the neighbours.
 
     Returns:
-        double ``[n, C]``; rows do not sum to 1.
+        float64 ``[n, C]``; rows do not sum to 1.
 
     Example:
         >>> edges = torch.tensor([[0, 1], [1, 0]])
@@ -283,7 +283,7 @@ def propagated_labels(graph: Graph, *, steps: int, share: float) -> Tensor:
 
 
 def class_weights(graph: Graph) -> Tensor:
-    """Weight of each class in the distillation: ``1 / (1 + log(1 + H_c))``, double ``[C]``.
+    """Weight of each class in the distillation: ``1 / (1 + log(1 + H_c))``, float64 ``[C]``.
 
     For each training node, take the fraction of its training neighbours that have the node's class.
     ``H_c`` is the sum of these fractions over the training nodes of class c. For a node without a
@@ -311,7 +311,7 @@ def expanded(
 
     Args:
         graph: a graph with class labels.
-        spread: propagated labels, double ``[n, C]``.
+        spread: propagated labels, float64 ``[n, C]``.
         chosen: int64 ``[k]``, the chosen classes.
         sure: smallest fraction of a row that gives a label.
         min_degree: smallest degree of a node that gets a label.

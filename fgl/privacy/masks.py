@@ -90,8 +90,8 @@ def letters(
 ) -> Tensor:
     """A client's encrypted letters, one to each client, with shares of the sender's two secrets.
 
-    The secrets are the seed of the client's own mask and the key from which it derives the masks of
-    pairs.
+    The secrets are the seed of the client's own mask and the key from which the client derives the
+    masks of pairs.
 
     Args:
         row: the client's own row.
@@ -158,7 +158,7 @@ def masked(
 def revealed(
     row: int, sealing: bytes, keys: Tensor, sealed: Tensor, here: Tensor, sent: Tensor, about: bytes
 ) -> Tensor:
-    """Shares that a client reveals to the server: for each client, a share of one of its secrets.
+    """Shares that a client reveals to the server: one share of one secret per client.
 
     If a client sent its words, a share of the seed of that client's own mask is revealed. If the
     client sent letters but no words, a share of its key for the masks of pairs is revealed. A

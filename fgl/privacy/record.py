@@ -167,7 +167,7 @@ def _by_noise(record: Record) -> dict[Noise, Tensor]:
 
 
 def _kind(record: Record) -> str:
-    """The transform whose noise a record counts; it is inferred from the form of old records."""
+    """The transform that added the noise of a record, inferred from the form of an old record."""
     if "kind" in record:
         return KINDS[int(record["kind"])]
     if "steps" in record:

@@ -1,8 +1,8 @@
 """Sums of distances in many graphs, found by breadth-first search from 64 nodes at a time.
 
-Each node has a word of 64 bits, one bit per source. The bit says whether the source is within `l`
-hops. One hop is an OR over the neighbours' words. The sum of distances follows from the number of
-set bits after each hop.
+For every 64 sources, each node has a word with one bit per source. The bit says whether the source
+is within `l` hops. One hop is an OR over the neighbours' words. The sum of distances follows from
+the number of set bits after each hop.
 """
 
 from __future__ import annotations

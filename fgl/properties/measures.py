@@ -41,8 +41,8 @@ def average_degree(graphs: Simple) -> Tensor:
     """Mean degree of every graph: ``1/N sum_v d_v = 2m / N``.
 
     Graphs are treated as undirected: the direction of edges, repeated edges and self-loops are
-    ignored. GPFL's public code omits nodes after the last node that has an edge, both here and in
-    all other means over degrees.
+    ignored. GPFL's public code ignores nodes after the last node that has an edge, in this mean and
+    in all other means over degrees.
 
     Args:
         edge_index: int64 ``[2, num_edges]``.

@@ -72,7 +72,7 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
 
 
 def _refused(method: Method, forged: Message, client: int, state: State) -> bool:
-    """Whether a round would reject a message: it is not finite, or `accept` refuses it."""
+    """Whether a round would reject a message, since it is not finite or fails `accept`."""
     try:
         method.accept(forged, client, state)
     except Exception:

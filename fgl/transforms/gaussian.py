@@ -228,8 +228,7 @@ def counted(
 ) -> Method:
     """Make the server record how many answers each client gave under this noise.
 
-    All transforms use this function, so that earlier costs from ``start=`` are composed a single
-    time.
+    All transforms use this function, so that earlier costs from ``start=`` are composed only once.
 
     Args:
         method: the method.

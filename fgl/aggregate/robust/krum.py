@@ -1,4 +1,4 @@
-"""Krum and multi-Krum: they select the clients that are nearest to their neighbours."""
+"""Krum and multi-Krum: select the clients with the smallest distances to their neighbours."""
 
 from __future__ import annotations
 

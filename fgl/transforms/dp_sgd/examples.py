@@ -152,7 +152,7 @@ def check_alone(method: Method, graph: Graph, context: Any) -> None:
     The result depends only on the form of the client's graph and on no example, so an error reveals
     no example. The loss is called in evaluation mode, with parameters chosen so that no term of the
     loss is 0 by chance. Torch's random state is restored afterwards. A loss may be a mean over all
-    known labels. In that case an example with half of its labels known has half the weight.
+    known labels. In that case, an example has half the weight if half of its labels are known.
 
     Args:
         method: the method, for its loss.
