@@ -29,12 +29,12 @@ def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
     examples have the same weight. The two models share no tensors, so one optimiser can train both.
     The recorded loss is the sum of both losses.
 
-    The personal step uses the same sampled examples, as in the authors' code with the option
-    ``lam``. The authors' code differs in two ways. The authors' code samples a client with a
-    probability proportional to its number of examples, and gives all participants equal weights.
-    Here the run samples clients uniformly. A client that has never taken part uses the model it
-    receives; in the authors' code such a client uses the initial model. `max_grad_norm` is not
-    allowed, since it would clip the gradients of both models together.
+    Both steps use the same sampled examples, as in the authors' code with the option ``lam``. The
+    authors' code differs in two ways. The authors' code samples a client with a probability
+    proportional to its number of examples, and gives all participants equal weights. Here the run
+    samples clients uniformly. A client that has never taken part uses the model it receives; in the
+    authors' code such a client uses the initial model. `max_grad_norm` is not allowed, since it
+    would clip the gradients of both models together.
 
     Args:
         fedavg: a task's FedAvg, whose server only averages.

@@ -67,14 +67,14 @@ def fedtad(
     FedAvg. The method requires nodes with class labels, and one graph per client (Section 4 of the
     paper).
 
-    The public code differs from this method in three places, in which the public code contradicts
-    the paper. The public code multiplies A and D^-1 entry by entry, so its "walks" are the ids of
-    random nodes, which dominate the features. Here the topology features are the return
-    probabilities of the paper; another function can be passed as `topology`. The public code's GCN
-    also applies dropout during evaluation. Here only the mean model applies dropout, while it is
-    trained. If no client has a certain class, the public code divides 0 by 0. Here this class gets
-    weight 0. In the public code, clients are also weighted by their numbers of nodes and keep their
-    Adam state. Here the task determines both.
+    In three places, the public code differs from this method and from the paper. The public code
+    multiplies A and D^-1 entry by entry, so its "walks" are the ids of random nodes, which dominate
+    the features. Here the topology features are the return probabilities of the paper; another
+    function can be passed as `topology`. The public code's GCN also applies dropout during
+    evaluation. Here only the mean model applies dropout, while it is trained. If no client has a
+    certain class, the public code divides 0 by 0. Here this class gets weight 0. In the public
+    code, clients are also weighted by their numbers of nodes and keep their Adam state. Here the
+    task determines both.
 
     Args:
         fedavg: a task's FedAvg, whose server only averages.

@@ -31,11 +31,11 @@ def fggp(
 ) -> Method:
     """FedAvg of a GCN that learns from two views; the server clusters the prototypes (FGGP).
 
-    In the second view, each node is connected to the nearest other nodes, by the cosine of the
-    received model's embeddings. The nearest nodes are recomputed every few rounds. A network named
-    augmentor samples the edges of the second view. The augmentor has two convolutions with output
-    R, and computes ``l = R R^T``. The augmentor keeps an edge with probability ``(l / max l + A) /
-    2``, with a straight-through gradient (Eq. 10). The loss is
+    In the second view, each node is connected to the nearest other nodes. Nodes are near if their
+    embeddings by the received model have a large cosine. The nearest nodes are recomputed every few
+    rounds. A network named augmentor samples the edges of the second view. The augmentor has two
+    convolutions with output R, and computes ``l = R R^T``. The augmentor keeps an edge with
+    probability ``(l / max l + A) / 2``, with a straight-through gradient (Eq. 10). The loss is
 
     ``CE(view 1) + CE(view 2) + BCE(l, A) + align(P_2, P_1)``.
 

@@ -66,15 +66,15 @@ def s2fgl(
     Adam would only follow rounding errors.
 
     In the public code, a codebook also uses labels of validation and test nodes. The public code's
-    codebook lacks every class with a larger number than the largest class of the first client. If a
-    third of the nodes are training nodes, the public code's codebook uses the same labels as here.
-    The public code computes embeddings before the last step, with dropout. Here embeddings are
-    computed with the sent model and without dropout. The public code's server shuffles the clients,
-    and gives the i-th client in this order a weight equal to the number of nodes of client i. The
-    public code computes weights from the distances between test nodes and training nodes (``LPS``),
-    but does not use these weights. The public code applies dropout during evaluation. The network
-    of the public code is an ACM-GCN with a linear head. Here the task determines the clients'
-    weights and the network.
+    codebook lacks each class whose number exceeds the largest class number of the first client. If
+    a third of the nodes are training nodes, the public code's codebook uses the same labels as
+    here. The public code computes embeddings before the last step, with dropout. Here embeddings
+    are computed with the sent model and without dropout. The public code's server shuffles the
+    clients, and gives the i-th client in this order a weight equal to the number of nodes of client
+    i. The public code computes weights from the distances between test nodes and training nodes
+    (``LPS``), but does not use these weights. The public code applies dropout during evaluation.
+    The network of the public code is an ACM-GCN with a linear head. Here the task determines the
+    clients' weights and the network.
 
     The public script trains with SGD (learning rate .2), 10 steps, a width of 128 and dropout .1.
 
