@@ -162,7 +162,7 @@ class NeighbourSampler:
     def batch(
         self, nodes: Tensor, counts: Tensor, sources: Tensor, entries: Tensor, num_seeds: int
     ) -> Graph:
-        """The graph of the sampled nodes and edges, with its nodes' features."""
+        """The graph of the sampled nodes and edges, with the features of these nodes."""
         whole, ids = self.graph, nodes.long()
         adj = self.matrix(nodes, counts, sources, entries)
         fields = {name: value.index_select(0, entries) for name, value in self.fields.items()}

@@ -33,7 +33,7 @@ KNOWN = ("x", *SPARSE, "edge_index", *FIELDS)
 
 @typed
 def save_client(graph: Graph, folder: str | os.PathLike[str]) -> Path:
-    """Write a client's graph into its own folder.
+    """Write a client's graph to a folder.
 
     Each tensor is saved to a file ``NAME.npy`` by `numpy.save` without pickle. ``client.json`` is
     written last; it lists the dtype, shape and SHA-256 of each file. Sparse features are stored as
@@ -89,7 +89,7 @@ def save_client(graph: Graph, folder: str | os.PathLike[str]) -> Path:
 def open_client(
     folder: str | os.PathLike[str], *, mapped: bool = False, check: bool = True
 ) -> Graph:
-    """Read a client's graph from its folder.
+    """Read a client's graph from the client's folder.
 
     Args:
         folder: a folder that `save_client` wrote, or one with the same layout.

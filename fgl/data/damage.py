@@ -323,7 +323,7 @@ def _other_directions(edges: Tensor, num_nodes: int) -> Tensor:
 
 
 def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
-    """Mask of the edges of a random fraction of the linked node pairs, bool ``[num_edges]``."""
+    """Mark the edges of a random fraction of the linked node pairs, bool ``[num_edges]``."""
     low, high = graph.edge_index.cpu().sort(0).values
     pair, of_edge = (low * graph.num_nodes + high).unique(return_inverse=True)
     drawn = torch.zeros(pair.numel(), dtype=torch.bool)

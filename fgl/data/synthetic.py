@@ -189,7 +189,7 @@ def _words(
     num_features: int,
     generator: Generator,
 ) -> Tensor:
-    """Draw a word for each column of `group`: from its first set, its second set, or all words."""
+    """Draw a word for each column of `group`: from the first set, the second set, or all words."""
     chance = torch.rand(2, group.shape[1], generator=generator, dtype=torch.float64)
     kind = torch.bucketize(chance[0], chance.new_tensor(shares), right=True)
     index = (chance[1] * sets.shape[1]).long()

@@ -43,7 +43,7 @@ def from_tables(
 
     A table is an object with ``table[name]``, such as a pandas or polars ``DataFrame`` or a dict of
     lists. A table may also be the path of a CSV file with a header. Row i of `nodes` is node i of
-    the graph, so ``zip(nodes["id"], predictions)`` pairs each node's name with its prediction.
+    the graph, so ``zip(nodes["id"], predictions)`` gives each node's name with its prediction.
 
     Args:
         edges: table with a row for each edge.

@@ -187,7 +187,7 @@ def _answers(
 def _others(
     name: str, y: Mapping[str, Tensor], masks: Mapping[str, Mapping[str, Tensor] | None]
 ) -> Tensor:
-    """The nodes of a type that are in none of its masks."""
+    """The nodes of a type that are in none of the type's masks."""
     others = torch.ones(len(y[name]), dtype=torch.bool)
     for mask in masks.values():
         own = (mask or {}).get(name)

@@ -104,7 +104,7 @@ def _check_tasks(presets: Mapping[str, Any], mains: Mapping[str, Main]) -> None:
 def _origin(
     main: Main, arguments: Mapping[str, Any], flags: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A command's recipe, dataset and other flags, for the report; empty if nothing is a `Run`."""
+    """The recipe, the dataset and other flags of a command; empty if no argument is a `Run`."""
     if not any(isinstance(value, Run) for value in arguments.values()):
         return {}
     recipe = Path(inspect.getfile(inspect.unwrap(main))).stem
@@ -199,7 +199,7 @@ def _parse(
 
 
 def _number(info: Any) -> Any:
-    """A rule for tyro: if a text is not a number, the error message is this library's own."""
+    """A rule for tyro: if a text is not a number, this library's error message is used."""
     from tyro.constructors import PrimitiveConstructorSpec
 
     if info.type not in (int, float):
@@ -228,7 +228,7 @@ def _builder(main: Main) -> tuple[Any, Mapping[str, Any]]:
 
 
 def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Types and defaults, by name: of the parameters of `main`, and of its builder's options."""
+    """The type and default of each parameter of `main`, and of each option of its builder."""
     parameters = _sources(main)
     hints = {source: typing.get_type_hints(source, include_extras=True) for source, _ in parameters}
     kinds: dict[str, Any] = {}
@@ -322,7 +322,11 @@ def _spelled(dataset: str, table: Presets) -> str:
 
 
 def _about(main: Main) -> str:
-    """A description of `main`: the docstring's first line, of `main`, its method or its module."""
+    """A description of `main`.
+
+    The text is the first line of a docstring: the docstring of `main`, else of its method, else of
+    its module.
+    """
     sources = (main, _builder(main)[0], inspect.getmodule(main))
     return next((line for line in map(first_line, sources) if line), "")
 

@@ -221,7 +221,11 @@ def _of_report(report: Mapping[str, Any]) -> Curve:
 
 
 def _usual(names: Sequence[str]) -> list[str]:
-    """The test metrics; else all metrics, without losses and single clients; else the loss."""
+    """The names of the metrics that begin with ``test_``.
+
+    If there are none, all metrics are returned except losses and metrics of single clients. If
+    these are missing too, the training loss is returned.
+    """
     plain = [name for name in names if "/" not in name and not name.endswith("loss")]
     return [name for name in plain if name.startswith("test_")] or plain or ["train_loss"]
 
@@ -267,7 +271,10 @@ def over(runs: Sequence[Sequence[float | None]]) -> tuple[list[float], list[floa
 
 
 def _draw_dropped(by_round: Any, by_client: Any, name: str, runs: Sequence[Curve]) -> None:
-    """Draw the number of dropped clients per round and of drops per client, as means over runs."""
+    """Draw the number of dropped clients per round, and the number of drops per client.
+
+    Both numbers are means over runs.
+    """
     rounds = Counter(index for run in runs for index, _ in run.dropped)
     clients = Counter(client for run in runs for _, client in run.dropped)
     longest = max(len(run.bytes) for run in runs)

@@ -235,7 +235,7 @@ def evaluate_on(
         ValueError: in the default score, if a graph lacks labels or test nodes, or no client has a
             test node. The returned function raises a ValueError if a model lacks tensors.
 
-    Warns: UserWarning: from the default score, if the labels of some clients do not define a
+    Warns: UserWarning: if the default score is used, and the labels of some clients do not define a
         metric. The warning names these clients and the reason. With `each`, a single warning names
         all clients that lack a metric.
 

@@ -44,7 +44,7 @@ def joined(graphs: Sequence[Any]) -> dict[str, Any]:
 
 
 def _check_parts(graphs: Sequence[Any]) -> None:
-    """Raise an error unless graphs have nodes, no `batch` and equal `num_features`."""
+    """Raise an error if a graph has a `batch` or no nodes, or if `num_features` differs."""
     for i, graph in enumerate(graphs):
         check_no_series(graph, "join")
         if graph.batch is not None or graph.num_nodes == 0:

@@ -189,7 +189,7 @@ class Hetero(nn.Module):
         return {"edge_attr_dict": cut}
 
     def _check_types(self, node_type: Tensor, edge_index: Tensor, edge_type: Tensor) -> None:
-        """Raise an error if the graph numbers its types or relations otherwise than the wrapper."""
+        """Raise an error if the graph's types or relations are not numbered as in the wrapper."""
         types = list(self.columns)
         for name, of, names in (
             ("columns", node_type, types),

@@ -256,7 +256,7 @@ class SparseMatrix:
 
     @property
     def with_self_loops(self) -> SparseMatrix:
-        """The matrix with a full diagonal: nonzero self-loops keep their values, all others are 1.
+        """The matrix with a full diagonal; a diagonal entry that is missing or 0 becomes 1.
 
         If a self-loop is repeated, its last value is used, as in PyG.
         """

@@ -176,7 +176,7 @@ class Study:
         return {n: [v for i, v in enumerate(own) if v not in own[:i]] for n, own in values.items()}
 
     def edges(self, setting: str, method: str) -> list[str]:
-        """Chosen numbers at an edge of the tried values, without edges that are hard bounds."""
+        """Chosen numbers at an edge of the tried values, except numbers at a hard bound."""
         return self.plan.edges(setting, method, self._store)
 
     def _megabytes(self, setting: str, method: str) -> float:

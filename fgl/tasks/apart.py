@@ -28,7 +28,7 @@ def warn_of_trained(
 ) -> None:
     """Warn if a training example is also in a validation or test mask.
 
-    The masks of the clients and those of the whole graph are checked.
+    Both the clients' masks and the whole graph's masks are checked.
 
     Args:
         clients: the clients' graphs; their `node_id` identifies nodes of the whole graph.
@@ -283,7 +283,8 @@ def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit]) -> None:
 def _ids_by_features(graphs: Sequence[Graph]) -> list[Tensor]:
     """Ids of each graph's nodes.
 
-    Nodes of two graphs have equal ids if their features are equal, and unique in each graph.
+    Nodes of two graphs have equal ids if their features are equal and occur only once in each
+    graph.
     """
     hashes = torch.cat([node_fingerprints(graph, 0) for graph in graphs])
     ids, sizes = hashes.unique(return_inverse=True)[1], [graph.num_nodes for graph in graphs]
@@ -293,7 +294,7 @@ def _ids_by_features(graphs: Sequence[Graph]) -> list[Tensor]:
 
 
 def _occurs_once(keys: Tensor) -> Tensor:
-    """Whether each entry of a vector is unequal to all others."""
+    """Whether each entry of a vector differs from all other entries."""
     _, place, counts = keys.unique(return_inverse=True, return_counts=True)
     once: Tensor = counts[place] == 1
     return once

@@ -64,7 +64,7 @@ def task_of(
 
 @declares
 class Disjoint(Cut):
-    """Fields that the settings `OwnNodes` and `Links` have in common; their graphs and model."""
+    """Fields, graphs and model that the settings `OwnNodes` and `Links` have in common."""
 
     clients: Count = 10
     features: Literal["raw", "normalized", "degree"] = "raw"
@@ -91,7 +91,7 @@ class Disjoint(Cut):
     def scaled(self, graph: Graph) -> Graph:
         """A part of the graph, with the features that this setting requires.
 
-        Rows are scaled after the cut so that their sum is 1.
+        Rows are scaled after the cut so that each row has the sum 1.
         """
         return data.normalize_features(graph) if self.features == "normalized" else graph
 

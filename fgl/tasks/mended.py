@@ -40,10 +40,10 @@ def generator_task(
 ) -> Task:
     """Learn to generate nodes' missing neighbours, by comparison with hidden nodes (FedSage+).
 
-    ``L = a SmoothL1(c, m) + b greedy + c' CE`` over the training nodes (Eqs. 5 to 7). The three
-    terms compare predicted counts of missing neighbours, generated features, and labels predicted
-    on the graph with the generated neighbours. A fraction of each client's validation nodes is
-    hidden. The clients of the task have the graphs without these nodes.
+    The loss over the training nodes is ``L = a SmoothL1(c, m) + b greedy + c' CE`` (Eqs. 5 to 7).
+    The three terms compare predicted counts of missing neighbours, generated features, and labels
+    predicted on the graph with the generated neighbours. A fraction of each client's validation
+    nodes is hidden. The clients of the task have the graphs without these nodes.
 
     Args:
         clients: graphs with labels, a training and a validation mask.

@@ -45,7 +45,7 @@ class Molecules(Setting):
     split: Literal["random", "scaffold"] = "random"
     """The test set: a part of each client's molecules, or scaffolds that no client trained on."""
     target: Literal["dataset", "regression", "answers"] = "dataset"
-    """The kind of target: numbers, or yes-or-no answers; a known dataset defines its own."""
+    """The kind of target: numbers, or yes-or-no answers; a known dataset defines this kind."""
     batch_size: Count = 64
     """Molecules per step."""
     model: Literal["gine", "gin"] = "gine"

@@ -45,7 +45,7 @@ def node_scores(
     logits_of: Callable[..., Any] = fed.predict,
     target: Target = CLASSES,
 ) -> Score:
-    """A score function for a model on a client's nodes, or on the graphs of its collection.
+    """A score function for a model on the nodes of a client, or on the graphs of a collection.
 
     Args:
         model: called as ``model(*graph.inputs)``; it returns logits, or the output that the target
@@ -174,7 +174,7 @@ def evaluate_own(
     each: bool = False,
     lower: Set[str] = CLASSES.lower,
 ) -> Evaluate:
-    """Score the model that each client deploys, and the model with which its last round began.
+    """Score each client's deployed model, and the model at the start of the client's last round.
 
     The model at the start of the round is scored only if the method keeps it in the clients' states
     as ``"adopted"``.

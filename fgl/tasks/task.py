@@ -186,7 +186,7 @@ def _bounded(fedavg: Method, most: float) -> Method:
 @typed
 @dataclass(frozen=True)
 class Local:
-    """Local training: a client's optimizer, and its steps per round.
+    """Local training: a client's optimizer, and the client's steps per round.
 
     Raises:
         ValueError: if a number is out of range, or if momentum is given for adam.

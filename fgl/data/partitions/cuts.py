@@ -325,7 +325,7 @@ def ldg_partition(
 
 
 def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """The sources of all edges sorted by target, and the index after each node's last source."""
+    """The sources of all edges in order of targets, and the index after each node's last source."""
     source, target = edge_index
     if bool((target[1:] < target[:-1]).any()):
         source = source[target.argsort(stable=True)]

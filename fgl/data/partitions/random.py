@@ -144,7 +144,7 @@ def overlapping_partition(
 
 
 def _move_apart(owns: Tensor, shared: Tensor, generator: torch.Generator) -> None:
-    """In one client, replace all nodes that every client holds, except nodes in `shared`."""
+    """Replace each node that all clients hold at one random client; nodes in `shared` stay."""
     everywhere = owns.all(0)
     everywhere[shared] = False
     for node in everywhere.nonzero().flatten().tolist():

@@ -94,8 +94,8 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
     distributions are drawn first. The code then repeats the following steps until all clients
     are full. The code draws one of *all* clients, and redraws if this client is full. For this
     client, the code draws a class by inverting the cumulative sum of the distribution, and redraws
-    if no example of the class is left. The resulting clients are therefore those of the paper's
-    Table 2.
+    if no example of the class is left. The resulting clients are therefore the clients of the
+    paper's Table 2.
 
     The public implementation would draw for hours if the remaining classes have a probability below
     1e-4 in a client's distribution. In that case this function makes the remaining classes equally
@@ -150,7 +150,7 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
 
 
 def _class_left(rng: np.random.RandomState, steps: np.ndarray, left: list[int]) -> int:
-    """Draw a class by cumulative probabilities, and redraw until it has examples left."""
+    """Draw a class by cumulative probabilities; redraw until the class has examples left."""
     while True:
         label = int(np.argmax(rng.uniform() <= steps))  # the first class if rounding leaves none
         if label in left:

@@ -101,7 +101,7 @@ def _collection(folder: Path, split: Path, ignore: Collection[str]) -> Graph:
 
 
 def _of_pairs(folder: Path, split: Path, ignore: Collection[str]) -> Graph:
-    """Read the graph of a folder; its split consists of pairs."""
+    """Read the graph of a folder in which the split consists of pairs."""
     paths = need(split, [f"{role}.pt" for role in ROLES])
     contents = [_tensors(path, ignore) for path in paths]
     directed = "source_node" in contents[0]

@@ -18,7 +18,7 @@ from .reverses import reversed_share, symmetric, turned_relations, turned_round
 
 @dataclass(frozen=True, eq=False)
 class EdgeSplit:
-    """A graph that has only the training edges, and the pairs that are held out.
+    """A graph with only the training edges, and the held-out pairs.
 
     Args:
         graph: the same nodes with only the training edges, in both directions. In a directed split,
@@ -70,11 +70,11 @@ def edge_split(
     """Split a graph's edges into training, validation and test edges.
 
     The returned graph has only the training edges, so message passing never uses a held-out edge.
-    By default, both directions of a held-out edge are removed. The function also draws the pairs
-    without an edge. If nodes have types, the pairs without an edge join the same types as the
+    By default, both directions of a held-out edge are removed. The function also draws negative
+    pairs, which have no edge. If nodes have types, the negative pairs join the same types as the
     held-out edges. In a graph of users and items, no node is the source of one edge and the target
-    of another. In such a graph, each pair joins a source and a target. This also holds if the
-    graph's edges are stored in both directions.
+    of another. In such a graph, each negative pair joins a source and a target. This also holds if
+    the graph's edges are stored in both directions.
 
     Args:
         graph: a graph. If `directed` is False, the graph is taken as undirected, and its self-loops

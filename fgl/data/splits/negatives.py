@@ -22,10 +22,10 @@ def with_negatives(
     """Add pairs without an edge, with label 0, to the validation and test pairs of a graph.
 
     For each validation or test pair with label 1, a pair with the same source is added. The target
-    of the added pair is drawn from the nodes with the same type as the pair's target. The drawn
-    node has neither an edge nor a pair with the source, in any window. If every message edge has
-    its reverse, a pair and its reverse are the same pair. The drawn node must have an edge or a
-    pair in this window or an earlier window. Nodes that only appear later are therefore never
+    of the added pair is drawn from the nodes that have the same type as the original pair's target.
+    The drawn node has neither an edge nor a pair with the source, in any window. If every message
+    edge has its reverse, a pair and its reverse are the same pair. The drawn node must have an edge
+    or a pair in this window or an earlier window. Nodes that only appear later are therefore never
     drawn.
 
     Suppose nodes have no types, and no node is the source of one edge and the target of another, as

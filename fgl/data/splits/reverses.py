@@ -16,9 +16,9 @@ SAMPLE = 4096  # number of edges that are checked first
 def turned_relations(
     edges: Tensor, relation: Tensor | None, num_nodes: int, *, only: int | None = None
 ) -> dict[tuple[int, int], float]:
-    """Find pairs of relations: most edges of the first have their reverse in the second.
+    """Find pairs (a, b) of relations such that most edges of a have their reverse in b.
 
-    The two relations of a pair may be the same. Let d be the fraction of all possible edges that a
+    The relations a and b may be the same. Let d be the fraction of all possible edges that a
     relation contains. By chance, the relation contains the reverses of a fraction d of another
     relation's edges. "Most" therefore means a fraction of more than ``(1 + d) / 2``.
 
@@ -62,7 +62,7 @@ def turned_relations(
 def _shares(
     queries: Tensor, keys: Tensor, num_nodes: int, kinds: int
 ) -> dict[tuple[int, int], float]:
-    """For pairs of relations, the fraction of the first's edges whose reverse is in the second."""
+    """For pairs (a, b) of relations, the fraction of a's edges whose reverse is in b."""
     if queries.numel() == 0:
         return {}
     ends, relation = queries // kinds, queries % kinds
@@ -168,7 +168,7 @@ def symmetric(edges: Tensor, num_nodes: int) -> bool:
 
 
 def all_reversed(keys: Tensor, num_nodes: int) -> bool:
-    """Like `symmetric`, for edges given as sorted distinct ``source * num_nodes + target``."""
+    """Like `symmetric`, for edges as sorted distinct numbers ``source * num_nodes + target``."""
     for step in (keys.numel() // SAMPLE + 1, 1):
         sample = keys[::step]
         back = (sample % num_nodes) * num_nodes + sample // num_nodes

@@ -181,9 +181,9 @@ def graph_minibatches(
 ) -> Iterator[tuple[Graph, Any]]:
     """Shuffled minibatches of a collection's training graphs, for ``Training(batches=...)``.
 
-    The last minibatch is kept, even if it is small. If one minibatch contains all graphs, it is the
-    collection itself, with the cached adjacency of the collection. A minibatch contains no graphs
-    outside the training mask, so these graphs do not affect batch norm. In contrast, with
+    The last minibatch is kept, even if it is small. If one minibatch contains all graphs, the
+    minibatch is the collection itself, and its cached adjacency is used. A minibatch contains no
+    graphs outside the training mask, so these graphs do not affect batch norm. In contrast, with
     ``Training(num_steps=...)`` each step uses the whole collection.
 
     Args:

@@ -1,4 +1,4 @@
-"""Recorded operations as a CUDA graph, which a GPU repeats with a single launch."""
+"""CUDA graphs: recorded operations that a GPU repeats with a single launch."""
 
 from __future__ import annotations
 

@@ -67,10 +67,11 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     If D by itself reaches a twelfth of the cache, one client keeps all cores busy, and a batch
     would not fit in the cache. In that case all clients train one at a time. A batch pads all
     clients to the size of the largest client. So the largest D is first multiplied by
-    ``D / mean D``, with the mean over all clients. The product is then compared with the cache. If
-    clients hold many graphs, the bound is three fifths of the cache. Below the bound, at least ten
-    clients share a batch. For many graphs, products with dense weights take most of the time, and
-    such products depend less on the cache.
+    ``D / mean D``, where ``mean D`` is the mean over all clients. The product is then compared with
+    the cache. Clients also train one at a time if three times the estimate exceeds the cache. If
+    clients hold many graphs, these two rules do not apply: D itself is compared with three fifths
+    of the cache. Below the bound, at least ten clients share a batch. For many graphs, products
+    with dense weights take most of the time, and such products depend less on the cache.
 
     Clients that have their own models are batched by kind of model. In that case a number is chosen
     for each kind of model that several clients have, and the result is the smallest of these
@@ -185,7 +186,7 @@ def _data_bytes(method: Method, graph: Graph) -> int:
 
 
 def _times(method: Method, graph: Graph) -> int:
-    """Number of time points that one step reads, summed over its windows; 1 for a plain graph."""
+    """Number of time points in all windows that one step reads; 1 for a plain graph."""
     if not graph.has("window_index"):
         return 1
     batch = graph

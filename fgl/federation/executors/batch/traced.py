@@ -349,7 +349,7 @@ def _random_states(states: Sequence[Tensor], device: torch.device) -> Iterator[N
 
 @contextmanager
 def _still(tracer: Tracer, holdings: Holdings) -> Iterator[None]:
-    """A context that ends tracing if an object changes, or a random state of Python or NumPy."""
+    """A context that ends tracing if an object or a random state outside torch changes."""
     before = _states()
     yield
     if _states() != before:
