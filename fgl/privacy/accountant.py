@@ -141,7 +141,7 @@ def _of_losses(noise_multiplier: float) -> Any:
 def noise_for(
     *, epsilon: Positive, rounds: Count, delta: Chance, sample_rate: PositiveShare = 1.0
 ) -> float:
-    """The noise multiplier for a given epsilon after `rounds` uses: the inverse of `epsilon`.
+    """Noise multiplier that gives `epsilon` after `rounds` rounds: the inverse of `epsilon`.
 
     Args:
         epsilon: the largest accepted epsilon, above 0.

@@ -34,7 +34,7 @@ class AddsUp(Protocol):
 def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
     """A `total` for `fgl.data.neighbour_sums` that hides each client's part of a row.
 
-    `secure_sum` adds the parts of all rows over all clients, so the server learns no part. The
+    `secure_sum` adds the clients' parts of every row, so the server learns only the sums. The
     client that requests a row also adds a pad to it. A pad consists of secret random numbers
     between ``-2^45`` and ``2^45`` units of the last digit. So neither the server nor the other
     clients learn the complete row. The requesting client then subtracts its pad. The requests are

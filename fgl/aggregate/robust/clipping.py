@@ -28,7 +28,7 @@ def norm_bound(stack: Stack, *, bound: float | None = None) -> dict[str, Tensor]
             two such norms.
 
     Returns:
-        Name to ``[...]``, of the stack's dtypes.
+        Dict from name to tensor ``[...]``, with the dtypes of the stack.
 
     Raises:
         ValueError: if `bound` is not positive.
@@ -67,7 +67,7 @@ def centred_clipping(
         steps: number of updates of v, at least 1.
 
     Returns:
-        Name to ``[...]``, of the stack's dtypes.
+        Dict from name to tensor ``[...]``, with the dtypes of the stack.
 
     Raises:
         TooManyBad: if ``10 bad > K``; the theorem assumes that at most a tenth of the clients are

@@ -1,4 +1,4 @@
-"""Random partitions: clients of equal size, with parts of communities, or with common nodes."""
+"""Random partitions: into equal clients, into parts of communities, or with shared nodes."""
 
 from __future__ import annotations
 

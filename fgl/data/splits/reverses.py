@@ -109,7 +109,7 @@ def copying_relations(
 
 
 def _density(ends: Tensor, num_nodes: int) -> float:
-    """Number of edges, divided by the number of pairs of any source and any target."""
+    """Number of edges, divided by the product of the numbers of sources and targets."""
     sources, targets = (
         (each.bincount() > 0).sum() for each in (ends // num_nodes, ends % num_nodes)
     )

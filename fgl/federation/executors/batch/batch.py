@@ -135,7 +135,8 @@ class Batch(Loop):
 def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:
     """Group the positions of clients whose contexts have equal keys, also in nested dicts.
 
-    If clients have their own parts of the model, the parts of a group also have the same shapes.
+    If clients have their own parts of the model, these parts have the same shapes for all clients
+    of a group.
     """
     by_kind: dict[Any, list[int]] = {}
     for row, one in enumerate(ready):
