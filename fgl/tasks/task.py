@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import Natural, Weight, check_number, reject_if
+from ..checks import Natural, Weight, check_choice, check_number, reject_if
 from ..federation import Evaluate, Message, Method, Params, State, Training
 from ..graph import Graph
 from ..graph.facts import check_graphs
@@ -107,8 +107,8 @@ def earlier(task: Task, *, clients: Sequence[int] = (), classes: Sequence[int] =
             masks.
 
     Raises:
-        ValueError: for a client that the task lacks, if no training example is left, or if the
-            clients' losses use more than the training examples, as in `link_task`.
+        ValueError: for a client or a class that the task lacks, if no training example is left, or
+            if the clients' losses use more than the training examples, as in `link_task`.
         TypeError: for `classes` of a task whose labels are numbers.
 
     Example:
@@ -127,6 +127,13 @@ def earlier(task: Task, *, clients: Sequence[int] = (), classes: Sequence[int] =
     )
     for client in clients:
         check_number("clients", client, at_least=0, below=len(task.clients), integer=True)
+    labels = (
+        {label for each in task.clients for label in each.labels.unique().tolist()}
+        if classes
+        else ()
+    )
+    for label in classes:
+        check_choice("classes", label, sorted(labels))
     own = []
     for number, graph in enumerate(task.clients):
         mask = graph.training_mask & (number not in clients)

@@ -174,10 +174,13 @@ class Here:
 
     def identity(self, method: Method) -> Mapping[str, Any]:
         sizes = [[graph.num_nodes, graph.num_edges, graph.num_train] for graph in self.graphs]
-        own = {}
+        own: dict[str, Any] = {}
         if method.own.models is not None:  # compared first, since the data then also differ
             models = enumerate(map(method.own.models.described, self.graphs))
             own = {"clients' own": {f"client {client}": model for client, model in models}}
+        whole = getattr(self.clients, "whole", None)
+        if isinstance(whole, Graph):  # it scores the rounds
+            own["whole graph"] = fingerprint([whole])
         return {
             **own,
             "clients": sizes,
