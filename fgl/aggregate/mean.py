@@ -143,7 +143,7 @@ def _sum_of_list(rows: Sequence[Tensor], divisor: Tensor) -> Tensor:
 
 
 def _divisors(weight: Tensor) -> Tensor:
-    """Double ``[K]`` with entries ``sum_j weight_j / weight_k``, by which tensors are divided."""
+    """Divisors for the clients' tensors, float64 ``[K]``: ``sum_j weight_j / weight_k``."""
     reject_if(weight.dim() != 1, "weight to have shape [K]", list(weight.shape))
     share = weight.double()
     low, high = (float(end) for end in share.detach().aminmax()) if len(share) else (0.0, 0.0)
@@ -155,7 +155,7 @@ def _divisors(weight: Tensor) -> Tensor:
 
 
 def check_stack(name: str, value: Tensor | Sequence[Tensor], clients: int) -> Tensor:
-    """Return the stack, or the first tensor of a list if all K tensors have the same shape."""
+    """Return the stack; for a list of K tensors of the same shape, return the first tensor."""
     shape = list(value.shape) if isinstance(value, Tensor) else [len(value)]
     reject_if(
         shape[:1] != [clients], f"stack[{name!r}] to have {clients} clients", f"shape {shape}"

@@ -38,12 +38,13 @@ def from_hetero(
         data: the `HeteroData`. Node types may have `x`, `y` and masks, or ids such as ``train_idx``
             instead of masks. Edge types have `edge_index` or ``adj_t``, and may have `edge_attr`
             and `edge_time`. One edge type may have ``edge_label``, as after `RandomLinkSplit`. In
-            that case the examples are the pairs in its ``edge_label_index``, or its edges if it has
-            none; masks of this edge type have one entry per pair.
+            that case the examples are the pairs in ``edge_label_index`` of this edge type; if it
+            has no ``edge_label_index``, the examples are its edges. Masks of this edge type have
+            one entry per pair.
         both: whether to add a reverse of each relation.
         split: column of masks ``[n, splits]`` to use, from 0.
         targets: node types whose `y` and masks are read, if several types have `y`. All named types
-            must share the same classes. Default all types.
+            must share the same classes. The default is all types.
         ignore: names of fields that are not read.
 
     Returns:
@@ -53,7 +54,7 @@ def from_hetero(
     Raises:
         TypeError: if `data` has no types; use `fgl.Graph.from_pyg` for such data.
         ValueError: if a field has no equivalent in a typed graph, if several types or relations
-            have labels, if both nodes and pairs have labels, and as `typed_graph`.
+            have labels, or if both nodes and pairs have labels; see also `typed_graph`.
 
     Example:
         >>> from torch_geometric.data import HeteroData  # doctest: +SKIP
@@ -305,10 +306,10 @@ def to_hetero(graph: Graph, like: Any) -> Any:
     Returns:
         A new object of the class of `like`. Nodes of a type keep the graph's order; features are
         dense. Reverse relations (``both=True``) are named ``(b, "rev_r", a)``, as by PyG's
-        `ToUndirected`. `node_id` becomes PyG's ``n_id``. Masks that were added to the graph later
-        are written to the types with labels. Reverse relations without an edge in this graph are
-        left out. Pairs, their labels and their masks become ``edge_label_index``, ``edge_label``
-        and masks of the pairs' relation.
+        `ToUndirected`. `node_id` becomes PyG's ``n_id``. If masks were added to the graph
+        afterwards, they are written to the types that have labels. Reverse relations without an
+        edge in this graph are left out. Pairs, their labels and their masks become
+        ``edge_label_index``, ``edge_label`` and masks of the pairs' relation.
 
     Raises:
         TypeError: if `like` has no types.
@@ -428,7 +429,7 @@ def _relations(edge_type: Tensor, named: Sequence[Relation]) -> list[Relation]:
 
 
 def _check_ends(relation: Relation, types: Tensor, node_types: Sequence[str]) -> None:
-    """Raise an error unless each edge's ends have the node types that its relation joins."""
+    """Raise an error if an edge of the relation has an end of the wrong type."""
     expected = [node_types.index(name) for name in (relation[0], relation[2])]
     if (types != types.new_tensor(expected)[:, None]).any():
         raise ValueError(f"Expected edges of {relation} to join these types, but got others")

@@ -89,7 +89,7 @@ class Table(NamedTuple):
     def edge_fields(
         self, edge_weight: str | None, edge_attr: Sequence[str], edge_time: str | None
     ) -> dict[str, Tensor]:
-        """The fields of edges for which columns are named."""
+        """The edge fields for which the caller names columns."""
         fields: dict[str, Tensor] = {}
         if edge_weight is not None:
             fields["edge_weight"] = self.numbers(edge_weight)

@@ -45,7 +45,7 @@ def feddc(
     authors clip gradients at norm 10.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
+        fedavg: a task's FedAvg, whose server only averages.
         penalty: alpha, at least 0; the authors use 0.01 for CIFAR-10 and 0.1 for MNIST.
         control: how ``s_k`` is computed; default ``"path"`` with plain SGD, else ``"gradient"``.
         lr: eta; default the learning rate of the clients' optimiser. Plain SGD accepts no other
@@ -53,8 +53,8 @@ def feddc(
 
     Raises:
         ValueError: if a number is out of range, `lr` is not given and the optimiser has several
-            rates, `lr` differs from plain SGD's rate, the server of `fedavg` does more than
-            average, or clients train more than the model.
+            rates, `lr` differs from plain SGD's rate, the server of `fedavg` does not only
+            average, or clients train tensors outside the model.
 
     Example:
         >>> method = feddc(fgl.fedavg(torch.nn.Linear(1, 1)))

@@ -112,10 +112,11 @@ def scaffold(
 
 
 def rate_of_path(fedavg: Method, control: Control, lr: float | None) -> tuple[bool, float | None]:
-    """Whether control variates come from a client's path; the rate by which they are divided.
+    """Whether control variates come from a client's path, and the rate that divides the path.
 
     Raises:
-        ValueError: if `control` is unknown, or the rate is not positive or not plain SGD's.
+        ValueError: if `control` is unknown, if the rate is not positive, or if it is not plain
+            SGD's rate.
 
     Example:
         >>> rate_of_path(fgl.fedavg(torch.nn.Linear(1, 1)), "auto", None)

@@ -1,8 +1,8 @@
 """Sums of distances in many graphs, found by breadth-first search from 64 nodes at a time.
 
-A node's word holds one bit per source. The bit says whether the source is within `l` hops. One hop
-is an OR over the neighbours' words. The sum of distances follows from the number of set bits after
-each hop.
+For every 64 sources, each node has a word with one bit per source. The bit says whether the source
+is within `l` hops. One hop is an OR over the neighbours' words. The sum of distances follows from
+the number of set bits after each hop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HOPS = 3  # hops between checks whether the search is complete; 3 x 64 bits stil
 
 
 def hops(crow: Tensor, col: Tensor, sizes: Tensor, *, words: int = WORDS) -> tuple[Tensor, Tensor]:
-    """For every node, how many nodes reach it (including itself), and the sum of their distances.
+    """Count the nodes that reach each node v (v included), and sum their distances to v.
 
     Graphs of similar size are searched together. A large graph is searched from only some of its
     nodes at a time.
@@ -27,7 +27,8 @@ def hops(crow: Tensor, col: Tensor, sizes: Tensor, *, words: int = WORDS) -> tup
         crow, col: int64 ``[num_nodes + 1]`` and ``[num_edges]``, each node's neighbours as CSR. All
             tensors are on the CPU.
         sizes: int64 ``[num_graphs]``; the nodes are numbered graph after graph.
-        words: number of words to search at a time; the number is larger if a graph has more nodes.
+        words: number of words to search at a time, or the number of a graph's nodes if that is
+            larger.
 
     Returns:
         Two int64 ``[num_nodes]``.
@@ -67,7 +68,7 @@ def hops(crow: Tensor, col: Tensor, sizes: Tensor, *, words: int = WORDS) -> tup
 
 
 def _blocks(sizes: Tensor, words: int) -> tuple[Tensor, Tensor, list[int]]:
-    """Graphs sorted by size, each graph's block, and each block's words per node."""
+    """The order of graphs by size, each graph's block, and the words per node of each block."""
     size, order = sizes.sort(stable=True)
     width = (size + 63) // 64
     wide = 2 ** width.clamp(min=1).double().log2().ceil().long()  # a block has widths up to this
@@ -78,7 +79,7 @@ def _blocks(sizes: Tensor, words: int) -> tuple[Tensor, Tensor, list[int]]:
 
 
 def _neighbours(column: Tensor, start: Tensor, degree: Tensor, at: int) -> tuple[Tensor, list[int]]:
-    """All first neighbours, then all second neighbours, and so on; and the size of each group.
+    """Every node's first listed neighbour, then every node's second, and so on; and group sizes.
 
     The nodes are sorted by degree. A node without neighbours is its own first neighbour.
     """
@@ -91,7 +92,7 @@ def _neighbours(column: Tensor, start: Tensor, degree: Tensor, at: int) -> tuple
 def _search(
     index: Tensor, having: list[int], within: Tensor, word: int, width: int
 ) -> tuple[Tensor, Tensor]:
-    """Count the sources that reach each node, and sum their hops.
+    """Count the sources that reach each node, and sum their distances to the node.
 
     The sources are the nodes from ``64 word`` to ``64 (word + width)``.
     """

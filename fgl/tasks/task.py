@@ -108,8 +108,8 @@ def earlier(
 
     Examples of later clients and classes are not used for training yet. Scored examples are
     unchanged. With `rounds`, the clients join and the classes appear after this number of rounds of
-    a run. Otherwise a run of the whole task can continue from the result of this earlier task if it
-    is given ``start=result``.
+    a run. Without `rounds`, a run of the whole task continues from this earlier task's result if it
+    gets ``start=result``.
 
     Args:
         task: the whole task.
@@ -213,7 +213,7 @@ def _bounded(fedavg: Method, most: float) -> Method:
 @typed
 @dataclass(frozen=True)
 class Local:
-    """Local training: a client's optimizer, and its steps per round.
+    """Local training: a client's optimizer, and the client's steps per round.
 
     Raises:
         ValueError: if a number is out of range, or if momentum is given for adam.

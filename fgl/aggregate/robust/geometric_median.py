@@ -37,7 +37,7 @@ def geometric_median(
         bad: largest number of bad clients; used only for a check.
         start: the initial z, name to ``[...]``; default the coordinate-wise median.
         steps: number of updates of z, at least 1.
-        eps: smaller distances are replaced by this value, above 0.
+        eps: smallest distance, above 0; smaller distances are replaced by this value.
 
     Returns:
         Name to ``[...]``, of the stack's dtypes.

@@ -15,8 +15,8 @@ def median(stack: Stack, *, bad: int = 0) -> dict[str, Tensor]:
     """Median over clients per entry; for an even number of clients, the mean of two middle values.
 
     If fewer than half of the clients are bad, every entry lies between the entries of two honest
-    clients. Drawback: if honest clients differ, the median is far from their mean, and information
-    held by only a minority of them is lost.
+    clients. Drawback: if honest clients differ, the median can be far from their mean. Information
+    that only a minority of the honest clients has is then lost.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.

@@ -1,4 +1,4 @@
-"""Mixing: clients are averaged in groups before a robust mean, so honest clients differ less."""
+"""Mixing: average clients in groups before a robust mean, so that honest inputs differ less."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def bucket_means(
 ) -> dict[str, Tensor]:
     """Means of random buckets of clients (bucketing).
 
-    Drawbacks: each bad client can corrupt one bucket. The rule applied to the buckets must
-    therefore withstand the same number of bad inputs among fewer inputs. Results also depend on the
-    random buckets of each round.
+    Drawbacks: each bad client can corrupt one bucket. So the robust mean of the buckets must
+    withstand the same number of bad inputs among fewer inputs. Results also depend on the random
+    buckets of each round.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``.
@@ -52,8 +52,8 @@ def nearest_means(stack: Stack, *, bad: int) -> dict[str, Tensor]:
     """Replace every client by the mean of the ``K - bad`` clients nearest to it (NNM).
 
     A client counts as the nearest client to itself. As a result, honest clients are closer to each
-    other and to their mean. Drawbacks: a bad client near honest clients enters all means. The
-    method also has to compute ``K^2`` distances.
+    other and to their mean. Drawbacks: a bad client that is near the honest clients is part of all
+    their means. The function also has to compute ``K^2`` distances.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``.

@@ -26,7 +26,7 @@ from .loop import Loop, Score
 
 
 class TaskLike(Protocol):
-    """A task as a run needs it: the clients, and a function that builds a method's scores."""
+    """The parts of a task that a run needs: the clients, and a function that builds the scores."""
 
     @property
     def clients(self) -> Sequence[Graph]: ...
@@ -178,7 +178,7 @@ class Here:
         return self.clients.evaluate(method, **({"each": True} if each else {}))
 
     def number_at_once(self, method: Method) -> int | Literal["all"]:
-        """The number of clients that train as one batch: either given or chosen here."""
+        """The number of clients that train as one batch: `at_once`, or the choice of `choose`."""
         return (
             choose(method, self.graphs).clients_at_once if self.at_once == "auto" else self.at_once
         )

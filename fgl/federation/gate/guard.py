@@ -1,4 +1,4 @@
-"""The guard of a method: a copy of the method whose functions check their own results."""
+"""The guard of a method: a copy of the method, in which all functions check their own results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class ChangedInPlace(ValueError):
 def checked(method: Method) -> Method:
     """The same method with checks of its functions' results.
 
-    The functions of the checked method raise an error if they return or change an invalid value.
+    A function of the checked method raises an error if it returns an invalid value, or if it
+    changes a value that must stay the same.
 
     - `receive` must return a context and a complete model, including the personal tensors.
       `receive` must not change the message or the state.
@@ -247,7 +248,7 @@ def _check_outbox(
 
 
 class Noted:
-    """The tensors of messages, states or contexts, each with the number of its changes so far.
+    """The tensors of messages, states or contexts. For each tensor, its changes so far are counted.
 
     Args:
         messages: dicts with the tensors, and possibly other objects. A dict that occurs twice, such
@@ -280,7 +281,7 @@ class Noted:
             self.versions = [VERSION(v) if _counts(v) else 0 for v in self.values]
 
     def __eq__(self, other: object) -> bool:
-        """Whether both objects have the same tensors under the same names, and none has changed."""
+        """Whether both objects have the same unchanged tensors under the same names."""
         assert isinstance(other, Noted)
         same = (self.keys, self.ends, self.versions) == (other.keys, other.ends, other.versions)
         if same and all(map(is_, self.values, other.values)):
