@@ -1,7 +1,5 @@
 """Personalization: a part of a model is sent, or a client's own and the global model are mixed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 

@@ -4,8 +4,6 @@ A file may be compressed as ``FILE.xz`` if the catalogue also has the checksum o
 file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast

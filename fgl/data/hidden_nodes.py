@@ -1,7 +1,5 @@
 """Hidden nodes: a graph without some of its nodes, and the hidden neighbours of other nodes."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -5,8 +5,6 @@ is an OR over the neighbours' words. The sum of distances follows from the numbe
 each hop.
 """
 
-from __future__ import annotations
-
 from itertools import accumulate
 
 import numpy as np

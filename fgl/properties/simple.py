@@ -1,7 +1,5 @@
 """Many simple undirected graphs in one structure, built from checked edges."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from operator import index

@@ -1,7 +1,5 @@
 """The guard of a method: a copy of the method whose functions check their own results."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The optimiser of local training: its step, hooks before and after it, its state and layout."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A client on its own computer: it agrees with the server, trains, scores and stores states."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Replies of remote clients, each field checked, and reports of errors at clients."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math
