@@ -1,7 +1,5 @@
 """Facts that a graph's fields imply: counts, masks, labels, and the edges before a time."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 from functools import cached_property

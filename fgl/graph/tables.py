@@ -1,7 +1,5 @@
 """Tables of nodes and edges with named columns, and their conversion to fields of a `Graph`."""
 
-from __future__ import annotations
-
 import decimal
 import numbers
 from collections.abc import Collection, Hashable, Mapping, Sequence, Set

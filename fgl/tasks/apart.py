@@ -4,8 +4,6 @@ Scores on training labels do not measure generalisation. These checks of a task 
 since a user may want to measure memorisation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

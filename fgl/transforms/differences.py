@@ -1,7 +1,5 @@
 """Coded differences: clients send their changes in fewer bytes, and the server decodes them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

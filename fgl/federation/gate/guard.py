@@ -1,7 +1,5 @@
 """The guard of a method: a copy of the method, in which all functions check their own results."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The optimiser of local training: its steps, the hooks around a step, and the tensors' layout."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
