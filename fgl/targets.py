@@ -1,4 +1,4 @@
-"""Targets: what the values of `y` mean, with the loss and the metrics for them."""
+"""Targets: the meaning of the values in `y`, and the loss and the metrics for this meaning."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def of_clients(target: Target) -> Target:
 
 @explained
 def selected(metrics: Mapping[str, float], select: str) -> float:
-    """The value of the metric for model selection, with a sign by which larger is better.
+    """The value of the metric for model selection; it is negated if smaller values are better.
 
     Args:
         metrics: numbers by name.
@@ -221,7 +221,7 @@ def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
 
 @explained
 def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
-    """Names of the metrics that are undefined whatever a model outputs.
+    """Names of the metrics that are undefined for every output of a model.
 
     For example, the AUC is undefined if all labels are equal.
 
@@ -232,7 +232,8 @@ def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
 
     Returns:
         Names of metrics of `ANSWERS`, `REGRESSION` and `FORECAST` that are NaN for an output of
-        zeros. If no label is known, these are all metrics. For classes there are none.
+        zeros. If no label is known, these metrics are all undefined. For classes, the list is
+        empty.
 
     Example:
         >>> answers = torch.tensor([1.0, 1.0, 0.0])
@@ -269,7 +270,7 @@ def warn_undefined(
         instead: the end of the warning, which names an alternative score.
 
     Returns:
-        Each such client, and its undefined metrics.
+        Dict from each client with undefined metrics to the names of these metrics.
 
     Example:
         >>> everything = torch.tensor([True, True])

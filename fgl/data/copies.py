@@ -71,7 +71,7 @@ def fingerprints(graph: Graph) -> Tensor:
 
 
 def node_fingerprints(graph: Graph, steps: int) -> Tensor:
-    """Hash each node's features; each further step also mixes in the hashes of the neighbours.
+    """Hash each node's features, and then mix in the neighbours' hashes in each of `steps` steps.
 
     Example:
         >>> edges = torch.tensor([[0, 2], [1, 3]])

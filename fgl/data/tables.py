@@ -43,7 +43,7 @@ def from_tables(
 
     A table is an object with ``table[name]``, such as a pandas or polars ``DataFrame`` or a dict of
     lists. A table may also be the path of a CSV file with a header. Row i of `nodes` is node i of
-    the graph, so ``zip(nodes["id"], predictions)`` pairs each node's name with its prediction.
+    the graph, so ``zip(nodes["id"], predictions)`` gives each node's name with its prediction.
 
     Args:
         edges: table with a row for each edge.
@@ -129,12 +129,13 @@ def typed_tables(
         y: dict from type to the column with labels or floats.
         classes: the values of `y`, in the order of their labels.
         edge_attr: dict from relation to numeric columns.
-        edge_time: dict from relation to the column with times; all relations have times, or none.
+        edge_time: dict from relation to the column with times; times are required for all relations
+            or for none.
         both: whether to add a reverse of each relation, as another relation.
         ignore: unread columns that warnings should not mention.
 
     Raises:
-        ValueError: as `from_tables` and `typed_graph`.
+        ValueError: in the cases of `from_tables` and `typed_graph`.
 
     Example:
         >>> nodes = {"user": {"id": ["u", "v"], "age": [31, 27]}, "item": {"id": ["a"]}}

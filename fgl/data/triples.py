@@ -114,7 +114,7 @@ def relation_partition(graph: Graph, num_clients: Count, *, seed: int = 0) -> li
     client has all entities that occur in its triples.
 
     Args:
-        graph: with `edge_type`, and with `edge_label_type` if it has pairs.
+        graph: a graph with `edge_type`; if it has pairs, also with `edge_label_type`.
         num_clients: number of clients.
         seed: random seed.
 

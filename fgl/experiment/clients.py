@@ -79,7 +79,7 @@ def round_of(result: Result) -> Round:
 
 
 def of_clients(record: Round, metric: str) -> dict[int, float]:
-    """The metric's value at each client that has it, by client.
+    """The metric's value at each client; clients without the metric are left out.
 
     Example:
         >>> of_clients(Round(0, [0], metrics={"auc": 0.5, "auc/3": 0.5}), "auc")
@@ -99,7 +99,7 @@ def of_clients(record: Round, metric: str) -> dict[int, float]:
 
 
 def _by_group(values: dict[int, float], groups: Sequence[Hashable]) -> dict[Hashable, float]:
-    """For each group, the mean of the metric over the group's clients that have it."""
+    """The mean of the metric for each group, without clients and groups that lack the metric."""
     if len(groups) <= max(values):
         raise ValueError(
             f"Expected groups to have one for each client, at least {max(values) + 1}, but got "

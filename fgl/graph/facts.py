@@ -1,7 +1,5 @@
 """Facts that a graph's fields imply: counts, masks, labels, and the edges before a time."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 from functools import cached_property
@@ -91,7 +89,7 @@ class Facts:
     def num_train(self) -> int:
         """Number of training examples that have a known target.
 
-        Without a training mask every example is a training example. Without `y`, all training
+        Without a training mask, every example is a training example. Without `y`, all training
         examples are counted. A window is counted once for each node.
         """
         answers = self.y if self.y is not None and self.y.is_floating_point() else None
@@ -223,7 +221,7 @@ class Facts:
         return torch.ones(self.num_examples, dtype=torch.bool, device=self.device)
 
     def before(self, time: float) -> Any:
-        """Return the graph without edges from a given time on; nodes and examples stay.
+        """Return the graph without edges at or after a given time; nodes and examples stay.
 
         Raises:
             ValueError: if the edges have no times.
@@ -274,7 +272,7 @@ class Facts:
 
     @cached_property
     def entry_order(self) -> Tensor:
-        """For each entry of `adj`, the id of its edge, int64 ``[num_edges]``."""
+        """The id of each entry's edge, in the order of `adj`, int64 ``[num_edges]``."""
         source, target = self.edge_index
         with outside():
             return row_major(target, source, self.num_nodes)

@@ -1,7 +1,5 @@
 """Tables of nodes and edges with named columns, and their conversion to fields of a `Graph`."""
 
-from __future__ import annotations
-
 import decimal
 import numbers
 from collections.abc import Collection, Hashable, Mapping, Sequence, Set
@@ -89,7 +87,7 @@ class Table(NamedTuple):
     def edge_fields(
         self, edge_weight: str | None, edge_attr: Sequence[str], edge_time: str | None
     ) -> dict[str, Tensor]:
-        """The fields of edges for which columns are named."""
+        """The edge fields for which the caller names columns."""
         fields: dict[str, Tensor] = {}
         if edge_weight is not None:
             fields["edge_weight"] = self.numbers(edge_weight)

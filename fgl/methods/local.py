@@ -21,8 +21,8 @@ def local(fedavg: Method) -> Method:
         fedavg: FedAvg of a task, for its local training.
 
     Raises:
-        ValueError: if clients train more than the model, send a message when they join, or the
-            method has an `accept` of its own.
+        ValueError: if clients train tensors outside the model or send a message when they join,
+            or if the method has its own `accept`.
 
     Example:
         >>> method = local(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -57,5 +57,5 @@ def local(fedavg: Method) -> Method:
 
 
 def with_own(message: Message, state: State) -> Message:
-    """The message with the client's own model in place of the sent model, if the client has one."""
+    """The message, in which the client's own model (if there is one) replaces the sent model."""
     return {**message, "model": state["model"]} if "model" in state else message

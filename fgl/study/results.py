@@ -138,7 +138,7 @@ class Study:
         return {seed: value - base[seed] for seed, value in mine.items() if seed in base}
 
     def mean_gains(self, method: str) -> dict[int, float]:
-        """The mean difference over all settings, by seed; {} if the settings' metrics differ."""
+        """The mean difference over all settings, by seed; {} if settings have different metrics."""
         if len({self.metric(setting) for setting in self.plan.settings}) > 1:
             return {}
         each = [self.gains(setting, method) for setting in self.plan.settings]
@@ -168,7 +168,7 @@ class Study:
 
     @functools.cached_property
     def headline(self) -> dict[str, Tested]:
-        """The test of each method except the first, on the mean over settings."""
+        """A test of each method except the first, on the gains averaged over all settings."""
         methods = list(self.plan.methods)[1:]
         lost = {method for (_, method), cell in self._cells.items() if cell.lost}
         return _tested({name: self.mean_gains(name) for name in methods if name not in lost})
@@ -181,7 +181,7 @@ class Study:
         return {n: [v for i, v in enumerate(own) if v not in own[:i]] for n, own in values.items()}
 
     def edges(self, setting: str, method: str) -> list[str]:
-        """Chosen numbers at the edge of the tried values, unless the edge is a hard bound."""
+        """Chosen numbers at an edge of the tried values, except numbers at a hard bound."""
         return self.plan.edges(setting, method, self._store)
 
     def _megabytes(self, setting: str, method: str) -> float:
@@ -385,7 +385,7 @@ class Study:
 
 
 def _tested(gains: Mapping[Any, Mapping[int, float]]) -> dict[Any, Tested]:
-    """For each entry, a test; Holm's correction is over all entries."""
+    """Test the gains of each entry; Holm's correction covers all entries."""
     each = {key: difference(list(own.values())) for key, own in gains.items()}
     adjusted = holm([own.p for own in each.values()])
     tests = {}
@@ -398,7 +398,7 @@ def _tested(gains: Mapping[Any, Mapping[int, float]]) -> dict[Any, Tested]:
 
 
 def _mean(scores: Sequence[float], scale: float) -> list[str]:
-    """Mean, deviation and number of seeds as text; without a mean if a run failed."""
+    """Mean, deviation and number of seeds as text; if a run failed, the mean is left out."""
     failed = sum(map(math.isnan, scores))
     if failed:
         return ["", f"{len(scores) - failed} of {len(scores)}"]

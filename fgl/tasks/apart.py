@@ -4,8 +4,6 @@ Scores on training labels do not measure generalisation. These checks of a task 
 since a user may want to measure memorisation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,7 +27,7 @@ def warn_of_trained(
 ) -> None:
     """Warn if a training example is also in a validation or test mask.
 
-    The masks of the clients and those of the whole graph are checked.
+    Both the clients' masks and the whole graph's masks are checked.
 
     Args:
         clients: the clients' graphs; their `node_id` identifies nodes of the whole graph.
@@ -72,10 +70,10 @@ def warn_of_trained(
 def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) -> None:
     """Warn if copies of held-out examples are training examples of other clients.
 
-    A copy has the same label, the same features and the same neighbours' features. Where each graph
-    has `node_id`, a copy has the same id in place of the neighbours. Examples that are not unique
-    in their own client do not count, so that nodes without features of their own give no warning.
-    Rare features alone also identify copies, in any client. Large graphs are not compared.
+    A copy has the same label, the same features and the same neighbours' features. If each graph
+    has `node_id`, a copy has the same id instead of the same neighbours. Examples that occur more
+    than once at one client are ignored, so that nodes without features of their own give no
+    warning. Rare features alone also identify copies, at any client. Large graphs are not compared.
     """
     scored = clients if whole is None else [whole]
     others = (own.batch is not None or own.window_index is not None for own in clients)
@@ -130,8 +128,8 @@ def _num_copies(keys: Tensor, train: Sequence[Tensor]) -> int:
 def _warn_of_repeated(graphs: Sequence[Graph]) -> bool:
     """Warn if most held-out examples of a graph are copies of its own training examples.
 
-    Return whether there was a warning. Equal features are no sign of a copy where fewer than a
-    third of them are distinct.
+    Return whether there was a warning. If at most a third of the training examples' features are
+    distinct, there is no warning, since equal features are then no sign of a copy.
     """
     for own in graphs:
         held_out = _held_out(own)
@@ -156,7 +154,7 @@ def _warn_of_repeated(graphs: Sequence[Graph]) -> bool:
 
 
 def _held_out(graph: Graph) -> Tensor | None:
-    """Mask of the examples of validation and test; None without a mask of either."""
+    """Mask of the validation and test examples; None if there is neither mask."""
     masks = [mask for name in SCORED if (mask := getattr(graph, name)) is not None]
     return torch.stack(masks).any(0) if masks else None
 
@@ -166,9 +164,10 @@ def _with_labels(key: Tensor, graph: Graph) -> Tensor:
 
 
 def _unlabelled(graph: Graph, steps: int) -> Tensor:
-    """Hash of each example; in a step also of the neighbours.
+    """Hash of each example; each of `steps` steps also mixes in the neighbours' hashes.
 
-    Neighbours of the ends of a pair are joined by an edge or a pair, since a split moves edges.
+    If the examples are pairs, nodes that an edge or a pair joins are neighbours, since a split
+    turns edges into pairs.
     """
     if graph.edge_label_index is None:
         return node_fingerprints(graph, steps)
@@ -195,7 +194,7 @@ def _recognised(graph: Graph, *, steps: int, named: bool, most: int = 1) -> Tens
 
 
 def _counts(graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
-    """For each mask of scored examples that has training examples, the number of these examples."""
+    """Count the training examples in each mask of scored examples; leave out masks without any."""
     masks = {name: getattr(graph, name) for name in SCORED}
     counts = {name: int((m & trained).sum()) for name, m in masks.items() if m is not None}
     return [(name, count) for name, count in counts.items() if count]
@@ -246,7 +245,8 @@ def _trained_windows(whole: Graph, clients: Sequence[Graph]) -> Tensor:
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
     """Warn if over a tenth of the tested graphs, and more than two, are copies of training graphs.
 
-    A smaller number of copies is normal: in NCI1, one of sixty molecules occurs twice.
+    A smaller number of copies is normal: in NCI1, one of sixty molecules occurs twice. A warning is
+    also given if all tested graphs are copies.
 
     Args:
         clients: collections; the graphs in the training mask are training graphs (without a mask,
@@ -304,8 +304,9 @@ def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
 def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit]) -> None:
     """Warn if one client holds out an edge that is in another client's graph.
 
-    Without `node_id` in each graph, features that are unique in their own graph identify the nodes,
-    and another client must know more than half of the held-out edges.
+    If a graph lacks `node_id`, nodes are identified by features that are unique in their own graph.
+    In that case a warning is given only if another client knows more than half of the held-out
+    edges.
     """
     ids: list[Any] = [split.graph.node_id for split in splits]
     named = all(own is not None for own in ids)
@@ -331,7 +332,8 @@ def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit]) -> None:
 def _ids_by_features(graphs: Sequence[Graph]) -> list[Tensor]:
     """Ids of each graph's nodes.
 
-    Nodes of two graphs have equal ids if their features are equal, and unique in each graph.
+    Nodes of two graphs have equal ids if their features are equal and occur only once in each
+    graph.
     """
     hashes = torch.cat([node_fingerprints(graph, 0) for graph in graphs])
     ids, sizes = hashes.unique(return_inverse=True)[1], [graph.num_nodes for graph in graphs]
@@ -372,9 +374,9 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
 
 
 def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
-    """For each known fact, an estimate of how many tested pairs' labels it reveals.
+    """Estimate how many tested pairs' labels each known fact reveals; also return a total.
 
-    Also count the tested pairs.
+    The total is the number of tested pairs; if labels are 1 and 0, only pairs with label 1 count.
     """
     pairs, mask, y = graph.edge_label_index, graph.test_mask, graph.y
     if pairs is None or mask is None or y is None or not mask.any():

@@ -1,6 +1,4 @@
-"""The guard of a method: a copy of the method whose functions check their own results."""
-
-from __future__ import annotations
+"""The guard of a method: a copy of the method, in which all functions check their own results."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -38,7 +36,8 @@ class ChangedInPlace(ValueError):
 def checked(method: Method) -> Method:
     """The same method with checks of its functions' results.
 
-    The functions of the checked method raise an error if they return or change an invalid value.
+    A function of the checked method raises an error if it returns an invalid value, or if it
+    changes a value that must stay the same.
 
     - `receive` must return a context and a complete model, including the personal tensors.
       `receive` must not change the message or the state.
@@ -68,25 +67,21 @@ def checked(method: Method) -> Method:
     check_seals(method)
     template = method.common()
     check_takes("accept", method.accept, ("message", "client", "state"))
-    explain = _says_what_a_message_lacks(method)
 
-    @explain
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        with unchanged(message, state, data_of(graph)), method.at(graph):
+        with unchanged(message, state, getattr(graph, "tensors", {})), method.at(graph):
             received = method.receive(message, state, graph)
         params, context = pair(received, "receive", "params, context")
         check_whole(method, params, graph, "receive's params", template, **method.own.personal)
         return params, context
 
-    @explain
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        with unchanged(context, state, data_of(graph)), method.at(graph):
+        with unchanged(context, state, getattr(graph, "tensors", {})), method.at(graph):
             received = method.send(params, context, state, graph)
         message, new = pair(received, "send", "message, state")
         check_message(new, name="state")
         return message, new
 
-    @explain
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         with unchanged(*inbox.values(), state):
             received = method.aggregate(inbox, state)
@@ -97,12 +92,14 @@ def checked(method: Method) -> Method:
         return outbox, new
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
-        with unchanged(message, state, data_of(graph)), method.at(graph):
+        with unchanged(message, state, getattr(graph, "tensors", {})), method.at(graph):
             params = method.deploy(message, state, graph)
         check_whole(method, params, graph, "deploy's params", template)
         return params
 
     guarded: dict[str, Any] = {"receive": receive, "send": send, "aggregate": aggregate}
+    if len(method.layers) > 1:
+        guarded = {name: _explained(method)(function) for name, function in guarded.items()}
     if method.privacy.account is not None:
         account = _checked_account(method.privacy.account)
         guarded["privacy"] = replace(method.privacy, account=account)
@@ -113,12 +110,12 @@ def checked(method: Method) -> Method:
 
 
 @contextmanager
-def _says_what_a_message_lacks(method: Method) -> Iterator[None]:
-    """A context: if a layer reads the model or the count of a message without one, say which."""
+def _explained(method: Method) -> Iterator[None]:
+    """A context that names the entry if a layer reads a message without model or num_examples."""
     try:
         yield
     except KeyError as error:
-        if len(method.layers) < 2 or error.args not in (("model",), ("num_examples",)):
+        if error.args not in (("model",), ("num_examples",)):
             raise
         raise ValueError(
             f"Expected messages with {error}, which a layer of {method} reads, but got one "
@@ -195,11 +192,6 @@ def check_whole(
     check_model(params, {**common, **own, **more}, name)
 
 
-def data_of(graph: Any) -> Mapping[str, Tensor]:
-    """The tensors of a client's graph for `unchanged`; {} for what is no graph."""
-    return graph.tensors if isinstance(graph, Graph) else {}
-
-
 class unchanged:  # a class costs half of what `contextmanager` does
     """A context that raises an error if a message, state, context or graph is changed in place.
 
@@ -271,7 +263,7 @@ def _check_outbox(
 
 
 class Noted:
-    """The tensors of messages, states or contexts, each with the number of its changes so far.
+    """The tensors of messages, states or contexts. For each tensor, its changes so far are counted.
 
     Args:
         messages: dicts with the tensors, and possibly other objects. A dict that occurs twice, such
@@ -304,7 +296,7 @@ class Noted:
             self.versions = [VERSION(v) if _counts(v) else 0 for v in self.values]
 
     def __eq__(self, other: object) -> bool:
-        """Whether both objects have the same tensors under the same names, and none has changed."""
+        """Whether both objects have the same unchanged tensors under the same names."""
         assert isinstance(other, Noted)
         same = (self.keys, self.ends, self.versions) == (other.keys, other.ends, other.versions)
         if same and all(map(is_, self.values, other.values)):
