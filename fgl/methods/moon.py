@@ -41,8 +41,8 @@ def moon(fedavg: Method, *, contrast: Weight = 1.0, temperature: Positive = 0.5)
 
     Raises:
         TypeError: if the model does not take ``return_embedding``.
-        ValueError: if a number is out of range, clients train tensors outside the model, or `fedavg`
-            is a `moon`.
+        ValueError: if a number is out of range, clients train tensors outside the model, or
+            `fedavg` is a `moon`.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]))
