@@ -185,6 +185,8 @@ def run(
         stack.enter_context(heard(callbacks, result))
         stopped = False
         while len(result.history) < num_rounds and not stopped:
+            if len(result.history) == getattr(place, "first_rounds", 0) > 0:
+                executor = _executor(place, method, result, plan, config)
             with torch.random.fork_rng(cuda), in_mode(method.model, False), young_only():
                 result.history.append(_next_round(guarded, executor, result, plan, folder))
             last = len(result.history) == num_rounds
@@ -248,9 +250,11 @@ def _executor(
 ) -> Executor:
     """The executor of a run that continues from an earlier result.
 
-    The new executor shares the states of the result.
+    The new executor shares the states of the result. In this process, it has the clients' graphs in
+    the result's next round.
     """
     how: dict[str, Any] = {"states": result.client_states, "config": config or {}}
+    place = place.in_round(len(result.history)) if isinstance(place, Here) else place
     executor = place(method, seed=plan.seed, **how)
     reasons = (record.one_by_one for record in result.history if record.one_by_one)
     executor.one_by_one = next(reasons, executor.one_by_one)

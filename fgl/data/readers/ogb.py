@@ -1,7 +1,5 @@
 """Reader of OGB's raw folders, such as ogbn-arxiv, ogbg-molhiv and ogbl-collab."""
 
-from __future__ import annotations
-
 import pickle
 import warnings
 from collections.abc import Collection
@@ -183,7 +181,9 @@ def _fields(
     for name, field in {"node-feat": "x", **edge_files}.items():
         path = folder / f"{name}.csv.gz"
         if path.is_file():
-            values = dense_features(path, _table(path, np.float32, None))
+            whole = field == "edge_time"  # float32 holds no large times
+            table = _table(path, np.int64 if whole else np.float32, 1 if whole else None)
+            values = torch.from_numpy(table) if whole else dense_features(path, table)
             check_size(path, len(values), total if field == "x" else len(source), "rows")
             values = values if field == "x" else values.repeat_interleave(copies, 0)
             fields[field] = values if "feat" in name else values[:, 0]

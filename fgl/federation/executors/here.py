@@ -6,7 +6,7 @@ The clients train one at a time or in batches.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import torch
@@ -135,6 +135,17 @@ class Here:
         return self.clients.clients
 
     @property
+    def first_rounds(self) -> int:
+        """The number of rounds before the task's later clients join or later classes appear."""
+        return getattr(self.clients, "first_rounds", 0)
+
+    def in_round(self, index: int) -> Here:
+        """The place with the clients' graphs in a round."""
+        if index >= self.first_rounds:
+            return self
+        return replace(self, clients=self.clients.first(self.graphs))  # type: ignore[union-attr]
+
+    @property
     def num_clients(self) -> int:
         return len(self.graphs)
 
@@ -174,10 +185,15 @@ class Here:
 
     def identity(self, method: Method) -> Mapping[str, Any]:
         sizes = [[graph.num_nodes, graph.num_edges, graph.num_train] for graph in self.graphs]
-        own = {}
+        own: dict[str, Any] = {}
         if method.own.models is not None:  # compared first, since the data then also differ
             models = enumerate(map(method.own.models.described, self.graphs))
             own = {"clients' own": {f"client {client}": model for client, model in models}}
+        whole = getattr(self.clients, "whole", None)
+        if isinstance(whole, Graph):  # it scores the rounds
+            own["whole graph"] = fingerprint([whole])
+        if self.first_rounds:
+            own["first rounds"] = [self.first_rounds, fingerprint(self.in_round(0).graphs)]
         return {
             **own,
             "clients": sizes,
