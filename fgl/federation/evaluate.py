@@ -33,7 +33,7 @@ from ..targets import (
 from ..warn import warn
 from .executors import Executor, Value
 from .executors.loop import Score
-from .gate.guard import check_whole, data_of, unchanged
+from .gate.guard import check_whole, unchanged
 from .history import Result, Round
 from .method.message import Message, Params, State, as_number, check_names
 from .method.method import Evaluate, Method
@@ -184,7 +184,7 @@ def scored(
         for key, (params, graph) in pairs.items():
             if (id(params), id(graph)) not in metrics:
                 used = standing_in(model, model if own is None else own[key])
-                with used, unchanged(params, data_of(graph)):
+                with used, unchanged(params, graph.tensors):
                     metrics[id(params), id(graph)] = dict(score(params, graph))
     numbers = dict(zip(metrics, on_host(*metrics.values()), strict=True))
     return {key: numbers[id(params), id(graph)] for key, (params, graph) in pairs.items()}
