@@ -99,15 +99,16 @@ def class_capped_split(
             "Expected examples to be nodes or graphs, but got edge_label_index: "
             "random_split(graph) keeps copies of a pair together"
         )
-    n = graph.num_examples
+    examples = _usable(graph, None)
+    n = len(examples)
     shares = (train_per_class != 0, num_val != 0, num_test != 0)
     if train_per_class is None:
         train_per_class = int(0.6 * n / graph.num_classes)
     if num_val is None:
         num_val = round(0.2 * n)
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    order = examples[torch.randperm(n, generator=torch.Generator().manual_seed(seed))]
     y = labels.cpu()[order]
-    train = torch.zeros(n, dtype=torch.bool)
+    train = torch.zeros(graph.num_examples, dtype=torch.bool)
     for label in range(graph.num_classes):
         train[order[y == label][:train_per_class]] = True
     rest = order[~train[order]]
@@ -137,7 +138,8 @@ def random_split(
             ``round((train + val) n)`` become training or validation examples.
         seed: random seed.
         among: bool ``[n]``, mask of the examples to split, such as the labelled examples; default
-            all examples.
+            all examples, or the nodes in the masks of a typed graph, whose other types may have no
+            labels.
 
     Returns:
         The graph with three new masks. Every example (of `among`, if given) is in exactly one mask.
@@ -153,10 +155,7 @@ def random_split(
         (5, 3, 2)
     """
     check_shares(train, val)
-    examples = torch.arange(graph.num_examples)
-    if among is not None:
-        check_mask("among", among, graph.num_examples)
-        examples = among.cpu().nonzero().squeeze(1)
+    examples = _usable(graph, among)
     unit = None if graph.edge_label_index is None else _pairs_alike(graph, examples)
     n = len(examples) if unit is None else int(unit.max()) + 1
     first = round(train * n)
@@ -167,6 +166,18 @@ def random_split(
         parts = [torch.isin(unit, part).nonzero().squeeze(1) for part in parts]
     warn_of_empty((train, val, 1 - train - val > 1e-9), [len(part) for part in parts])
     return _with_masks(graph, *(examples[part] for part in parts))
+
+
+def _usable(graph: Graph, among: Tensor | None) -> Tensor:
+    """Ids of the examples to split, see `random_split`."""
+    masks = [mask for name in MASKS if (mask := getattr(graph, name)) is not None]
+    of_nodes = graph.edge_label_index is None and graph.batch is None
+    if among is None and graph.node_type is not None and of_nodes and masks:
+        among = torch.stack(masks).any(0)
+    if among is None:
+        return torch.arange(graph.num_examples)
+    check_mask("among", among, graph.num_examples)
+    return among.cpu().nonzero().squeeze(1)
 
 
 def _pairs_alike(graph: Graph, examples: Tensor) -> Tensor | None:
