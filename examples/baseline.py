@@ -23,15 +23,13 @@ def fedavg(fedavg):
 
 # Names of `fgl.methods` without an option that is no flag.
 PLAIN = """local fedprox moon fedamp heurfedamp pfedgraph fedpub ring graphfl gcfl_plus fedstar
-fedhgn fedproto fedtgp feddyn ditto fedgta fedtad fedaux fedgm opfgl fggp fedspa s2fgl
-fedssp feddep retrained unlearned"""
+fedhgn fedproto fedtgp feddyn feddc ditto fedgta fedtad fedaux fedgm opfgl fggp fedspa s2fgl
+fedssp feddep scaffold retrained unlearned"""
 METHODS = {
     "fedavg": fedavg,
     "centralized": tasks.centralized,
     **{name.replace("_", "-"): getattr(methods, name) for name in PLAIN.split()},
     "fedper": partial(methods.fedper, models=None),
-    "scaffold": partial(methods.scaffold, lr=None),
-    "feddc": partial(methods.feddc, lr=None),
     "fedopt": partial(methods.fedopt, momentum=None, weight_decay=0.0),
     "fedselect": partial(methods.fedselect, passes=(True, False)),
     "gcfl": partial(methods.gcfl, seq_length=0),

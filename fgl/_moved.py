@@ -1,7 +1,5 @@
 """Old paths of public names; each path works until 0.4 and gives a warning."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 import warnings

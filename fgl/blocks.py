@@ -1,7 +1,5 @@
 """Inference in blocks: a graph's logits are computed for one block of nodes after another."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Checks of arguments: numbers and their bounds, choices, lengths, devices and disk access."""
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import math

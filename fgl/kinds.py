@@ -1,7 +1,5 @@
 """Checks of a call's arguments: their names, types and bounds, from the function's signature."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """Personalization: send only a part of a model, or mix a client's model with the global model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Progress of long work on stderr: a bar in a terminal, otherwise a line from time to time."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator

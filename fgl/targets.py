@@ -92,7 +92,15 @@ class Target:
         self, prefix: str, output: Tensor, y: Tensor, mask: Tensor | None = None
     ) -> dict[str, Any]:
         """All metrics as a dict. Each key begins with a prefix such as ``"test_"``."""
-        return {f"{prefix}{name}": metric(output, y, mask) for name, metric in self.metrics.items()}
+        values, before = {}, output._version
+        for name, metric in self.metrics.items():
+            values[f"{prefix}{name}"] = metric(output, y, mask)
+            if output._version != before:
+                raise ValueError(
+                    f"Expected the metric {name!r} to leave output as it is, but got one that "
+                    "changes it in place: output.sigmoid() in place of output.sigmoid_()"
+                )
+        return values
 
 
 CLASSES = Target(cross_entropy, {"accuracy": hit_counts, "macro_f1": class_counts})
@@ -179,15 +187,25 @@ def selected(metrics: Mapping[str, float], select: str) -> float:
 
 
 @explained
-def less_is_better(name: str) -> bool:
+def less_is_better(name: str, select: str = "") -> bool:
     """Whether small values of this metric are good, as for losses, rmse, mae and mape.
+
+    If the metric for model selection, `select`, is the same metric, its minus decides.
 
     Example:
         >>> less_is_better("val_rmse"), less_is_better("test_loss"), less_is_better("-val_rmse")
         (True, True, False)
+        >>> less_is_better("test_miss", "-val_miss")
+        True
     """
+    if select and _unprefixed(name) == _unprefixed(select):
+        return select.startswith("-")
     last = name.split("/")[0].rsplit("_", 1)[-1].split("@")[0]
     return not name.startswith("-") and last in {"loss", *REGRESSION.lower, *FORECAST.lower}
+
+
+def _unprefixed(name: str) -> str:
+    return name.split("/")[0].split("test_")[-1].split("val_")[-1]
 
 
 @explained

@@ -50,6 +50,12 @@ def test_tasks_with_batches_of_their_own_have_clients_that_join_later(setting: A
         torch.testing.assert_close(first.outbox[0]["model"][name], value)
 
 
+def test_a_class_that_the_task_lacks_is_named() -> None:
+    for label in (99, -1):
+        with pytest.raises(ValueError, match=f"Expected classes .* but got {label}"):
+            earlier(task_of(), classes=[0, label])
+
+
 def test_classes_that_appear_later_do_not_train_before() -> None:
     task = task_of()
     before = earlier(task, classes=[1])

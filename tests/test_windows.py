@@ -223,7 +223,7 @@ def test_a_whole_series_is_scored_and_told_of_times_that_train() -> None:
     last = clients[0].train_mask.nonzero()[-1]
     asked = clients[0].horizon_index.index_fill(0, last, 59)  # a target time of a test window
     with pytest.warns(UserWarning, match="got 1 in the test_mask of the whole graph"):
-        leaking = [clients[0].replace(horizon_index=asked)]
+        leaking = [clients[0].replace(horizon_index=asked, val_mask=None, test_mask=None)]
         fgl.tasks.node_task(whole, leaking, seeded(), training(), target=FORECAST)
 
 

@@ -26,11 +26,11 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict
     only on K.
 
     Args:
-        stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.
+        stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
         weight: ``[K]``, non-negative (FedAvg: the numbers of examples).
 
     Returns:
-        Name to ``[...]``, with the stack's dtypes; a stack and a list give the same bits.
+        Dict from name to ``[...]``, with the stack's dtypes; a stack and a list give the same bits.
 
     Raises:
         TypeError: if tensors are complex, or the tensors of a list have different dtypes.

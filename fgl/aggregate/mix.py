@@ -24,8 +24,8 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
     client whose weight in A is 0 does not add to the error.
 
     Args:
-        stack: name to ``[K, ...]``, e.g. the clients' updates; integers are mixed and rounded. If A
-            is dense, a client's NaN or infinity reaches all other clients, even if their weights
+        stack: dict from name to ``[K, ...]``, e.g. updates; integers are mixed and rounded. If A is
+            dense, a client's NaN or infinity reaches all other clients, even if their weights
             for this client are 0.
         matrix: the client matrix A, float ``[K, K]``: a dense or sparse Tensor, or any other object
             with this shape that supports ``@``, such as a `SparseMatrix`. Rows are not normalised.
@@ -33,8 +33,8 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
             client's diagonal entry in the matrix.
 
     Returns:
-        Name to ``[K, ...]``, with the stack's dtypes. With ``self_weight=1`` the result equals the
-        stack bit for bit.
+        Dict from name to ``[K, ...]``, with the stack's dtypes. With ``self_weight=1`` the
+        result equals the stack bit for bit.
 
     Raises:
         TypeError: if the matrix is not floating point, or a tensor is complex.

@@ -185,7 +185,7 @@ def running_network(
 
 @explained
 def discretise(z: Tensor, *, threshold: float | None = None) -> Tensor:
-    """Equal weights for clients with similar embeddings: ``1[softmax_row(z z^T) >= threshold]``.
+    """Equal weights for similar clients: ``1[softmax_row(z z^T) >= threshold]``, rows normalised.
 
     Args:
         z: float ``[k, d]``, one client's embedding per row.

@@ -1,7 +1,5 @@
 """Hidden nodes: remove nodes from a graph, and list the removed neighbours of the others."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

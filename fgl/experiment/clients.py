@@ -29,7 +29,8 @@ def spread(
             best validation score is used, or the last round if there is no validation.
         metric: name of a metric of individual clients, without a client's suffix such as ``/3``.
         groups: the group of each client, such as its region. By default there are no groups.
-        lower: whether smaller is better; by default True if the metric is a loss, rmse or mae.
+        lower: whether smaller is better; by default True if the metric is a loss, rmse
+            or mae, or the task selects rounds by its smallest value.
 
     Returns:
         ``mean`` over clients with equal weights; ``worst`` and ``worst_client``; ``tenth``, the
@@ -50,7 +51,8 @@ def spread(
     record = run if isinstance(run, Round) else round_of(run)
     values = of_clients(record, metric)
     numbers = np.array([*values.values()])
-    less = less_is_better(metric) if lower is None else lower
+    select = "" if isinstance(run, Round) else run.select
+    less = less_is_better(metric, select) if lower is None else lower
     unknown = [client for client, value in values.items() if math.isnan(value)]
     worst = (unknown or sorted(values, key=lambda k: values[k], reverse=less))[0]
     return {

@@ -159,11 +159,14 @@ def _clients_of_report(report: Mapping[str, Any], metric: str, *, at: str) -> li
     return [*of_clients(Round(0, [], metrics=values), metric).values()]
 
 
+HIGH = ("accuracy", "f1", "auc", "ap", "r2", "mrr", "hits")  # of a user's metric nothing is known
+
+
 def _direction(metric: str) -> str:
     """The end of an axis label: it tells whether high or low values are better; "" if unknown."""
     if less_is_better(metric):
         return " (lower is better)"
-    return " (higher is better)" if metric.startswith(("test_", "val_")) else ""
+    return " (higher is better)" if metric.split("@")[0].endswith(HIGH) else ""
 
 
 def _check(metrics: Sequence[str], recorded: Mapping[str, None]) -> None:

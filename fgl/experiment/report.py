@@ -133,7 +133,7 @@ def _metrics(history: Sequence[Round], select: str) -> dict[str, dict[str, float
             metrics[name] = {"last": last, "best_val": best[name]}
         each = [other for other in names if other.startswith(f"{name}/")]
         if each and name in metrics:
-            best_of = min if less_is_better(name) else max
+            best_of = min if less_is_better(name, select) else max
             top = [best_of(_recorded(history, other)) for other in each]
             metrics[name]["best_test"] = statistics.mean(top)
     return metrics

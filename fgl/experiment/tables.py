@@ -1,7 +1,5 @@
 """Tables of comparisons: means, deviations and paired differences, in several formats."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence

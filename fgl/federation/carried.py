@@ -3,8 +3,6 @@
 A run with ``start=`` adds its own costs to the costs of the earlier runs.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace

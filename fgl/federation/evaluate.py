@@ -183,7 +183,8 @@ def scored(
     with in_mode(model, False), torch.no_grad():
         for key, (params, graph) in pairs.items():
             if (id(params), id(graph)) not in metrics:
-                with standing_in(model, model if own is None else own[key]):
+                used = standing_in(model, model if own is None else own[key])
+                with used, unchanged(params, graph.tensors):
                     metrics[id(params), id(graph)] = dict(score(params, graph))
     numbers = dict(zip(metrics, on_host(*metrics.values()), strict=True))
     return {key: numbers[id(params), id(graph)] for key, (params, graph) in pairs.items()}

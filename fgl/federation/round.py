@@ -1,7 +1,5 @@
 """A round: choose participants, exchange messages, refuse bad uploads, aggregate and record."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

@@ -1,7 +1,5 @@
 """Checks of a `Graph`'s fields."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Collections of graphs: joining graphs, selecting graphs, and appending nodes to a graph."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

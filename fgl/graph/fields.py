@@ -3,8 +3,6 @@
 All functions that cut, join or stack graphs use these names, so that no field is lost.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable
 from typing import Any, NamedTuple

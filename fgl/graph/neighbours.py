@@ -1,7 +1,5 @@
 """A table that has the same number of neighbours for every node, and the neighbours' features."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Conversion between PyG's `Data` or `Batch` and a `Graph`, with errors for unread fields."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Fields of a graph by name, for models whose `forward` takes an `edge_index`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property

@@ -3,8 +3,6 @@
 The examples of a graph with `window_index` are windows; each window has targets for every node.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Weighted means of losses over a mask, or over the known labels only; unknown labels are NaN."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """A small graph with given means and deviations of its classes, for O-pFGL's server."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial

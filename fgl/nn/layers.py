@@ -1,7 +1,5 @@
 """Layers that several networks use: linear map, dropout, and a stack of convolutions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import cache
 from typing import Any

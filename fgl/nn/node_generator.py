@@ -1,7 +1,5 @@
 """Generator that computes node features from noise and a class, for FedTAD (Zhu et al. 2024)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

@@ -51,7 +51,7 @@ def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
         length: the bound, above 0.
 
     Returns:
-        Name to tensor, with the same dtypes; a short enough update is returned unchanged.
+        Dict from name to tensor, with the same dtypes; a short enough update is returned unchanged.
 
     Raises:
         TypeError: if a tensor is not in floating point.
@@ -112,8 +112,8 @@ def clipped_gradient(
         sigma: standard deviation of the noise that is added later, above 0; default no noise.
 
     Returns:
-        Name to ``[...]``, in float64 if `sigma` is given; zeros if there is no example. An example
-        whose gradient is not finite is left out.
+        Dict from name to ``[...]``, in float64 if `sigma` is given; zeros if there is no
+        example. An example whose gradient is not finite is left out.
 
     Raises:
         ValueError: if `length` or `sigma` is not positive.

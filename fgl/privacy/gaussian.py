@@ -48,7 +48,7 @@ def gaussian(
             protection, and a warning says so.
 
     Returns:
-        Name to tensor, of the same shapes, dtypes and devices.
+        Dict from name to tensor, of the same shapes, dtypes and devices.
 
     Raises:
         ValueError: if `sigma` is not positive, or an entry is not finite.

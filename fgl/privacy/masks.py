@@ -11,8 +11,6 @@ mask.
 Source: Bonawitz et al. 2017, https://eprint.iacr.org/2017/281
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Records of how often each client replied under each noise, as tensors of a server's state."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple

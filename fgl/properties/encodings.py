@@ -10,8 +10,6 @@ from ..checks import check_count, check_number
 from ..kinds import explained
 from .simple import Simple, simple
 
-COLUMNS = 128  # nodes whose walks are computed at a time
-
 
 @explained
 def structure_encoding(
@@ -120,27 +118,20 @@ def _walk_returns(graphs: Simple, steps: int) -> Tensor:
     ``diag(RW^(a + b))_v = <S^a e_v, S^b e_v>``. Walks are computed for one block of nodes at a
     time, using only the rows of their own graphs.
     """
-    from scipy.sparse import csr_array
-
     degree, col = graphs.degree.numpy(), graphs.col.numpy()
     size = len(degree)
     scale = np.zeros(size)
     scale[degree > 0] = degree[degree > 0] ** -0.5
     value = scale[np.arange(size).repeat(degree)] * scale[col]
-    walk = csr_array((value, col, graphs.crow.numpy()), shape=(size, size))
-    ends = graphs.sizes.cumsum(0)
-    last = ends[graphs.batch].tolist()  # end and start of the graph of each node
-    first = (ends - graphs.sizes)[graphs.batch].tolist()
+    walk = graphs.adjacency(value)
     returns = np.zeros((size, steps + 1), dtype=np.float32)
-    for start in range(0, size, COLUMNS):
-        stop = min(start + COLUMNS, size)
-        rows = slice(first[start], last[stop - 1])
+    for nodes, rows in graphs.blocks():
         block = walk[rows, rows]
-        before = np.eye(rows.stop - rows.start, stop - start, first[start] - start)
+        before = np.eye(len(returns[rows]), len(returns[nodes]), rows.start - nodes.start)
         for step in range(0, steps, 2):
             after = block @ before
-            returns[start:stop, step] = np.einsum("ij,ij->j", after, before)
-            returns[start:stop, step + 1] = np.einsum("ij,ij->j", after, after)
+            returns[nodes, step] = np.einsum("ij,ij->j", after, before)
+            returns[nodes, step + 1] = np.einsum("ij,ij->j", after, after)
             before = after
     return torch.from_numpy(returns[:, :steps])
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..graph import Graph
 from ..kinds import explained
-from .hops import hops
 from .simple import Simple, simple
 
 MEASURES: dict[str, Callable[[Simple], Tensor]] = {}  # by name, for simple graphs
@@ -166,9 +166,17 @@ def closeness(graphs: Simple) -> Tensor:
 
     Source: GPFL, TMLR 2025; Wasserman and Faust 1994; ``networkx.closeness_centrality``
     """
-    reached, distance = hops(graphs.crow, graphs.col, graphs.sizes)
-    others = (reached - 1).double()
-    mean = graphs.total(_ratio(others.square(), distance))
+    from scipy.sparse.csgraph import shortest_path
+
+    links = graphs.adjacency(np.ones(len(graphs.col)))
+    reached, total = np.zeros((2, len(graphs.batch)))
+    for nodes, rows in graphs.blocks():
+        sources = np.arange(nodes.start, nodes.stop) - rows.start
+        distance = shortest_path(links[rows, rows], "D", unweighted=True, indices=sources)
+        reached[nodes] = np.isfinite(distance).sum(1)
+        total[nodes] = distance.sum(1, where=np.isfinite(distance))
+    others = torch.from_numpy(reached) - 1
+    mean = graphs.total(_ratio(others.square(), torch.from_numpy(total)))
     return _ratio(mean, graphs.sizes * (graphs.sizes - 1))
 
 

@@ -1,7 +1,5 @@
 """Processes that work on a study: on this computer, or on a Ray cluster."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A study's run and its record, which is written even if the run fails."""
 
-from __future__ import annotations
-
 import functools
 import math
 import shutil

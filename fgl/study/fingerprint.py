@@ -1,7 +1,5 @@
 """Fingerprints: short texts, equal for functions and values with the same content."""
 
-from __future__ import annotations
-
 import dis
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """A study's folder: the plan, the records of finished runs, their environments, and locks."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """A study's plan: its cells, and its next runs, which depend on the finished runs."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import itertools

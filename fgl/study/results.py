@@ -120,11 +120,16 @@ class Study:
         runs = (run for m in self.plan.methods for run in self._tests[setting, m].values())
         return self.plan.metric or next((r["metric"] for r in runs if "metric" in r), "")
 
+    def _less_is_better(self, setting: str) -> bool:
+        runs = (run for m in self.plan.methods for run in self._tests[setting, m].values())
+        select = next((run["select"] for run in runs if "select" in run), "")
+        return less_is_better(self.metric(setting), select)
+
     def in_points(self, setting: str) -> bool:
         """Whether a setting's scores are fractions, which tables show in percent."""
         values = [v for m in self.plan.methods for v in self.scores(setting, m).values()]
         shares = all(0 <= value <= 1 for value in values if not math.isnan(value))
-        return shares and not less_is_better(self.metric(setting))
+        return shares and not self._less_is_better(setting)
 
     def gains(self, setting: str, method: str) -> dict[int, float]:
         """Difference from the first method for each seed; NaN if a run of either method failed."""
@@ -159,7 +164,7 @@ class Study:
         mine, others = (list(self.scores(setting, name).values()) for name in names)
         if any(map(math.isnan, mine + others)):
             return math.nan
-        return improvement(mine, others, less=less_is_better(self.metric(setting)))
+        return improvement(mine, others, less=self._less_is_better(setting))
 
     @functools.cached_property
     def headline(self) -> dict[str, Tested]:
@@ -287,7 +292,7 @@ class Study:
             for name, values in scores.items()
             if len(values) == len(self.plan.seeds) and values and not any(map(math.isnan, values))
         }
-        order = min if less_is_better(self.metric(setting)) else max
+        order = min if self._less_is_better(setting) else max
         top = order(whole.values()) if whole and bold else math.nan
         cells = dict.fromkeys(self.plan.methods, "--")
         for name, mean in whole.items():

@@ -1,7 +1,5 @@
 """Workers: processes that execute a study's free runs until all runs are finished."""
 
-from __future__ import annotations
-
 import os
 import platform
 import random

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import Count, Natural, Weight, check_number, reject_if
+from ..checks import Count, Natural, Weight, check_choice, check_number, reject_if
 from ..federation import Evaluate, Message, Method, Params, State, Training
 from ..graph import Graph
 from ..graph.facts import check_graphs
@@ -119,8 +119,8 @@ def earlier(
         rounds: number of rounds without these clients and classes; default all.
 
     Raises:
-        ValueError: for a client that the task lacks, if no training example is left, or if the
-            clients' losses use more than the training examples, as in `link_task`.
+        ValueError: for a client or a class that the task lacks, if no training example is left, or
+            if the clients' losses use more than the training examples, as in `link_task`.
         TypeError: for `classes` of a task whose labels are numbers.
 
     Example:
@@ -154,6 +154,10 @@ def _without(
     """The clients' graphs without training examples of the late clients and of some classes."""
     for client in late:
         check_number("clients", client, at_least=0, below=len(graphs), integer=True)
+    if classes:
+        labels = sorted({label for own in graphs for label in own.labels.unique().tolist()})
+        for label in classes:
+            check_choice("classes", label, labels)
     own = []
     for number, graph in enumerate(graphs):
         mask = graph.training_mask & (number not in late)

@@ -1,7 +1,5 @@
 """Coded differences: clients send their changes in fewer bytes, and the server decodes them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -65,7 +63,7 @@ def coded(method: Method, parts: Sequence[str], code: Code) -> Method:
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = method.receive(message, _without_left(state, parts), graph)
-        return params, {**context, "received": pick(message, parts)}
+        return params, {**context, "coded_from": pick(message, parts)}
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
@@ -75,7 +73,7 @@ def coded(method: Method, parts: Sequence[str], code: Code) -> Method:
         reject_if(message and missing, f"an upload to have {missing}", list(message))
         out, new_state = drop(message, parts), dict(new)
         for part in parts if message else ():
-            sent, left = context["received"].get(part, {}), state.get(_left(part), {})
+            sent, left = context["coded_from"].get(part, {}), state.get(_left(part), {})
             check_names(part, message[part], template)
             named, rests = _encoded(code, part, message[part], sent, left)
             out |= named

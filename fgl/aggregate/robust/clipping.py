@@ -59,7 +59,7 @@ def centred_clipping(
     distance from the centre exceeds the radius also have less influence.
 
     Args:
-        stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.
+        stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
         radius: above 0; default the median of the distances from v, computed again in each step.
         bad: largest number of bad clients; used only for a check.
         centre: the initial v, name to ``[...]``; default 0, which for updates means the model that

@@ -21,15 +21,15 @@ def krum(stack: Stack, *, bad: int, neighbours: int | None = None) -> dict[str, 
     model of a single client, even if clients differ.
 
     Args:
-        stack: name to ``[K, ...]``, or to K tensors ``[...]``.
+        stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``.
         bad: largest number of bad clients.
         neighbours: number of clients in N_i; default ``K - bad - 1``, for which Allouah et al.
             (2023) prove a bound if ``2 bad < K``. Blanchard et al. use ``K - bad - 2`` and require
             ``2 bad + 2 < K``.
 
     Returns:
-        Name to ``[...]``, of the stack's dtypes. Ties are resolved in favour of the client with
-        smaller entries, so that the order of the clients does not matter.
+        Dict from name to ``[...]``, with the stack's dtypes. Ties are resolved in favour of
+        the client with smaller entries, so that the order of the clients does not matter.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.
@@ -57,13 +57,13 @@ def multi_krum(
         honest.
 
     Args:
-        stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.
+        stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
         bad: largest number of bad clients.
         keep: number of clients to average, from 1 to K - bad; default ``K - bad``.
         neighbours: as for `krum`.
 
     Returns:
-        Name to ``[...]``, of the stack's dtypes.
+        Dict from name to ``[...]``, with the stack's dtypes.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.

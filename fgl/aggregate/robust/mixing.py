@@ -22,13 +22,13 @@ def bucket_means(
     buckets of each round.
 
     Args:
-        stack: name to ``[K, ...]``, or to K tensors ``[...]``.
+        stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``.
         size: number of clients in a bucket, at least 1; the last bucket may have fewer. With 1 the
             clients are not averaged.
         generator: source of randomness for the buckets; default torch's global generator.
 
     Returns:
-        Name to ``[ceil(K / size), ...]``.
+        Dict from name to ``[ceil(K / size), ...]``.
 
     Raises:
         ValueError: if `size` is not positive.
@@ -56,11 +56,11 @@ def nearest_means(stack: Stack, *, bad: int) -> dict[str, Tensor]:
     their means. The function also has to compute ``K^2`` distances.
 
     Args:
-        stack: name to ``[K, ...]``, or to K tensors ``[...]``.
+        stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``.
         bad: largest number of bad clients; with 0 every client is replaced by the mean.
 
     Returns:
-        Name to ``[K, ...]``, an argument for a robust mean.
+        Dict from name to ``[K, ...]``, an argument for a robust mean.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.

@@ -1,7 +1,5 @@
 """Readers of NumPy archives: gnn-benchmark, the heterophilous graphs, and GraphSAINT."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reader of OGB's raw folders, such as ogbn-arxiv, ogbg-molhiv and ogbl-collab."""
 
-from __future__ import annotations
-
 import pickle
 import warnings
 from collections.abc import Collection

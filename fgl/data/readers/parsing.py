@@ -3,8 +3,6 @@
 Errors name the file and line.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Reader of the Planetoid format (Yang et al. 2016): eight files ``ind.NAME.*``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

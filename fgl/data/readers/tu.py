@@ -1,7 +1,5 @@
 """Reader of the TU format: many small graphs in a few text files."""
 
-from __future__ import annotations
-
 import glob
 from collections.abc import Collection
 from pathlib import Path

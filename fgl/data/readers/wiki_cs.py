@@ -1,7 +1,5 @@
 """Reader of Wiki-CS (Mernyei & Cangea 2020), one JSON file with twenty splits."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection
 from itertools import chain

@@ -5,8 +5,6 @@ have sides, edges join only certain sides. A pair that joins other sides can nev
 such a pair is useless as a negative example.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

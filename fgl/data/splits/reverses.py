@@ -1,7 +1,5 @@
 """Edges that reveal other edges: an edge's reverse, or a relation that repeats another."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -189,6 +189,9 @@ class Here:
         if method.own.models is not None:  # compared first, since the data then also differ
             models = enumerate(map(method.own.models.described, self.graphs))
             own = {"clients' own": {f"client {client}": model for client, model in models}}
+        whole = getattr(self.clients, "whole", None)
+        if isinstance(whole, Graph):  # it scores the rounds
+            own["whole graph"] = fingerprint([whole])
         if self.first_rounds:
             own["first rounds"] = [self.first_rounds, fingerprint(self.in_round(0).graphs)]
         return {

@@ -3,8 +3,6 @@
 The former names work for one more release, with a warning.
 """
 
-from __future__ import annotations
-
 import functools
 from dataclasses import replace
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Identity of a run: values that must not change when the run resumes from a checkpoint."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence

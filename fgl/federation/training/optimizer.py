@@ -1,7 +1,5 @@
 """The optimiser of local training: its steps, the hooks around a step, and the tensors' layout."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -166,13 +164,16 @@ def made(optimizer: OptimizerFactory, leaves: Mapping[str, Tensor]) -> optim.Opt
 def fused(optimizer: optim.Optimizer) -> optim.Optimizer:
     """The same optimiser with ``fused=True``, if torch supports this and the user chose no variant.
 
-    On a CPU, torch's fused SGD does not change parameters of half precision.
+    On a CPU, torch's fused SGD does not change tensors of half precision with 16 or more entries.
+    Such tensors take the ordinary step, even if the user set ``fused=True``.
     """
     for group in optimizer.param_groups:
         chosen = any(group.get(key) for key in ("foreach", "fused", "differentiable"))
         fits = all(p.dtype in (torch.float32, torch.float64) for p in group["params"])
         if type(optimizer) in FUSED and fits and not chosen:
             group["fused"] = True
+        elif isinstance(optimizer, optim.SGD) and not (fits or group["params"][0].is_cuda):
+            group["fused"] = False
     return optimizer
 
 

@@ -1,7 +1,5 @@
 """A client's examples as separate graphs, and checks that reveal nothing about an example."""
 
-from __future__ import annotations
-
 import copy
 import logging
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The client's part of a secure sum: publish keys, send letters, mask uploads, reveal shares."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """A client on its own computer; it compares its settings with the server's, trains, and scores."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The executor of remote clients: it finds their nodes, and sends and resends requests."""
 
-from __future__ import annotations
-
 import json
 import math
 import secrets

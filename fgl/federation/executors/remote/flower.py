@@ -1,7 +1,5 @@
 """The Flower executor: clients on their own computers, reached through Flower's SuperLink."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext

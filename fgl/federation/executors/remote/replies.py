@@ -1,7 +1,5 @@
 """Replies of remote clients, with a check of each field, and reports of errors at clients."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -1,7 +1,5 @@
 """Packed messages: a message or state is converted to bytes and back without loss."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any
