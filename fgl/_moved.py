@@ -74,7 +74,7 @@ NOW = {
 
 
 def homes(room: str) -> dict[str, str]:
-    """For each name that moved out of a package, the module where it is now.
+    """Return the new module of each name that has moved out of a package.
 
     Example:
         >>> homes("fgl.losses")

@@ -27,7 +27,7 @@ Reader = Callable[..., Content]  # takes a folder, a name and the reader's optio
 
 
 class Entry(NamedTuple, Generic[Content]):
-    """A dataset; `url` is a folder or a zip file.
+    """A dataset; `url` is the address of a folder or of a zip file.
 
     If there is no `url`, `how` describes how to get the dataset.
     """

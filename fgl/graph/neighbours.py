@@ -9,7 +9,7 @@ from ..sparse.matrix import dense, rows_of
 
 
 def neighbour_table(edge_index: Tensor, num_nodes: int, width: int) -> tuple[Tensor, Tensor]:
-    """For each node, its first neighbours: sources of edges into the node, in the edges' order.
+    """First neighbours of each node: sources of edges into the node, in the edges' order.
 
     Args:
         edge_index: int64 ``[2, num_edges]``.

@@ -43,12 +43,12 @@ def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     authors clip gradients at norm 10.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
+        fedavg: a task's FedAvg, whose server only averages.
         penalty: alpha, at least 0; the authors use 0.01 for CIFAR-10 and 0.1 for MNIST.
 
     Raises:
-        ValueError: if a number is out of range, the server of `fedavg` does more than average, or
-            clients train more than the model.
+        ValueError: if a number is out of range, the server of `fedavg` does not only average,
+            or clients train tensors outside the model.
 
     Example:
         >>> method = feddc(fgl.fedavg(torch.nn.Linear(1, 1)))

@@ -38,7 +38,7 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
         server_lr: eta_g, at least 0.
 
     Raises:
-        ValueError: if a number is out of range, or `fedavg` is a `fedselect`.
+        ValueError: if a number is out of range, or `fedavg` is a `fedselect` or a `feddc`.
 
     Example:
         >>> method = scaffold(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -52,7 +52,8 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
     reason = "its steps of one entry are not all that a client takes, which the control counts"
     fed.refuse(fedavg, "fedselect", "scaffold", reason)
     fed.refuse(fedavg, "opfgl", "scaffold", "its clients send sums, and no model")
-    fed.refuse(fedavg, "scaffold", "scaffold", "both would keep their control under one name")
+    reason = "both would keep their control, or send its shift, under one name"
+    fed.refuse(fedavg, ("scaffold", "feddc"), "scaffold", reason)
     names = fed.trainable(fedavg)
     base = fedavg if server_lr == 1 else fedopt(fedavg, rule="sgd", server_lr=server_lr)
 

@@ -20,7 +20,7 @@ def structure_encoding(
     steps: int = 16,
     max_degree: int = 16,
 ) -> Tensor:
-    """Structural encoding of nodes for FedStar: return probabilities and degrees.
+    """Structural encoding of nodes for FedStar: probabilities of return, and degrees.
 
     ``s_v = [RW_vv, (RW^2)_vv, ..., (RW^steps)_vv, one-hot of min(max(degree_v, 1), max_degree)]``
     (FedStar, Eq. 2 to 4), the concatenation of `walk_returns` and `degree_one_hot`.
@@ -58,7 +58,7 @@ def structure_encoding(
 def walk_returns(
     edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None, *, steps: int = 16
 ) -> Tensor:
-    """Probability that a random walk is at its first node again after 1 to `steps` steps.
+    """Probability that a random walk is back at its first node after 1, 2, ..., `steps` steps.
 
     ``diag(RW), diag(RW^2), ...`` with ``RW = A D^-1`` (FedStar, Eq. 2). For a node without
     neighbours all probabilities are 0.
@@ -87,7 +87,7 @@ def walk_returns(
 def degree_one_hot(
     edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None, *, max_degree: int = 16
 ) -> Tensor:
-    """Encode each node's degree as a one-hot row, limited to 1 to `max_degree` (FedStar, Eq. 3).
+    """Encode each node's degree, clamped to 1 to `max_degree`, as a one-hot row (FedStar, Eq. 3).
 
     Args:
         edge_index, nodes, num_graphs: see `structure_encoding`.
@@ -112,7 +112,7 @@ def degree_one_hot(
 
 
 def _walk_returns(graphs: Simple, steps: int) -> Tensor:
-    """Return probabilities from walks of half the length.
+    """Compute probabilities of return from walks of half the length.
 
     The matrix RW is similar to the symmetric matrix ``S = D^-1/2 A D^-1/2``, so
     ``diag(RW^(a + b))_v = <S^a e_v, S^b e_v>``. Walks are computed for one block of nodes at a

@@ -64,7 +64,9 @@ class Simple:
 
 
 def simple(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None) -> Simple:
-    """Convert graphs to undirected graphs without self-loops or repeats; store both directions.
+    """Convert graphs to undirected graphs without self-loops or repeated edges.
+
+    Both directions of each edge are stored.
 
     Raises:
         TypeError, ValueError: for an invalid dtype or shape, an index out of range, nodes that are
