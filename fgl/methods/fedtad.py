@@ -318,8 +318,7 @@ def joined(x: Tensor, neighbours: int) -> Graph:
     nearest = (unit @ unit.t()).topk(neighbours, dim=1).indices
     edges = torch.zeros(len(x), len(x), dtype=torch.bool, device=x.device).scatter(1, nearest, True)
     edges = (edges | edges.t()).fill_diagonal_(False)  # a network adds its own loops
-    graph: Graph = learned(Graph(x.detach(), edges.nonzero().t()), x=x)
-    return graph
+    return learned(Graph(x.detach(), edges.nonzero().t()), x=x)
 
 
 def distance(student: Tensor, taught: Tensor, weight: Tensor) -> Tensor:

@@ -65,7 +65,8 @@ def _parsed(path: Path, text: str) -> Any:
     from networkx.readwrite.gml import parse_gml
 
     try:
-        return parse_gml(GRAPH.sub(r"\g<0> multigraph 1", text, count=1), label=None)
+        lines = GRAPH.sub(r"\g<0> multigraph 1", text, count=1)
+        return parse_gml(lines, label=None)  # type: ignore[call-overload]  # None is allowed
     except Exception as error:  # a malformed file can raise any exception
         got = str(error) or type(error).__name__
         raise ValueError(f"Expected {path} to be a graph in GML, but got {got}") from error
