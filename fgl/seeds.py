@@ -37,10 +37,10 @@ def fold_in(seed: int, *path: int | str) -> int:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """A context that one thread of a process can enter at a time; a thread can enter it again.
+    """A context that one thread of a process can enter at a time; this thread can enter it again.
 
-    Runs and tasks seed torch's generator, which all threads share. So runs in two threads would
-    change each other's random numbers.
+    Runs and tasks set the seed of torch's generator, which all threads have in common. So runs in
+    two threads would change each other's random numbers.
 
     Raises:
         RuntimeError: if another thread is inside the context.
@@ -64,8 +64,8 @@ def one_thread() -> Iterator[None]:
 def set_seed(seed: int) -> None:
     """Seed torch's generators.
 
-    This function is faster than `torch.manual_seed`, which without a GPU also stores every seed
-    together with the call stack.
+    This function is faster than `torch.manual_seed`. Without a GPU, `torch.manual_seed` also stores
+    every seed together with the call stack.
 
     Example:
         >>> set_seed(1)

@@ -19,7 +19,6 @@ from fgl.privacy.record import Noise, spent_epsilon, with_answers, with_noise
 from fgl.transforms import (
     central_gaussian,
     local_gaussian,
-    per_example_gaussian,
     privacy_spent,
     secure_sum,
     summed_gaussian,
@@ -196,28 +195,6 @@ def test_noise_for_other_neighbours_is_refused_before_anybody_is_asked(
     assert not asked
     plain.model.load_state_dict(first.outbox[0]["model"])  # the remedy
     assert said(ran(KINDS[now](made, 2.0), made, 1)) == pytest.approx(of_one_mechanism(2), rel=1e-4)
-
-
-def test_dp_sgd_at_two_rates_is_composed_by_its_losses() -> None:
-    pld = pytest.importorskip("dp_accounting.pld.pld_privacy_accountant")
-    import dp_accounting
-
-    clients = [fgl.Graph(torch.randn(6, 3), NONE, y=torch.arange(6) % 2) for _ in range(2)]
-    plain = fgl.fedavg(fgl.nn.GCN(3, 4, 2))
-    how: Any = {"length": 1.0, "expected_batch_size": 3}
-
-    def private(noise: float, rate: float, steps: int) -> fgl.Method:
-        return per_example_gaussian(
-            plain, noise_multiplier=noise, sample_rate=rate, num_steps=steps, **how
-        )
-
-    first = fgl.run(private(1.5, 0.5, 3), clients, num_rounds=2)
-    both = fgl.run(private(2.0, 0.2, 4), clients, num_rounds=1, start=first, watch=privacy_spent)
-    accountant = pld.PLDAccountant(value_discretization_interval=1e-3)
-    for noise, rate, times in ((1.5, 0.5, 6), (2.0, 0.2, 4)):
-        event = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise))
-        accountant.compose(event, times)
-    assert said(both) == pytest.approx(accountant.get_epsilon(DELTA), rel=2e-3)
 
 
 def test_the_client_who_paid_most_is_found_among_all() -> None:

@@ -128,6 +128,8 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
     "another class": ({}, {}, {"y": "team", "classes": ["red"]}, "'blue' of node 'Bob'"),
     "no such column": ({}, {}, {"x": ["size"]}, "the nodes to have 'size'"),
     "columns of other lengths": ({}, {"age": [1]}, {}, "equally long"),
+    "labels as features": ({}, {}, {"x": ["tall", "age"], "y": "age"}, "labels.*'age'"),
+    "a class twice": ({}, {}, {"y": "team", "classes": ["red", "red", "blue"]}, "distinct.*'red'"),
     "a mask of numbers": ({}, {}, {"train_mask": "age"}, "'age' to be true or false"),
 }
 
@@ -137,6 +139,16 @@ def test_what_is_wrong_is_named(name: str) -> None:
     edges, nodes, how, text = WRONG[name]
     with pytest.raises(ValueError, match=text):
         from_tables({**CALLS, **edges}, {**PEOPLE, **nodes}, **{**REST, **how})
+
+
+def test_columns_of_one_name_and_labels_as_features_of_a_type_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("id,age,age\nAnn,3,4\n")
+    nothing: dict[str, list[str]] = {"source": [], "target": []}
+    with pytest.raises(ValueError, match="different names.*'age'"):
+        from_tables(nothing, tmp_path / "people.csv", x=["age"])
+    nodes = {"user": {"id": ["a", "b"], "kind": [0, 1]}}
+    with pytest.raises(ValueError, match="labels.*'kind'"):
+        typed_tables({}, nodes, x={"user": ["kind"]}, y={"user": "kind"})
 
 
 def test_columns_that_are_not_read_are_named() -> None:

@@ -322,6 +322,51 @@ def test_a_clients_part_as_hetero_data() -> None:
         assert found == known and len(found) == got[of].edge_index.shape[1]
 
 
+@pytest.mark.parametrize("back", [False, True])
+def test_pairs_of_a_relation_on_the_way_back(back: bool) -> None:
+    """Of either direction; a client's pairs are those of PyG's own subgraph, by node ids."""
+    from torch_geometric.transforms import RandomLinkSplit, ToUndirected
+
+    torch.manual_seed(0)
+    data, of, rev = asked(), ("u", "rates", "m"), ("m", "rev_rates", "u")
+    data[of].edge_index = (torch.rand(4, 5) < 0.8).nonzero().T
+    data[of].edge_label = 5 * torch.rand(data[of].edge_index.shape[1])
+    data = ToUndirected()(data)
+    of, rev = (rev, of) if back else (of, rev)
+    del data[rev].edge_label
+    how: Any = {"neg_sampling_ratio": 0.0, "edge_types": [of], "rev_edge_types": [rev]}
+    parts = RandomLinkSplit(0.3, 0.3, **how)(data)
+    graph = from_link_split(*parts)
+    whole = to_hetero(graph, data)
+    for part, mask in zip(parts, ("train_mask", "val_mask", "test_mask"), strict=True):
+        chosen = whole[of][mask]
+        assert torch.equal(whole[of].edge_label_index[:, chosen], part[of].edge_label_index)
+        assert torch.equal(whole[of].edge_label[chosen], part[of].edge_label)
+    assert "y" not in whole["u"] and "train_mask" not in whole["u"]
+    again = from_hetero(whole, ignore=["n_id"])
+    for name in ("edge_label_index", "edge_label_type", "y", "train_mask", "val_mask", "test_mask"):
+        assert torch.equal(getattr(again, name), getattr(graph, name)), name
+    own = {"u": [0, 2], "m": [1, 2, 4]}
+    client = graph.subgraph(torch.tensor([6, 2, 5, 0, 8]))  # movies 2, 1, 4 and users 2, 0
+    found = to_hetero(client.replace(node_id=torch.tensor([6, 2, 5, 0, 8])), data)
+    first, last = (found[end].n_id - 4 * (end == "m") for end in (of[0], of[2]))
+    ends = found[of].edge_label_index
+    pairs = zip(first[ends[0]].tolist(), last[ends[1]].tolist(), strict=True)
+    values = dict(zip(pairs, found[of].edge_label.tolist(), strict=True))
+    every = zip(*whole[of].edge_label_index.tolist(), whole[of].edge_label.tolist(), strict=True)
+    assert values == {(a, b): y for a, b, y in every if a in own[of[0]] and b in own[of[2]]}
+    none = to_hetero(graph.subgraph(torch.tensor([0])), whole)  # a client without a pair
+    assert none[of].edge_label.numel() == 0 and "edge_label" not in none[rev]
+
+
+def test_masks_of_edges_without_labels_are_refused() -> None:
+    data = asked()
+    del data["u", "rates", "m"].edge_label
+    data["u", "rates", "m"].train_mask = torch.ones(5, dtype=torch.bool)
+    with pytest.raises(ValueError, match="train_mask"):
+        from_hetero(data)
+
+
 def test_what_to_hetero_refuses() -> None:
     data = hetero()
     graph = from_hetero(data, both=True)
@@ -341,7 +386,7 @@ def test_what_to_hetero_refuses() -> None:
         (from_hetero(own, both=True), own, "reverses to have names of their own, but got"),
         (graph.replace(edge_type=graph.edge_type.flip(0)), data, "these types, but got others"),
         (graph.replace(node_type=many), data, "3 types of nodes, but got 4"),
-        (graph.replace(**pairs), data, "examples to be nodes, but got pairs"),
+        (graph.replace(**pairs), data, "pairs to have edge_label_type, but got none"),
     ]
     for given, like, text in wrong:
         with pytest.raises(ValueError, match=f"Expected .*{text}"):

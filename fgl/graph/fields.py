@@ -3,8 +3,6 @@
 All functions that cut, join or stack graphs use these names, so that no field is lost.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -66,7 +64,7 @@ DERIVED = ("adj", "pool", "ptr", "edges_of", "in_order", "entry_order", "reading
 
 
 def present(graph: Any, names: Iterable[str]) -> dict[str, Tensor]:
-    """The fields with the given names, as far as the graph has them.
+    """The fields with the given names that the graph has.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), edge_type=torch.tensor([3]))
@@ -95,7 +93,7 @@ def inside(pairs: Tensor, position: Tensor) -> Tensor:
 
 
 def learned(graph: Any, **values: Tensor) -> Any:
-    """A copy of a graph whose features or weights (as given) may require gradients.
+    """A copy of a graph; its features or weights, as given, may require gradients.
 
     Args:
         graph: a graph with the same values, which do not require gradients and were checked on

@@ -1,7 +1,5 @@
 """Tables of nodes and edges with named columns, and their conversion to fields of a `Graph`."""
 
-from __future__ import annotations
-
 import decimal
 import numbers
 from collections.abc import Collection, Hashable, Mapping, Sequence, Set
@@ -89,7 +87,7 @@ class Table(NamedTuple):
     def edge_fields(
         self, edge_weight: str | None, edge_attr: Sequence[str], edge_time: str | None
     ) -> dict[str, Tensor]:
-        """The fields of edges for which columns are named."""
+        """The edge fields for which the caller names columns."""
         fields: dict[str, Tensor] = {}
         if edge_weight is not None:
             fields["edge_weight"] = self.numbers(edge_weight)
@@ -104,6 +102,7 @@ class Table(NamedTuple):
         values = self.column(name)
         if classes is not None:
             place = {each: i for i, each in enumerate(classes)}
+            reject_if(len(place) < len(classes), f"{argument} to be distinct", list(classes))
             for row, value in zip(self.rows, values, strict=True):
                 if value not in place:
                     raise ValueError(
@@ -230,18 +229,23 @@ def of_networkx(
     edges.warn_unread([*edge_attr, *filter(None, (edge_weight, edge_time))], ignore)
     fields: dict[str, Any] = edges.edge_fields(edge_weight, edge_attr, edge_time)
     if y:
-        fields |= targets_of(nodes, y, classes)
+        fields |= targets_of(nodes, y, classes, x)
     fields["x"] = nodes.features(x)
     return {**fields, "edge_index": torch.tensor(index, dtype=torch.int64)}
 
 
-def targets_of(table: Table, y: str, classes: Sequence[Hashable] | None) -> dict[str, Any]:
+def targets_of(
+    table: Table, y: str, classes: Sequence[Hashable] | None, x: Sequence[str] = ()
+) -> dict[str, Any]:
     """Build the field `y`, and also `num_classes` if `classes` is given.
+
+    Raise an error if `x`, the columns of the features, include `y`.
 
     Example:
         >>> targets_of(Table("node", [0, 1], {"kind": ["b", "a"]}), "kind", ["a", "b"])
         {'y': tensor([1, 0]), 'num_classes': 2}
     """
+    reject_if(y in x, "x to leave out the labels, which tell the answer", f"{y!r} in both")
     fields: dict[str, Any] = {"y": table.targets(y, classes)}
     return fields if classes is None else {**fields, "num_classes": len(classes)}
 

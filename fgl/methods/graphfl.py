@@ -56,15 +56,16 @@ def graphfl(
             nodes the query set; in that case a score on the validation nodes is a score on training
             data.
         second_order: whether the gradient is propagated through the adaptation's gradients, as in
-            MAML; if not, it is the gradient of the query loss at the adapted model, as in the
-            public code.
+            MAML. Otherwise a step uses the gradient of the query loss at the adapted model, as in
+            the public code.
         equal: whether all clients with examples have the same weight, as in the public code;
             otherwise clients are weighted as in `fedavg`.
 
     Raises:
         ValueError: if a number or `query` is out of range, the model has a batch norm with running
-            statistics, or clients train more than the model; when called with ``"validation"``, if
-            there is no validation mask or a step has examples other than the graph's nodes.
+            statistics, or clients train tensors outside the model. With ``"validation"``, the
+            method's functions raise this error if there is no validation mask, or if a step has
+            examples other than the graph's nodes.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]), y=torch.tensor([0, 1, 0, 1]))
@@ -139,7 +140,7 @@ def _check_model(fedavg: Method) -> None:
 
 
 def halves(graph: Graph, context: Any) -> dict[str, Ragged]:
-    """Split a step's training examples at random into halves, and each `Ragged` in its context.
+    """Split a step's training examples, and each `Ragged` in its context, into random halves.
 
     The halves are sampled with torch's global generator. If the number of examples is odd, the
     query set has one more example than the support set.

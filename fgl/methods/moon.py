@@ -1,4 +1,4 @@
-"""MOON: a loss pulls embeddings to the received model, and away from the client's old model."""
+"""MOON: a loss pulls embeddings towards the received model, away from the client's last model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def moon(fedavg: Method, *, contrast: Weight = 1.0, temperature: Positive = 0.5)
 
     Raises:
         TypeError: if the model does not take ``return_embedding``.
-        ValueError: if a number is out of range, or clients train more than the model.
+        ValueError: if a number is out of range, or clients train tensors outside the model.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]))

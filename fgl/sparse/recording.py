@@ -37,7 +37,7 @@ class Call(NamedTuple):
 
 
 class Recorder(TorchDispatchMode):
-    """A context that records the operations inside it, as they are after `vmap` and autograd.
+    """A context that records the operations inside it, after `vmap` and autograd are applied.
 
     Tensors that are neither inputs nor results of an operation are constants of the recording.
 
@@ -215,14 +215,15 @@ def _written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any
 
 
 def recorded() -> bool:
-    """Whether operations are being recorded; then no number may be read from a tensor."""
+    """Whether operations are being recorded; if so, no number may be read from a tensor."""
     return bool(_active)
 
 
 def in_one(function: Callable[..., Tensors]) -> Callable[..., Tensors]:
-    """Wrap a function of tensors and integers, so that a recording has it as one operation.
+    """Wrap a function of tensors and integers, so that a recording treats it as one operation.
 
-    The function must return new tensors and draw no random numbers. It is not differentiated.
+    The function must return new tensors and draw no random numbers. The function is not
+    differentiated.
 
     Example:
         >>> @in_one

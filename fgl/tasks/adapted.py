@@ -33,7 +33,7 @@ def adapted(
     """AdaFGL: after rounds of the task's FedAvg, each client trains its own networks.
 
     The first step returns the model of the round with the best validation score. In the public
-    code, the first step weights clients by their numbers of nodes. Here the first step uses the
+    code, a client's weight in the first step is its number of nodes. Here the first step uses the
     weights of the task. The second step is `fgl.methods.adafgl`, with the task's settings of local
     training. Each client is scored on its own test nodes.
 

@@ -41,13 +41,13 @@ LAST = ("skew", "damage", "local", "device", "sparse")
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def declares(kind: type[Kind]) -> type[Kind]:
-    """Mark a base class of settings whose fields only `setting` uses."""
+    """Mark a base class of settings; only `setting` uses the class's fields."""
     return kind
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def setting(kind: type[Kind]) -> type[Kind]:
-    """Make a frozen dataclass of a class. Its fields are in the order of the flags.
+    """Convert a class to a frozen dataclass. The dataclass's fields are in the order of the flags.
 
     `dataset` and `clients` come first. `skew`, `damage`, `local`, `device` and `sparse` come last.
     Every other field has the position of its last declaration, even if this declaration only

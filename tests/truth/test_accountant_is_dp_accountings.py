@@ -9,14 +9,18 @@ Mutants that this file finds (each was tried):
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
 import pytest
+import torch
 from test_privacy import GRID, RENYI
 
+import fgl
 from fgl import privacy
 from fgl.privacy import accountant
+from fgl.transforms import privacy_spent
 
 dp = pytest.importorskip("dp_accounting")
 pld = pytest.importorskip("dp_accounting.pld")
@@ -104,6 +108,42 @@ def test_the_noise_for_an_epsilon_gives_it_by_dp_accounting(
     event = dp.GaussianDpEvent(noise)
     other.compose(dp.PoissonSampledDpEvent(rate, event) if rate < 1 else event, rounds)
     assert other.get_epsilon(1e-5) == pytest.approx(target, rel=0.01)
+
+
+RUNS: dict[str, list[dict[str, Any]]] = {  # two runs' settings beside their noise
+    "local_gaussian": [{}, {}],
+    "central_gaussian": [{}, {}],
+    "summed_gaussian": [{"threshold": 3}, {"threshold": 3}],
+    "per_example_gaussian": [
+        {"expected_batch_size": 3, "sample_rate": 0.5, "num_steps": 3},
+        {"expected_batch_size": 3, "sample_rate": 0.2, "num_steps": 4},
+    ],
+}
+
+
+def test_runs_that_start_from_another_are_composed_as_by_dp_accounting() -> None:
+    """Two rounds, then one of other noise; with a plain round before or between nothing holds."""
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    clients = [fgl.Graph(torch.randn(6, 3), none, y=torch.arange(6) % 2) for _ in range(3)]
+    plain = fgl.fedavg(fgl.nn.GCN(3, 4, 2))
+    bare = fgl.run(plain, clients, num_rounds=1)
+
+    def spent(method: fgl.Method, rounds: int, start: Any) -> Any:
+        rounds *= method.rules.exchange
+        return fgl.run(method, clients, num_rounds=rounds, start=start, watch=privacy_spent)
+
+    for kind, settings in RUNS.items():
+        other, before = pld.PLDAccountant(value_discretization_interval=4e-3), None
+        for how, noise, rounds in zip(settings, (1.0, 10.0), (2, 1), strict=True):
+            method = getattr(fgl.transforms, kind)(plain, length=1.0, noise_multiplier=noise, **how)
+            event, rate = dp.GaussianDpEvent(noise), how.get("sample_rate", 1)
+            event = dp.PoissonSampledDpEvent(rate, event) if rate < 1 else event
+            other.compose(event, rounds * how.get("num_steps", 1))
+            result = spent(method, rounds, before)
+            after_plain = spent(method, rounds, spent(plain, 1, before) if before else bare)
+            assert after_plain.history[-1].metrics["epsilon"] == math.inf, kind
+            want, before = other.get_epsilon(1e-5), result
+            assert result.history[-1].metrics["epsilon"] == pytest.approx(want, rel=0.01), kind
 
 
 ROWS = {"epsilon", "noise_for"}

@@ -148,6 +148,9 @@ def test_convolution_is_that_of_pyg() -> None:
     close(mine(data.x, data.edge_index), want)
     close(mine(data.x, data.adj), want)
     close(mine(fgl.SparseMatrix.from_dense(data.x), data.adj), want)
+    for kept in (data.edge_index[1] > 2, torch.arange(data.num_edges) % 2 == 0):  # others weigh 0
+        adj = SparseMatrix.from_edge_index(data.edge_index, data.num_nodes, kept.float())
+        close(mine(data.x, adj), theirs(data.x, data.edge_index[:, kept]))
     grads = [torch.autograd.grad(out.square().sum(), list(net.parameters())) for out, net in
              ((mine(data.x, data.adj), mine), (want, theirs))]  # fmt: skip
     close(list(grads[0]), list(grads[1]), atol=1e-4)

@@ -119,6 +119,16 @@ def test_a_metric_is_scikit_learns(name: str) -> None:
     compare(getattr(metrics, name), theirs)
 
 
+def test_what_scikit_learn_would_score_otherwise_is_refused() -> None:
+    """One logit a row has a sign and no class; a label beyond the columns is no miss."""
+    for ours in (metrics.accuracy, metrics.macro_f1):
+        with pytest.raises(ValueError, match="logits to have"):
+            ours(torch.tensor([[-1.0], [2.0]]), torch.tensor([0, 0]))
+        for y in ([0, 3], [-1, 0]):
+            with pytest.raises(ValueError, match="y to be in"):
+                ours(torch.eye(3)[:2], torch.tensor(y))
+
+
 def test_mape_is_scikit_learns_of_answers_that_are_not_zero() -> None:
     y = torch.tensor([[2.0], [-4.0], [0.0], [math.nan], [8.0]])
     out = torch.tensor([[1.0], [-5.0], [3.0], [7.0], [6.0]])

@@ -200,6 +200,21 @@ def overlapping(name: str) -> list[Tensor]:
     return [own.node_id for own in clients]  # type: ignore[misc]
 
 
+def test_metis_cuts_by_halves_or_at_once_as_pymetis_does() -> None:
+    pymetis = pytest.importorskip("pymetis")
+    beside: list[list[int]] = [[] for _ in range(N)]
+    for u, v in sorted(pairs(blocks().edge_index)):
+        beside[u].append(v)
+    cuts = []
+    for recursive in (True, False):
+        how: Any = {"options": pymetis.Options(seed=1), "recursive": recursive}
+        owner = pymetis.part_graph(K, adjacency=beside, **how).vertex_part
+        parts = partitions.metis_partition(blocks(), K, seed=0, recursive=recursive)
+        cuts.append([part.tolist() for part in parts])
+        assert cuts[-1] == [[v for v in range(N) if owner[v] == k] for k in range(K)]
+    assert cuts[0] != cuts[1]
+
+
 def test_overlaps_are_those_that_are_asked_for() -> None:
     one, two, three = sets(overlapping("overlapping_partition"))
     assert [len(one), len(two), len(three)] == [60, 80, 100] and len(one & two & three) == 20

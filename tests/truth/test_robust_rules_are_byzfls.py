@@ -128,6 +128,16 @@ def test_rules_of_many_clients_are_a_textbooks_in_every_precision() -> None:
             assert np.abs(got.double().numpy() - want).max() < near * 10, (name, dtype)
 
 
+def test_distances_are_squared_and_in_double() -> None:
+    """Long tails, where sums of distances choose others, and far from zero, where float32 is 1."""
+    for seed in range(30):
+        draw = torch.Generator().manual_seed(seed)
+        x = torch.randn(8, 3, generator=draw, dtype=torch.float64) ** 3
+        for name in ("krum", "multi_krum", "geometric_median")[: 2 + (seed == 0)]:
+            out = of_library(name, {"w": x + 1e7}, 2, 3.0)["w"] - 1e7
+            assert np.abs(out.numpy() - textbook(name, x.numpy(), 2, 3.0)).max() < 1e-4, name
+
+
 def test_a_mean_is_numpys_in_each_form_length_and_precision() -> None:
     """Long tensors are added one by one, short ones together; few bits round once, at the end."""
     draw, clients = torch.Generator().manual_seed(0), 24

@@ -1,7 +1,5 @@
 """Reader of the Graph Modelling Language (Himsolt 1997)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from pathlib import Path

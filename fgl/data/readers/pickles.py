@@ -5,8 +5,6 @@ the process. This reader never calls such functions, and supports only the opcod
 files contain.
 """
 
-from __future__ import annotations
-
 import pickletools
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Readers of time series on graphs: chickenpox in Hungary, and Covid-19 in England."""
 
-from __future__ import annotations
-
 from itertools import chain
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Reader of Wiki-CS (Mernyei & Cangea 2020), one JSON file with twenty splits."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection
 from itertools import chain
@@ -25,7 +23,7 @@ KEYS = ("features", "labels", "links", "train_masks", "val_masks", "test_mask")
 def read_wiki_cs(
     folder: str | os.PathLike[str], *, split: int = 0, ignore: Collection[str] = ()
 ) -> Graph:
-    """Read the graph in ``data.json`` of Wiki-CS, with the masks of one of its splits.
+    """Read the graph in ``data.json`` of Wiki-CS, with the masks of one of the file's splits.
 
     The graph is undirected, without self-loops and repeats. `val_mask` is read from ``val_masks``;
     the nodes of ``stopping_masks`` are in no mask. The test nodes are the same in every split.

@@ -32,7 +32,7 @@ def split(graph: Graph, name: str, *, dataset: str | None = None, seed: int = 0)
         seed: random seed of the random splits.
 
     Raises:
-        ValueError: for an unknown name, or as the function of the chosen method.
+        ValueError: if the name is unknown; see also the function of the chosen method.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -75,8 +75,8 @@ def class_capped_split(
         seed: random seed.
 
     Returns:
-        The graph with three new masks. Every node is in exactly one mask, unless `num_test` is
-        given. A warning names the masks without nodes.
+        The graph with three new masks. If `num_test` is not given, every node is in exactly one
+        mask. A warning names the masks without nodes.
 
     Raises:
         ValueError: if the graph has no labels or has pairs, a number is negative, or too few nodes
@@ -140,11 +140,11 @@ def random_split(
             all examples.
 
     Returns:
-        The graph with three new masks. Every example, or every example of `among`, is in exactly
-        one mask. A warning names masks that have a positive fraction but no example.
+        The graph with three new masks. Every example (of `among`, if given) is in exactly one mask.
+        A warning names masks that have a positive fraction but no example.
 
     Raises:
-        ValueError: unless the fractions are at least 0 and their sum is at most 1.
+        ValueError: if a fraction is negative, or if the sum of the fractions exceeds 1.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(10, 1), torch.tensor([[0], [1]]))
@@ -170,7 +170,7 @@ def random_split(
 
 
 def _pairs_alike(graph: Graph, examples: Tensor) -> Tensor | None:
-    """For each pair, the number of its group of copies and reverses; None if no group has two."""
+    """Group number of each pair, equal for copies and reverses; None if no group has two pairs."""
     low, high = graph.edge_label_index.cpu()[:, examples].sort(0).values  # type: ignore[union-attr]
     key = low * graph.num_nodes + high
     return units_of(key)[1]
@@ -234,7 +234,7 @@ def scaffold_split(
     """Split molecules by scaffold, without randomness; each scaffold is in exactly one mask.
 
     The groups of `scaffold_groups` are assigned one after the other, largest first. A group is
-    added to the training molecules if at most ``train n`` molecules are then in the training set.
+    added to the training molecules if the training set then has at most ``train n`` molecules.
     Otherwise the group is added to the validation molecules, if the training and validation sets
     then have at most ``(train + val) n`` molecules in total. Otherwise the group is added to the
     test molecules.
@@ -249,8 +249,8 @@ def scaffold_split(
         masks that have a positive fraction but no molecule.
 
     Raises:
-        ValueError: unless there is one scaffold per molecule, and the fractions are at least 0 with
-            a sum of at most 1.
+        ValueError: if the numbers of scaffolds and molecules differ, a fraction is negative, or the
+            sum of the fractions exceeds 1.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)

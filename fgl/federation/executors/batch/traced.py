@@ -57,10 +57,10 @@ class Tracer:
     """The traced steps of a run, and their comparison with ordinary steps.
 
     After `AFTER` ordinary steps of a cohort, one step is recorded. Later steps repeat the recorded
-    operations. At uses 1, 2, 4, 8 and so on of the recorded step, an ordinary step is also taken
-    from the same random state. The two steps must have bit-identical losses, gradients, buffers and
-    random states. A difference or an error ends all tracing of the run. The reason is stored in
-    `why`.
+    operations. When the recorded step is used for the 1st, 2nd, 4th, 8th time and so on, an
+    ordinary step is also taken, from the same random state. The two steps must have bit-identical
+    losses, gradients, buffers and random states. A difference or an error ends all tracing of the
+    run. The reason is stored in `why`.
 
     Example:
         >>> tracer = Tracer()
@@ -150,7 +150,7 @@ class Tracer:
         return losses
 
     def _compared(self, trace: Trace, inputs: Sequence[Tensor], step: Step) -> Tensor:
-        """Take the ordinary step, and compare the traced step with it."""
+        """Take an ordinary step and the traced step, and compare their results."""
         stacks, leaves = step.stacks, step.leaves
         states, before = random_states(step.device), _copies(stacks)
         with _still(self, trace.holdings):
@@ -184,7 +184,8 @@ class Trace:
         keys: entries of the contexts that the loss reads, if each client has its own context.
         form: the conditions under which the operations are valid.
         holdings: the Python objects that must not have changed.
-        pinned: inputs, by position, that the loss also holds itself; they must stay the same.
+        pinned: inputs to which the loss also refers by itself, each with its position; these inputs
+            must stay the same.
     """
 
     def __init__(
@@ -300,7 +301,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Form:
-    """Conditions of a trace: the forms of its tensors, and the inputs that are not tensors."""
+    """The conditions of a trace: the forms of its tensors, and all inputs that are not tensors."""
 
     tensors: Sequence[Any]
     fixed: Sequence[Any]
@@ -320,7 +321,7 @@ def _same_object(one: Any, other: Any) -> bool:
 
 
 def differentiated(step: Step) -> Tensor:
-    """Compute the clients' losses ``[K]``, and the gradients of their sum for the leaves."""
+    """Compute the clients' losses ``[K]``, and the gradients of the total loss at the leaves."""
     losses = step.view.losses(step.stacks)
     check_has_gradient(losses)
     losses.backward(scalar(1.0, losses.dtype, losses.device).expand_as(losses))
@@ -433,7 +434,7 @@ def _random_states(states: Sequence[Tensor], device: torch.device) -> Iterator[N
 
 @contextmanager
 def _still(tracer: Tracer, holdings: Holdings) -> Iterator[None]:
-    """A context that ends tracing if an object or a random state of Python or NumPy changes."""
+    """A context that ends tracing if an object or a random state outside torch changes."""
     before = _states()
     yield
     if _states() != before:

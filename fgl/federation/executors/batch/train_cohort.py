@@ -1,4 +1,4 @@
-"""Local training of a cohort: K clients train together, one tensor dimension is for clients.
+"""Local training of a cohort: K clients train together; a dimension of each tensor is for clients.
 
 Optimisers are element-wise, so one optimiser for stacked parameters ``[K, ...]`` acts like K
 optimisers.
@@ -70,10 +70,10 @@ def train_cohort(
         contexts: the contexts from `method.receive`, one per client. A tensor object that all
             contexts share is not stacked.
         seeds: one per client, for its minibatches. The first seed determines dropout, augmentation
-            and all other random numbers of the loss. These differ from the random numbers of
-            clients that train without a batch.
-        optimizers: each client's optimiser state, after the same number of steps for all; default
-            none.
+            and all other random numbers of the loss. If clients train without a batch, all these
+            random numbers are different.
+        optimizers: each client's optimiser state; all states must have the same number of steps.
+            Default none.
         checked: kinds of padding that were checked before, see `check_padding`. If there is a new
             kind and the loss uses no random numbers in evaluation mode, `check_padding` checks it
             and the kind is added. Default empty.
@@ -305,7 +305,8 @@ def _stack(
 ) -> Params:
     """Stack the tensors of each name to ``[K, ...]``, or take only the given rows.
 
-    If a name begins with a prefix in `equal`, its tensors are equal for all clients.
+    If a name begins with a prefix in `equal`, all clients have the same tensor, which is not
+    stacked.
     """
     out = {}
     for path, first in dicts[0].items():
@@ -334,7 +335,7 @@ def _own(state: Mapping[str, Tensor], client: int) -> Params:
 
 
 def _check_model(model: nn.Module, cohort: Cohort) -> None:
-    """Raise an error if a layer computes with all nodes, which include padding and the sink."""
+    """Raise an error if a layer mixes all nodes, since these include padding and the sink."""
     mixing = batch_norms(model)
     sink = reads(model).edge_index
     if mixing and (cohort.padding or sink):
