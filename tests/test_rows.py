@@ -281,6 +281,32 @@ def test_some_clients_several_cohorts_and_a_resume(used: list[bool], tmp_path: P
     assert equal(run(fedavg(), checkpoint=tmp_path), want)
 
 
+def test_a_step_of_other_graphs_trains_whole_stacks(used: list[bool]) -> None:
+    """In each fourth round the second step has all edges but the first ones."""
+    found = []
+    for after in (1, 10**9):
+        drawn = iter(range(10**6))
+
+        def batches(own: Any, context: Any, drawn: Any = drawn) -> Any:
+            few = own.with_edges(torch.arange(4, own.num_edges))
+            other = few if next(drawn) // len(CLIENTS) % 4 == 3 else own
+            return [(own, context), (other, context)]
+
+        found.append(run(fedavg(replace(ADAM, num_steps=None, batches=batches)), after=after))
+    assert equal(*found)
+    assert used[:6] == [False, False, True, False, False, False]
+
+
+def test_batches_and_optimisers_are_made_once_a_round() -> None:
+    """A factory that counts gives the learning rates of a run on whole stacks."""
+    found = []
+    for after in (1, 10**9):
+        count = iter(range(1, 10**6))
+        train = Training(lambda p, count=count: Adam(p, lr=0.1 / next(count)), num_steps=2)
+        found.append(run(fedavg(train), after=after))
+    assert equal(*found)
+
+
 @pytest.mark.slow
 def test_two_threads_give_the_same_bits() -> None:
     threads = torch.get_num_threads()
