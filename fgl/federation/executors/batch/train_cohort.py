@@ -269,7 +269,7 @@ class Template(NamedTuple):
 
 
 def _alone(method: Method, params: Params, cohort: Cohort) -> Template:
-    """One client's optimiser.
+    """Trained tensors and optimiser of one client.
 
     Raises:
         ValueError: if the optimiser is not element-wise, or has hooks, which would see all clients.
