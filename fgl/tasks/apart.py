@@ -4,7 +4,7 @@ Scores on training labels do not measure generalisation. These checks of a task 
 since a user may want to measure memorisation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -90,28 +90,33 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
     if not of_pairs:
         ways.append({"steps": 0, "named": False, "most": MOST_COPIES})
     for how in ways:
-        hashes = [_recognised(own, **how) for own in clients]
-        train = [
-            keys[:, own.training_mask.cpu()] for own, keys in zip(clients, hashes, strict=True)
-        ]
-        for client, own in enumerate(scored):
-            held_out = _held_out(own)
-            if held_out is None:
-                continue
-            anywhere = whole is not None or "most" in how
-            elsewhere = [keys for other, keys in enumerate(train) if anywhere or other != client]
-            keys = hashes[client] if whole is None else _recognised(own, **how)
-            copies = _num_copies(keys[:, held_out.cpu()], elsewhere)
-            total = int(held_out.sum())
+        for place, copies, total in _copies(clients, whole, how):
             if copies > max(2, total * (0.1 if how["named"] else 0.5)):
-                of = "the whole graph" if whole is not None else f"client {client}"
                 warn(
                     f"Expected examples that are scored not to train, but got {copies} of {total} "
-                    f"of {of} that are copies of training examples of clients: give all copies of "
-                    "an example the same role, or clients their own parts of one graph by "
+                    f"of {place} that are copies of training examples of clients: give all copies "
+                    "of an example the same role, or clients their own parts of one graph by "
                     "fgl.data.partitions.partition_graph",
                 )
                 return
+
+
+def _copies(
+    clients: Sequence[Graph], whole: Graph | None, how: Mapping[str, Any]
+) -> Iterator[tuple[str, int, int]]:
+    """Each scored graph's name, its number of held-out copies, and of held-out examples."""
+    hashes = [_recognised(own, **how) for own in clients]
+    train = [keys[:, own.training_mask.cpu()] for own, keys in zip(clients, hashes, strict=True)]
+    places = {f"client {client}": own for client, own in enumerate(clients)}
+    if whole is not None:
+        places, hashes = {"the whole graph": whole}, [_recognised(whole, **how)]
+    anywhere = whole is not None or "most" in how
+    for number, (place, own) in enumerate(places.items()):
+        held_out = _held_out(own)
+        if held_out is not None:
+            elsewhere = [keys for other, keys in enumerate(train) if anywhere or other != number]
+            copies = _num_copies(hashes[number][:, held_out.cpu()], elsewhere)
+            yield place, copies, int(held_out.sum())
 
 
 def _num_copies(keys: Tensor, train: Sequence[Tensor]) -> int:

@@ -10,6 +10,7 @@ from torch import Tensor
 from ...checks import Natural, reject_if
 from ...graph import MASKS, Graph
 from ...graph.checks import check_mask
+from ...graph.fields import present
 from ...kinds import typed
 from ...warn import warn
 from ..scaffolds import scaffold_groups
@@ -64,7 +65,8 @@ def class_capped_split(
 
     Of the other nodes, `num_val` are validation nodes, and the rest are test nodes. In a class with
     fewer nodes than the limit, all nodes are training nodes. The class distribution of the test
-    nodes is therefore skewed (FGSSL).
+    nodes is therefore skewed (FGSSL). If nodes have types and masks, only nodes of the types in a
+    mask are split.
 
     Args:
         graph: a graph with labels.
@@ -99,7 +101,7 @@ def class_capped_split(
             "Expected examples to be nodes or graphs, but got edge_label_index: "
             "random_split(graph) keeps copies of a pair together"
         )
-    examples = _usable(graph, None)
+    examples = _of_types(graph)
     n = len(examples)
     shares = (train_per_class != 0, num_val != 0, num_test != 0)
     if train_per_class is None:
@@ -138,8 +140,7 @@ def random_split(
             ``round((train + val) n)`` become training or validation examples.
         seed: random seed.
         among: bool ``[n]``, mask of the examples to split, such as the labelled examples; default
-            all examples, or the nodes in the masks of a typed graph, whose other types may have no
-            labels.
+            all examples or, if nodes have types and masks, all nodes of the types in a mask.
 
     Returns:
         The graph with three new masks. Every example (of `among`, if given) is in exactly one mask.
@@ -155,7 +156,10 @@ def random_split(
         (5, 3, 2)
     """
     check_shares(train, val)
-    examples = _usable(graph, among)
+    examples = _of_types(graph)
+    if among is not None:
+        check_mask("among", among, graph.num_examples)
+        examples = among.cpu().nonzero().squeeze(1)
     unit = None if graph.edge_label_index is None else _pairs_alike(graph, examples)
     n = len(examples) if unit is None else int(unit.max()) + 1
     first = round(train * n)
@@ -168,16 +172,18 @@ def random_split(
     return _with_masks(graph, *(examples[part] for part in parts))
 
 
-def _usable(graph: Graph, among: Tensor | None) -> Tensor:
-    """Ids of the examples to split, see `random_split`."""
-    masks = [mask for name in MASKS if (mask := getattr(graph, name)) is not None]
+def _of_types(graph: Graph) -> Tensor:
+    """Ids of the examples; of nodes with types, only those whose type is in one of the masks.
+
+    The nodes of other types have no labels.
+    """
+    every = torch.arange(graph.num_examples)
+    masks = list(present(graph, MASKS).values())
     of_nodes = graph.edge_label_index is None and graph.batch is None
-    if among is None and graph.node_type is not None and of_nodes and masks:
-        among = torch.stack(masks).any(0)
-    if among is None:
-        return torch.arange(graph.num_examples)
-    check_mask("among", among, graph.num_examples)
-    return among.cpu().nonzero().squeeze(1)
+    if graph.node_type is None or not (of_nodes and masks):
+        return every
+    types = graph.node_type[torch.stack(masks).any(0)].unique()
+    return every[torch.isin(graph.node_type, types).cpu()]
 
 
 def _pairs_alike(graph: Graph, examples: Tensor) -> Tensor | None:

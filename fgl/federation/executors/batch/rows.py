@@ -212,5 +212,6 @@ def _is_view(call: Call) -> bool:
     if len(call.results) != 1 or len(call.reads) != 1 or call.function is ATEN.as_strided.default:
         return False
     viewed: Any = call.args[0]
-    same = isinstance(viewed, Tensor) and viewed.numel() == call.out.numel()
-    return same and memory(viewed) == memory(call.out) != 0
+    if not isinstance(viewed, Tensor) or not isinstance(call.out, Tensor):
+        return False
+    return viewed.numel() == call.out.numel() and memory(viewed) == memory(call.out) != 0

@@ -95,10 +95,7 @@ class Tracer:
     def compact(self, cohort: Cohort) -> CompactTrace | None:
         """The newest trace of a cohort for compact stacks, after its first comparison."""
         traces = self._traces.get(cohort, ())
-        device = cohort.index.device.type
-        if self.why or not traces or not traces[-1].uses or torch.is_autocast_enabled(device):
-            return None
-        return traces[-1].compact
+        return traces[-1].compact if traces and traces[-1].uses and not self.why else None
 
     def no_compact(self, cohort: Cohort) -> None:
         """Train whole stacks as long as the newest trace of a cohort is used."""
@@ -287,7 +284,7 @@ class CompactTrace(Trace):
             Refused: if the trace does not fit the step.
         """
         inputs = self.inputs(step)
-        if inputs is None:
+        if inputs is None or torch.is_autocast_enabled(step.device.type):
             raise Refused
         try:
             return self.run(inputs, step.leaves)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn, optim
@@ -18,7 +18,7 @@ from ....kinds import explained
 from ....predict import reads, with_ties
 from ....progress import shown
 from ...method.message import Params
-from ...method.method import Method, OptimizerFactory, Training
+from ...method.method import Method, OptimizerFactory
 from ...training.optimizer import (
     SCALARS,
     Layout,
@@ -97,8 +97,9 @@ def train_cohort(
     """
     check_one_kind(method, cohort)
     _check_model(method.model_of(cohort.graphs[0]), cohort)
+    plan, alone = StepPlan(method.train, cohort, contexts, seeds), _alone(method, params[0], cohort)
     checked = set() if checked is None else checked
-    trains = partial(_train, method, params, cohort, contexts, seeds, optimizers, checked)
+    trains = partial(_train, method, params, plan, alone, seeds, optimizers, checked)
     if tracer is None:
         return trains(differentiated, {})
     trained = _on_rows(trains, tracer, cohort)
@@ -131,8 +132,8 @@ def _on_rows(
 def _train(
     method: Method,
     params: Sequence[Params],
-    cohort: Cohort,
-    contexts: Sequence[Any],
+    plan: StepPlan,
+    alone: Template,
     seeds: Sequence[int],
     optimizers: Sequence[Mapping[str, Tensor]] | None,
     checked: set[str],
@@ -142,17 +143,16 @@ def _train(
     """Train all clients; of the stacks that are named in `rows`, train only these rows.
 
     Raises:
-        Refused: if other rows would change, or if `differentiate` raises it.
+        Refused: if other rows would change, a step has other graphs, or `differentiate` raises it.
     """
+    cohort = plan.cohort
     first, how = cohort.graphs[0], method.train
-    layout, names = Layout(params[0], first), trainable(method, first)
-    model = method.model_of(first)
+    layout, model = Layout(params[0], first), method.model_of(first)
     once = {id(own): layout.turn(own) for own in params}
     each = [once[id(own)] for own in params]
     stacks = _stack(each, (), rows)
-    leaves = {name: stack.requires_grad_() for name, stack in stacks.items() if name in names}
-    plan = StepPlan(how, cohort, contexts, seeds)
-    stepper = _optimizer(how, params[0], leaves)
+    leaves = {name: stacks[name].requires_grad_() for name in alone.leaves}
+    stepper = _optimizer(alone, leaves)
     if rows and not stands_still(how, stepper):
         raise Refused
     load_state(
@@ -176,6 +176,8 @@ def _train(
                 finished[client] = early, _own(optimizer_state, client)
             if step < last:
                 view = view.at(*plan.at(step))
+                if rows and view.cohort is not cohort:
+                    raise Refused
                 left = [client for client, count in enumerate(plan.counts) if count > step]
                 check_padding(view, params, left, checked)
                 losses.append(_step(view, stacks, leaves, stepper, differentiate))
@@ -259,21 +261,34 @@ def _step(
     return losses
 
 
-def _optimizer(how: Training, params: Params, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
-    """An optimiser of the stacks, with the parameter groups that the factory makes for one client.
+class Template(NamedTuple):
+    """The trained tensors of one client, and their optimiser, which the factory makes once."""
+
+    leaves: Mapping[str, Tensor]
+    optimizer: optim.Optimizer
+
+
+def _alone(method: Method, params: Params, cohort: Cohort) -> Template:
+    """Trained tensors and optimiser of one client.
 
     Raises:
         ValueError: if the optimiser is not element-wise, or has hooks, which would see all clients.
     """
-    alone = {name: params[name].detach().clone().requires_grad_() for name in leaves}
-    optimizer = made(how.optimizer, alone)
+    names = trainable(method, cohort.graphs[0])
+    own = {n: p.detach().clone().requires_grad_() for n, p in params.items() if n in names}
+    optimizer = made(method.train.optimizer, own)
     _check_optimizer(optimizer)
-    stacked = {id(tensor): leaves[name] for name, tensor in alone.items()}
+    return Template(own, optimizer)
+
+
+def _optimizer(alone: Template, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
+    """A new optimiser of the stacks, with the parameter groups of one client's optimiser."""
+    stacked = {id(tensor): leaves[name] for name, tensor in alone.leaves.items()}
     groups = [
         {**group, "params": [stacked[id(tensor)] for tensor in group["params"]]}
-        for group in optimizer.param_groups
+        for group in alone.optimizer.param_groups
     ]
-    kind: Any = type(optimizer)
+    kind: Any = type(alone.optimizer)
     return fused(kind(groups))
 
 
