@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import argparse
 import ast
+import inspect
+import random
 import re
 import sys
 from collections import Counter
@@ -60,6 +62,7 @@ CLAUSE = re.compile(r"(?:What|Where|Who|Whoever|Whatever|However many)\b[^?]*$")
 # Accepted breaks per room; 0 for a room that is not listed.
 ALLOWED: dict[str, int] = {}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 
 
 def breaks(source: str) -> Iterator[tuple[int, str]]:
@@ -84,9 +87,31 @@ def sentences(page: str) -> Iterator[tuple[int, str]]:
 
 def _split(paragraph: str) -> Iterator[str]:
     """Sentences of a paragraph; code is a word."""
-    text = re.sub(r"`[^`]*`", "Code", re.sub(r"\]\([^)]*\)", "]", paragraph))
+    text = re.sub(r"``[^`]*``|`[^`]*`", "Code", re.sub(r"\]\([^)]*\)", "]", paragraph))
     text = re.sub(r"[*\[\]]|^(?:- |\d+\. )", "", text).strip()
     yield from filter(None, re.split(r"(?<=[.!?])\s+(?=[A-Z(*\"])", text))
+
+
+def prose(docstring: str) -> str:
+    """Text of a docstring as a page: no example, and a paragraph for each entry of Args."""
+    text = re.sub(r"(?ms)^Example:.*?(?=^\S|\Z)", "", inspect.cleandoc(docstring))
+    text = re.sub(r"(?m)^[A-Z]\w+:$", "", text)
+    return re.sub(r"(?m)^ +", "", re.sub(r"(?m)^    (?=[\w*][\w*, .]*: )", "\n", text))
+
+
+def sample(files: list[Path], seed: int, number: int = 80) -> list[str]:
+    """Sentences of over three words for a reader: where they stand, and their text."""
+    pool = []
+    for file in files:
+        text, where = file.read_text(encoding="utf-8"), file.relative_to(ROOT)
+        pages = [("", text)]
+        if file.suffix != ".md":
+            nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, DOCUMENTED)]
+            pages = [(getattr(n, "name", ""), prose(ast.get_docstring(n) or "")) for n in nodes]
+        for name, page in pages:
+            texts = [text for _, text in sentences(page) if text.count(" ") > 2]
+            pool += [f"{where}:{name} | {text}" for text in texts]
+    return random.Random(seed).sample(pool, number)
 
 
 def page_breaks(page: str) -> Iterator[tuple[int, str]]:
@@ -154,7 +179,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     rooms = ["fgl", "docs", "README.md"]
     parser.add_argument("--rooms", nargs="+", default=rooms, help="folders and files to read")
-    files = files_of(parser.parse_args().rooms)
+    parser.add_argument("--sample", type=int, metavar="SEED", help="print 80 sentences to read")
+    args = parser.parse_args()
+    files = files_of(args.rooms)
+    if args.sample is not None:
+        print("\n".join(sample(files, args.sample)))
+        return 0
     counts: Counter[str] = Counter()
     for file in files:
         rules = page_breaks if file.suffix == ".md" else breaks

@@ -7,6 +7,7 @@ The flags are those of the method, the task, its local training and the
 run. A method of your own joins the table as ``name(fedavg, *, ...)``.
 """
 
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -22,15 +23,13 @@ def fedavg(fedavg):
 
 # Names of `fgl.methods` without an option that is no flag.
 PLAIN = """local fedprox moon fedamp heurfedamp pfedgraph fedpub ring graphfl gcfl_plus fedstar
-fedhgn fedproto fedtgp feddyn ditto fedgta fedtad fedaux fedgm opfgl fggp fedspa s2fgl
-fedssp feddep retrained unlearned"""
+fedhgn fedproto fedtgp feddyn feddc ditto fedgta fedtad fedaux fedgm opfgl fggp fedspa s2fgl
+fedssp feddep scaffold retrained unlearned"""
 METHODS = {
     "fedavg": fedavg,
     "centralized": tasks.centralized,
     **{name.replace("_", "-"): getattr(methods, name) for name in PLAIN.split()},
     "fedper": partial(methods.fedper, models=None),
-    "scaffold": partial(methods.scaffold, lr=None),
-    "feddc": partial(methods.feddc, lr=None),
     "fedopt": partial(methods.fedopt, momentum=None, weight_decay=0.0),
     "fedselect": partial(methods.fedselect, passes=(True, False)),
     "gcfl": partial(methods.gcfl, seq_length=0),
@@ -58,6 +57,24 @@ RUNS = dict.fromkeys(("own-nodes", "links"), Run(rounds=100, patience=20))
 RUNS |= {"overlapping-nodes": Run(rounds=300, patience=30), "subgraph-nodes": Run(rounds=100)}
 
 
+@dataclass(frozen=True)
+class Late:
+    """Clients that join, and classes that appear, during the run."""
+
+    late_clients: tuple[int, ...] = ()
+    """Numbers of the clients that join later."""
+    late_classes: tuple[int, ...] = ()
+    """Classes whose training examples appear later."""
+    late_rounds: int = 0
+    """Number of rounds before they do; 0 if they never do."""
+
+    def without(self, task):
+        if not (self.late_clients or self.late_classes):
+            return task
+        late = {"clients": self.late_clients, "classes": self.late_classes}
+        return tasks.earlier(task, **late, rounds=self.late_rounds or None)
+
+
 def built(build, loaded, seed, options):
     """A method, and the task that it runs on."""
     if build in (tasks.mended, tasks.adapted):  # first they train something else
@@ -82,8 +99,9 @@ def experiment(method, name):
     start = RUNS.get(name, Run())
 
     @takes_options_of(build)
-    def main(task: setting = usual, run: Run = start, **options):
-        federated, loaded = built(build, task.load(run.seed), run.seed, options)
+    def main(task: setting = usual, run: Run = start, late: Late = Late(), **options):
+        loaded = late.without(task.load(run.seed))
+        federated, loaded = built(build, loaded, run.seed, options)
         return run(federated, loaded, recipe=method, config={"task": name})
 
     return main

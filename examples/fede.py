@@ -3,10 +3,10 @@
     python examples/fede.py FOLDER
 
 FOLDER has train.txt, valid.txt and test.txt, a triple on each line. The
-models and the clients are those of `examples/triples.py`, where clients
-send the whole table. Here, as published, a client sends and gets only its
-own entities' rows, and a row is averaged over the clients that have it.
-So the server learns which entities a client has.
+models and clients are those of `examples/triples.py`, where clients send the
+whole table. Here, as published, a client sends and gets only the rows of its
+entities. A row is averaged over the clients that have it. So the server
+learns which entities a client has.
 """
 
 import sys
@@ -28,9 +28,8 @@ def own_ids(graph):
 def fede(fedavg, *, table="ent", ids=own_ids):
     """Clients share the rows of one embedding that they have, and keep all else.
 
-    ``row_e <- mean over the clients k with e in ids_k of row_e^k``; a row that
-    nobody has stays. Clients without a training triple do not count. A client gets
-    the whole table once, before the server knows its ids.
+    ``row_e <- mean over the clients k with e in ids_k of row_e^k``; other rows stay. Clients
+    without a training triple do not count. A client's first message is the whole table.
 
     Args:
         fedavg: FedAvg of a task.
@@ -57,15 +56,16 @@ def fede(fedavg, *, table="ent", ids=own_ids):
     def send(params, context, state, graph):
         message, state = whole.send(params, context, state, graph)
         own = ids(graph)
-        rows = {"ids": own, "rows": message["model"][name][own]}
-        return {**fgl.federation.drop(message, ["model"]), **rows}, state
+        rows = {"ids": own, "rows": message.pop("model")[name][own]}
+        return message | rows, state
 
     def accept(message, client, state):
         own, rows = message["ids"], message["rows"]
         if own.dtype != torch.int64 or own.dim() != 1 or len(own.unique()) < len(own):
             raise ValueError(f"Expected ids to be int64, each once, but got {own}")
-        if len(own) and not (own.min() >= 0 and own.max() < len(initial)):
-            raise ValueError(f"Expected ids in [0, {len(initial)}), but got {own}")
+        known = state.get("ids", {}).get(str(client), own)
+        if not (known.equal(own) and ((own >= 0) & (own < len(initial))).all()):
+            raise ValueError(f"Expected ids in [0, {len(initial)}), as before, but got {own}")
         if rows.dtype != initial.dtype or rows.shape != (len(own), initial.shape[1]):
             raise ValueError(f"Expected a row for each of {len(own)} ids, but got {rows}")
 
@@ -78,8 +78,7 @@ def fede(fedavg, *, table="ent", ids=own_ids):
             total[message["ids"]] += weight * message["rows"].double()
             count[message["ids"]] += weight
         new = torch.where(count > 0, (total / count).to(old.dtype), old)
-        known = {str(client): message["ids"] for client, message in inbox.items()}
-        known = {**state.get("ids", {}), **known}
+        known = state.get("ids", {}) | {str(k): message["ids"] for k, message in inbox.items()}
         outbox = {client: {"model": {name: new}} for client in range(inbox.num_clients)}
         outbox |= {int(client): {"rows": new[own]} for client, own in known.items()}
         return outbox, {"model": {**state["model"], name: new}, "ids": known}

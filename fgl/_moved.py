@@ -1,7 +1,5 @@
 """Old paths of public names; each path works until 0.4 and gives a warning."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 import warnings
@@ -76,7 +74,7 @@ NOW = {
 
 
 def homes(room: str) -> dict[str, str]:
-    """For each name that moved out of a package, the module where it is now.
+    """Return the new module of each name that has moved out of a package.
 
     Example:
         >>> homes("fgl.losses")

@@ -84,7 +84,7 @@ def augment(
     feature_p: float,
     generator: torch.Generator | None = None,
 ) -> tuple[TensorOrSparse, SparseMatrix]:
-    """Random view of a graph, by `mask_features` with `feature_p` and `drop_edges` with `edge_p`.
+    """Random view of a graph: mask features with `feature_p`, and drop edges with `edge_p`.
 
     Args:
         x: float ``[num_nodes, num_features]``, dense or a `SparseMatrix`.

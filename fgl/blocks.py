@@ -1,7 +1,5 @@
 """Inference in blocks: a graph's logits are computed for one block of nodes after another."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from typing import Any
@@ -36,12 +34,12 @@ def logits_in_blocks(
     Each layer of `GCN`, `SAGE` or `GAT` is computed for one block of nodes after another. The input
     of a block is the previous layer's output at the block's nodes and at all their neighbours. Up
     to rounding, the result equals a forward pass on the whole graph. In addition to the graph,
-    memory holds the outputs ``[num_nodes, width]`` of two layers and the data of one block. A
-    node's linear map is computed again for each block in which the node has a neighbour, so larger
-    blocks are faster.
+    memory holds the outputs ``[num_nodes, width]`` of two layers and the data of one block. The
+    linear map of a node is computed again for each block that has a neighbour of the node, so
+    larger blocks are faster.
 
-    Any other model is called on a block and all nodes within `hops` of the block. The call includes
-    every edge that ends in a node fewer than `hops` hops from the block. If no output depends on
+    Any other model is called on a block together with all nodes at most `hops` edges away. The call
+    includes an edge if its target is fewer than `hops` hops from the block. If no output depends on
     nodes farther away, the result equals a forward pass on the whole graph. Memory holds the
     model's data for this neighbourhood, and nodes near several blocks are computed several times.
     To check `hops`, some nodes are computed a second time with one more hop.
@@ -52,15 +50,15 @@ def logits_in_blocks(
         params: the model's parameters and buffers, by name.
         graph: one graph.
         block_size: nodes per block; a graph with at most this many nodes is computed as a whole.
-        hops: largest distance of a node that affects an output: the model's number of layers, or
-            one more if a layer reads its neighbours' degrees, as PyG's GCNConv does. Not needed for
-            a stack of convolutions.
+        hops: largest number of hops over which a node affects another node's output: the model's
+            number of layers, or one more if a layer reads the degrees of neighbours, as PyG's
+            GCNConv does. Not needed for a stack of convolutions.
 
     Returns:
         float ``[num_nodes, out_channels]``.
 
     Raises:
-        TypeError: if the graph has more than `block_size` nodes, the model is no stack of
+        TypeError: if the graph has more than `block_size` nodes, the model is not a stack of
             convolutions, and `hops` is not given.
         ValueError: if `block_size` or `hops` is below 1; if the model does not return a row for
             each node; or if outputs depend on nodes farther than `hops`, for example because a

@@ -1,7 +1,5 @@
 """Checks of arguments: numbers and their bounds, choices, lengths, devices and disk access."""
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import math
@@ -76,7 +74,8 @@ def check_number(
         integer: whether the value must be an integer; 3.0 does not count as an integer.
 
     Raises:
-        TypeError: if `value` is no number, or with `integer` no integer.
+        TypeError: if `value` is not a number, or if `integer` is True and `value` is not an
+            integer.
         ValueError: if `value` is out of bounds, infinite or NaN.
 
     Example:
@@ -118,7 +117,7 @@ def check_weight(**values: Any) -> None:
         values: values by name.
 
     Raises:
-        TypeError, ValueError: as `check_number`.
+        TypeError, ValueError: see `check_number`.
 
     Example:
         >>> check_weight(alpha=0.2, beta=-1)
@@ -136,7 +135,7 @@ def check_share(**values: Any) -> None:
         values: values by name.
 
     Raises:
-        TypeError, ValueError: as `check_number`.
+        TypeError, ValueError: see `check_number`.
 
     Example:
         >>> check_share(rho=1.5)
@@ -154,7 +153,7 @@ def check_count(**values: Any) -> None:
         values: values by name.
 
     Raises:
-        TypeError, ValueError: as `check_number`.
+        TypeError, ValueError: see `check_number`.
 
     Example:
         >>> check_count(clients=0)
@@ -171,7 +170,7 @@ def check_fanouts(fanouts: Any, *, unlimited: bool = False) -> tuple[int, ...]:
     Raise an error unless each fan-out is a positive integer (or -1 if `unlimited`).
 
     Raises:
-        TypeError: if an entry is no integer.
+        TypeError: if an entry is not an integer.
         ValueError: if an integer is invalid, or there are no entries.
 
     Example:
@@ -212,7 +211,7 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
 
 
 def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
-    """The end of an error message: it suggests the most similar choice, or is empty.
+    """End of an error message that suggests the most similar choice; empty if no choice is similar.
 
     Example:
         >>> did_you_mean("Cora", ["cora", "citeseer"])
@@ -224,7 +223,7 @@ def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
 
 
 def check_classes(logits: Tensor, classes: int | None = None) -> None:
-    """Raise an error unless `logits` has at least `classes` columns, and at least two.
+    """Raise an error if `logits` has fewer than `classes` columns, or fewer than two.
 
     With only one column, each row would predict class 0, and the cross-entropy would be 0.
 
@@ -250,7 +249,7 @@ def check_length(length: int, **tensors: torch.Tensor | None) -> None:
         tensors: tensors by name; None is skipped.
 
     Raises:
-        ValueError: with the name of the first tensor that has another number of rows.
+        ValueError: if a tensor has another number of rows; the error names the first such tensor.
 
     Example:
         >>> check_length(3, y=torch.zeros(3), mask=None)
@@ -268,8 +267,8 @@ def check_mask(name: str, mask: Any, length: int) -> None:
     """Raise an error unless a mask is a bool tensor with the given number of rows.
 
     Raises:
-        TypeError: for another dtype.
-        ValueError: for another shape.
+        TypeError: if the dtype is not bool.
+        ValueError: if the number of rows is wrong.
 
     Example:
         >>> check_mask("mask", torch.ones(2), 2)
@@ -283,13 +282,14 @@ def check_mask(name: str, mask: Any, length: int) -> None:
 
 
 def check_device(device: Any) -> None:
-    """Raise an error unless torch can compute on a device of this computer.
+    """Raise an error unless this computer has the device and torch can compute on it.
 
     Args:
         device: torch's name of the device, such as ``"cpu"`` or ``"cuda:1"``.
 
     Raises:
-        ValueError: if the name is unknown, or this computer or build of torch lacks the device.
+        ValueError: if the name is unknown, or if this computer or this build of torch does not
+            support the device.
 
     Example:
         >>> check_device("cpu")
@@ -332,10 +332,10 @@ def check_rows(name: str, rows: Tensor, shape: str = "k, *") -> None:
 
 
 def check_kind(name: str, value: Tensor, dtype: torch.dtype, shape: Sequence[int]) -> None:
-    """Before a tensor is read, raise an error if its dtype, shape or layout is unexpected.
+    """Raise an error if a tensor that will be read has an unexpected dtype, shape or layout.
 
     Raises:
-        ValueError: with the expected dtype, shape or layout.
+        ValueError: if one of the three is unexpected; the error gives the expected dtype and shape.
 
     Example:
         >>> check_kind("sent", torch.tensor([2]), torch.bool, [1])
@@ -389,7 +389,7 @@ def as_columns(
 
     Raises:
         TypeError: if `y` is not floating point.
-        ValueError: for shapes that do not fit.
+        ValueError: if the shapes do not match each other.
 
     Example:
         >>> [each.shape for each in as_columns(torch.zeros(3, 1), torch.zeros(3))]

@@ -1,7 +1,5 @@
 """Compression of tensors: round entries at random to a few levels, or keep the largest entries."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Checks of a call's arguments: their names, types and bounds, from the function's signature."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 import inspect
@@ -210,8 +208,8 @@ def name_methods(package: str) -> None:
         TypeError: Expected an argument of GCN, but got layers=3: did you mean num_layers=3? ...
     """
     modules = [m for name, m in sys.modules.items() if name.split(".")[0] == package]
-    values = [each for module in modules for each in vars(module).values()]
-    for own in {each for each in values if isinstance(each, type)}:
+    kinds = {each for m in modules for each in vars(m).values() if isinstance(each, type)}
+    for own in kinds:
         inside = own.__module__.split(".")[0] == package and not own.__name__.startswith("_")
         if not inside or getattr(own, "_is_protocol", False) or issubclass(own, NOT_NAMED):
             continue
@@ -279,7 +277,7 @@ def check_options(
     *,
     taken: Collection[str] = (),
 ) -> None:
-    """Raise an error if `outer` passes an option to `inner` that is no argument of `inner`.
+    """Raise an error if `outer` passes an option to `inner` that is not an argument of `inner`.
 
     Args:
         outer, inner: the function that received the options, and the function that it calls.
@@ -302,7 +300,7 @@ def check_options(
 
 
 def _meant(key: str, value: Any, names: Sequence[str]) -> str:
-    """Text with the known argument that an unknown argument probably means; "" if there is none."""
+    """Text that names the argument that was probably meant; "" if there is no such argument."""
     words = set(key.lower().split("_"))
     choices = [name for name in MEANT.get(key.lower(), ()) if name in names]
     choices += [name for name in names if words <= set(name.split("_"))]
@@ -491,7 +489,7 @@ def check_kind(name: str, value: Any, kind: Any, call: str = "", rest: str = "")
 
 
 def check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
-    """Raise a TypeError unless a call of the function with these positional arguments is possible.
+    """Raise a TypeError unless the function can be called with these positional arguments.
 
     Example:
         >>> check_takes("score", lambda params, graph: 0.0, ["params", "graph"])
@@ -596,7 +594,7 @@ def _needed(signature: inspect.Signature) -> str:
 
 
 def _usage(name: str, signature: inspect.Signature) -> str:
-    """For an error: a call of the function, with the names of its settings."""
+    """Text for an error: a call of the function, with the names of its settings."""
     kinds = {key: each.kind for key, each in signature.parameters.items() if key != "self"}
     settings = [k for k, kind in kinds.items() if kind is inspect.Parameter.KEYWORD_ONLY]
     first = [k for k, kind in kinds.items() if kind in POSITIONAL]

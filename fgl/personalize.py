@@ -1,6 +1,4 @@
-"""Personalization: a part of a model is sent, or a client's own and the global model are mixed."""
-
-from __future__ import annotations
+"""Personalization: send only a part of a model, or mix a client's model with the global model."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -177,7 +175,7 @@ def earth_mover(p: Tensor, q: Tensor) -> Tensor:
 
     Args:
         p: float ``[num_classes]`` that sums to 1.
-        q: the second distribution, as `p`.
+        q: the second distribution, float ``[num_classes]`` that sums to 1.
 
     Returns:
         Scalar in [0, 2]: 0 for equal distributions, 2 for distributions with disjoint supports.
@@ -220,7 +218,7 @@ def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
         Scalar in [0, 1]: 0 for equal distributions, 1 for distributions with disjoint supports.
 
     Raises:
-        ValueError: if `gamma` is not above 0, and as `earth_mover`.
+        ValueError: if `gamma` is not above 0, and in the cases of `earth_mover`.
 
     Example:
         >>> mixing_coefficient(torch.tensor([1.0, 0.0]), torch.tensor([0.75, 0.25]), gamma=0.5)
@@ -234,7 +232,7 @@ def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
 
 @explained
 def emd_share(gamma: float = 0.5) -> Callable[[Tensor, Tensor], Tensor]:
-    """The function `mixing_coefficient` with a fixed `gamma`, which is checked now.
+    """The function `mixing_coefficient` with a fixed `gamma`; this call checks `gamma`.
 
     Raises:
         ValueError: if `gamma` is not above 0.
@@ -259,7 +257,7 @@ def adaptive_aggregation(
     max_adjust: int = 1,
     strict: bool = True,
 ) -> tuple[dict[str, Tensor], float, int]:
-    """Use the received model, or a mix with the client's own if the score drops (FedVGAE, Alg. 1).
+    """Use the received model; if the score drops, mix it with the client's own (FedVGAE, Alg. 1).
 
     The function starts with ``theta = received``. While ``validate(theta) < last - delta``, the
     function sets ``theta <- phi own + (1 - phi) theta``, at most `max_adjust` times.

@@ -227,7 +227,7 @@ _names: WeakKeyDictionary[nn.Module, list[frozenset[str]]] = WeakKeyDictionary()
 
 
 def _check_params(model: nn.Module, params: Any) -> None:
-    """Raise an error if parameters are missing, since the model would use its own instead."""
+    """Raise an error if `params` lacks a tensor, since the model would then use its own tensor."""
     check_kind("params", params, Mapping)
     if model not in _names:
         _names[model] = _names_of(model)
@@ -244,7 +244,7 @@ _ties: WeakKeyDictionary[nn.Module, dict[str, str]] = WeakKeyDictionary()
 
 
 def with_ties(model: nn.Module, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the parameters; if two parameters are tied, the second gets the first one's value.
+    """Return the parameters; if two parameters are tied, the second gets the value of the first.
 
     Example:
         >>> layer = torch.nn.Linear(1, 1, bias=False)
@@ -313,7 +313,7 @@ FOREIGN = (RuntimeError, ValueError, TypeError, LookupError, AttributeError)
 
 
 def _explain(error: Exception, model: nn.Module, graph: Graph, read: Reads) -> None:
-    """If an error in `forward` shows its cause by type or text, raise an error that explains it."""
+    """If an error's type or text shows its cause, raise an error that explains the cause."""
     text, name = str(error), type(model).__name__
     if isinstance(error, TypeError | LookupError | AttributeError):
         again = TypeError if isinstance(error, TypeError) else ValueError
@@ -387,7 +387,7 @@ def _called(
 
 
 def _check_reads_windows(model: nn.Module, read: Reads, graph: Graph) -> None:
-    """Raise an error if a model is from fgl.nn or does not leave out edges of later times."""
+    """Raise an error if a model cannot read windows, or cannot leave out edges of later times."""
     name = type(model).__name__
     if not read.edge_index and type(model).__module__.startswith("fgl.nn"):
         raise ValueError(
@@ -403,7 +403,7 @@ def _check_reads_windows(model: nn.Module, read: Reads, graph: Graph) -> None:
 
 
 def check_reads(model: nn.Module, graph: Graph, outer: str) -> None:
-    """Raise an error if a graph that all clients use lacks a field that the clients' model reads.
+    """Raise an error if the clients' common graph lacks a field that the clients' model reads.
 
     Args:
         model: the clients' model.
@@ -411,7 +411,7 @@ def check_reads(model: nn.Module, graph: Graph, outer: str) -> None:
         outer: the name of the method, for the error.
 
     Raises:
-        ValueError: naming the missing field.
+        ValueError: if a field is missing; the error names the field.
 
     Example:
         >>> probes = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]))

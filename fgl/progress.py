@@ -1,7 +1,5 @@
 """Progress of long work on stderr: a bar in a terminal, otherwise a line from time to time."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -33,8 +31,8 @@ def shown(
         unit: the unit; ``"B"`` for bytes.
         long: whether the work is known to take long.
         bar_after: seconds before a bar appears.
-        left: whether a line shows the remaining seconds; a bar always shows them. The units of the
-            first call are taken as finished before the start, and do not affect the estimate.
+        left: whether a line shows the remaining seconds; a bar always shows them. Units that
+            the first call reports were finished earlier; they do not affect the estimate.
 
     Yields:
         A function to call with the number of newly finished units.
@@ -76,7 +74,7 @@ def shown(
 
 
 def _bar(stack: ExitStack, what: str, total: int | None, done: int, unit: str) -> Any:
-    """A progress bar of tqdm, closed with the stack; None without tqdm or a terminal."""
+    """A progress bar of tqdm, which closes with the stack; None without tqdm or a terminal."""
     if not sys.stderr.isatty():
         return None
     try:

@@ -26,9 +26,9 @@ class NeighbourSampler:
     """Samples neighbourhoods: in each hop, a given number of neighbours per node.
 
     A node's neighbours are the sources of its incoming edges. Neighbours are sampled uniformly and
-    without replacement. If a node has no more neighbours than the fan-out, all its neighbours are
-    kept. A node's neighbours are sampled only at the hop that first reaches the node, and each node
-    appears only once in the batch. Edges of weight 0 are never sampled.
+    without replacement. If a node's number of neighbours does not exceed the fan-out, all its
+    neighbours are kept. A node's neighbours are sampled only at the hop that first reaches the
+    node, and each node appears only once in the batch. Edges of weight 0 are never sampled.
 
     The features may stay in CPU memory (`Graph.to`). In that case the rows of a batch are selected
     on the CPU and copied to the device of the edges.
@@ -42,8 +42,8 @@ class NeighbourSampler:
     - `GAT` attends to the sampled neighbours and the node itself.
     - `GCN` reads ``D^-1/2 (A + I) D^-1/2`` with the degrees D of the *whole* graph. The entry of
       each sampled neighbour is multiplied by ``degree / drawn``, the ratio of all neighbours to
-      sampled neighbours. This gives an unbiased estimate of the whole row. An edge view of a batch
-      (`fgl.augment`) uses the degrees of its own edges instead.
+      sampled neighbours. This gives an unbiased estimate of the whole row. If `fgl.augment` drops
+      edges of a batch, the degrees of the remaining edges are used instead.
 
     If all neighbours are kept and there are as many hops as layers of the model, the logits of the
     seeds equal the seeds' logits on the whole graph.
@@ -53,7 +53,7 @@ class NeighbourSampler:
         fanouts: number of neighbours per node for each hop, at least 1; -1 means all neighbours.
 
     Raises:
-        TypeError: if a fan-out is no integer.
+        TypeError: if a fan-out is not an integer.
         ValueError: if there are no fan-outs, a fan-out is 0 or below -1, or `graph` is a
             collection.
 
@@ -100,15 +100,16 @@ class NeighbourSampler:
             generator: random generator on the same device; default torch's global generator.
 
         Raises:
-            TypeError: if `seeds` is no int64 tensor.
-            ValueError: if `seeds` has another shape or a repeat, or a seed is no node of the graph.
+            TypeError: if `seeds` is not an int64 tensor.
+            ValueError: if `seeds` has another shape or a repeat, or a seed is not a node of the
+                graph.
         """
         check_index("seeds", seeds, (None,), self.graph.num_nodes)
         reject_if(len(seeds.unique()) < len(seeds), "seeds to be without repeats", "a node twice")
         return self.unchecked(seeds, generator=generator)
 
     def unchecked(self, seeds: Tensor, *, generator: torch.Generator | None = None) -> Graph:
-        """The minibatch of the given seeds, without a check that they are distinct nodes."""
+        """The minibatch of the given seeds, without a check that the seeds are distinct nodes."""
         return self.batch(*self.draw(seeds, generator), len(seeds))
 
     def draw(
@@ -149,7 +150,7 @@ class NeighbourSampler:
         return torch.arange(start, stop, dtype=torch.int32, device=self._place.device)
 
     def _add(self, nodes: Tensor, before: int) -> Tensor:
-        """Number the new nodes from `before` on, in their order, and return each new node once."""
+        """Give new nodes consecutive numbers from `before`, in order; return each new node once."""
         number = self._numbers(before, before + len(nodes))
         where = nodes.long()
         self._place.scatter_reduce_(0, where, number, "amin")  # the first occurrence of a node
@@ -161,13 +162,13 @@ class NeighbourSampler:
     def batch(
         self, nodes: Tensor, counts: Tensor, sources: Tensor, entries: Tensor, num_seeds: int
     ) -> Graph:
-        """The graph of the sampled nodes and edges, with its nodes' features."""
+        """The graph of the sampled nodes and edges, with the features of these nodes."""
         whole, ids = self.graph, nodes.long()
         adj = self.matrix(nodes, counts, sources, entries)
         fields = {name: value.index_select(0, entries) for name, value in self.fields.items()}
         if whole.edge_weight is not None and adj.value is not None:
             fields["edge_weight"] = adj.value
-        batch: Graph = changed_copy(
+        return changed_copy(
             whole,
             x=rows_of(whole.x, ids),
             edge_index=torch.stack([adj.pattern.col, adj.pattern.row]),
@@ -180,7 +181,6 @@ class NeighbourSampler:
             test_mask=None,
             adj=adj,
         )
-        return batch
 
     def matrix(
         self, nodes: Tensor, counts: Tensor, sources: Tensor, entries: Tensor
@@ -253,7 +253,7 @@ class SampledMatrix(SparseMatrix):
 def drawn(
     begin: Tensor, degree: Tensor, fanout: int, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Sample `fanout` distinct entries of each row; a row with fewer entries is taken whole.
+    """Sample `fanout` distinct entries of each row, or all entries if the row has fewer.
 
     The function uses Robert Floyd's algorithm for all rows at once, in O(rows * fanout^2). Sample
     k, counted from 0, is one of the first ``degree - fanout + k + 1`` entries. If this entry was

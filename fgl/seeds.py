@@ -14,6 +14,7 @@ import torch
 
 from .kinds import explained
 
+CPU = torch.device("cpu")
 _seeding = RLock()
 
 
@@ -37,10 +38,10 @@ def fold_in(seed: int, *path: int | str) -> int:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """A context that one thread of a process can enter at a time; a thread can enter it again.
+    """A context that one thread of a process can enter at a time; this thread can enter it again.
 
-    Runs and tasks seed torch's generator, which all threads share. So runs in two threads would
-    change each other's random numbers.
+    Runs and tasks set the seed of torch's generator, which all threads have in common. So runs in
+    two threads would change each other's random numbers.
 
     Raises:
         RuntimeError: if another thread is inside the context.
@@ -64,8 +65,8 @@ def one_thread() -> Iterator[None]:
 def set_seed(seed: int) -> None:
     """Seed torch's generators.
 
-    This function is faster than `torch.manual_seed`, which without a GPU also stores every seed
-    together with the call stack.
+    This function is faster than `torch.manual_seed`. Without a GPU, `torch.manual_seed` also stores
+    every seed together with the call stack.
 
     Example:
         >>> set_seed(1)
@@ -75,6 +76,20 @@ def set_seed(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
+
+
+@contextmanager
+def drawing_from(seed: int, device: torch.device = CPU) -> Iterator[None]:
+    """A context with generators of this seed; afterwards, the device's states are as before.
+
+    Example:
+        >>> with drawing_from(1):
+        ...     torch.initial_seed()
+        1
+    """
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        set_seed(seed)
+        yield
 
 
 @dataclass

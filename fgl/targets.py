@@ -1,4 +1,4 @@
-"""Targets: what the values of `y` mean, with the loss and the metrics for them."""
+"""Targets: the meaning of the values in `y`, and the loss and the metrics for this meaning."""
 
 from __future__ import annotations
 
@@ -92,7 +92,15 @@ class Target:
         self, prefix: str, output: Tensor, y: Tensor, mask: Tensor | None = None
     ) -> dict[str, Any]:
         """All metrics as a dict. Each key begins with a prefix such as ``"test_"``."""
-        return {f"{prefix}{name}": metric(output, y, mask) for name, metric in self.metrics.items()}
+        values, before = {}, output._version
+        for name, metric in self.metrics.items():
+            values[f"{prefix}{name}"] = metric(output, y, mask)
+            if output._version != before:
+                raise ValueError(
+                    f"Expected the metric {name!r} to leave output as it is, but got one that "
+                    "changes it in place: output.sigmoid() in place of output.sigmoid_()"
+                )
+        return values
 
 
 CLASSES = Target(cross_entropy, {"accuracy": hit_counts, "macro_f1": class_counts})
@@ -160,7 +168,7 @@ def of_clients(target: Target) -> Target:
 
 @explained
 def selected(metrics: Mapping[str, float], select: str) -> float:
-    """The value of the metric for model selection, with a sign by which larger is better.
+    """The value of the metric for model selection; it is negated if smaller values are better.
 
     Args:
         metrics: numbers by name.
@@ -179,15 +187,25 @@ def selected(metrics: Mapping[str, float], select: str) -> float:
 
 
 @explained
-def less_is_better(name: str) -> bool:
+def less_is_better(name: str, select: str = "") -> bool:
     """Whether small values of this metric are good, as for losses, rmse, mae and mape.
+
+    If the metric for model selection, `select`, is the same metric, its minus decides.
 
     Example:
         >>> less_is_better("val_rmse"), less_is_better("test_loss"), less_is_better("-val_rmse")
         (True, True, False)
+        >>> less_is_better("test_miss", "-val_miss")
+        True
     """
+    if select and _unprefixed(name) == _unprefixed(select):
+        return select.startswith("-")
     last = name.split("/")[0].rsplit("_", 1)[-1].split("@")[0]
     return not name.startswith("-") and last in {"loss", *REGRESSION.lower, *FORECAST.lower}
+
+
+def _unprefixed(name: str) -> str:
+    return name.split("/")[0].split("test_")[-1].split("val_")[-1]
 
 
 @explained
@@ -203,7 +221,7 @@ def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
 
 @explained
 def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
-    """Names of the metrics that are undefined whatever a model outputs.
+    """Names of the metrics that are undefined for every output of a model.
 
     For example, the AUC is undefined if all labels are equal.
 
@@ -214,7 +232,8 @@ def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
 
     Returns:
         Names of metrics of `ANSWERS`, `REGRESSION` and `FORECAST` that are NaN for an output of
-        zeros. If no label is known, these are all metrics. For classes there are none.
+        zeros. If no label is known, these metrics are all undefined. For classes, the list is
+        empty.
 
     Example:
         >>> answers = torch.tensor([1.0, 1.0, 0.0])
@@ -251,7 +270,7 @@ def warn_undefined(
         instead: the end of the warning, which names an alternative score.
 
     Returns:
-        Each such client, and its undefined metrics.
+        Dict from each client with undefined metrics to the names of these metrics.
 
     Example:
         >>> everything = torch.tensor([True, True])

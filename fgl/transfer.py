@@ -1,7 +1,5 @@
 """Copies of tensors between the CPU and another device; tensors on the CPU need no copy."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Warnings that name the caller's line, outside of fgl."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 

@@ -650,10 +650,6 @@ ROWS: dict[str, Row] = {
         lambda t: scaffold(t.fedavg), (*ANY, *BROUGHT, *OTHERS), by_examples=False,
         first=("nodes", "ego", "graphs", "sampled")
     ),
-    "scaffold path": Row(
-        lambda t: scaffold(t.fedavg, control="path", server_lr=0.7), ("nodes", "graphs"),
-        by_examples=False,
-    ),
     "fedselect": Row(
         lambda t: fedselect(t.fedavg, every=1), (*ANY, "gat", *BROUGHT), first=("nodes", "graphs")
     ),

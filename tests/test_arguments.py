@@ -66,9 +66,7 @@ GIVEN: dict[str, Given] = {
     "ditto": Given({}, {"penalty": 3.0}),
     "fedamp": Given({}, {"sigma": 0.1, "server_lr": 0.5, "penalty": 3.0}),
     "fedaux": Given({}, {"scale": 1.0}, "aux"),
-    "feddc": Given(
-        {"control": "path", "lr": 0.1}, {"penalty": 0.5, "control": "gradient", "lr": 0.05}
-    ),
+    "feddc": Given({}, {"penalty": 0.5}),
     "feddyn": Given({}, {"penalty": 0.5}),
     "fedhgn": Given({}, {"align": 0.1, "draw": False}, "types"),
     "fedopt": Given(
@@ -123,9 +121,7 @@ GIVEN: dict[str, Given] = {
             **{"book_share": 0.3, "restart": 0.5},
         },
     ),
-    "scaffold": Given(
-        {"control": "path", "lr": 0.1}, {"control": "gradient", "server_lr": 2.0, "lr": 0.05}
-    ),
+    "scaffold": Given({}, {"server_lr": 2.0}),
     "unlearned": Given(
         {"client": 2, "at": 1, "radius": 1e-3},
         {"client": 1, "at": 2, "radius": 1e-4, "far": 1e-9, "max_norm": 1e-3},
@@ -230,8 +226,8 @@ BOUNDS = {  # "builder argument argument; builder ..." by what is refused and wh
         label_weight; fedsage_plus weight
     """,
     "above 0": """
-        fedamp sigma server_lr; feddc lr; fedtgp server_lr; fggp temperature; moon temperature;
-        pfedgraph prior; scaffold lr; unlearned radius max_norm; fedgta temperature; clipped
+        fedamp sigma server_lr; fedtgp server_lr; fggp temperature; moon temperature;
+        pfedgraph prior; unlearned radius max_norm; fedgta temperature; clipped
         length
     """,
     "shares": """
@@ -255,7 +251,7 @@ BOUNDS = {  # "builder argument argument; builder ..." by what is refused and wh
     """,
 }
 BOUNDS["choices"] = """
-    fedopt rule; feddc control; scaffold control; fedpub masks of; graphfl query; fedgta moments;
+    fedopt rule; fedpub masks of; graphfl query; fedgta moments;
     gcfl_plus sequence; feddep targets; rounded_downloads dtype
 """
 REFUSED: dict[str, tuple[Any, ...]] = {

@@ -183,6 +183,7 @@ OTHERS: dict[str, Any] = {
     "clients ": {"clients": [*graphs()[:3], graph(18)]},
     "clients' data": {"clients": [*graphs()[:3], one_number_off(graphs()[3])]},
     "clients' data ": {"clients": [*graphs()[:3], graphs()[3].replace(y=graphs()[3].y.flip(0))]},
+    "whole graph": {"clients": fgl.tasks.node_task(graph(30), graphs(), model(), SGD)},
     "model": {"method": fedopt(fgl.nn.GCN(6, 9, 3))},
     "optimizer": {"method": fedopt(model(), Training(partial(SGD.optimizer, lr=0.2), 2))},
     "num_steps": {"method": fedopt(model(), replace(SGD, num_steps=3))},

@@ -235,6 +235,12 @@ def test_a_folder_of_undirected_pairs(tmp_path: Path) -> None:
     assert bare.y.tolist() == [1] * 8  # type: ignore[union-attr]
 
 
+def test_large_times_are_whole_numbers(tmp_path: Path) -> None:
+    times = [1_700_000_000 + k for k in range(6)]
+    write_pairs(tmp_path / "mine", COLLAB, **{"raw/edge_year": "".join(f"{t}\n" for t in times)})
+    assert sorted(set(load("mine", tmp_path).edge_time.tolist())) == times  # type: ignore[union-attr]
+
+
 def test_a_folder_of_directed_pairs(tmp_path: Path) -> None:
     write_pairs(tmp_path / "mine", CITATION, **{"raw/edge_year": None, "raw/edge_weight": None})
     graph = load("mine", tmp_path)

@@ -13,7 +13,7 @@ from conformance import TASKS, case
 from federations import SGD, fedavg, graph, graphs, model, same
 
 import fgl
-from fgl.experiment import spread
+from fgl.experiment import report, spread
 from fgl.federation import Round
 from fgl.federation.evaluate import merging
 from fgl.targets import ANSWERS, REGRESSION, Target
@@ -63,6 +63,9 @@ def test_a_client_is_scored_as_by_a_plain_loop() -> None:
     on_one = fgl.evaluate_on(method, whole, clients, each=True)(result.outbox, result.client_states)
     right = result.model_of(2)(whole.x, whole.adj).argmax(1) == whole.y
     assert on_one["test_accuracy/2"] == pytest.approx(float(right[whole.test_mask].float().mean()))
+    for others in (clients[:3], [*clients, whole]):
+        with pytest.raises(ValueError, match=f"graph to be .* 4 clients, but got {len(others)}"):
+            fgl.evaluate_on(method, others, clients)
 
 
 def test_a_client_without_a_score_is_named_with_the_reason() -> None:
@@ -109,7 +112,14 @@ def test_the_worst_is_the_largest_where_less_is_better_and_nan_where_one_diverge
     clients = [own.replace(y=own.y.float(), num_classes=None) for own in graphs()]  # type: ignore[union-attr]
     task = node_task(None, clients, fgl.nn.GCN(6, 4, 1), SGD, target=target)
     metrics = one(task.fedavg, task, each=True).history[0].metrics
-    assert metrics["worst_test_gap"] == max(metrics[f"test_gap/{k}"] for k in range(4))
+    gaps = [metrics[f"test_gap/{k}"] for k in range(4)]
+    assert metrics["worst_test_gap"] == max(gaps)
+    result = one(task.fedavg, task, num_rounds=3, each=True)
+    each = np.array([[r.metrics[f"test_gap/{k}"] for k in range(4)] for r in result.history])
+    assert spread(result, "test_gap")["worst"] == each[result.best().round].max()
+    how: Any = {"recipe": "", "dataset": "", "clients": 4, "rounds": 3, "seed": 3, "config": {}}
+    found = report(result, **how, select=task.select)["metrics"]["test_gap"]["best_test"]
+    assert found == pytest.approx(each.min(0).mean())
 
 
 def test_a_metric_that_has_the_name_of_a_worst_one_does_not_replace_it() -> None:

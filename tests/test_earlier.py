@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from federations import SGD, graphs, model, same
+from by_loops import apart, clients, mean, plain, sgd, supervised, train_nodes
+from federations import SGD, graphs, model, same, script
 
 import fgl
 from fgl.methods import fedper, scaffold
@@ -49,6 +50,12 @@ def test_tasks_with_batches_of_their_own_have_clients_that_join_later(setting: A
         torch.testing.assert_close(first.outbox[0]["model"][name], value)
 
 
+def test_a_class_that_the_task_lacks_is_named() -> None:
+    for label in (99, -1):
+        with pytest.raises(ValueError, match=f"Expected classes .* but got {label}"):
+            earlier(task_of(), classes=[0, label])
+
+
 def test_classes_that_appear_later_do_not_train_before() -> None:
     task = task_of()
     before = earlier(task, classes=[1])
@@ -61,6 +68,50 @@ def test_classes_that_appear_later_do_not_train_before() -> None:
     told = one_by_one(before.fedavg, before.clients, num_rounds=2)
     untold = one_by_one(before.fedavg, wrong, num_rounds=2)
     assert same(told.outbox[0], untold.outbox[0])  # no answer of the class was read
+
+
+def test_a_run_in_which_a_client_joins_and_a_class_appears_is_a_loop(tmp_path: Any) -> None:
+    """And it is a run with ``start=``; neither a batch nor an interruption changes it."""
+    own = clients()
+    method = plain()
+    task = node_task(None, own, method.model, method.train)
+    late = earlier(task, clients=[2], classes=[1], rounds=2)
+    theta = method.initial()
+    for index in range(4):
+        seen = own
+        if index < 2:
+            kept = [g.replace(train_mask=g.train_mask & (g.y != 1)) for g in own[:2]]  # type: ignore[operator]
+            seen = kept
+        models = [sgd(lambda p, g=g: supervised(p, g), theta) for g in seen]  # type: ignore[misc]
+        theta = mean(models, [float(len(train_nodes(g))) for g in seen])
+    result = fgl.run(late.fedavg, late, num_rounds=4, clients_at_once="all")
+    assert apart(result.outbox[0]["model"], theta) < 1e-10
+    assert [record.zero_weight for record in result.history] == [[2], [2], [], []]
+    whole = one_by_one(late.fedavg, late, num_rounds=4)
+    first = one_by_one(task.fedavg, earlier(task, clients=[2], classes=[1]), num_rounds=2)
+    assert same(whole.outbox[0], one_by_one(task.fedavg, task, num_rounds=2, start=first).outbox[0])
+    for rounds in (1, 2, 3, 4):  # stopped before, at and after the join
+        again = one_by_one(late.fedavg, late, num_rounds=rounds, checkpoint=tmp_path)
+    assert same(again.outbox[0], whole.outbox[0])
+    for other in (task, earlier(task, clients=[1], rounds=2), earlier(task, clients=[2], rounds=2)):
+        with pytest.raises(ValueError, match="first rounds"):
+            one_by_one(other.fedavg, other, num_rounds=5, checkpoint=tmp_path)
+
+
+def test_a_study_and_a_command_have_clients_that_join_later(tmp_path: Any) -> None:
+    def setting(seed: int, **local: Any) -> fgl.tasks.Task:
+        task = fgl.tasks.Nodes(clients=3, hidden=4, local=fgl.tasks.Local(**local)).load(seed)
+        return earlier(task, clients=[1], rounds=2)
+
+    how: Any = {"seeds": [0], "workers": 0, "folder": tmp_path / "study", "num_rounds": 3}
+    found = fgl.study({"FedAvg": lambda task: task.fedavg}, {"late": setting}, trials=1, **how)
+    task = setting(0)
+    result = fgl.run(task.fedavg, task, num_rounds=3)
+    assert result.best().metrics["test_accuracy"] == found.scores("late", "FedAvg")[0]
+    assert [record.zero_weight for record in result.history] == [[1], [1], []]
+    flags = "--clients 3 --hidden 4 --rounds 3 --late-clients 1 --late-rounds 2"
+    _, commanded = script("examples/baseline.py").main(f"fedavg louvain-nodes {flags}".split())
+    assert same(commanded.outbox[0], result.outbox[0])
 
 
 def test_forgetting_from_the_last_clean_state_is_never_having_known() -> None:
@@ -87,6 +138,8 @@ def test_what_cannot_come_later_is_refused() -> None:
         setting(clients=3, hidden=4).load(seed=0)  # their losses read all of a client
         for setting in (fgl.tasks.Links, fgl.tasks.OwnNodes)
     )
+    whole = replace(task, whole=task.clients[0])
+    central = fgl.tasks.centralized(earlier(whole, clients=[1], rounds=2))
     numbers = [own.replace(y=own.y.float(), num_classes=None) for own in graphs()]  # type: ignore[union-attr]
     for call, kind, said in [
         (lambda: earlier(task, clients=[4]), ValueError, "clients"),
@@ -94,6 +147,8 @@ def test_what_cannot_come_later_is_refused() -> None:
         (lambda: earlier(task, classes=[0, 1, 2]), ValueError, "leave an example"),
         (lambda: earlier(links, clients=[1]), ValueError, "train_mask alone"),
         (lambda: earlier(nodes, clients=[1]), ValueError, "train_mask alone"),
+        (lambda: earlier(task, clients=[1], rounds=0), ValueError, "rounds"),
+        (lambda: fgl.run(central.fedavg, central, num_rounds=1), ValueError, "clients"),
         (lambda: earlier(replace(task, clients=numbers), classes=[0]), TypeError, "class labels"),
     ]:
         with pytest.raises(kind, match=said):

@@ -246,6 +246,18 @@ def test_subgraph_refuses(nodes: Any, message: str) -> None:
         graph().subgraph(nodes)
 
 
+def test_edges_to_keep_are_named_once_each() -> None:
+    """Ones and zeros for a mask would name edges 0 and 1 again and again."""
+    made = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 2], [1, 2, 0]]))
+    for edges, error in (
+        (torch.tensor([1, 0, 1]), ValueError), (torch.tensor([-1]), ValueError),
+        (torch.tensor([3]), ValueError), (torch.tensor([True]), ValueError),
+        (torch.tensor([1.0]), TypeError),
+    ):  # fmt: skip
+        with pytest.raises(error, match="Expected edges"):
+            made.with_edges(edges)
+
+
 def test_pyg_without_the_optional_fields() -> None:
     data = Data(x=X, edge_index=EDGES)
     g = Graph.from_pyg(data)

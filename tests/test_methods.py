@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from conformance import K, known
+from conformance import K, case, known
 from federations import close, receive_as_a_run, same
 
 import fgl
@@ -106,6 +106,35 @@ def test_ring_by_hand() -> None:
             near = [k for k in ((client - 1) % K, client, (client + 1) % K) if k in there]
             want = sum(2.0**k for k in near) / len(near)
             assert float(outbox[client]["model"]["w"]) == pytest.approx(want)
+
+
+def test_layers_over_messages_without_a_model_say_so() -> None:
+    """No KeyError of our own: the sentence names both layers."""
+    scaffold, fedselect = methods.scaffold, partial(methods.fedselect, every=1)
+    pairs: dict[str, Any] = {
+        "fede": (scaffold, fedopt, fedselect, local),
+        "fedproto": (scaffold, fedopt, fedselect),
+        "fedgm drawn": (scaffold, fedselect, local),
+    }
+    for inner, outers in pairs.items():
+        method, task = case(inner, "triples" if inner == "fede" else "nodes")
+        for outer in outers:
+            with pytest.raises(ValueError, match="Expected (messages with|local to) .*but got"):
+                fgl.run(outer(method), task, num_rounds=1, clients_at_once=1)
+
+
+def test_coded_uploads_leave_the_contexts_of_methods_alone() -> None:
+    method, task = case("fedpub", "nodes")  # keeps what it received in its context
+    quantised = fgl.transforms.quantised(method)
+    one, other = (fgl.run(m, task, num_rounds=2, clients_at_once=1) for m in (method, quantised))
+    assert other.history[1].loss == pytest.approx(one.history[1].loss, rel=1e-2)
+
+
+def test_layers_that_send_under_one_name_are_refused() -> None:
+    fedavg = known("nodes", 0.5, torch.float32).fedavg
+    for outer, inner in (("scaffold", "feddc"), ("moon", "moon")):
+        with pytest.raises(ValueError, match=f"Expected {outer} to .* a method without {inner}"):
+            getattr(methods, outer)(getattr(methods, inner)(fedavg))
 
 
 def test_own_models_are_what_clients_use() -> None:

@@ -57,3 +57,10 @@ def test_pages_are_read_with_the_source() -> None:
     names = {file.name for file in PLAIN.files_of(["README.md", "docs", "fgl/checks.py"])}
     assert {"README.md", "privacy.md", "checks.py"} <= names
     assert not {name for name in names if name[:4].isdigit()}  # decisions are records
+
+
+def test_a_reader_sees_arguments_and_no_example() -> None:
+    docstring = "Mean.\n\nArgs:\n    x: rows of\n        a graph.\n\nExample:\n    >>> 1\n"
+    text = PLAIN.prose(docstring)
+    assert [each for _, each in PLAIN.sentences(text)] == ["Mean.", "x: rows of a graph."]
+    assert len(set(PLAIN.sample(PLAIN.files_of(["README.md", "fgl/losses"]), seed=1))) == 80

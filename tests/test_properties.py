@@ -73,11 +73,6 @@ def test_many_graphs_at_once_equal_networkx() -> None:
     torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
 
 
-def test_bits_without_numpy_2(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(np, "bitwise_count", raising=False)
-    test_many_graphs_at_once_equal_networkx()
-
-
 def test_no_graph_and_no_node() -> None:
     nothing = torch.empty(2, 0, dtype=torch.int64)
     batch = torch.empty(0, dtype=torch.int64)

@@ -213,6 +213,41 @@ def test_nothing_is_changed_in_place(
         )
 
 
+def test_no_model_loss_or_metric_changes_a_graph() -> None:
+    """Unknown answers that become zeros would train and be scored from the second round on."""
+
+    def known(output: Tensor, y: Tensor, mask: Any, name: str) -> Tensor:
+        if name == "y" and mask.sum() > 0:
+            y[y.isnan()] = 0
+        if name == "output" and not output.requires_grad:
+            output.sigmoid_()
+        return ((output.squeeze(-1) - y.nan_to_num())[mask] ** 2).mean()
+
+    class Doubling(nn.Module):
+        def __init__(self, at: bool) -> None:
+            super().__init__()
+            self.net, self.at = nn.Linear(6, 1), at
+
+        def forward(self, x: Tensor, adj: Any) -> Tensor:
+            return self.net(x.mul_(2) if self.training == self.at else x)
+
+    class OnlyRows(nn.Linear):
+        def forward(self, x: Tensor, adj: Any) -> Tensor:  # type: ignore[override]
+            return super().forward(x)
+
+    rows, y = OnlyRows(6, 1), torch.rand(30).where(torch.arange(30) % 2 == 0, math.nan)
+    for name, net, loss, metric in (
+        ("graph.y", rows, "y", ""), ("graph.y", rows, "", "y"), ("output", rows, "", "output"),
+        ("graph.x", Doubling(True), "", ""), ("graph.x", Doubling(False), "", ""),
+    ):  # fmt: skip
+        own = fgl.data.splits.random_split(graph(30).replace(y=y.clone(), num_classes=None))
+        metrics = {"a": partial(known, name=metric)}
+        target = fgl.targets.Target(partial(known, name=loss), metrics)
+        task = fgl.tasks.node_task(None, [own], net, Training(), target=target)
+        with pytest.raises(ValueError, match=f"{name}.* in place"):
+            fgl.run(task.fedavg, task, num_rounds=1, clients_at_once=1)
+
+
 @pytest.mark.parametrize("clients_at_once", [1, "all"])
 def test_one_network_for_all_clients_uploads_is_refused(clients_at_once: Any) -> None:
     """``state_dict()`` gives the network's own tensors, which the next client's turn overwrites."""

@@ -11,8 +11,8 @@ from torch import Tensor, optim
 
 import fgl
 from fgl import Method, Result, Training
-from fgl.methods import feddc, scaffold
-from fgl.methods.scaffold import is_plain_sgd, learning_rate
+from fgl.methods import scaffold
+from fgl.methods.scaffold import rate_of_path
 
 LR = 0.1
 SGD = Training(partial(optim.SGD, lr=LR), num_steps=3)
@@ -89,34 +89,12 @@ def test_an_adjustment_of_the_method_goes_first() -> None:
     assert made == {"w": torch.tensor([3.0])}
 
 
-def test_the_rate_is_the_optimizers() -> None:
+def test_the_rate_of_the_path_is_plain_sgds() -> None:
     def two(tensors: Any) -> optim.Optimizer:
         first, *rest = tensors
         return optim.SGD([{"params": [first], "lr": 0.5}, {"params": rest}], lr=0.1)
 
-    assert learning_rate(plain()) == LR
-    assert learning_rate(plain(Training(lambda tensors: optim.SGD(tensors, lr=0.3)))) == 0.3
-    several = plain(Training(two))
-    with pytest.raises(ValueError, match=r"Expected lr to be given .* got \[0.1, 0.5\]"):
-        scaffold(several)
-    scaffold(several, lr=0.1)
-    with pytest.raises(ValueError, match="Expected lr to be 0.1 to 0.5 as the clients' SGD has it"):
-        scaffold(several, lr=0.6)
-    scaffold(several, control="gradient")
     momentum = Training(partial(optim.SGD, lr=0.1, momentum=0.9))
-    assert [is_plain_sgd(plain(how)) for how in (SGD, momentum, ADAM)] == [True, False, False]
-
-
-@pytest.mark.parametrize("method", [scaffold, feddc])
-def test_a_rate_that_plain_sgd_does_not_have_is_refused(method: Any) -> None:
-    base = plain(Training(partial(optim.SGD, lr=0.1)))
-    for options in ({"lr": 0.5}, {"lr": 0.5, "control": "path"}):
-        with pytest.raises(
-            ValueError, match="Expected lr to be 0.1 as the clients' SGD has it, but"
-        ):
-            method(base, **options)
-    method(base, lr=0.1)
-    method(base, lr=float(torch.tensor(0.1)))
-    method(base, lr=0.5, control="gradient")  # is not read there
-    method(plain(ADAM), lr=0.5)
-    method(plain(replace(base.train, settle=lambda new, old, context: new)), lr=0.05)
+    still = Training(partial(optim.SGD, lr=0.0))
+    hows = (SGD, Training(partial(optim.SGD, lr=0.3)), momentum, ADAM, Training(two), still)
+    assert [rate_of_path(plain(how)) for how in hows] == [LR, 0.3, None, None, None, None]

@@ -1,6 +1,7 @@
 """Graphs from networkx and from tables: every row at its place, or an error that names it."""
 
 import csv
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,8 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
     "another class": ({}, {}, {"y": "team", "classes": ["red"]}, "'blue' of node 'Bob'"),
     "no such column": ({}, {}, {"x": ["size"]}, "the nodes to have 'size'"),
     "columns of other lengths": ({}, {"age": [1]}, {}, "equally long"),
+    "labels as features": ({}, {}, {"x": ["tall", "age"], "y": "age"}, "labels.*'age'"),
+    "a class twice": ({}, {}, {"y": "team", "classes": ["red", "red", "blue"]}, "distinct.*'red'"),
     "a mask of numbers": ({}, {}, {"train_mask": "age"}, "'age' to be true or false"),
 }
 
@@ -137,6 +140,16 @@ def test_what_is_wrong_is_named(name: str) -> None:
     edges, nodes, how, text = WRONG[name]
     with pytest.raises(ValueError, match=text):
         from_tables({**CALLS, **edges}, {**PEOPLE, **nodes}, **{**REST, **how})
+
+
+def test_columns_of_one_name_and_labels_as_features_of_a_type_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("id,age,age\nAnn,3,4\n")
+    nothing: dict[str, list[str]] = {"source": [], "target": []}
+    with pytest.raises(ValueError, match="different names.*'age'"):
+        from_tables(nothing, tmp_path / "people.csv", x=["age"])
+    nodes = {"user": {"id": ["a", "b"], "kind": [0, 1]}}
+    with pytest.raises(ValueError, match="labels.*'kind'"):
+        typed_tables({}, nodes, x={"user": ["kind"]}, y={"user": "kind"})
 
 
 def test_columns_that_are_not_read_are_named() -> None:
@@ -199,6 +212,21 @@ def test_networkx_nodes_that_lack_an_attribute_are_named() -> None:
         fgl.Graph.from_networkx(graph, x=["age"], **rest)
     with pytest.warns(UserWarning, match="nodes have .*'vector'"):
         fgl.Graph.from_networkx(friends(), x=["age", "team"][:1], ignore=["team", "years", "met"])
+
+
+def test_a_networkx_graph_without_edges_has_the_fields_of_others() -> None:
+    """Such as one client's among others; attributes of edges have no name there."""
+    how: Any = {"edge_weight": "w", "edge_attr": ["a", "b"], "edge_time": "t"}
+    graph = fgl.Graph.from_networkx(networkx.empty_graph(3), **how)
+    assert (graph.num_nodes, graph.num_edges) == (3, 0)
+    assert graph.edge_attr is not None and graph.edge_attr.shape == (0, 2)
+    assert graph.edge_weight is not None and graph.edge_time is not None
+    links = networkx.path_graph(2)
+    with pytest.raises(ValueError, match="to have 't'"):
+        fgl.Graph.from_networkx(links, edge_time="t")
+    links.edges[0, 1]["t"] = datetime(2020, 1, 1, tzinfo=UTC)
+    with pytest.raises(ValueError, match=r"datetime.*of edge \(0, 1\).*timestamp"):
+        fgl.Graph.from_networkx(links, edge_time="t")
 
 
 def test_networkx_edges_are_those_of_pyg() -> None:

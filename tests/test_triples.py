@@ -158,7 +158,12 @@ def test_files_of_triples_share_their_numbers(tmp_path: Path) -> None:
 
 
 def test_files_without_triples_are_refused(tmp_path: Path) -> None:
-    for text, said in (("a\tr\n", "line 1"), ("a\tr\tb\na r c\n", "line 2"), ("\n", "none")):
+    for text, said in (
+        ("a\tr\n", "line 1"),
+        ("a\tr\tb\na r c\n", "line 2"),
+        ("\n", "none"),
+        ("Head\tRelation\tTail\n", "header"),
+    ):
         with pytest.raises(ValueError, match=said):
             load_triples(write(tmp_path, valid=text))
     with pytest.warns(UserWarning, match="1 are in two"):
@@ -311,6 +316,10 @@ def test_rows_of_the_absent_and_of_nobody_stay() -> None:
     ):  # fmt: skip
         with pytest.raises(ValueError, match="Expected (ids|a row)"):
             method.accept({"ids": ids, "rows": sent}, 0, state)
+    for ids in ([0], [3, 0], [0, 3, 7]):  # client 0 had rows 0 and 3
+        sent = {"ids": torch.tensor(ids), "rows": torch.zeros(len(ids), 6)}
+        with pytest.raises(ValueError, match="Expected ids"):
+            method.accept(sent, 0, state)
     for wrap in (fgl.methods.fedopt, partial(fgl.methods.scaffold, lr=0.1)):
         with pytest.raises(ValueError, match="Expected fede to be given"):
             fede(wrap(task.fedavg))

@@ -61,6 +61,26 @@ def test_what_does_not_fit_is_refused(change: dict[str, Any], message: str) -> N
         graph(**(base | change if "relations" in change else change))
 
 
+@pytest.mark.parametrize("way", ["random", "class_capped"])
+def test_nodes_of_types_without_labels_are_not_split(way: str) -> None:
+    """Their label 0 is no answer; what is split is split as a graph of these nodes alone."""
+    y = torch.arange(30) % 3
+    nodes = {"paper": 50, "author": torch.eye(30)}
+    none = {BY: torch.zeros(2, 0, dtype=torch.int64)}
+    typed = fgl.data.splits.split(typed_graph(nodes, none, y={"author": y}), way, seed=3)
+    alone = fgl.Graph(torch.eye(30), none[BY], y=y)
+    alone = fgl.data.splits.split(alone, way, seed=3)
+    for name in ("train_mask", "val_mask", "test_mask"):
+        assert not getattr(typed, name)[:50].any()
+        assert torch.equal(getattr(typed, name)[50:], getattr(alone, name))
+    again = fgl.data.splits.random_split(typed.replace(train_mask=None), train=0.5, val=0.5)
+    assert int(again.train_mask.sum()) == 15  # type: ignore[union-attr]
+    pairs = {"edge_label_index": torch.arange(80).expand(2, 80), "y": None, "num_classes": None}
+    pairs |= {"train_mask": typed.train_mask, "val_mask": None, "test_mask": None}
+    asked = fgl.data.splits.random_split(typed.replace(**pairs))
+    assert int(sum(m.sum() for m in (asked.train_mask, asked.val_mask, asked.test_mask))) == 80  # type: ignore[union-attr]
+
+
 def test_shared_nodes_join_the_clients_that_touch_them() -> None:
     """Beside a twin in loops."""
     made = graph(both=True)
@@ -322,6 +342,51 @@ def test_a_clients_part_as_hetero_data() -> None:
         assert found == known and len(found) == got[of].edge_index.shape[1]
 
 
+@pytest.mark.parametrize("back", [False, True])
+def test_pairs_of_a_relation_on_the_way_back(back: bool) -> None:
+    """Of either direction; a client's pairs are those of PyG's own subgraph, by node ids."""
+    from torch_geometric.transforms import RandomLinkSplit, ToUndirected
+
+    torch.manual_seed(0)
+    data, of, rev = asked(), ("u", "rates", "m"), ("m", "rev_rates", "u")
+    data[of].edge_index = (torch.rand(4, 5) < 0.8).nonzero().T
+    data[of].edge_label = 5 * torch.rand(data[of].edge_index.shape[1])
+    data = ToUndirected()(data)
+    of, rev = (rev, of) if back else (of, rev)
+    del data[rev].edge_label
+    how: Any = {"neg_sampling_ratio": 0.0, "edge_types": [of], "rev_edge_types": [rev]}
+    parts = RandomLinkSplit(0.3, 0.3, **how)(data)
+    graph = from_link_split(*parts)
+    whole = to_hetero(graph, data)
+    for part, mask in zip(parts, ("train_mask", "val_mask", "test_mask"), strict=True):
+        chosen = whole[of][mask]
+        assert torch.equal(whole[of].edge_label_index[:, chosen], part[of].edge_label_index)
+        assert torch.equal(whole[of].edge_label[chosen], part[of].edge_label)
+    assert "y" not in whole["u"] and "train_mask" not in whole["u"]
+    again = from_hetero(whole, ignore=["n_id"])
+    for name in ("edge_label_index", "edge_label_type", "y", "train_mask", "val_mask", "test_mask"):
+        assert torch.equal(getattr(again, name), getattr(graph, name)), name
+    own = {"u": [0, 2], "m": [1, 2, 4]}
+    client = graph.subgraph(torch.tensor([6, 2, 5, 0, 8]))  # movies 2, 1, 4 and users 2, 0
+    found = to_hetero(client.replace(node_id=torch.tensor([6, 2, 5, 0, 8])), data)
+    first, last = (found[end].n_id - 4 * (end == "m") for end in (of[0], of[2]))
+    ends = found[of].edge_label_index
+    pairs = zip(first[ends[0]].tolist(), last[ends[1]].tolist(), strict=True)
+    values = dict(zip(pairs, found[of].edge_label.tolist(), strict=True))
+    every = zip(*whole[of].edge_label_index.tolist(), whole[of].edge_label.tolist(), strict=True)
+    assert values == {(a, b): y for a, b, y in every if a in own[of[0]] and b in own[of[2]]}
+    none = to_hetero(graph.subgraph(torch.tensor([0])), whole)  # a client without a pair
+    assert none[of].edge_label.numel() == 0 and "edge_label" not in none[rev]
+
+
+def test_masks_of_edges_without_labels_are_refused() -> None:
+    data = asked()
+    del data["u", "rates", "m"].edge_label
+    data["u", "rates", "m"].train_mask = torch.ones(5, dtype=torch.bool)
+    with pytest.raises(ValueError, match="train_mask"):
+        from_hetero(data)
+
+
 def test_what_to_hetero_refuses() -> None:
     data = hetero()
     graph = from_hetero(data, both=True)
@@ -341,7 +406,7 @@ def test_what_to_hetero_refuses() -> None:
         (from_hetero(own, both=True), own, "reverses to have names of their own, but got"),
         (graph.replace(edge_type=graph.edge_type.flip(0)), data, "these types, but got others"),
         (graph.replace(node_type=many), data, "3 types of nodes, but got 4"),
-        (graph.replace(**pairs), data, "examples to be nodes, but got pairs"),
+        (graph.replace(**pairs), data, "pairs to have edge_label_type, but got none"),
     ]
     for given, like, text in wrong:
         with pytest.raises(ValueError, match=f"Expected .*{text}"):
@@ -366,6 +431,21 @@ def test_a_split_among_some_is_a_split_of_these() -> None:
     assert torch.equal(masks.any(0), among) and masks.sum(1).tolist() == [6, 2, 2]
     with pytest.raises(TypeError, match="Expected among to be a bool tensor"):
         fgl.data.splits.random_split(whole, among=torch.ones(20))
+
+
+def test_types_without_labels_get_no_role() -> None:
+    """They have label 0: a model that tells types apart would be right on all of them."""
+    relation = {("user", "buys", "item"): torch.tensor([[0, 1], [0, 1]])}
+    nodes = {"user": torch.rand(40, 2), "item": torch.rand(60, 2)}
+    whole = fgl.data.typed_graph(nodes, relation, y={"user": torch.arange(40) % 2})
+    split = fgl.data.splits
+    for made in (
+        split.random_split(whole), split.random_split(split.random_split(whole), seed=1),
+        split.class_capped_split(whole, train_per_class=5, num_val=10),
+        split.split(whole, "random"),
+    ):  # fmt: skip
+        masks = torch.stack([made.train_mask, made.val_mask, made.test_mask])
+        assert torch.equal(masks.any(0), torch.arange(100) < 40)
 
 
 def test_a_bibliography_is_read_from_its_tables(tmp_path: Path) -> None:

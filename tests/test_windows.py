@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from federations import script
 from torch import Tensor, nn
 
 import fgl
@@ -222,7 +223,7 @@ def test_a_whole_series_is_scored_and_told_of_times_that_train() -> None:
     last = clients[0].train_mask.nonzero()[-1]
     asked = clients[0].horizon_index.index_fill(0, last, 59)  # a target time of a test window
     with pytest.warns(UserWarning, match="got 1 in the test_mask of the whole graph"):
-        leaking = [clients[0].replace(horizon_index=asked)]
+        leaking = [clients[0].replace(horizon_index=asked, val_mask=None, test_mask=None)]
         fgl.tasks.node_task(whole, leaking, seeded(), training(), target=FORECAST)
 
 
@@ -255,17 +256,66 @@ def test_times_before_nodes_are_told_of() -> None:
     cut(series(nodes=70))  # more nodes than times, and edges of all
 
 
-def test_a_batch_is_the_loop() -> None:
+@pytest.mark.parametrize("name", ["one's own", "examples/tgcn.py"])
+def test_a_batch_is_the_loop(name: str) -> None:
     """Unequal districts and windows, unknown values, and a client without a training window."""
+    make = (Net,) if name == "one's own" else (script(name).TGCN, 1, 5, len(AHEAD))
     ends = []
     for at_once in (1, 4):
-        task = fgl.tasks.node_task(None, districts(), seeded(), training(epochs=3), target=FORECAST)
+        train = training(epochs=3)
+        task = fgl.tasks.node_task(None, districts(), seeded(*make), train, target=FORECAST)
         result = fgl.run(task.fedavg, task, num_rounds=3, clients_at_once=at_once)
         assert not result.history[-1].one_by_one
         ends.append((states_of(result), result.history[-1].metrics))
     (one, alone), (two, together) = ends
     assert all(torch.allclose(one[name], two[name], rtol=0, atol=1e-10) for name in one)
     assert alone == pytest.approx(together, abs=1e-10)
+
+
+def test_tgcn_is_its_equations_node_by_node() -> None:
+    model, graph = seeded(script("examples/tgcn.py").TGCN, 1, 5, 2), cut(series(nodes=4))
+    x, w = graph.x[:, :STEPS], dict(model.named_parameters())
+    edges = list(zip(*graph.edge_index.tolist(), graph.edge_weight.tolist(), strict=True))
+    out = model(x.transpose(0, 1)[None], graph.edge_index, graph.edge_weight)[0]
+
+    def linear(name: str, *parts: Tensor) -> Tensor:
+        return w[f"{name}.weight"] @ torch.cat(parts) + w[f"{name}.bias"]
+
+    for node in range(4):
+        own, h = [(u, weight) for u, v, weight in edges if v == node], torch.zeros(5).double()
+        for t in range(STEPS):
+            total = x[node, t] + sum(weight * x[u, t] for u, weight in own)
+            mean = total / (1 + sum(weight for _, weight in own))
+            seen = linear("conv", x[node, t], mean).relu()
+            u, r = linear("gates", seen, h).sigmoid().split(5)
+            h = u * h + (1 - u) * linear("new", seen, r * h).tanh()
+        torch.testing.assert_close(out[node], linear("out", h))
+
+
+class Recurrent(Net):
+    """Torch's own GRU, which has no rule of vmap."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = nn.GRU(1, 3, batch_first=True)
+        self.last = nn.Linear(3, len(AHEAD))
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        rows = x.transpose(1, 2).flatten(0, 1)
+        out: Tensor = self.last(self.gru(rows)[0][:, -1]).unflatten(0, (len(x), -1))
+        return out + super().forward(x, edge_index, edge_weight)
+
+
+def test_torchs_gru_trains_one_client_after_another_and_says_so() -> None:
+    few = [own.select(own.train_mask.nonzero()[:4, 0]) for own in districts()[:3]]
+    method = fgl.fedavg(seeded(Recurrent), train=training(), target=FORECAST)
+    one = fgl.run(method, few, num_rounds=1, clients_at_once=1)
+    with pytest.warns(UserWarning, match="gru"):
+        two = fgl.run(method, few, num_rounds=1)
+    assert "gru" in two.history[0].one_by_one
+    assert all(torch.equal(states_of(one)[n], own) for n, own in states_of(two).items())
+    with pytest.raises(RuntimeError, match=r"gru.*clients_at_once=1"):
+        fgl.run(method, few, num_rounds=1, clients_at_once=3)
 
 
 def test_clients_weigh_by_their_known_answers() -> None:

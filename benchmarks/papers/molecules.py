@@ -37,8 +37,7 @@ def best(name: str, dataset: str, rate: float, seed: int, rounds: int) -> dict[s
     task = tasks.Molecules(dataset=dataset, clients=10, **how).load(seed)
     if name == "central":
         task = tasks.centralized(task)
-    given = {"lr": rate} if name == "scaffold" else {}
-    method = METHODS[name](task.fedavg, **given)
+    method = METHODS[name](task.fedavg)
     result = fgl.run(method, task, num_rounds=rounds, seed=seed)
     metric = METRIC[dataset]
     sign = -1 if task.select.startswith("-") else 1

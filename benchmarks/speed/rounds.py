@@ -31,7 +31,7 @@ from harness.machine import example, in_turn, machine, ratio, seconds, write
 import fgl
 
 CLIENTS = (5, 10, 30, 100, 1000)
-AT_ONCE = (10, 20, "all")
+AT_ONCE = (10, 20, 64, "all")
 ROUNDS = 3  # of each variant between those of the others
 STEPS = 34  # before the first round that is measured: a batch then repeats a traced step
 SETTINGS = {"gcn_fedavg": {"hidden": 64, "steps": 3}, "fgssl": {"hidden": 128, "steps": 4}}

@@ -26,11 +26,11 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict
     only on K.
 
     Args:
-        stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.
+        stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
         weight: ``[K]``, non-negative (FedAvg: the numbers of examples).
 
     Returns:
-        Name to ``[...]``, with the stack's dtypes; a stack and a list give the same bits.
+        Dict from name to ``[...]``, with the stack's dtypes; a stack and a list give the same bits.
 
     Raises:
         TypeError: if tensors are complex, or the tensors of a list have different dtypes.
@@ -143,7 +143,7 @@ def _sum_of_list(rows: Sequence[Tensor], divisor: Tensor) -> Tensor:
 
 
 def _divisors(weight: Tensor) -> Tensor:
-    """Double ``[K]`` with entries ``sum_j weight_j / weight_k``, by which tensors are divided."""
+    """Divisors for the clients' tensors, float64 ``[K]``: ``sum_j weight_j / weight_k``."""
     reject_if(weight.dim() != 1, "weight to have shape [K]", list(weight.shape))
     share = weight.double()
     low, high = (float(end) for end in share.detach().aminmax()) if len(share) else (0.0, 0.0)
@@ -155,7 +155,7 @@ def _divisors(weight: Tensor) -> Tensor:
 
 
 def check_stack(name: str, value: Tensor | Sequence[Tensor], clients: int) -> Tensor:
-    """Return the stack, or the first tensor of a list if all K tensors have the same shape."""
+    """Return the stack; for a list of K tensors of the same shape, return the first tensor."""
     shape = list(value.shape) if isinstance(value, Tensor) else [len(value)]
     reject_if(
         shape[:1] != [clients], f"stack[{name!r}] to have {clients} clients", f"shape {shape}"

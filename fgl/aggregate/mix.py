@@ -24,16 +24,17 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
     client whose weight in A is 0 does not add to the error.
 
     Args:
-        stack: name to ``[K, ...]``, e.g. the clients' updates; integers are mixed and rounded. If A
-            is dense, a client's NaN or infinity reaches all other clients, even with weight 0.
+        stack: dict from name to ``[K, ...]``, e.g. updates; integers are mixed and rounded. If A is
+            dense, a client's NaN or infinity reaches all other clients, even if their weights
+            for this client are 0.
         matrix: the client matrix A, float ``[K, K]``: a dense or sparse Tensor, or any other object
             with this shape that supports ``@``, such as a `SparseMatrix`. Rows are not normalised.
-        self_weight: rho in [0, 1], a client's weight for its own tensors, in addition to its
-            diagonal entry in the matrix.
+        self_weight: rho in [0, 1], a client's weight for its own tensors, in addition to the
+            client's diagonal entry in the matrix.
 
     Returns:
-        Name to ``[K, ...]``, with the stack's dtypes. With ``self_weight=1`` the result equals the
-        stack bit for bit.
+        Dict from name to ``[K, ...]``, with the stack's dtypes. With ``self_weight=1`` the
+        result equals the stack bit for bit.
 
     Raises:
         TypeError: if the matrix is not floating point, or a tensor is complex.
@@ -91,8 +92,8 @@ def _mixed(flat: Tensor, others: Tensor, own: float, sparse: bool) -> Tensor:
 
     Each client's tensor is divided by its largest magnitude, and the client's column of the matrix
     is multiplied by this magnitude. So a client with large values causes rounding errors only for
-    clients that give this client a weight. Digits are dropped from each row of the
-    matrix according to the row's sum, and from each column of the tensors according to the column's
+    clients that give this client a weight. Each row of the matrix is rounded to a grid that depends
+    on the row's sum. Each column of the tensors is rounded to a grid that depends on the column's
     largest entry. Every partial sum is then an integer below 2^53.
     """
     clients = len(flat)

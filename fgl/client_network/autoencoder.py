@@ -146,7 +146,7 @@ def link_cost(probability: Tensor) -> Tensor:
 
 @explained
 def link_loss(z: Tensor, *, weight: float = 1.0) -> Tensor:
-    """Loss of `reconstruct` from `link_probability`: `link_entropy` plus weighted `link_cost`.
+    """Loss that `reconstruct` minimises: `link_entropy` plus `weight` times `link_cost`.
 
     Args:
         z: float ``[k, d]``.
@@ -278,7 +278,7 @@ def _forward(network: Tensor, inputs: Tensor, params: Affine) -> tuple[Tensor, .
 def _gradient(
     network: Tensor, inputs: Tensor, params: Affine, weight: float, grads: Affine
 ) -> None:
-    """Compute the loss's gradient by the chain rule, and write it into `grads`, one per weight."""
+    """Compute each weight's gradient by the chain rule, and write it into `grads`."""
     hidden, normed, mean, rstd, spread, z = _forward(network, inputs, params)
     _, norm_weight, norm_bias, affine1 = params
     to_z = _link_gradient(z, weight)
@@ -293,8 +293,9 @@ def _gradient(
 
 
 def _link_gradient(z: Tensor, weight: float) -> Tensor:
-    """The gradient of `link_loss` for `z`: ``2/k^2 G z``, with the derivative G for ``z z^T``.
+    """Gradient of `link_loss` with respect to `z`: ``2/k^2 G z``.
 
+    G holds the derivative of each pair's loss with respect to ``z_i . z_j``:
     ``G = a (1-a) (log((1-a+e)/(a+e)) + (1-a+w)/(1-a+e) - a/(a+e))``.
     """
     a = link_probability(z)

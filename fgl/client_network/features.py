@@ -29,7 +29,7 @@ def unit(rows: Tensor) -> Tensor:
 
 
 def unit_centred(rows: Tensor) -> Tensor:
-    """Centre rows and scale them to length 1; a row that equals the mean (rounded) becomes 0."""
+    """Centre rows, scale them to length 1; a row that equals the mean up to rounding becomes 0."""
     info, biggest = torch.finfo(rows.dtype), float(rows.abs().max()) if rows.numel() else 0.0
     if biggest and not info.tiny**0.25 < biggest < info.max**0.25:
         rows = rows / biggest  # without it, squares could overflow or underflow to 0
@@ -53,7 +53,8 @@ def flat_parameters(stack: Mapping[str, Tensor]) -> Tensor:
         float ``[k, P]``, in the order of the names.
 
     Raises:
-        ValueError: if no tensor is floating point, or if the numbers of clients differ.
+        ValueError: if no tensor is floating point, or if two tensors have different numbers of
+            clients.
 
     Example:
         >>> flat_parameters({"w": torch.tensor([[[1.0, 2.0]], [[4.0, 5.0]]]), "b": torch.ones(2)})
@@ -84,8 +85,8 @@ def pooled_features(flat: Tensor, *, width: int | None = 100, l2: bool = True) -
     Args:
         flat: float ``[k, P]``, one client's flattened parameters per row.
         width: approximate number of features to keep; None keeps all.
-        l2: whether to divide each row by its length. With the defaults, the features are those of
-            the public code. With ``width=None, l2=False`` they are the paper's
+        l2: whether to divide each row by its length. With the defaults, the features are the same
+            as in the public code. With ``width=None, l2=False`` they are the paper's
             ``flatten(theta_i - mean_j theta_j)``.
 
     Returns:
@@ -124,8 +125,8 @@ def functional_embedding(outputs: Tensor) -> Tensor:
 
     Raises:
         TypeError: if `outputs` is not floating point.
-        ValueError: for another shape, or if an output is not finite; in the last case the error
-            names the client.
+        ValueError: if `outputs` has another shape, or if an output is not finite; in the last case
+            the error names the client.
 
     Example:
         >>> functional_embedding(torch.arange(8.0).view(2, 2, 2))

@@ -108,9 +108,9 @@ def linked(rows: Tensor) -> Tensor:
 
 @explained
 def nearest_rows(rows: Tensor, count: int) -> Tensor:
-    """For each row, the indices of the `count` other rows (or all) with the largest cosine.
+    """For each row, the indices of at most `count` other rows with the largest cosine.
 
-    The dtype and shape are int64 ``[n, count]``.
+    The dtype and shape are int64 ``[n, min(count, n - 1)]``.
 
     Example:
         >>> nearest_rows(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]), 1).flatten()

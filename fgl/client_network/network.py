@@ -1,4 +1,4 @@
-"""Networks of clients: built from similarities or distances, and turned into mixing weights."""
+"""Networks of clients: built from similarities or distances, and turned into weights for mixes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def similarity(rows: Tensor, *, clip: bool = False, centre: bool = True) -> Tens
 
 @explained
 def property_network(properties: Tensor) -> Tensor:
-    """Network of clients with similar graphs: `similarity` of mean properties, clipped at 0.
+    """Network that links clients with similar graphs: `similarity` of mean properties, at least 0.
 
     Properties with larger values have more influence, as in the public code. To avoid this, divide
     each column by its standard deviation first.
@@ -185,7 +185,7 @@ def running_network(
 
 @explained
 def discretise(z: Tensor, *, threshold: float | None = None) -> Tensor:
-    """Equal weights for similar embeddings z: normalised ``1[softmax_row(z z^T) >= threshold]``.
+    """Equal weights for similar clients: ``1[softmax_row(z z^T) >= threshold]``, rows normalised.
 
     Args:
         z: float ``[k, d]``, one client's embedding per row.
@@ -222,7 +222,7 @@ def _check_square(name: str, matrix: Tensor, k: int) -> None:
 
 @typed
 def softmax_attention(alike: Tensor, *, scale: Weight = 10.0, own: Share | None = None) -> Tensor:
-    """Rows of ``exp(scale S_ij) / sum_k exp(scale S_ik)`` (FED-PUB; HeurFedAMP).
+    """Softmax over each row: ``exp(scale S_ij) / sum_k exp(scale S_ik)`` (FED-PUB; HeurFedAMP).
 
     Args:
         alike: float ``[k, k]``, S, e.g. a `similarity`.
@@ -268,7 +268,7 @@ def distance_attention(rows: Tensor, *, sigma: Positive = 1.0, lr: Weight = 1.0)
 
     Args:
         rows: float ``[k, P]``, one client's flattened parameters per row.
-        sigma: squared distance at which attention falls to 1 / e, above 0.
+        sigma: squared distance at which attention falls to 1 / e of its largest value, above 0.
         lr: the paper's step size alpha_K, at least 0.
 
     Returns:

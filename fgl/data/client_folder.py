@@ -1,4 +1,4 @@
-"""A client's folder: arrays with its graph, and a list of the arrays' shapes and checksums."""
+"""A client's folder: the arrays of the client's graph, and a list of their shapes and checksums."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KNOWN = ("x", *SPARSE, "edge_index", *FIELDS)
 
 @typed
 def save_client(graph: Graph, folder: str | os.PathLike[str]) -> Path:
-    """Write a client's graph into its own folder.
+    """Write a client's graph to a folder.
 
     Each tensor is saved to a file ``NAME.npy`` by `numpy.save` without pickle. ``client.json`` is
     written last; it lists the dtype, shape and SHA-256 of each file. Sparse features are stored as
@@ -89,7 +89,7 @@ def save_client(graph: Graph, folder: str | os.PathLike[str]) -> Path:
 def open_client(
     folder: str | os.PathLike[str], *, mapped: bool = False, check: bool = True
 ) -> Graph:
-    """Read a client's graph from its folder.
+    """Read a client's graph from the client's folder.
 
     Args:
         folder: a folder that `save_client` wrote, or one with the same layout.
@@ -101,8 +101,9 @@ def open_client(
     Raises:
         FileNotFoundError: if ``client.json``, or a file that it lists, is missing.
         ValueError: if ``client.json`` cannot be read or has a newer version; if a file is not a
-            regular file; if its checksum, size, dtype or shape differs from ``client.json`` or from
-            the file's header (the error names the array); or if the content is not a valid `Graph`.
+            regular file; if the checksum, size, dtype or shape of a file differs from
+            ``client.json`` or from the file's header (the error names the array); or if the content
+            is not a valid `Graph`.
 
     Example:
         >>> import tempfile

@@ -71,7 +71,7 @@ def fingerprints(graph: Graph) -> Tensor:
 
 
 def node_fingerprints(graph: Graph, steps: int) -> Tensor:
-    """Hash each node's features; each further step also mixes in the hashes of the neighbours.
+    """Hash each node's features, and then mix in the neighbours' hashes in each of `steps` steps.
 
     Example:
         >>> edges = torch.tensor([[0, 2], [1, 3]])
@@ -93,7 +93,7 @@ def node_fingerprints(graph: Graph, steps: int) -> Tensor:
 
 
 def rows_fingerprints(values: Any, graph: Graph) -> Tensor:
-    """Hash of each row of a matrix, or of each entry of a vector.
+    """Hash of each row of a matrix, or of each entry of a vector; zeros add nothing.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
@@ -109,14 +109,16 @@ def rows_fingerprints(values: Any, graph: Graph) -> Tensor:
     salt, out = salt.to(graph.device), torch.zeros(rows, dtype=torch.int64, device=graph.device)
     if isinstance(values, SparseMatrix):
         pattern = values.pattern
-        return out.index_add_(0, pattern.row, mixed(_bits(values.values) ^ salt[pattern.col]))
+        return out.index_add_(0, pattern.row, _salted(values.values, salt[pattern.col]))
     for column in range(width):  # not all at once: the features may be large
-        out += mixed(_bits(values[:, column].to(graph.device)) ^ salt[column])
+        out += _salted(values[:, column].to(graph.device), salt[column])
     return out
 
 
-def _bits(values: Tensor) -> Tensor:
-    return (values.double() + 0.0).contiguous().view(torch.int64)  # -0.0 is 0.0
+def _salted(values: Tensor, salt: Tensor) -> Tensor:
+    """Hash of each number; 0 for a 0, so that a dense and a sparse row have the same hash."""
+    bits = values.double().contiguous().view(torch.int64)
+    return torch.where(values == 0, 0, mixed(bits ^ salt))
 
 
 def mixed(numbers: Tensor) -> Tensor:

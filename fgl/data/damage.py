@@ -27,11 +27,12 @@ Draws = torch.Generator | None
 def lose_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """Remove ``round(share n)`` of the n training examples of a graph from its training mask.
 
-    Examples whose label is unknown (all NaN) are not counted in n.
+    Examples whose labels are all unknown (NaN) are not counted in n.
 
     Args:
-        graph: a graph or a collection. Without a training mask all examples are training examples.
-        share: in [0, 1].
+        graph: a graph or a collection. If there is no training mask, all examples are training
+            examples.
+        share: fraction of the training examples, in [0, 1].
         generator: random generator on the CPU; default torch's global generator.
 
     Example:
@@ -52,17 +53,16 @@ def wrong_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Grap
     """Change ``round(share n)`` of the n training labels of a graph to another class.
 
     Every other class is equally likely. If ``y`` holds binary labels as floats, n is the number of
-    known labels, and 0 and 1 are swapped. Labels of validation and test examples are left
-    unchanged, even if there is no training mask; in that case all other examples count as training
-    examples.
+    known labels, and 0 and 1 are swapped. Labels of validation and test examples are never changed.
+    If there is no training mask, all other examples count as training examples.
 
     Args:
         graph: a graph or a collection, with at least two classes or with binary labels.
-        share: in [0, 1].
+        share: fraction of the training examples, in [0, 1].
         generator: random generator on the CPU; default torch's global generator.
 
     Raises:
-        ValueError: without labels, or with fewer than two classes.
+        ValueError: if the graph has no labels, or fewer than two classes.
         TypeError: if a float ``y`` has values other than 0, 1 and NaN.
 
     Example:
@@ -103,7 +103,7 @@ def _drawn(mask: Tensor, share: float, generator: Draws) -> Tensor:
 
 
 def share_nodes(graphs: Sequence[Graph]) -> bool:
-    """Whether clients have training nodes in common, with the same class at all clients.
+    """Whether clients have common training nodes, each with the same class at all these clients.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([0, 1]))
@@ -185,7 +185,7 @@ class Damage:
         return self != Damage()
 
     def inputs(self, graph: Graph, generator: Draws = None, features: Features = None) -> Graph:
-        """The graph with damaged edges and features, which evaluation also uses."""
+        """The graph with damaged edges and features; evaluation uses this graph too."""
         if self.missing_edges:
             graph = lose_edges(graph, self.missing_edges, generator=generator)
         if self.edge_noise:
@@ -222,15 +222,15 @@ def damaged(
         how: the kinds and amounts of damage.
         seed: random seed.
         features: a function that computes features from a graph's edges, such as `degree_features`.
-            It is called after edges and before features are damaged. By default features are not
-            recomputed.
+            It is called after the edges have been damaged, and before the features are damaged. By
+            default features are not recomputed.
 
     Returns:
         The damaged graphs; the given graphs if nothing is damaged and `features` is None.
 
     Raises:
         TypeError: if `graphs` are not graphs or `how` is not a `Damage`.
-        ValueError: as the function for each kind of damage.
+        ValueError: see the function for each kind of damage.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -253,7 +253,7 @@ def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
 
     Args:
         graph: a graph or a collection. The edges of all graphs in a collection are drawn together.
-        share: in [0, 1].
+        share: fraction of the edges, in [0, 1].
         generator: random generator on the CPU; default torch's global generator.
 
     Example:
@@ -277,7 +277,7 @@ def move_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     Args:
         graph: an undirected graph or a collection, without relations, since a relation joins nodes
             of certain types only.
-        share: in [0, 1].
+        share: fraction of the edges, in [0, 1].
         generator: random generator on the CPU; default torch's global generator.
 
     Raises:
@@ -323,7 +323,7 @@ def _other_directions(edges: Tensor, num_nodes: int) -> Tensor:
 
 
 def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
-    """Mask of the edges in a random fraction of the linked node pairs, bool ``[num_edges]``."""
+    """Mark the edges of a random fraction of the linked node pairs, bool ``[num_edges]``."""
     low, high = graph.edge_index.cpu().sort(0).values
     pair, of_edge = (low * graph.num_nodes + high).unique(return_inverse=True)
     drawn = torch.zeros(pair.numel(), dtype=torch.bool)
@@ -341,7 +341,7 @@ def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Gra
 
     Args:
         graph: a graph or a collection.
-        share: in [0, 1].
+        share: fraction of a node's nonzero features, in [0, 1].
         generator: random generator on the CPU; default torch's global generator.
 
     Example:

@@ -61,8 +61,8 @@ def load(
     ``_directed`` has directed edges. Features are returned as stored, without row normalisation.
     Only cora_full's features change: they become 0 and 1, as in PyG. If the files have no features
     (polblogs), one-hot degrees with 64 columns are used. The last column means a degree of 63 or
-    more. Masks are None, unless the files have a public split. Planetoid's split has 20 training
-    nodes per class, 500 validation nodes and 1000 test nodes. Wiki-CS has twenty splits and a
+    more. If the files have no public split, masks are None. Planetoid's split has 20 training nodes
+    per class, 500 validation nodes and 1000 test nodes. Wiki-CS has twenty splits and a
     heterophilous graph has ten official splits; `split` selects one. In CiteSeer, 15 node ids have
     no row of features. As in PyG, these 15 nodes get zero features and class 0; they are in no
     mask. ``"dblp_four_area"`` is a typed graph. The node types are, in this order: papers (8920
@@ -142,10 +142,10 @@ def load_graphs(
         name: name of the collection.
         root: a folder of datasets, as for `load`.
         attributes: whether the features include the nodes' attributes.
-        edge_labels: whether to append, for each label in ``NAME_edge_labels.txt``, the number of
-            the node's edges with this label. These counts are useful for networks that do not read
-            edge features. An edge is counted at both ends, for each of its labels; self-loops are
-            not counted.
+        edge_labels: whether to append counts to the features: for each label in
+            ``NAME_edge_labels.txt``, the number of the node's edges that have this label. These
+            counts are useful for networks that do not read edge features. An edge is counted at
+            both ends, for each of its labels; self-loops are not counted.
         ignore: names of unread content, such as ``"edge_attributes"``, that warnings should not
             mention.
 
@@ -305,7 +305,7 @@ def _names(entries: Mapping[str, Any]) -> str:
 
 
 def _elsewhere(name: str, entries: Mapping[str, Any], where: str) -> str:
-    """A hint if the other function loads this name, or if the user must provide the files."""
+    """A hint about a name that another function loads, or whose files the user must provide."""
     if name.startswith(OGB) and entries is catalogue.GRAPHS:
         return (
             ": it is not downloaded, for its checksums are not known; put the folders raw and "
@@ -355,7 +355,7 @@ def _there(folder: Path, file: str, entry: Entry[Any]) -> Path | None:
 
 
 def _first_missing(folders: list[Path], files: list[str], entry: Entry[Any]) -> str:
-    """The first file missing in the folder that lacks the fewest files."""
+    """Find the folder that lacks the fewest files; return the first file that is missing there."""
     missing = [[file for file in files if not _there(f, file, entry)] for f in folders]
     return min(missing, key=len)[0]
 

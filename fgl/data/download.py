@@ -31,9 +31,10 @@ def download(
 ) -> Path:
     """Download a file and check its content.
 
-    The content is written to a temporary file next to `path`, which is then renamed. An interrupted
-    download therefore leaves no file. If tqdm is installed and stderr is a terminal, a bar shows
-    the progress. Otherwise a line is printed if the download takes more than ten seconds.
+    The content is written to a temporary file in the same folder, and this file is then renamed to
+    `path`. An interrupted download therefore leaves no file. If tqdm is installed and stderr is a
+    terminal, a bar shows the progress. Otherwise a line is printed if the download takes more than
+    ten seconds.
 
     Args:
         url: any address that `urllib` can open, including ``file://``.
@@ -65,7 +66,7 @@ def download(
 def download_members(
     url: str, folder: Path, sha256: Mapping[str, str], *, max_bytes: int = LIMIT
 ) -> None:
-    """Download a zip file and keep some of its files after checking the SHA-256 of each.
+    """Download a zip file, check the SHA-256 of some of its files, and keep these files.
 
     `max_bytes` limits the size of the zip file and of each kept file.
     """

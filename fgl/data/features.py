@@ -29,7 +29,7 @@ def normalize_features(graph: Graph) -> Graph:
         graph: a graph with non-negative features. A row of zeros is left unchanged.
 
     Returns:
-        The graph with float features of row sums 1 or 0.
+        The graph with float features; each row has the sum 1 or 0.
 
     Example:
         >>> graph = fgl.Graph(torch.tensor([[1.0, 3.0], [0.0, 0.0]]), torch.tensor([[0], [1]]))
@@ -89,7 +89,7 @@ ROWS = 2**16  # rows that are copied at a time
 
 @typed
 def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
-    """Move a graph's features to a memory-mapped file. Only the parts in use are then in memory.
+    """Move a graph's features to a memory-mapped file, so that memory holds only the parts in use.
 
     The values do not change, so all results are the same. The file holds only the rows of features.
     The file must exist while the graph is used. Graphs that already map `path` keep the old content

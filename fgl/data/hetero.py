@@ -38,12 +38,13 @@ def from_hetero(
         data: the `HeteroData`. Node types may have `x`, `y` and masks, or ids such as ``train_idx``
             instead of masks. Edge types have `edge_index` or ``adj_t``, and may have `edge_attr`
             and `edge_time`. One edge type may have ``edge_label``, as after `RandomLinkSplit`. In
-            that case the examples are the pairs in its ``edge_label_index``, or its edges if it has
-            none.
+            that case the examples are the pairs in ``edge_label_index`` of this edge type; if it
+            has no ``edge_label_index``, the examples are its edges. Masks of this edge type have
+            one entry per pair.
         both: whether to add a reverse of each relation.
         split: column of masks ``[n, splits]`` to use, from 0.
         targets: node types whose `y` and masks are read, if several types have `y`. All named types
-            must share the same classes. Default all types.
+            must share the same classes. The default is all types.
         ignore: names of fields that are not read.
 
     Returns:
@@ -53,7 +54,7 @@ def from_hetero(
     Raises:
         TypeError: if `data` has no types; use `fgl.Graph.from_pyg` for such data.
         ValueError: if a field has no equivalent in a typed graph, if several types or relations
-            have labels, if both nodes and pairs have labels, and as `typed_graph`.
+            have labels, or if both nodes and pairs have labels; see also `typed_graph`.
 
     Example:
         >>> from torch_geometric.data import HeteroData  # doctest: +SKIP
@@ -68,11 +69,12 @@ def from_hetero(
     nodes = _nodes(data, fields["x"])
     _read_adj(fields)
     _read_masks(data, fields, split)
+    pairs = _pairs(data, fields) if fields["edge_label"] else {}
     labels = _of_targets(fields, targets)
     edges = {of: fields["edge_index"][of] for of in data.edge_types}
     attr = {of: pyg.narrowed(pyg.in_columns(own)) for of, own in fields["edge_attr"].items()}
     of_edges: dict[str, Any] = {"edge_attr": attr or None, "edge_time": fields["edge_time"] or None}
-    if not fields["edge_label"]:
+    if not pairs:
         return typed_graph(nodes, edges, both=both, **of_edges, **labels)
     of_nodes = [name for name, own in labels.items() if own]
     if of_nodes:
@@ -80,7 +82,7 @@ def from_hetero(
             f"Expected labels of nodes or of pairs, but got edge_label and {of_nodes}: "
             f"ignore={of_nodes} learns edge_label, and ignore={[*PAIR_KEYS]} learns y"
         )
-    return typed_graph(nodes, edges, both=both, **of_edges).replace(**_pairs(data, fields))
+    return typed_graph(nodes, edges, both=both, **of_edges).replace(**pairs)
 
 
 Fields = dict[str, dict[Any, Any]]  # field name -> type of nodes or edges -> value
@@ -115,7 +117,9 @@ def _keys(data: Any, of: Any, values: Mapping[str, Any]) -> tuple[str, ...]:
         return NODE_KEYS
     if of not in data.edge_types:
         return ()
-    return EDGE_KEYS if values.get("edge_index") is not None else (*EDGE_KEYS, "adj_t")
+    masks = MASKS if values.get("edge_label") is not None else ()
+    adj = () if values.get("edge_index") is not None else ("adj_t",)
+    return (*EDGE_KEYS, *masks, *adj)
 
 
 def _nodes(data: Any, x: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,7 +184,10 @@ def _of_types(name: str, masks: dict[Any, Any], types: Collection[str], all_: bo
 
 
 def _pairs(data: Any, fields: Fields) -> dict[str, Any]:
-    """The labelled pairs of a relation, with node ids of the whole graph, and the labels."""
+    """The labelled pairs of a relation, with node ids of the whole graph, their labels and masks.
+
+    The masks of relations are removed from `fields`.
+    """
     copies = {(end, f"rev_{name}", start) for start, name, end in fields["edge_label"]}
     relations = [of for of in fields["edge_label"] if of not in copies]  # ToUndirected copies them
     if len(relations) > 1:
@@ -197,7 +204,11 @@ def _pairs(data: Any, fields: Fields) -> dict[str, Any]:
     for row, name in zip(pairs, (of[0], of[2]), strict=True):
         check_index(f"edge_label_index of {of}", row, (None,), data[name].num_nodes)
     kind = torch.full_like(pairs[0], data.edge_types.index(of))
-    return {"edge_label_index": pairs + shift, "edge_label_type": kind, "y": pyg.flat(labels)}
+    masks = {name: fields[name][of] for name in MASKS if of in fields[name]}
+    for name in MASKS:
+        fields[name] = {end: own for end, own in fields[name].items() if isinstance(end, str)}
+    answers = {"edge_label_type": kind, "y": pyg.flat(labels), **masks}
+    return {"edge_label_index": pairs + shift, **answers}
 
 
 def from_link_split(train: Any, val: Any, test: Any, **options: Any) -> Graph:
@@ -259,7 +270,10 @@ def _check_apart(graphs: Mapping[str, Graph]) -> None:
     for name in ("val's pairs", "test's pairs"):
         for other in earlier:
             if (both := int(torch.isin(keys[name], keys[other]).sum())) > 0:
-                raise ValueError(f"Expected no pair of {name} among {other}, but got {both}")
+                raise ValueError(
+                    f"Expected no pair of {name} among {other}, but got {both}: "
+                    "data.coalesce() before RandomLinkSplit leaves one of equal edges"
+                )
         earlier.append(name)
     labelled = torch.cat([graph.edge_label_index for graph in graphs.values()], 1)  # type: ignore[misc]
     is_edge = torch.cat([graph.y for graph in graphs.values()]) != 0  # type: ignore[misc]
@@ -295,14 +309,16 @@ def to_hetero(graph: Graph, like: Any) -> Any:
     Returns:
         A new object of the class of `like`. Nodes of a type keep the graph's order; features are
         dense. Reverse relations (``both=True``) are named ``(b, "rev_r", a)``, as by PyG's
-        `ToUndirected`. `node_id` becomes PyG's ``n_id``. Masks that were added to the graph later
-        are written to the types with labels. Reverse relations without an edge in this graph are
-        left out.
+        `ToUndirected`. `node_id` becomes PyG's ``n_id``. If masks were added to the graph
+        afterwards, they are written to the types that have labels. Reverse relations without an
+        edge in this graph are left out. Pairs, their labels and their masks become
+        ``edge_label_index``, ``edge_label`` and masks of the pairs' relation.
 
     Raises:
         TypeError: if `like` has no types.
-        ValueError: if the graph has no types, its types differ from the types of `like`, its
-            examples are pairs, or a reverse relation has the same name as a relation in `like`.
+        ValueError: if the graph has no types, its types differ from the types of `like`, its pairs
+            have no `edge_label_type`, or a reverse relation has the same name as a relation in
+            `like`.
 
     Example:
         >>> from torch_geometric.data import HeteroData  # doctest: +SKIP
@@ -316,7 +332,11 @@ def to_hetero(graph: Graph, like: Any) -> Any:
     _check_types("like", like)
     if graph.node_type is None or graph.edge_type is None:
         raise ValueError("Expected the graph to have node_type and edge_type, but got none")
-    reject_if(graph.edge_label_index is not None, "the graph's examples to be nodes", "pairs")
+    if graph.edge_label_index is not None and graph.edge_label_type is None:
+        raise ValueError(
+            "Expected the graph's pairs to have edge_label_type, but got none: "
+            "graph.replace(edge_label_type=torch.full_like(graph.edge_label_index[0], relation))"
+        )
     if graph.num_nodes and int(graph.node_type.max()) >= len(like.node_types):
         got = int(graph.node_type.max()) + 1
         raise ValueError(f"Expected {len(like.node_types)} types of nodes, but got {got}")
@@ -335,13 +355,14 @@ def _write_nodes(stored: Any, like: Any, graph: Graph, own: Tensor, columns: ran
     stored.num_nodes = len(own)
     if "x" in like:
         stored.x = _cut(graph.x, own, columns)
-    named = [name for name in ("y", *MASKS) if name in like or "y" in like]
+    of_nodes = graph.edge_label_index is None
+    named = [name for name in ("y", *MASKS) if of_nodes and (name in like or "y" in like)]
     for name, value in taken(graph, ["node_id", *named], own).items():
         stored["n_id" if name == "node_id" else name] = value
 
 
 def _write_edges(data: Any, like: Any, graph: Any, place: Tensor) -> None:
-    """Write each relation; `place` maps each node to its index within its type."""
+    """Write each relation and its pairs; `place` maps each node to its index within its type."""
     attr, types = graph.edge_attr, graph.edge_type
     widths = [0 if attr is None else _width(like[of], "edge_attr", 0) for of in like.edge_types]
     blocks = _blocks("edge_attr", 0 if attr is None else attr.shape[1], widths)
@@ -355,6 +376,19 @@ def _write_edges(data: Any, like: Any, graph: Any, place: Tensor) -> None:
             data[of].edge_attr = _cut(attr, own, columns)
         for name, value in taken(graph, ("edge_time", "edge_weight"), own).items():
             data[of][name] = value
+        if graph.edge_label_index is not None:
+            labelled = of in like.edge_types and "edge_label" in like[of]
+            _write_pairs(data[of], labelled, graph, number, place)
+
+
+def _write_pairs(stored: Any, labelled: bool, graph: Any, number: int, place: Tensor) -> None:
+    """Write the pairs of one relation; without any pair, write them if the relation has labels."""
+    kinds = graph.edge_label_type
+    own = (kinds == number).nonzero().squeeze(1)
+    if len(own) or (labelled and not len(kinds)):
+        stored.edge_label_index = place[graph.edge_label_index[:, own]]
+        for name, value in taken(graph, ("y", *MASKS), own).items():
+            stored["edge_label" if name == "y" else name] = value
 
 
 def _check_types(name: str, data: Any) -> None:
@@ -398,7 +432,7 @@ def _relations(edge_type: Tensor, named: Sequence[Relation]) -> list[Relation]:
 
 
 def _check_ends(relation: Relation, types: Tensor, node_types: Sequence[str]) -> None:
-    """Raise an error unless each edge's ends have the node types that its relation joins."""
+    """Raise an error if an edge of the relation has an end of the wrong type."""
     expected = [node_types.index(name) for name in (relation[0], relation[2])]
     if (types != types.new_tensor(expected)[:, None]).any():
         raise ValueError(f"Expected edges of {relation} to join these types, but got others")

@@ -1,6 +1,4 @@
-"""Hidden nodes: a graph without some of its nodes, and the hidden neighbours of other nodes."""
-
-from __future__ import annotations
+"""Hidden nodes: remove nodes from a graph, and list the removed neighbours of the others."""
 
 from typing import NamedTuple
 
@@ -14,7 +12,7 @@ from ..kinds import typed
 
 
 class HiddenNodes(NamedTuple):
-    """A graph without some of its nodes, and the hidden neighbours of the remaining nodes.
+    """Remove nodes from a graph, and list the removed neighbours of each remaining node.
 
     Args:
         graph: the graph of the n remaining nodes.

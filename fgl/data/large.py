@@ -70,7 +70,8 @@ def large_graph(
         num_classes: number of classes.
         num_features: number of columns of `x`.
         homophily: approximate fraction of edges within a class; strays and hubs limit it.
-        closeness: approximate fraction of the edges within a class that stay within a community.
+        closeness: of the edges within a class, the approximate fraction that stays within a
+            community.
         strays: fraction of the nodes that take the class of a random node.
         tail: exponent of the tail of the degree distribution, above 1.
         max_degree: largest expected degree.
@@ -146,7 +147,7 @@ def _edges(
 ) -> Tensor:
     """At most `num_edges` distinct edges without self-loops, int64 ``[2, *]``.
 
-    `place` maps a node's index before the renumbering to its index after it.
+    `place` maps each node's old index to the node's new index after the renumbering.
 
     An edge stays within the first group (the community) with probability ``shares[0]``. An edge
     stays within the second group (the class) with a probability of at least ``shares[1]``. With the
@@ -184,7 +185,7 @@ def _pairs(
     count: int,
     generator: Generator,
 ) -> Tensor:
-    """Random edges, int64 ``[count]``: each is ``low end * n + high end``, or -1 if a self-loop."""
+    """Random edges, int64 ``[count]``: each is ``low end * n + high end``; -1 for a self-loop."""
     n = weight.numel()
     mass = torch.cat([weight.new_zeros(1), weight.cumsum(0)])
     each = int(count >= 2 * n)  # with at least 2 n edges every node is the first end of one

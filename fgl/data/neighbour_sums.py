@@ -26,10 +26,12 @@ class Borders(NamedTuple):
 
     Args:
         edge: int64 ``[m]``, ids of these edges in the whole graph.
-        node: int64 ``[m]``, each edge's target: a node of this client, as an index into its part.
+        node: int64 ``[m]``, each edge's target: a node of this client, as an index into the
+            client's part.
         client: int64 ``[m]``, the client that holds the edge's source.
         neighbour: int64 ``[m]``, the edge's source, as an index into the part of that client.
-        degree: int64 ``[num_nodes]``, the in-degree in the whole graph of each node of this client.
+        degree: int64 ``[num_nodes]``, for each node of this client its in-degree in the whole
+            graph.
 
     Example:
         >>> none = torch.zeros(0, dtype=torch.int64)
@@ -57,7 +59,7 @@ def borders(graph: Graph, parts: Sequence[Tensor]) -> list[Borders]:
         parts: int64 node ids, one tensor per client; the parts are disjoint.
 
     Returns:
-        One `Borders` per client, in the order of the graph's edges.
+        One `Borders` per client; its edges are in the order of the graph's edges.
 
     Raises:
         TypeError: if a part is not int64.
@@ -97,11 +99,11 @@ Total = Callable[[Sequence[Graph]], tuple[Sequence[Tensor], int]]
 def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -> list[Graph]:
     """Build one graph per client; its adjacency computes the client's part of all requested rows.
 
-    Row (k, v) is the row of node v that client k requests. Row (k, v) is ``sum_u [x_u / sqrt(d_u),
-    1]``, where u runs over v and its neighbours, and ``d_u`` is the in-degree of u plus one. A
-    client's graph has the client's nodes, followed by one node with zero features for each row. An
-    edge joins each node of the client to every row whose sum contains it. The client's part of the
-    sums is ``adj @ x`` at the nodes of the rows.
+    Row (k, v) is the row of node v that client k requests. Row (k, v) is
+    ``sum_u [x_u / sqrt(d_u), 1]``, where u runs over v and its neighbours, and ``d_u`` is the
+    in-degree of u plus one. A client's graph has the client's nodes, followed by one node per row;
+    these added nodes have zero features. An edge joins each node of the client to every row whose
+    sum contains it. The client's part of the sums is ``adj @ x`` at the nodes of the rows.
 
     Args:
         graph: the whole graph, without weights.
@@ -161,7 +163,7 @@ class NeighbourSums(NamedTuple):
     """The graphs of FedGCN's clients after the exchange of sums.
 
     Args:
-        clients: one graph per client; its features are the sums and its weighted edges the
+        clients: one graph per client; its features are the sums, and its weighted edges are the
             operator.
         whole: the whole graph with its sums and operator.
         num_bytes: bytes that the exchange sent to and from all clients.
@@ -199,13 +201,13 @@ def neighbour_sums(
 
     All rows go through the server. Each row is sent with the id of its node. Rows are dense and
     have the dtype of `x`. Suppose a node v of one client has neighbours u at a second client. The
-    second client sends its part ``sum_u x_u / sqrt(d_u)`` of the sum of v, and the client of v
-    receives the total. With two hops, each client also sends its parts of the sums for its own
-    nodes that are neighbours of other clients' nodes. In return the client receives the sums and
-    degrees of its nodes' neighbours at other clients. Features of individual nodes are not sent,
-    with one exception. If v has only one neighbour at the second client, the part equals this
-    neighbour's scaled features. The paper encrypts the parts. This function encrypts the parts only
-    if `total` encrypts them, as `fgl.transforms.secure_rows` does.
+    second client sends ``sum_u x_u / sqrt(d_u)``, which is its part of the sum for v, and the
+    client of v receives the total. With two hops, consider a client's own nodes that are neighbours
+    of other clients' nodes. The client also sends its parts of the sums for these nodes. In return
+    the client receives the sums and degrees of its nodes' neighbours at other clients. Features of
+    individual nodes are not sent, with one exception. If v has only one neighbour at the second
+    client, the part equals this neighbour's scaled features. The paper encrypts the parts. This
+    function encrypts the parts only if `total` encrypts them, as `fgl.transforms.secure_rows` does.
 
     Args:
         graph: the whole graph.
@@ -245,7 +247,7 @@ def neighbour_sums(
 
 
 def summed(graph: Graph) -> Graph:
-    """Replace a graph's features by ``P X`` and its edges by the entries of P, its `gcn_norm`.
+    """Replace a graph's features by ``P X`` and its edges by P's entries, where P is `gcn_norm`.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))
@@ -274,7 +276,7 @@ def _scipy(matrix: SparseMatrix) -> Any:
 
 
 def _with_neighbours(own: Graph, whole: Graph, cut: Borders) -> Graph:
-    """Add the neighbours held by other clients to a client's graph, and the edges from them."""
+    """Add to a client's graph the neighbours at other clients, and the edges from them."""
     weight: Any = whole.edge_weight
     ids, place = whole.edge_index[0, cut.edge].unique(return_inverse=True)
     x = rows_of(whole.x, ids)

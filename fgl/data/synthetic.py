@@ -55,8 +55,8 @@ def csbm(
         communities_per_class: number of communities in each class.
         degree: mean degree; below 2 some nodes have no edge.
         homophily: approximate fraction of edges within a class; strays limit it.
-        closeness: fraction of the edges within a class that stay within a community, before strays
-            change class.
+        closeness: of the edges within a class, the fraction that stays within a community before
+            strays change their class.
         strays: fraction of the nodes that take the class of a random node.
         tail: exponent of the Pareto weights; a larger exponent gives more equal degrees.
         num_features: number of words.
@@ -189,7 +189,7 @@ def _words(
     num_features: int,
     generator: Generator,
 ) -> Tensor:
-    """Draw a word for each column of `group`: from its first set, its second set, or all words."""
+    """Draw a word for each column of `group`: from the first set, the second set, or all words."""
     chance = torch.rand(2, group.shape[1], generator=generator, dtype=torch.float64)
     kind = torch.bucketize(chance[0], chance.new_tensor(shares), right=True)
     index = (chance[1] * sets.shape[1]).long()
@@ -204,9 +204,9 @@ def small_graphs(
     """Generate small graphs of two classes: rings of 8 to 23 nodes with short or long chords.
 
     A third of the nodes are starts of chords. A chord ends two steps further along the ring in
-    class 0 (triangles), and three steps further in class 1 (squares). Features are the one-hot kind
-    of each node; kind 0 is more frequent in class 0. Neither chords nor features are enough to
-    determine the class with certainty.
+    class 0 (triangles), and three steps further in class 1 (squares). A node's features are its
+    kind in one-hot form; kind 0 is more frequent in class 0. Neither chords nor features are enough
+    to determine the class with certainty.
 
     Args:
         num_graphs: number of graphs; their classes alternate.
@@ -304,7 +304,7 @@ def ratings(num_nodes: int = 200, num_edges: int = 4000, *, seed: int = 0) -> Gr
 
     Returns:
         The graph: x is ones ``[num_nodes, 1]``, ``edge_attr [E, 1]`` holds the ratings, and
-        ``edge_time [E]`` is sorted times from 0 to 1.
+        ``edge_time [E]`` holds sorted times from 0 to 1.
 
     Example:
         >>> graph = fgl.data.ratings()

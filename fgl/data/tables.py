@@ -43,7 +43,7 @@ def from_tables(
 
     A table is an object with ``table[name]``, such as a pandas or polars ``DataFrame`` or a dict of
     lists. A table may also be the path of a CSV file with a header. Row i of `nodes` is node i of
-    the graph, so ``zip(nodes["id"], predictions)`` pairs each node's name with its prediction.
+    the graph, so ``zip(nodes["id"], predictions)`` gives each node's name with its prediction.
 
     Args:
         edges: table with a row for each edge.
@@ -65,7 +65,8 @@ def from_tables(
 
     Raises:
         ValueError: for a missing column or value, a name that occurs twice, an edge to an unknown
-            node, text in a numeric column, or an undirected edge that is listed twice.
+            node, text in a numeric column, labels among the features, or an undirected edge that
+            is listed twice.
         OSError: if a file cannot be read.
 
     Example:
@@ -82,7 +83,7 @@ def from_tables(
     table.warn_unread([id, *x, *filter(None, [y, *of_nodes.values()])], ignore)
     fields: dict[str, Any] = {"x": table.features(x)}
     if y is not None:
-        fields |= targets_of(table, y, classes)
+        fields |= targets_of(table, y, classes, x)
     fields |= {name: _mask(table, key) for name, key in of_nodes.items() if key is not None}
     links, ends = _ends(edges, source, target, table, table)
     read = [source, target, *edge_attr, *filter(None, [edge_type, edge_weight, edge_time])]
@@ -128,12 +129,13 @@ def typed_tables(
         y: dict from type to the column with labels or floats.
         classes: the values of `y`, in the order of their labels.
         edge_attr: dict from relation to numeric columns.
-        edge_time: dict from relation to the column with times; all relations have times, or none.
+        edge_time: dict from relation to the column with times; times are required for all relations
+            or for none.
         both: whether to add a reverse of each relation, as another relation.
         ignore: unread columns that warnings should not mention.
 
     Raises:
-        ValueError: as `from_tables` and `typed_graph`.
+        ValueError: in the cases of `from_tables` and `typed_graph`.
 
     Example:
         >>> nodes = {"user": {"id": ["u", "v"], "age": [31, 27]}, "item": {"id": ["a"]}}
@@ -165,7 +167,9 @@ def typed_tables(
             attributes[relation] = links.matrix(columns)
         if time is not None:
             times[relation] = links.times(time)
-    targets = {kind: targets_of(tables[kind], name, classes) for kind, name in y.items()}
+    targets = {
+        kind: targets_of(tables[kind], name, classes, x.get(kind, ())) for kind, name in y.items()
+    }
     features: dict[str, Any] = {
         kind: table.matrix(x[kind]) if x.get(kind) else len(table.rows)
         for kind, table in tables.items()
@@ -209,15 +213,7 @@ def columns_of(of: str, table: Any, names_of: Collection[str]) -> dict[str, list
         {'id': [0, 1]}
     """
     if isinstance(table, str | Path):
-        with open(table, newline="", encoding="utf-8-sig") as file:
-            header, *rows = [row for row in csv.reader(file) if row] or [[]]
-        for place, row in enumerate(rows, 2):
-            if len(row) != len(header):
-                raise ValueError(
-                    f"Expected {table}, line {place}, to have {len(header)} values, but got "
-                    f"{len(row)}"
-                )
-        read = {name: [row[i] for row in rows] for i, name in enumerate(header)}
+        read = _csv_columns(table)
         return {n: values if n in names_of else _numeric(values) for n, values in read.items()}
     names = table if isinstance(table, Mapping) else getattr(table, "columns", None)
     if names is None:
@@ -229,6 +225,17 @@ def columns_of(of: str, table: Any, names_of: Collection[str]) -> dict[str, list
     lengths = {name: len(values) for name, values in columns.items()}
     reject_if(len(set(lengths.values())) > 1, f"the {of}s' columns to be equally long", lengths)
     return columns
+
+
+def _csv_columns(path: str | Path) -> dict[str, list[str]]:
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        header, *rows = [row for row in csv.reader(file) if row] or [[]]
+    twice = [name for name in dict.fromkeys(header) if header.count(name) > 1]
+    reject_if(twice, f"{path} to have columns of different names", twice)
+    for place, row in enumerate(rows, 2):
+        expected = f"{path}, line {place}, to have {len(header)} values"
+        reject_if(len(row) != len(header), expected, len(row))
+    return {name: [row[i] for row in rows] for i, name in enumerate(header)}
 
 
 def _length(columns: Mapping[str, list[Any]]) -> int:

@@ -1,7 +1,5 @@
 """A synthetic traffic series: speeds at sensors along roads, with jams that move upstream."""
 
-from __future__ import annotations
-
 import math
 
 import torch

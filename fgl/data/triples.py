@@ -80,6 +80,9 @@ def load_triples(folder: str | os.PathLike[str]) -> tuple[Graph, Names, Names]:
     return graph, entities, relations
 
 
+HEADERS = [("head", "relation", "tail"), ("subject", "predicate", "object"), ("h", "r", "t")]
+
+
 def _read(path: Path) -> list[tuple[str, ...]]:
     """The distinct triples of a file."""
     rows: list[tuple[str, ...]] = []
@@ -93,6 +96,8 @@ def _read(path: Path) -> list[tuple[str, ...]]:
                 f"tabs, but got {line!r}"
             )
         rows.append(row)
+    if rows and tuple(map(str.lower, rows[0])) in HEADERS:
+        raise ValueError(f"Expected {path} to have triples alone, but got the header {rows[0]}")
     if not rows:
         raise ValueError(f"Expected {path} to have triples, but got none")
     distinct = list(dict.fromkeys(rows))
@@ -109,7 +114,7 @@ def relation_partition(graph: Graph, num_clients: Count, *, seed: int = 0) -> li
     client has all entities that occur in its triples.
 
     Args:
-        graph: with `edge_type`, and with `edge_label_type` if it has pairs.
+        graph: a graph with `edge_type`; if it has pairs, also with `edge_label_type`.
         num_clients: number of clients.
         seed: random seed.
 

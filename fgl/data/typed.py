@@ -51,10 +51,12 @@ def typed_graph(
         num_classes: number of classes; default the largest label plus one. It is required if
             several types have labels, to confirm that the types share the same classes.
         train_mask, val_mask, test_mask: dict from type to bool ``[n_t]``. If `y` is given, only
-            types in `y` may have masks. Nodes of types without a mask are in no mask. If a type in
-            `y` has no training mask, its nodes that are in no other mask are training nodes.
+            types in `y` may have masks. Nodes of types without a mask are in no mask. A type in `y`
+            may have no training mask; in that case its nodes that are in no other mask are training
+            nodes.
         edge_attr: dict from relation to ``[E_r, d_r]``; other relations have zeros.
-        edge_time: dict from relation to ``[E_r]``; all relations have times, or none.
+        edge_time: dict from relation to ``[E_r]``; times are required for all relations or for
+            none.
 
     Returns:
         The graph; its x is a `SparseMatrix`.
@@ -105,13 +107,13 @@ def typed_graph(
 
 @typed
 def with_shared(graph: Graph, parts: Sequence[Tensor], types: Collection[int]) -> list[Tensor]:
-    """Add to each part the nodes of shared types that are adjacent to the part's own nodes.
+    """Add to each part the nodes of shared types that have an edge to one of the part's nodes.
 
     For example, every client gets all conferences of its papers. Otherwise each conference would
     belong to only one client.
 
     Args:
-        graph: with `node_type`.
+        graph: a graph with `node_type`.
         parts: int64 node ids, one tensor per client.
         types: the node types that clients share.
 
@@ -185,7 +187,7 @@ def _answers(
 def _others(
     name: str, y: Mapping[str, Tensor], masks: Mapping[str, Mapping[str, Tensor] | None]
 ) -> Tensor:
-    """The nodes of a type that are in none of its masks."""
+    """The nodes of a type that are in none of the type's masks."""
     others = torch.ones(len(y[name]), dtype=torch.bool)
     for mask in masks.values():
         own = (mask or {}).get(name)
@@ -284,7 +286,7 @@ def metapaths(graph: Graph, paths: Sequence[Sequence[int]]) -> Graph:
     the same nodes give only one edge. A path from u to u gives a self-loop.
 
     Args:
-        graph: with `edge_type`.
+        graph: a graph with `edge_type`.
         paths: a sequence of edge types for each path, at least one type.
 
     Returns:

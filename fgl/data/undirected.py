@@ -58,9 +58,9 @@ def largest_component(graph: Graph) -> Graph:
         graph: a graph, whose edges are taken as undirected.
 
     Returns:
-        The induced subgraph with `node_id`; its nodes keep their order. A connected graph is
-        returned itself. If several components are largest, the component with the smallest node id
-        is returned.
+        The induced subgraph with `node_id`; its nodes keep their order. If the graph is connected,
+        the graph itself is returned. If several components are largest, the component with the
+        smallest node id is returned.
 
     Raises:
         ValueError: if the graph has no node.

@@ -1,4 +1,4 @@
-"""Ego-graphs of a fixed shape: they are sampled, mixed, trained on and checked (FedEgo)."""
+"""Ego-graphs of a fixed shape: sampling, mixing, training and checks (FedEgo)."""
 
 from .trees import EgoSampler, check_steps, mash, resample, training_trees, tree_minibatches
 from .uploads import mashed_check

@@ -49,9 +49,9 @@ class EgoSampler:
     """Samples ego-graphs of a fixed shape: each node has a fixed number of sampled neighbours.
 
     Neighbours are the sources of a node's incoming edges. Neighbours are sampled uniformly and with
-    replacement. Each hop takes one gather on the neighbour table. A neighbour's probability is
-    proportional to the number of its edges to the node. Edges of weight 0 are ignored. A node
-    without neighbours is its own neighbour, so the node's tree repeats this node.
+    replacement. Each hop needs only one gather operation on the neighbour table. A neighbour's
+    probability is proportional to the number of its edges to the node. Edges of weight 0 are
+    ignored. A node without neighbours is its own neighbour, so the node's tree repeats this node.
 
     Args:
         graph: the graph, or its adjacency ``A[target, source]``.
@@ -127,7 +127,7 @@ def training_trees(
     Args:
         graph: the client's graph; without a training mask all nodes are training nodes.
         fanouts: see `EgoSampler`.
-        shuffle: whether the trees are in random order; otherwise in the order of the nodes.
+        shuffle: whether to return the trees in random order instead of the order of the nodes.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(4, 1), torch.tensor([[1, 2], [0, 1]]))
@@ -207,16 +207,16 @@ def mash(
         trees: int64 ``[num_trees, size]``, sampled by an `EgoSampler`.
         batch_size: trees per mashed ego-graph; default all. For 1 there is a warning, because in
             that case the result reveals individual ego-graphs.
-        least: if the last batch has fewer trees than this, it is merged with the previous batch;
-            default `batch_size`.
+        least: smallest number of trees in the last batch; a smaller last batch is merged with the
+            previous batch; default `batch_size`.
 
     Returns:
         float ``[num_batches, size, H]``.
 
     Raises:
         TypeError: if `values` is not floating point, or if `trees` is not int64.
-        ValueError: for an invalid shape, for an id in `trees` that is not a row of `values`, or
-            unless ``1 <= least <= batch_size <= num_trees``.
+        ValueError: if a shape is invalid, if an id in `trees` is not a row of `values`, or if
+            ``1 <= least <= batch_size <= num_trees`` does not hold.
 
     Example:
         >>> trees = torch.tensor([[0, 1], [2, 2], [1, 0]])
@@ -270,7 +270,7 @@ def tree_minibatches(
     Args:
         trees: ``[num_trees, size, H]``.
         labels: labels of the centres, ``[num_trees, C]``.
-        num_epochs: number of epochs. Each uses ``num_trees // 5`` trees, at least one.
+        num_epochs: number of epochs. Each epoch uses ``num_trees // 5`` trees, at least one.
         batch_size: trees per step.
         fanouts: if given, each step samples from its trees, see `resample`; by default the trees
             are used unchanged.

@@ -82,8 +82,8 @@ def tell_memory(name: str, device: torch.device | str) -> Callable[[Round, Resul
 
     Args:
         name: text before the number.
-        device: device of the clients. For a GPU, the peak memory of its tensors is printed;
-            otherwise, that of this process.
+        device: device of the clients. For a GPU, the peak memory of the GPU's tensors is printed;
+            otherwise, the peak memory of this process.
 
     Returns:
         A callback for `fgl.run`.
@@ -105,7 +105,7 @@ def tell_memory(name: str, device: torch.device | str) -> Callable[[Round, Resul
 
 
 def peak_memory(device: torch.device) -> int | None:
-    """Bytes of a GPU's tensors or of this process at the peak so far; None if unknown."""
+    """The peak memory so far, in bytes: of a GPU's tensors, or of this process. None if unknown."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:

@@ -46,10 +46,10 @@ def cli(
         main: a function with type hints, or a dict from names to such functions. For a dict, the
             first word of the command selects the function (``task`` in the report's config). A
             parameter needs documentation in only one of the functions.
-        presets: dict from each dataset to a dict from flags to values. If `main` is a dict, a dict
-            from its names to such presets.
+        presets: dict from each dataset to a dict from flags to values. If `main` is a dict,
+            `presets` maps each of its names to such a dict.
         argv: the command line, by default the program's.
-        words: words of the command before `argv`, which the help shows.
+        words: the first words of the command, which are not in `argv`; the help shows these words.
 
     Returns:
         The result of `main`.
@@ -104,7 +104,7 @@ def _check_tasks(presets: Mapping[str, Any], mains: Mapping[str, Main]) -> None:
 def _origin(
     main: Main, arguments: Mapping[str, Any], flags: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A command's recipe, dataset and other flags, for its report; empty without a `Run`."""
+    """The recipe, the dataset and other flags of a command; empty if no argument is a `Run`."""
     if not any(isinstance(value, Run) for value in arguments.values()):
         return {}
     recipe = Path(inspect.getfile(inspect.unwrap(main))).stem
@@ -164,7 +164,7 @@ def _parse(
 
     @registry.struct_rule
     def rule(info: Any) -> StructConstructorSpec | None:
-        """Build the arguments of `main`, or a dataclass, from the flags of its parameters."""
+        """A rule for tyro: build the arguments of `main`, or a dataclass, from flags."""
 
         def build(**values: Any) -> Any:
             try:
@@ -199,7 +199,7 @@ def _parse(
 
 
 def _number(info: Any) -> Any:
-    """A rule for tyro: text that is not a number causes this library's error message."""
+    """A rule for tyro: if a text is not a number, this library's error message is used."""
     from tyro.constructors import PrimitiveConstructorSpec
 
     if info.type not in (int, float):
@@ -228,7 +228,7 @@ def _builder(main: Main) -> tuple[Any, Mapping[str, Any]]:
 
 
 def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Types and defaults of the parameters of `main` and of its builder's options."""
+    """The type and default of each parameter of `main`, and of each option of its builder."""
     parameters = _sources(main)
     hints = {source: typing.get_type_hints(source, include_extras=True) for source, _ in parameters}
     kinds: dict[str, Any] = {}
@@ -249,7 +249,10 @@ def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _sources(main: Main) -> list[tuple[Main, inspect.Parameter]]:
-    """Parameters of `main` and options of its builder, each with the function that declares it."""
+    """Parameters of `main` and options of its builder.
+
+    Each parameter or option is paired with the function that declares it.
+    """
     parameters = list(inspect.signature(main).parameters.values())
     own = [(main, each) for each in parameters if each.kind is not each.VAR_KEYWORD]
     if len(own) == len(parameters):
@@ -273,7 +276,7 @@ def _is_function(kind: Any) -> bool:
 
 
 def _published(settings: Any) -> Iterator[Presets]:
-    """The preset tables among the settings of `main`; tables of nested settings come first."""
+    """The preset tables of all settings of `main`; the tables of nested settings come first."""
     for value in members(settings).values():
         if dataclasses.is_dataclass(value):
             yield from _published(value)
@@ -283,7 +286,7 @@ def _published(settings: Any) -> Iterator[Presets]:
 def _usual(
     defaults: dict[str, Any], presets: Presets | None, dataset: str | None
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The arguments of `main` if a command names only a dataset, and the presets of each dataset.
+    """Return the default arguments of `main` for one dataset, and the presets of each dataset.
 
     Presets are the values used in published tables. Presets of a recipe override presets of a
     setting.
@@ -314,12 +317,16 @@ def _joined(tables: Iterable[Presets], flags: Collection[str]) -> dict[str, dict
 
 
 def _spelled(dataset: str, table: Presets) -> str:
-    """Return a dataset's name as the table spells it, ignoring case."""
+    """Return a dataset's name as the table spells it; upper and lower case count as equal."""
     return next((name for name in table if name.lower() == dataset.lower()), dataset)
 
 
 def _about(main: Main) -> str:
-    """The description of `main`: its own docstring's first line, or its method's, or its file's."""
+    """A description of `main`.
+
+    The text is the first line of a docstring: the docstring of `main`, else of its method, else of
+    its module.
+    """
     sources = (main, _builder(main)[0], inspect.getmodule(main))
     return next((line for line in map(first_line, sources) if line), "")
 

@@ -29,7 +29,8 @@ def spread(
             best validation score is used, or the last round if there is no validation.
         metric: name of a metric of individual clients, without a client's suffix such as ``/3``.
         groups: the group of each client, such as its region. By default there are no groups.
-        lower: whether smaller is better; by default True if the metric is a loss, rmse or mae.
+        lower: whether smaller is better; by default True if the metric is a loss, rmse
+            or mae, or the task selects rounds by its smallest value.
 
     Returns:
         ``mean`` over clients with equal weights; ``worst`` and ``worst_client``; ``tenth``, the
@@ -50,7 +51,8 @@ def spread(
     record = run if isinstance(run, Round) else round_of(run)
     values = of_clients(record, metric)
     numbers = np.array([*values.values()])
-    less = less_is_better(metric) if lower is None else lower
+    select = "" if isinstance(run, Round) else run.select
+    less = less_is_better(metric, select) if lower is None else lower
     unknown = [client for client, value in values.items() if math.isnan(value)]
     worst = (unknown or sorted(values, key=lambda k: values[k], reverse=less))[0]
     return {
@@ -77,7 +79,7 @@ def round_of(result: Result) -> Round:
 
 
 def of_clients(record: Round, metric: str) -> dict[int, float]:
-    """The metric's value at each client that has it, by client.
+    """The metric's value at each client; clients without the metric are left out.
 
     Example:
         >>> of_clients(Round(0, [0], metrics={"auc": 0.5, "auc/3": 0.5}), "auc")
@@ -97,7 +99,7 @@ def of_clients(record: Round, metric: str) -> dict[int, float]:
 
 
 def _by_group(values: dict[int, float], groups: Sequence[Hashable]) -> dict[Hashable, float]:
-    """For each group, the mean of the metric over the group's clients that have it."""
+    """The mean of the metric for each group, without clients and groups that lack the metric."""
     if len(groups) <= max(values):
         raise ValueError(
             f"Expected groups to have one for each client, at least {max(values) + 1}, but got "

@@ -31,7 +31,7 @@ class Setting(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """The results of several methods over seeds, which are printed as a table.
+    """The results of several methods over several seeds, shown as a table.
 
     Args:
         reports: the report of each run, by method and seed; see `fgl.experiment.report`. Each

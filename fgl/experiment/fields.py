@@ -1,7 +1,5 @@
 """Fields of nested settings: names, values, and copies with other values."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -57,8 +57,9 @@ def plot(
         what: a result; a comparison; or a dict from names to a result or a list of results (one per
             seed).
         metrics: names of the metrics. The default is the comparison's metric. Without a comparison,
-            it is all metrics that begin with ``test_``, or all metrics of the first run if there
-            are none. ``"train_loss"`` is `Round.loss`.
+            all metrics that begin with ``test_`` are drawn; if there are none, all metrics except
+            losses are drawn, or the training loss if there is nothing else. ``"train_loss"`` is
+            `Round.loss`.
         title: title of the figure.
         path: file to write; the file extension determines the format. By default no file is
             written.
@@ -158,11 +159,14 @@ def _clients_of_report(report: Mapping[str, Any], metric: str, *, at: str) -> li
     return [*of_clients(Round(0, [], metrics=values), metric).values()]
 
 
+HIGH = ("accuracy", "f1", "auc", "ap", "r2", "mrr", "hits")  # of a user's metric nothing is known
+
+
 def _direction(metric: str) -> str:
-    """End of an axis label: whether high or low values are better; "" if unknown."""
+    """The end of an axis label: it tells whether high or low values are better; "" if unknown."""
     if less_is_better(metric):
         return " (lower is better)"
-    return " (higher is better)" if metric.startswith(("test_", "val_")) else ""
+    return " (higher is better)" if metric.split("@")[0].endswith(HIGH) else ""
 
 
 def _check(metrics: Sequence[str], recorded: Mapping[str, None]) -> None:
@@ -220,7 +224,11 @@ def _of_report(report: Mapping[str, Any]) -> Curve:
 
 
 def _usual(names: Sequence[str]) -> list[str]:
-    """The test metrics; if there are none, all metrics except training's and single clients'."""
+    """The names of the metrics that begin with ``test_``.
+
+    If there are none, all metrics are returned except losses and metrics of single clients. If
+    these are missing too, the training loss is returned.
+    """
     plain = [name for name in names if "/" not in name and not name.endswith("loss")]
     return [name for name in plain if name.startswith("test_")] or plain or ["train_loss"]
 
@@ -266,7 +274,10 @@ def over(runs: Sequence[Sequence[float | None]]) -> tuple[list[float], list[floa
 
 
 def _draw_dropped(by_round: Any, by_client: Any, name: str, runs: Sequence[Curve]) -> None:
-    """Draw the number of dropped clients per round and of drops per client, as means over runs."""
+    """Draw the number of dropped clients per round, and the number of drops per client.
+
+    Both numbers are means over runs.
+    """
     rounds = Counter(index for run in runs for index, _ in run.dropped)
     clients = Counter(client for run in runs for _, client in run.dropped)
     longest = max(len(run.bytes) for run in runs)

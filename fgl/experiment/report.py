@@ -39,10 +39,10 @@ def report(
     - ``metrics``: each metric except losses. ``last`` is the value at the last round. If the metric
       `select` exists, ``best_val`` is the value at the best round. Otherwise ``mean_last5`` is the
       mean over the last five rounds. If a metric has a value per client (``name/0`` and so on),
-      ``best_test`` is the mean of the clients' best values. ``best_test`` is selected on test data,
-      and it ignores rounds before a client first took part.
-    - ``seconds_per_round``: the median over all rounds from the third round on, timed from
-    broadcast to evaluation.
+      ``best_test`` is the mean of the clients' best values. ``best_test`` is selected on test data.
+      For each client, rounds before its first participation are ignored.
+    - ``seconds_per_round``: a round's time from broadcast to evaluation, as the median over all
+    rounds from the third round on.
     - ``bytes_up, bytes_down``: bytes of the whole run, summed over clients.
     - ``best_round``: the round of ``best_val``, counted from 0; None without validation.
     - ``curves``: each metric as one number per round, with None for rounds without the metric.
@@ -53,9 +53,9 @@ def report(
         result: the result of `fgl.run`.
         recipe, dataset, clients, rounds, seed: description of the run, copied into the report.
         config: all other settings.
-        select: the metric whose largest value determines the best round, or whose smallest value
-            does if the name is preceded by a minus sign (see `best_round`). For a run without
-            validation, give a name that no round has, such as "".
+        select: the metric whose largest value determines the best round. If a minus sign precedes
+            the name, the smallest value determines the best round (see `best_round`). For a run
+            without validation, give a name that no round has, such as "".
 
     Example:
         >>> history = [fgl.federation.Round(0, [0], metrics={"val_f1": 0.4, "test_f1": 0.3})]
@@ -133,7 +133,7 @@ def _metrics(history: Sequence[Round], select: str) -> dict[str, dict[str, float
             metrics[name] = {"last": last, "best_val": best[name]}
         each = [other for other in names if other.startswith(f"{name}/")]
         if each and name in metrics:
-            best_of = min if less_is_better(name) else max
+            best_of = min if less_is_better(name, select) else max
             top = [best_of(_recorded(history, other)) for other in each]
             metrics[name]["best_test"] = statistics.mean(top)
     return metrics

@@ -35,7 +35,7 @@ _ORIGIN: ContextVar[dict[str, Any]] = ContextVar("_ORIGIN")  # see `command`
 @typed
 @dataclass(frozen=True)
 class Run:
-    """Settings of a method's run on a task, and of its report.
+    """Settings for running a method on a task and for writing a report of the run.
 
     Every field is a flag of a recipe's command line.
 
@@ -58,11 +58,11 @@ class Run:
     participation: PositiveShare = 1.0
     """The fraction of the clients that take part in a round."""
     clients_at_once: int | Literal["all", "auto"] = "auto"
-    """The number of clients per training batch, all, or as `fgl.federation.choose` selects."""
+    """The number of clients per training batch, all, or auto (see `fgl.federation.choose`)."""
     threads: Count = 1
-    """The threads of torch; small graphs are fastest on one."""
+    """The number of torch threads; small graphs are fastest with one thread."""
     patience: Count | None = None
-    """Stop after this number of rounds without a better validation, or never."""
+    """Stop after this number of rounds without a better validation score; by default never."""
     checkpoint: str | None = None
     """The folder where every round is saved; a run resumes from a saved round in this folder."""
     json: str | None = None
@@ -206,7 +206,7 @@ def command(origin: dict[str, Any]) -> Iterator[None]:
 
 
 def _check_file(name: str, path: Path) -> None:
-    """Before the run, raise an error if no file can be written to this path."""
+    """Raise an error if no file can be written to this path; this is checked before the run."""
     existing = next(place for place in (path, *path.absolute().parents) if place.exists())
     problems = {
         f"the folder {path}": path.is_dir(),
@@ -244,7 +244,7 @@ def _check_at_once(value: Any) -> None:
 
 
 def _tell(name: str, summary: Mapping[str, Any], result: Result) -> None:
-    """Print one line per metric, and one about messages that were not used, if there are any."""
+    """Print a line per metric; if messages were dropped or a batch failed, print that too."""
     for metric, values in summary["metrics"].items():
         if "/" in metric:  # a metric of a single client
             continue

@@ -1,7 +1,5 @@
 """Tables of comparisons: means, deviations and paired differences, in several formats."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,8 +16,8 @@ class Line:
     Args:
         method: name of the method.
         mean, deviation: mean and sample standard deviation of the metric over seeds.
-        difference, error: the mean over seeds of the difference from the first method with the same
-            seed, and the standard error of this mean.
+        difference, error: the difference from the first method with the same seed, averaged over
+            seeds, and the standard error of this average.
         bytes: bytes sent up and down in a run, averaged over seeds.
         seconds: seconds of all rounds of a run, averaged over seeds.
         seeds: number of seeds.

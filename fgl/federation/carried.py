@@ -3,8 +3,6 @@
 A run with ``start=`` adds its own costs to the costs of the earlier runs.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,7 +18,7 @@ KEY = "privacy"  # key in the server's state
 
 
 def carried(method: Method, start: Result, state: State) -> State:
-    """The server's first state in a run that starts from another run's result.
+    """The server's first state in a run that starts from the result of an earlier run.
 
     The state includes the costs of the earlier run.
 
@@ -66,7 +64,7 @@ def unprotected(method: Method, start: Result) -> dict[int, int]:
 
 
 def _answers(start: Result) -> Counter[int]:
-    """Each client's number of answers not yet counted, in a run and in the runs before it."""
+    """Each client's number of answers, in this run and earlier runs, that are not counted yet."""
     if KEY in start.server_state:
         return Counter()
     own = (
@@ -79,12 +77,12 @@ def _answers(start: Result) -> Counter[int]:
 
 
 def counted_on(method: Method, state: State) -> Method:
-    """The method, with a server that counts answers as unprotected if no transform counts them.
+    """Return the method; if no transform counts answers, its server counts them as unprotected.
 
     Without noise in earlier runs, the method is returned unchanged.
 
-    If a run without noise lies between two runs with noise, all rounds of this run are therefore
-    counted.
+    So a run without noise that lies between two runs with noise is counted too, with all its
+    rounds.
 
     Args:
         method: the method of a run.

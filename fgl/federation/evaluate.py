@@ -47,7 +47,7 @@ _RUNNING: ContextVar[Method | None] = ContextVar("running", default=None)
 
 @contextmanager
 def running(method: Method) -> Iterator[None]:
-    """A context in which `deployed` warns if other models are scored than the clients deploy."""
+    """A context in which `deployed` warns if a scored model is not the client's deployed model."""
     token = _RUNNING.set(method)
     try:
         yield
@@ -142,7 +142,7 @@ def _deploys_otherwise(
 
 
 def _cause(method: Method) -> str:
-    """Text that explains in an error why a model is incomplete.
+    """Text for an error message: it explains why a model is incomplete.
 
     The text names the usual cause and the remedy.
     """
@@ -159,9 +159,9 @@ def scored(
     pairs: Mapping[Key, tuple[Params, Graph]],
     own: Mapping[Key, nn.Module] | None = None,
 ) -> dict[Key, dict[str, float]]:
-    """Score pairs of parameters and graph.
+    """Compute the score of each pair of parameters and a graph.
 
-    If a pair occurs twice, it is scored once.
+    A pair that occurs twice is scored once.
 
     Args:
         model: the architecture; the call puts it into evaluation mode.
@@ -183,7 +183,8 @@ def scored(
     with in_mode(model, False), torch.no_grad():
         for key, (params, graph) in pairs.items():
             if (id(params), id(graph)) not in metrics:
-                with standing_in(model, model if own is None else own[key]):
+                used = standing_in(model, model if own is None else own[key])
+                with used, unchanged(params, graph.tensors):
                     metrics[id(params), id(graph)] = dict(score(params, graph))
     numbers = dict(zip(metrics, on_host(*metrics.values()), strict=True))
     return {key: numbers[id(params), id(graph)] for key, (params, graph) in pairs.items()}
@@ -207,8 +208,7 @@ def evaluate_on(
         graph: either a single graph with labels, a test mask and optionally a validation mask,
             usually the whole graph before it was divided among the clients; or one graph per client
             with labels and a test mask. In the second case each client is scored on its own data.
-            If there are fewer clients than graphs (a centralized run), the first client's model is
-            scored on all graphs.
+            If there is one client (a centralized run), its model is scored on all graphs.
         clients: the clients' graphs.
         score: ``(params, graph) -> metrics``. A metric is a number, or a tensor such as the results
             of `hit_counts` and `class_counts` in `fgl.metrics.classes`. The default score has
@@ -232,10 +232,11 @@ def evaluate_on(
 
     Raises:
         TypeError: in the default score, for floating-point ``y`` without a target.
-        ValueError: in the default score, if a graph lacks labels or test nodes, or no client has a
-            test node. The returned function raises a ValueError if a model lacks tensors.
+        ValueError: if several clients do not have one graph each; in the default score, if a graph
+            lacks labels or test nodes, or no client has a test node. The returned function raises a
+            ValueError if a model lacks tensors.
 
-    Warns: UserWarning: from the default score, if the labels of some clients do not define a
+    Warns: UserWarning: if the default score is used, and the labels of some clients do not define a
         metric. The warning names these clients and the reason. With `each`, a single warning names
         all clients that lack a metric.
 
@@ -248,6 +249,10 @@ def evaluate_on(
         >>> list(evaluate_on(fgl.fedavg(model), [graph] * 3, [graph] * 3)(outbox, {}))
         ['local_accuracy']
     """
+    if not isinstance(graph, Graph) and len(clients) > 1 and len(graph) != len(clients):
+        raise ValueError(
+            f"Expected graph to be one for each of {len(clients)} clients, but got {len(graph)}"
+        )
     model, models = method.model, deployed(method, clients)
     usual = _whole_score if isinstance(graph, Graph) else _local_score
     scores = usual(model, graph, logits_of, target) if score is None else score
@@ -268,7 +273,7 @@ def evaluate_on(
 def _whole_score(
     model: nn.Module, graph: Any, logits_of: Callable[..., Any], target: Target
 ) -> Score:
-    """A score function for the model on one graph that is the same for all clients."""
+    """A score function that evaluates models on one graph, which all clients share."""
     missing = [n for n in ("y", "test_mask") if getattr(graph, n) is None]
     reject_if(missing, "graph to have y and test_mask", f"no {missing}")
     reject_if(not graph.test_mask.any(), "test_mask to have a node", "none")
@@ -303,7 +308,7 @@ def _undefined(target: Target, graph: Graph, prefix: str) -> list[str]:
 def _local_score(
     model: nn.Module, graphs: Any, logits_of: Callable[..., Any], target: Target
 ) -> Score:
-    """A score function for the model on one client's test nodes.
+    """A score function that evaluates a model on one client's test nodes.
 
     Without test nodes the function returns no metrics.
     """
@@ -369,7 +374,7 @@ def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[
 def _without(
     taken: Collection[str], scores: Mapping[int, Mapping[str, Value]], index: int
 ) -> dict[int, Mapping[str, Value]]:
-    """The clients' scores, without clients that use the name of one of the server's metrics."""
+    """The clients' scores, without clients whose score has the same name as a server's metric."""
     out: dict[int, Mapping[str, Value]] = {}
     for client, score in scores.items():
         both = sorted(set(score) & set(taken))
@@ -478,7 +483,7 @@ def _worst(name: str, values: Sequence[float], lower: Collection[str]) -> float:
 
 
 def _why_none(graphs: Any, client: int, name: str) -> str:
-    """Why a client has no metric: a reason found in the mask and the labels of its graph."""
+    """The reason why a client has no metric, from the mask and the labels of the client's graph."""
     mask_name = "val_mask" if name.startswith("val_") else "test_mask"
     mask, y = getattr(graphs[client], mask_name), graphs[client].y
     if mask is None or y is None:
@@ -491,7 +496,7 @@ def _why_none(graphs: Any, client: int, name: str) -> str:
 
 
 def _rate(pairs: Sequence[tuple[float, float]]) -> float:
-    """Divide the sum of the first numbers by the sum of the second numbers, over pairs of numbers.
+    """For pairs of numbers, divide the sum of the first numbers by the sum of the second numbers.
 
     Without pairs the result is NaN.
     """

@@ -1,7 +1,5 @@
 """Settings of the process during a run: memory allocator and garbage collector."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import os

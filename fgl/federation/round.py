@@ -1,7 +1,5 @@
 """A round: choose participants, exchange messages, refuse bad uploads, aggregate and record."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import time
@@ -114,7 +112,7 @@ def _note_refused(record: Round, refused: Mapping[int, Exception]) -> None:
 
 
 def _cause(left_out: Mapping[int, Exception]) -> BaseException | None:
-    """The error of the server's function because of which uploads were left out."""
+    """The error of the server's function that caused uploads to be left out."""
     return next((error.__cause__ for error in left_out.values()), None)
 
 
@@ -218,7 +216,7 @@ def _uploads(
 def _without_blame(
     refused: dict[int, Exception], answers: Mapping[int, Answer], history: Sequence[Round]
 ) -> dict[int, Exception]:
-    """The errors by client, which blame the server's model and not the client if this model is bad.
+    """The errors by client; if the server had sent a bad model, the errors say so.
 
     If a client diverged from a bad model, its error becomes a `BadModel`.
     """
@@ -361,7 +359,7 @@ def check_goes_on(
 
 
 def check_exchanges(history: Sequence[Round], most: int | None, exchange: int) -> None:
-    """Raise an error if each of the last `most` exchanges had a round without a used upload.
+    """Raise an error if each of the last `most` exchanges had a round that used no upload.
 
     An exchange with such a round has no result, even if its other rounds used uploads.
 

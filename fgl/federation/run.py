@@ -112,8 +112,8 @@ def run(
             from the model that the server had sent. By default the server never goes back. The
             server keeps this number of older outboxes and states, also in checkpoints. The clients'
             own states do not change.
-        each: whether rounds also record each client's metrics of the task's score and of `score`,
-            such as ``test_accuracy/3`` of client 3, and the worst value, such as
+        each: whether rounds also record each client's own metrics, from the task's score and from
+            `score`, such as ``test_accuracy/3`` of client 3, and the worst value, such as
             ``worst_test_accuracy``; see `fgl.experiment.spread`. It does not change an `evaluate`
             that you give.
 
@@ -127,9 +127,9 @@ def run(
             with the round, the client and the stage.
         TypeError: for arguments of an invalid type, such as a model instead of the method, or
             features whose floating type differs from the model's.
-        RuntimeError: if no upload was used in three consecutive rounds, in a round of each of three
-            consecutive exchanges, or in the whole run. The error has each client's reason. These
-            rounds are not saved.
+        RuntimeError: if three consecutive rounds used no upload, if three consecutive exchanges
+            each had a round that used no upload, or if no round of the run used an upload. The
+            error has each client's reason. These rounds are not saved.
         OSError: if a round cannot be saved. As far as possible, the folder is checked before the
             first round.
 
@@ -185,6 +185,8 @@ def run(
         stack.enter_context(heard(callbacks, result))
         stopped = False
         while len(result.history) < num_rounds and not stopped:
+            if len(result.history) == getattr(place, "first_rounds", 0) > 0:
+                executor = _executor(place, method, result, plan, config)
             with torch.random.fork_rng(cuda), in_mode(method.model, False), young_only():
                 result.history.append(_next_round(guarded, executor, result, plan, folder))
             last = len(result.history) == num_rounds
@@ -204,7 +206,7 @@ def _identity(
     config: Mapping[str, Any] | None,
     start: Result | None,
 ) -> dict[str, Any]:
-    """Values of the method, the place and the run that must equal a checkpoint's for a resume."""
+    """Values of the method, place and run; a resume requires equal values in the checkpoint."""
     values = identity(method, plan.seed, plan.participation, plan.dropouts, config)
     values |= {**place.identity(method), "start": start and digest(start)}
     return values | ({"go_back": plan.go_back} if plan.go_back else {})
@@ -246,11 +248,13 @@ def _ended(callbacks: Sequence[Callback], result: Result, folder: Folder, *, sav
 def _executor(
     place: Place, method: Method, result: Result, plan: Plan, config: Mapping[str, Any] | None
 ) -> Executor:
-    """The executor with which another run's result is continued.
+    """The executor of a run that continues from an earlier result.
 
-    The new executor shares the states of the result.
+    The new executor shares the states of the result. In this process, it has the clients' graphs in
+    the result's next round.
     """
     how: dict[str, Any] = {"states": result.client_states, "config": config or {}}
+    place = place.in_round(len(result.history)) if isinstance(place, Here) else place
     executor = place(method, seed=plan.seed, **how)
     reasons = (record.one_by_one for record in result.history if record.one_by_one)
     executor.one_by_one = next(reasons, executor.one_by_one)
@@ -260,7 +264,7 @@ def _executor(
 
 
 def _resumed(folder: Folder, method: Method, place: Place) -> Result | None:
-    """Load a checkpoint folder's run to the clients' device, or else to the model's device."""
+    """Load a run from its checkpoint folder to the device of the clients, else of the model."""
     tensors = method.model.state_dict().values()
     devices = [*place.devices, *(tensor.device for tensor in tensors), torch.device("cpu")]
     saved = folder.load(devices[0])
@@ -362,7 +366,7 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
 
 
 def _check_whole_exchange(start: Result) -> None:
-    """Raise an error if `start` ended within an exchange, since a run begins with a new one."""
+    """Raise an error if `start` ended within an exchange, since runs begin with a new one."""
     exchange = 1 if start.method is None else start.method.rules.exchange
     if len(start.history) % exchange:
         raise ValueError(
@@ -443,7 +447,7 @@ def check_numbers(
 
 @contextmanager
 def heard(callbacks: Sequence[Callback], result: Result) -> Iterator[None]:
-    """A context: call the callbacks' ``begin(result)`` at its start and ``end(result)`` at its end.
+    """A context that first calls ``begin(result)`` of each callback, and finally ``end(result)``.
 
     A callback may lack `begin`, `end` or both. ``end`` is called even if a round raised an error,
     so that a file or a progress bar can be closed.
@@ -457,4 +461,4 @@ def heard(callbacks: Sequence[Callback], result: Result) -> Iterator[None]:
 
 
 def _nothing(result: Result) -> None:
-    """Do nothing, instead of a missing ``begin`` or ``end``."""
+    """Do nothing; this function replaces a missing ``begin`` or ``end``."""

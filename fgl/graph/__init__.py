@@ -220,7 +220,7 @@ class Graph(Facts):
         return other
 
     def replace(self, **changes: Any) -> Graph:
-        """Return a checked copy with changed fields; without classes, there is no `num_classes`."""
+        """Return a checked copy with changed fields; a float `y` resets `num_classes` to None."""
         y = changes.get("y")
         if isinstance(y, Tensor) and y.is_floating_point():
             changes.setdefault("num_classes", None)
@@ -231,7 +231,7 @@ class Graph(Facts):
 
         Edges and pairs with an end outside `nodes` are lost. An existing `node_id` is kept for
         these nodes; otherwise it is set to `nodes`. The ids of the induced edges can be given as
-        `edges` (int64), so that not all edges have to be checked.
+        `edges` (int64); otherwise all edges are searched.
         """
         reject_if(self.batch is not None, "a graph without batch (see select)", "one with it")
         checks.check_index("nodes", nodes, (None,), self.num_nodes)
@@ -274,7 +274,7 @@ class Graph(Facts):
 
         New nodes are in no mask. The label of a new node is the placeholder 0, or NaN for float
         targets. If the graph has no training mask, the result gets a training mask of the old
-        nodes. Features become dense unless both are sparse.
+        nodes. Features stay sparse only if the old and the new features are both sparse.
 
         Args:
             x: float ``[m, num_features]``, the new nodes' features.
@@ -282,7 +282,8 @@ class Graph(Facts):
                 index ``num_nodes``.
             edge_weight: float, weights of the new edges. If only old or only new edges have
                 weights, the other edges get weight 1.
-            node_id: int64 ``[m]``, ids of the new nodes; without it the result has no `node_id`.
+            node_id: int64 ``[m]``, ids of the new nodes; if it is missing, the result has no
+                `node_id`.
             fields: `edge_attr`, `edge_type` and `edge_time` of the new edges and `node_type` of the
                 new nodes. Each of these fields is required if the graph has it, and is not allowed
                 otherwise.

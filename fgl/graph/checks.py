@@ -1,7 +1,5 @@
 """Checks of a `Graph`'s fields."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from typing import Any
 
@@ -39,7 +37,8 @@ def _check_values(values: Tensor) -> None:
         raise TypeError(f"Expected x to be floating point, but got {values.dtype}: {how}")
     check_constant("x", values)
     bad = sum(int((~torch.isfinite(part)).sum()) for part in values.split(ROWS))
-    reject_if(bad, "x to be finite", f"{bad} NaN or infinite values")
+    marked = ": torch.cat([x.nan_to_num(), x.isnan().to(x)], -1) marks unknown values"
+    reject_if(bad, "x to be finite", f"{bad} NaN or infinite values{marked}")
 
 
 def check_constant(name: str, value: Tensor) -> None:
@@ -114,7 +113,7 @@ def check_roles(masks: dict[str, Tensor]) -> None:
 
 
 def check_pairs(pairs: Tensor | None, pair_type: Any, batch: Any, num_nodes: int) -> None:
-    """Raise an error if a graph with `batch` has pairs, or if it has pair types but no pairs."""
+    """Raise an error if a graph has pairs and a `batch`, or pair types but no pairs."""
     if pairs is not None:
         check_index("edge_label_index", pairs, (2, None), num_nodes)
         reject_if(batch is not None, "edge_label_index or batch", "both")
@@ -123,7 +122,7 @@ def check_pairs(pairs: Tensor | None, pair_type: Any, batch: Any, num_nodes: int
 
 
 def check_batch(batch: Any, edge_index: Tensor, num_nodes: int) -> None:
-    """Raise an error unless `batch` is sorted from 0, has no gaps, and no edge joins two graphs."""
+    """Raise an error unless `batch` is sorted from 0 without gaps and edges stay inside graphs."""
     check_index("batch", batch, (num_nodes,), None)
     reject_if(num_nodes == 0, "batch to name a graph", "no nodes")
     if batch[0] != 0:

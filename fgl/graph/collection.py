@@ -1,7 +1,5 @@
 """Collections of graphs: joining graphs, selecting graphs, and appending nodes to a graph."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,7 +42,7 @@ def joined(graphs: Sequence[Any]) -> dict[str, Any]:
 
 
 def _check_parts(graphs: Sequence[Any]) -> None:
-    """Raise an error unless graphs have nodes, no `batch` and equal `num_features`."""
+    """Raise an error if a graph has a `batch` or no nodes, or if `num_features` differs."""
     for i, graph in enumerate(graphs):
         check_no_series(graph, "join")
         if graph.batch is not None or graph.num_nodes == 0:
@@ -123,7 +121,7 @@ def select(graph: Any, graphs: Tensor) -> Any:
 def _ranges(
     first: Tensor, parts: Tensor, count: Tensor, total: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Members of the ranges that begin at ``first[parts]``; each range's shift and new start."""
+    """Members of the ranges that begin at ``first[parts]``; the ranges' shifts and new starts."""
     begins = torch.cat([count.new_zeros(1), count.cumsum(0)])
     shift = begins[:-1] - first[parts]
     members = torch.arange(total, device=first.device)

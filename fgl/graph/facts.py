@@ -1,7 +1,5 @@
 """Facts that a graph's fields imply: counts, masks, labels, and the edges before a time."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 from functools import cached_property
@@ -11,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import reject_if
+from ..checks import check_mask, reject_if
 from ..sparse.pattern import outside, row_major
+from .checks import check_index
 from .fields import EDGE_FIELDS, taken
 from .windows import by_answer
 
@@ -90,7 +89,7 @@ class Facts:
     def num_train(self) -> int:
         """Number of training examples that have a known target.
 
-        Without a training mask every example is a training example. Without `y`, all training
+        Without a training mask, every example is a training example. Without `y`, all training
         examples are counted. A window is counted once for each node.
         """
         answers = self.y if self.y is not None and self.y.is_floating_point() else None
@@ -222,7 +221,7 @@ class Facts:
         return torch.ones(self.num_examples, dtype=torch.bool, device=self.device)
 
     def before(self, time: float) -> Any:
-        """Return the graph without edges from a given time on; nodes and examples stay.
+        """Return the graph without edges at or after a given time; nodes and examples stay.
 
         Raises:
             ValueError: if the edges have no times.
@@ -238,7 +237,7 @@ class Facts:
         return self.with_edges(self.edge_time < time)  # type: ignore[attr-defined]
 
     def with_edges(self, edges: Tensor) -> Any:
-        """Return the graph with only the given edges: ids (int64 ``[m]``) or a bool mask.
+        """Return the graph with only the given edges: distinct ids (int64 ``[m]``) or a bool mask.
 
         Example:
             >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 2], [1, 2, 0]]))
@@ -246,9 +245,22 @@ class Facts:
             tensor([[2, 0],
                     [0, 1]])
         """
+        count = self.edge_index.shape[1]
+        if isinstance(edges, Tensor) and edges.dtype == torch.bool:
+            check_mask("edges", edges, count)
+        else:
+            check_index("edges", edges, (None,), count)
+            reject_if(len(edges.unique()) < len(edges), "edges to be distinct", "an edge twice")
         return self.replace(  # type: ignore[attr-defined]
             edge_index=self.edge_index[:, edges], **taken(self, EDGE_FIELDS, edges)
         )
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors of the fields by name; of sparse features, the values."""
+        fields = {f"graph.{own.name}": getattr(self, own.name) for own in dataclasses.fields(self)}  # type: ignore[arg-type]
+        values = {name: getattr(field, "value", field) for name, field in fields.items()}
+        return {name: own for name, own in values.items() if isinstance(own, Tensor)}
 
     def _entries(self, name: str) -> Tensor:
         value: Tensor = getattr(self, name)
@@ -260,7 +272,7 @@ class Facts:
 
     @cached_property
     def entry_order(self) -> Tensor:
-        """For each entry of `adj`, the id of its edge, int64 ``[num_edges]``."""
+        """The id of each entry's edge, in the order of `adj`, int64 ``[num_edges]``."""
         source, target = self.edge_index
         with outside():
             return row_major(target, source, self.num_nodes)

@@ -3,11 +3,9 @@
 All functions that cut, join or stack graphs use these names, so that no field is lost.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +14,7 @@ from ..checks import check_length, reject_if
 from ..warn import warn
 from .checks import MASKS, check_constant, check_index, check_mask
 
+AnyGraph = TypeVar("AnyGraph")
 FLOATS = (
     "several answers are y.float() with target=fgl.targets.ANSWERS, and several numbers y.float() "
     "with fgl.targets.REGRESSION"
@@ -66,7 +65,7 @@ DERIVED = ("adj", "pool", "ptr", "edges_of", "in_order", "entry_order", "reading
 
 
 def present(graph: Any, names: Iterable[str]) -> dict[str, Tensor]:
-    """The fields with the given names, as far as the graph has them.
+    """The fields with the given names that the graph has.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), edge_type=torch.tensor([3]))
@@ -94,8 +93,8 @@ def inside(pairs: Tensor, position: Tensor) -> Tensor:
     return (has[pairs[0]] & has[pairs[1]]).nonzero().squeeze(1)
 
 
-def learned(graph: Any, **values: Tensor) -> Any:
-    """A copy of a graph whose features or weights (as given) may require gradients.
+def learned(graph: AnyGraph, **values: Tensor) -> AnyGraph:
+    """A copy of a graph; its features or weights, as given, may require gradients.
 
     Args:
         graph: a graph with the same values, which do not require gradients and were checked on
@@ -110,7 +109,7 @@ def learned(graph: Any, **values: Tensor) -> Any:
     return changed_copy(graph, **values)
 
 
-def changed_copy(graph: Any, **values: Any) -> Any:
+def changed_copy(graph: AnyGraph, **values: Any) -> AnyGraph:
     """A copy with changed values, unchecked; results cached for the old values are dropped.
 
     Example:

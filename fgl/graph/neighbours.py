@@ -1,7 +1,5 @@
 """A table that has the same number of neighbours for every node, and the neighbours' features."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -11,7 +9,7 @@ from ..sparse.matrix import dense, rows_of
 
 
 def neighbour_table(edge_index: Tensor, num_nodes: int, width: int) -> tuple[Tensor, Tensor]:
-    """For each node, its first neighbours: sources of edges into the node, in the edges' order.
+    """First neighbours of each node: sources of edges into the node, in the edges' order.
 
     Args:
         edge_index: int64 ``[2, num_edges]``.

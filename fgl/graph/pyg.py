@@ -1,7 +1,5 @@
 """Conversion between PyG's `Data` or `Batch` and a `Graph`, with errors for unread fields."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -136,7 +134,7 @@ def _times_nodes(time: Any, x: Any, edge_index: Any) -> bool:
 
 
 def hint(unread: Collection[str], *, of_nodes: bool = False) -> str:
-    """A hint how to read fields of nodes or edges that a `Graph` names differently."""
+    """A hint that tells how to read fields of nodes or edges that a `Graph` names differently."""
     if of_nodes and {"time", "t"} & {*unread}:
         return "a Graph has times of edges alone, and a column of x holds those of nodes; "
     if {"time", "t"} & {*unread}:

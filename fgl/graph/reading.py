@@ -1,7 +1,5 @@
 """Fields of a graph by name, for models whose `forward` takes an `edge_index`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -64,7 +62,7 @@ class Reading:
 
     @contextmanager
     def around(self, model: nn.Module) -> Iterator[None]:
-        """A context: raise an error if a model that is called here changes the client's features.
+        """A context that raises an error if a model called inside it changes the client's features.
 
         Raises:
             ValueError: if the features were changed.

@@ -1,7 +1,5 @@
 """Tables of nodes and edges with named columns, and their conversion to fields of a `Graph`."""
 
-from __future__ import annotations
-
 import decimal
 import numbers
 from collections.abc import Collection, Hashable, Mapping, Sequence, Set
@@ -89,7 +87,7 @@ class Table(NamedTuple):
     def edge_fields(
         self, edge_weight: str | None, edge_attr: Sequence[str], edge_time: str | None
     ) -> dict[str, Tensor]:
-        """The fields of edges for which columns are named."""
+        """The edge fields for which the caller names columns."""
         fields: dict[str, Tensor] = {}
         if edge_weight is not None:
             fields["edge_weight"] = self.numbers(edge_weight)
@@ -104,6 +102,7 @@ class Table(NamedTuple):
         values = self.column(name)
         if classes is not None:
             place = {each: i for i, each in enumerate(classes)}
+            reject_if(len(place) < len(classes), f"{argument} to be distinct", list(classes))
             for row, value in zip(self.rows, values, strict=True):
                 if value not in place:
                     raise ValueError(
@@ -196,7 +195,7 @@ def _number(table: Table, name: str, row: Hashable, value: Any) -> Any:
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"Expected {name!r} to be numbers, but got {value!r} of {table.of} {row!r}: write "
-            "words as a column of 0 and 1 for each"
+            "words as a column of 0 and 1 for each, and dates as value.timestamp()"
         ) from error
 
 
@@ -224,24 +223,31 @@ def of_networkx(
     if not graph.is_directed():
         ends += [(target, source, own) for source, target, own in ends if source != target]
     nodes = Table("node", names, _columns([graph.nodes[name] for name in names]))
-    edges = Table("edge", [each[:2] for each in ends], _columns([each[2] for each in ends]))
+    of_edges = [*edge_attr, *filter(None, (edge_weight, edge_time))]
+    values = _columns([own for *_, own in ends]) if ends else {key: [] for key in of_edges}
+    edges = Table("edge", [each[:2] for each in ends], values)
     index = [[place[source] for source, _, _ in ends], [place[target] for _, target, _ in ends]]
     nodes.warn_unread([*x, *([y] if y else [])], ignore)
-    edges.warn_unread([*edge_attr, *filter(None, (edge_weight, edge_time))], ignore)
+    edges.warn_unread(of_edges, ignore)
     fields: dict[str, Any] = edges.edge_fields(edge_weight, edge_attr, edge_time)
     if y:
-        fields |= targets_of(nodes, y, classes)
+        fields |= targets_of(nodes, y, classes, x)
     fields["x"] = nodes.features(x)
     return {**fields, "edge_index": torch.tensor(index, dtype=torch.int64)}
 
 
-def targets_of(table: Table, y: str, classes: Sequence[Hashable] | None) -> dict[str, Any]:
+def targets_of(
+    table: Table, y: str, classes: Sequence[Hashable] | None, x: Sequence[str] = ()
+) -> dict[str, Any]:
     """Build the field `y`, and also `num_classes` if `classes` is given.
+
+    Raise an error if `x`, the columns of the features, include `y`.
 
     Example:
         >>> targets_of(Table("node", [0, 1], {"kind": ["b", "a"]}), "kind", ["a", "b"])
         {'y': tensor([1, 0]), 'num_classes': 2}
     """
+    reject_if(y in x, "x to leave out the labels, which tell the answer", f"{y!r} in both")
     fields: dict[str, Any] = {"y": table.targets(y, classes)}
     return fields if classes is None else {**fields, "num_classes": len(classes)}
 

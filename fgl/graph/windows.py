@@ -3,8 +3,6 @@
 The examples of a graph with `window_index` are windows; each window has targets for every node.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -20,10 +18,10 @@ CELLS = 2**20  # nodes x times that a model reads at once during evaluation
 
 
 def check_windows(graph: Any) -> None:
-    """Raise an error unless windows use times of the series and targets come after inputs.
+    """Raise an error if windows use times outside the series, or targets do not come after inputs.
 
     Raises:
-        ValueError: naming the field.
+        ValueError: if a window is invalid; the error names the field.
     """
     present = [name for name in TIME_FIELDS if getattr(graph, name) is not None]
     if not present:
@@ -58,10 +56,10 @@ def check_windows(graph: Any) -> None:
 
 
 def check_no_series(graph: Any, what: str) -> None:
-    """Raise an error if a graph is a time series, since the operation `what` would lose its times.
+    """Raise an error if a graph is a time series, since the operation `what` would lose the times.
 
     Raises:
-        ValueError: naming `what`.
+        ValueError: if the graph is a time series; the error names `what`.
     """
     shape = list(graph.x.shape)
     expected = f"a graph whose x is [num_nodes, num_features] for {what}"
@@ -106,7 +104,7 @@ def _scale(graph: Any) -> tuple[Tensor, Tensor]:
 
 
 def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any, Any, Any]:
-    """Reshape a model's output, `y` and a mask of examples so that each has one row per target row.
+    """Reshape a model's output, `y` and a mask of examples to one row per row of targets.
 
     A window has a row of targets for each node. An output ``[w, num_nodes, horizons]`` therefore
     becomes ``[w * num_nodes, horizons]``.
@@ -125,7 +123,7 @@ def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any,
 
 
 def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tuple[Any, Any, Any]]:
-    """A function of a mask that returns the output, `y` and the mask with one row per target row.
+    """A function from a mask to the output, `y` and the mask, each with one row per row of targets.
 
     Args:
         graph: the graph. The model is called once for the whole graph. For a time series it is

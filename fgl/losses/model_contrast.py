@@ -25,8 +25,8 @@ def model_contrast(
 
     ``-mean_u log(g_u / (g_u + sum_q p_qu))`` with ``g_u = exp(cos(z_u, zg_u) / tau)`` and ``p_qu =
     exp(cos(z_u, zp_qu) / tau)`` (FedVGAE, Eq. 10; MOON, Eq. 3). Here zg are the received model's
-    embeddings, and zp are the embeddings of a queue of this client's earlier models. With an empty
-    queue the loss is 0.
+    embeddings, and zp are the embeddings of this client's earlier models, which are kept in a
+    queue. With an empty queue the loss is 0.
 
     Args:
         z: float ``[n, d]``, embeddings of the model being trained.

@@ -56,7 +56,8 @@ def node_contrast(
         temperature: the paper's tau.
         mask: bool ``[num_nodes]``, the nodes used in the loss (usually the training nodes).
         denominator: ``"negatives"`` is the formula above (the paper). ``"all"`` divides by the sum
-            over all keys, as the authors' code does (supervised contrast with the sum outside).
+            over all keys, as the authors' code does (supervised contrast with the sum outside the
+            logarithm).
         direction: ``"anchor"`` for the loss above, or ``"symmetric"`` for the mean of this loss and
             the loss with anchors and keys exchanged.
         block: largest number of similarities in memory at a time.
@@ -207,7 +208,7 @@ def _keys_in_chunks(
 
 
 class _KeySlopes(Function):
-    """The keys' gradient of the loss; `vmap` needs it as an autograd Function of its own."""
+    """Gradient of the loss for the keys, as the separate autograd Function that `vmap` requires."""
 
     @staticmethod
     @full_precision
@@ -237,13 +238,13 @@ class _KeySlopes(Function):
 
 
 def _batched(info: Any, in_dims: Any, args: tuple[Any, ...]) -> list[Tensor]:
-    """Move the dimension of the clients to the front, in anchors, keys, labels and masks."""
+    """Move the clients' dimension of anchors, keys, labels and masks to the front."""
     pairs = zip(args[:4], in_dims[:4], strict=True)
     return [batched(arg, dim, info.batch_size) for arg, dim in pairs]
 
 
 def _by_class(y: Tensor, mask: Tensor) -> tuple[Tensor, list[int]]:
-    """Indices of the masked nodes sorted by class, and how many nodes each class has."""
+    """Indices of the masked nodes, sorted by class, and the number of masked nodes per class."""
     nodes = mask.nonzero().squeeze(1)
     labels, order = y.index_select(0, nodes).sort(stable=True)
     return nodes[order], labels.unique_consecutive(return_counts=True)[1].tolist()
@@ -252,7 +253,7 @@ def _by_class(y: Tensor, mask: Tensor) -> tuple[Tensor, list[int]]:
 def _blocks(
     anchor: Tensor, keys: Tensor, counts: list[int], divide_by_all: bool, block: int
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Yield blocks of rows of one class; each with its part of the loss, and the derivative."""
+    """Yield blocks of rows of one class, each block with its loss and its derivatives."""
     anchors = sum(counts)
     size = max(1, block // max(anchors, 1))
     terms = _over_all if divide_by_all else _over_negatives
@@ -283,7 +284,7 @@ def _over_negatives(sim: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
 
 
 def _over_all(sim: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
-    """Sum over positives p in a block of ``-log(phi_ip / sum_k phi_ik)``."""
+    """Sum of ``-log(phi_ip / sum_k phi_ik)`` over a block's positives p."""
     log_shares = sim.log_softmax(1)[:, columns]
     slope = sim.softmax(1).mul_(log_shares.shape[1])
     slope[:, columns] -= 1
@@ -291,7 +292,7 @@ def _over_all(sim: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
 
 
 def _chunks(tensors: Sequence[Tensor], block: int) -> Iterator[Any]:
-    """Split tensors into chunks of clients: at most `block` similarities per chunk, or one client.
+    """Split tensors into chunks of clients with at most `block` similarities, or with one client.
 
     On a GPU the size of the mask is not read, because reading it would wait for the GPU.
     """
@@ -350,7 +351,7 @@ def _contrast_batch(
 
 
 def _at_once(y: Tensor, block: int) -> bool:
-    """Whether one tensor can hold a client's similarities on a GPU, which saves waiting for it."""
+    """Whether a client's similarities fit in one tensor on a GPU, so as not to wait for the GPU."""
     return y.is_cuda and y.numel() ** 2 <= block
 
 

@@ -74,7 +74,7 @@ class _Pairs(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Tensor) -> tuple[Tensor, int]:
-        """Concatenate the clients' rows, and shift each client's pairs to where its rows are."""
+        """Concatenate the clients' rows, and shift each client's row indices accordingly."""
         size = info.batch_size
         z, left, right = (batched(a, dim, size) for a, dim in zip(args, in_dims, strict=True))
         flat = (below_each_other(nodes, z.shape[1], "pairs") for nodes in (left, right))

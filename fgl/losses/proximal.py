@@ -48,7 +48,7 @@ def distance_per_entry(params: Mapping[str, Tensor], reference: Mapping[str, Ten
     """Distance to a reference model, per tensor and entry: ``sum_p ||theta_p - ref_p|| / n_p``.
 
     FedEgo uses this penalty in FedProx with an adaptive weight. Tensor p has n_p entries. If a
-    tensor equals its reference, its gradient is 0.
+    tensor equals its reference, the tensor's gradient is 0.
 
     Args:
         params: the model being trained, name to tensor.

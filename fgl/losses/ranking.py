@@ -13,7 +13,7 @@ from .weighted_mean import weighted_mean
 
 @explained
 def ranking(positive: Tensor, negative: Tensor, *, mask: Tensor | None = None) -> Tensor:
-    """Mean loss over pairs of a chosen and another item; it gives chosen items higher scores (BPR).
+    """Mean loss over pairs of a chosen item and an item that was not chosen (BPR).
 
     ``-1/(n k) sum_i sum_j log sigma(p_i - n_ij)``
 

@@ -31,8 +31,8 @@ def structure_distillation(
         student: logits ``[num_nodes, num_classes]`` of the model being trained.
         teacher: logits of the same shape; usually without gradient.
         edges: ``edge_index`` int64 ``[2, num_edges]`` or a `SparseMatrix` ``A[target, source]``; a
-            target's neighbours are its sources, including zero entries. Self-loops are treated as
-            neighbours; for the paper's loss, pass a graph without self-loops.
+            target's neighbours are its sources, even if the entry's value is 0. Self-loops are
+            treated as neighbours; for the paper's loss, pass a graph without self-loops.
         temperature: the paper's omega.
         mask: bool ``[num_nodes]``, the nodes to average over; default all.
 

@@ -1,6 +1,4 @@
-"""Weighted means of losses over a mask, or over the known labels only (unknown ones are NaN)."""
-
-from __future__ import annotations
+"""Weighted means of losses over a mask, or over the known labels only; unknown labels are NaN."""
 
 from collections.abc import Callable, Sequence
 
@@ -25,7 +23,7 @@ def mask_weight(name: str, mask: Tensor | None, shape: Sequence[int], like: Tens
     """A mask as numbers in the dtype of `like`; without a mask, ones.
 
     Raises:
-        ValueError: if the mask called `name` does not have this shape.
+        ValueError: if the mask, which the error calls `name`, does not have shape `shape`.
     """
     if mask is None:
         return like.new_ones(shape)

@@ -38,17 +38,17 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
     minimises ``CE(own) + CE(smooth) + CE(signed)``, the losses of its three networks.
 
     The public code trains each client without interruption, so this method keeps the optimiser's
-    state between rounds. The public code uses each client's model of the best validation epoch.
-    Here the caller selects the round whose model is used. In the public code each client
-    initialises its own networks. Here all clients start from the same initial networks, which are
-    never averaged. The public code also uses the labels of nodes that are in no split. Here such
-    labels are not used. The published settings are Adam (learning rate .01, weight decay 5e-4), 200
-    epochs, 3 hops, alpha .05, beta .2, a width of 64 and dropout .5. The public code and the paper
-    treat the confidence in neighbours differently. The public code and this method select one of
-    two networks, while the paper mixes the outputs of both networks.
+    state between rounds. The public code uses each client's model from the epoch with the best
+    validation score. Here the caller selects the round whose model is used. In the public code each
+    client initialises its own networks. Here all clients start from the same initial networks,
+    which are never averaged. The public code also uses the labels of nodes that are in no split.
+    Here such labels are not used. The published settings are Adam (learning rate .01, weight decay
+    5e-4), 200 epochs, 3 hops, alpha .05, beta .2, a width of 64 and dropout .5. The public code and
+    the paper treat the confidence in neighbours differently. The public code and this method select
+    one of two networks, while the paper mixes the outputs of both networks.
 
     Args:
-        fedavg: FedAvg of a task, whose loss is replaced.
+        fedavg: a task's FedAvg, whose loss is replaced.
         threshold: smallest accuracy at which neighbours are treated as similar, in [0, 1].
 
     Raises:

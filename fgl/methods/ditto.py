@@ -29,21 +29,22 @@ def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
     examples have the same weight. The two models share no tensors, so one optimiser can train both.
     The recorded loss is the sum of both losses.
 
-    The personal step uses the same sampled examples, as in the authors' code with the option
-    ``lam``. The authors' code differs in two ways. The authors' code samples a client with a
-    probability proportional to its number of examples, and weights all participants equally. Here
-    the run samples clients uniformly. A client that has never taken part uses the model it
-    receives; in the authors' code it uses the initial model. `max_grad_norm` is not allowed, since
-    it would clip the gradients of both models together.
+    Both steps use the same sampled examples, as in the authors' code with the option ``lam``. The
+    authors' code differs in two ways. The authors' code samples a client with a probability
+    proportional to its number of examples, and gives all participants equal weights. Here the run
+    samples clients uniformly. A client that has never taken part uses the model it receives; in the
+    authors' code such a client uses the initial model. `max_grad_norm` is not allowed, since it
+    would clip the gradients of both models together.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
+        fedavg: a task's FedAvg, whose server only averages.
         penalty: lambda, at least 0; 1 in the authors' scripts.
 
     Raises:
-        ValueError: if `penalty` is negative, the server of `fedavg` does more than average, clients
-            train more than the model, or clients clip gradients. Also if the model has buffers,
-            such as a batch norm's statistics, since buffers of a second model cannot be stored.
+        ValueError: if `penalty` is negative, the server of `fedavg` does not only average, clients
+            train tensors outside the model, or clients clip gradients. The error is also raised if
+            the model has buffers, such as a batch norm's statistics, since buffers of a second
+            model cannot be stored.
 
     Example:
         >>> method = ditto(fgl.fedavg(torch.nn.Linear(1, 1)))

@@ -1,4 +1,4 @@
-"""FedAMP: a client learns most from the clients with the most similar models."""
+"""FedAMP: each client learns mainly from the clients that have similar models."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Attention = Callable[[Tensor], Tensor]
 def fedamp(
     fedavg: Method, *, sigma: Positive = 1.0, server_lr: Positive = 1.0, penalty: Weight = 1.0
 ) -> Method:
-    """Penalise the distance of each model to a mix in which similar models weigh more (FedAMP).
+    """Penalise each model's distance to a mix in which similar models have large weights (FedAMP).
 
     The server computes ``u_i = sum_j xi_ij theta_j`` with
     ``xi_ij = alpha_K A'(||theta_i - theta_j||^2)`` (`distance_attention`). Starting from its own
@@ -35,13 +35,14 @@ def fedamp(
     is the client's starting model. The mixes of a round do not include models of absent clients.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
-        sigma: squared distance of two models at which attention falls to 1 / e, above 0.
+        fedavg: a task's FedAvg, whose server only averages.
+        sigma: squared distance between two models at which attention falls to 1 / e of its largest
+            value, above 0.
         server_lr: alpha_K, the server's step, above 0.
         penalty: lambda, at least 0.
 
     Raises:
-        ValueError: if a number is out of range, or the server of `fedavg` does more than average.
+        ValueError: if a number is out of range, or the server of `fedavg` does not only average.
 
     Example:
         >>> method = fedamp(fgl.fedavg(torch.nn.Linear(1, 1)), sigma=0.1)
@@ -60,7 +61,7 @@ def fedamp(
 def heurfedamp(
     fedavg: Method, *, own: Share = 0.3, scale: Weight = 10.0, penalty: Weight = 1.0
 ) -> Method:
-    """FedAMP whose attention is a softmax of cosines (HeurFedAMP, as in GPFL's tables).
+    """FedAMP with attention from a softmax of cosines (HeurFedAMP, as in GPFL's tables).
 
     ``xi_ii`` is fixed. The rest of the weight is divided among the other clients in proportion to
     ``exp(scale cos(theta_i - theta_0, theta_j - theta_0))``. The penalty is
@@ -70,20 +71,20 @@ def heurfedamp(
     round was the federation's first round.)
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
-        own: xi_ii, a client's weight of its own model, in [0, 1].
+        fedavg: a task's FedAvg, whose server only averages.
+        own: xi_ii, a client's weight for its own model, in [0, 1].
         scale: sharpness of the other clients' weights, at least 0.
         penalty: lambda, at least 0.
 
     Raises:
-        ValueError: if a number is out of range, or the server of `fedavg` does more than average.
+        ValueError: if a number is out of range, or the server of `fedavg` does not only average.
 
     Example:
         >>> heurfedamp(fgl.fedavg(torch.nn.Linear(1, 1))).train.keep_optimizer
         False
 
     Source: Huang et al. 2021, https://arxiv.org/abs/2007.03797;
-    https://github.com/MediaBrain-SJTU/pFedGraph (pytorch/fedamp.py), which this follows
+    https://github.com/MediaBrain-SJTU/pFedGraph (pytorch/fedamp.py, which this function follows)
     """
 
     def attention(rows: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Meth
     """FedAvg in which models are weighted by the similarity of vectors that clients learn (FedAux).
 
     Client i gets ``sum_j S_ij theta_j``, where
-    ``S_ij = exp(scale cos(a_i, a_j)) / sum_k exp(scale cos(a_i, a_k))`` and sums are over the
+    ``S_ij = exp(scale cos(a_i, a_j)) / sum_k exp(scale cos(a_i, a_k))``. The sums are over the
     participants. The vector a_i is a parameter of the model. Training turns a_i towards the
     embeddings of the client's nodes (`fgl.nn.AuxSAGE`). The server mixes a_i like all other
     parameters. Clients train and send as in FedAvg. The mixes of a round do not include models of
@@ -41,7 +41,7 @@ def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Meth
 
     Raises:
         ValueError: if `scale` is negative, the model has no such vector, or the server of `fedavg`
-            does more than average.
+            does not only average.
 
     Example:
         >>> fedaux(fgl.fedavg(fgl.nn.AuxSAGE(4, 8, 2)), scale=5.0)

@@ -13,13 +13,11 @@ from ..checks import Weight
 from ..federation import Inbox, Means, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from .feddyn import drifting, half_square, inner
-from .scaffold import Control, common_control, mean_gradient, rate_of_path
+from .scaffold import common_control, mean_gradient, rate_of_path
 
 
 @fed.layer(checks=[fed.check_averages])
-def feddc(
-    fedavg: Method, *, penalty: Weight = 0.01, control: Control = "auto", lr: float | None = None
-) -> Method:
+def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     """FedAvg in which clients track their drift ``h_k`` and correct their gradients (FedDC, Eq. 3).
 
     Client k minimises ``loss + alpha_k / 2 ||theta - (theta^t - h_k)||^2 + <theta, c_k - s_k>``
@@ -28,8 +26,8 @@ def feddc(
 
     - ``h_k += theta_k - theta^t`` is the client's drift (Eq. 6);
     - ``s_k <- s_k - c_k + (theta^t - theta_k) / (S eta)`` is the client's mean gradient along the
-      path (``"path"``). An Adam step is not a gradient. With Adam, ``s_k`` is therefore the mean
-      gradient of the client's loss at ``theta^t`` (``"gradient"``), as in `scaffold`.
+      path. An Adam step is not a gradient. With Adam, ``s_k`` is therefore the mean gradient of
+      the client's loss at ``theta^t``, as in `scaffold`.
 
     The server computes ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``, as in FedDyn, and adds
     ``1 / K sum_S n_k / n (change of s_k)`` to ``s``. Client k has n_k training examples, and n is
@@ -45,16 +43,12 @@ def feddc(
     authors clip gradients at norm 10.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
+        fedavg: a task's FedAvg, whose server only averages.
         penalty: alpha, at least 0; the authors use 0.01 for CIFAR-10 and 0.1 for MNIST.
-        control: how ``s_k`` is computed; default ``"path"`` with plain SGD, else ``"gradient"``.
-        lr: eta; default the learning rate of the clients' optimiser. Plain SGD accepts no other
-            value.
 
     Raises:
-        ValueError: if a number is out of range, `lr` is not given and the optimiser has several
-            rates, `lr` differs from plain SGD's rate, the server of `fedavg` does more than
-            average, or clients train more than the model.
+        ValueError: if a number is out of range, the server of `fedavg` does not only average,
+            or clients train tensors outside the model.
 
     Example:
         >>> method = feddc(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -66,7 +60,7 @@ def feddc(
 
     Source: Gao et al. 2022, https://arxiv.org/abs/2203.11751; https://github.com/gaoliang13/FedDC
     """
-    by_path, eta = rate_of_path(fedavg, control, lr)
+    eta = rate_of_path(fedavg)
     base = drifting(fedavg, "feddc")
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -91,8 +85,8 @@ def feddc(
         steps = int(context["trained"]["num_steps"])
         if not steps or not message["num_examples"]:
             change = {name: torch.zeros_like(own[name]) for name in own}
-        elif by_path:
-            scale = 1 / (steps * eta)  # type: ignore[operator]
+        elif eta:
+            scale = 1 / (steps * eta)
             change = {n: scale * (start[n] - params[n]) - common[n] for n in own}
         else:
             grads = mean_gradient(fedavg, start, graph, context)

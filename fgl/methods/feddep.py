@@ -1,4 +1,4 @@
-"""FedDEP: generators of embeddings for missing neighbours; they learn from others' prototypes."""
+"""FedDEP: generated embeddings of missing neighbours, learned from other clients' prototypes."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def feddep(
     counts of hidden neighbours, embeddings of hidden neighbours, and labels. In the second stage,
     only the layers that generate embeddings are trained further, with the loss ``(L + b sum_j
     near(z, prototypes of j)) / K``. The sum is over the clients j whose prototypes arrived. K is
-    the number of these clients plus the client itself. The terms of the sum use all nodes. `near`
-    is the squared distance between each generated neighbour and the nearest embedding in the second
-    argument, averaged over entries (`fgl.losses.nearest_features`). Classifiers are averaged in all
-    rounds. Generators are not sent: each client uses its own generator.
+    the number of these clients, plus 1 for the client itself. The terms of the sum use all nodes.
+    `near` is the squared distance between each generated neighbour and the nearest embedding in the
+    second argument, averaged over entries (`fgl.losses.nearest_features`). Classifiers are averaged
+    in all rounds. Generators are not sent: each client uses its own generator.
 
     The public code uses the protocol of FedSage+: a client sends its generator and the generator's
     inputs to all other clients, which return gradients. The gradients of the other clients depend
@@ -73,29 +73,29 @@ def feddep(
     the layer below; in the paper's appendix, the input is the embedding. A node's embedding is the
     mean over P slots, including empty slots.
 
-    Clustering differs from clustering in the public code. Here k-means runs on the encoder's
-    embeddings. The public code applies k-means and then DEC to the embeddings of a stacked
-    autoencoder. Here a sampled prototype belongs to the node itself. The public code sometimes
-    samples the prototype of a hidden neighbour, and treats a prototype whose entries have a
-    negative sum as absent. Here each step uses the local gradient once, and the same noise for all
-    clients. The public code uses the local gradient twice, and adds gradients for one client to the
-    gradients for the next client. Here every forward pass mends the whole graph, without noise and
-    dropout. The public code mends the graph only once, in training mode and after nodes were
-    hidden. The public code also computes scores on graphs without generated neighbours. All clients
-    start from the same generator. Clients do not send numbers of missing neighbours, since no
-    client uses these numbers. For embeddings, both layers use the same sampled neighbours. After
-    the first round, ``l CE`` uses a copy of the received classifier. In the public code, this term
-    uses the generator's own classifier, which is randomly initialised. In both implementations,
-    this classifier is trained for `gen_local_epochs` steps and then discarded. So classifiers are
-    trained for one round before any graph is mended. Here the optimiser of a generator keeps its
-    state from step to step. The public code creates a new optimiser (SGD with learning rate .1) in
-    each step. The published 200 epochs correspond to 100 exchanges of two steps. The public code
-    trains the classifier on minibatches of 64 nodes with 5 sampled neighbours per layer. Here the
-    task defines the minibatches. Unlike the paper, this implementation does not claim differential
-    privacy of edges.
+    The clustering differs from the public code. Here k-means runs on the encoder's embeddings. The
+    public code applies k-means and then DEC to the embeddings of a stacked autoencoder. Here a
+    sampled prototype belongs to the node itself. The public code sometimes samples the prototype of
+    a hidden neighbour, and ignores a prototype if its entries have a negative sum. Here each step
+    uses the local gradient once, and the same noise for all clients. The public code uses the local
+    gradient twice, and adds gradients for one client to the gradients for the next client. Here
+    every forward pass mends the whole graph, without noise and dropout. The public code mends the
+    graph only once, in training mode and after nodes were hidden. The public code also computes
+    scores on graphs without generated neighbours. All clients start from the same generator.
+    Clients do not send numbers of missing neighbours, since no client uses these numbers. For
+    embeddings, both layers use the same sampled neighbours. After the first round, ``l CE`` uses a
+    copy of the received classifier. In the public code, this term uses the generator's own
+    classifier, which is randomly initialised. In both implementations, this classifier is trained
+    for `gen_local_epochs` steps and then discarded. So classifiers are trained for one round before
+    any graph is mended. Here the optimiser of a generator keeps its state from step to step. The
+    public code creates a new optimiser (SGD with learning rate .1) in each step. The published 200
+    epochs correspond to 100 exchanges of two steps. The public code trains the classifier on
+    minibatches of 64 nodes with 5 sampled neighbours per layer. Here the task defines the
+    minibatches. Unlike the paper, this implementation does not claim differential privacy of edges.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages. Generators also use its optimiser.
+        fedavg: a task's FedAvg, whose server only averages. Generators also use the optimiser of
+            `fedavg`.
         num_prototypes: number of groups of a client's embeddings; 5 in the public code.
         encoder_epochs: passes of the encoder over the training nodes.
         gen_local_epochs: steps of the whole generator and its copy of the classifier, without
@@ -105,13 +105,14 @@ def feddep(
         count_weight: a.
         embedding_weight: b.
         label_weight: l.
-        targets: which of another client's prototypes a node is compared with: the prototype of one
-            of that client's nodes, sampled for each node and step, or the nearest prototype.
+        targets: the prototype of another client with which a node is compared. It is either the
+            prototype of one of that client's nodes, sampled for each node and step, or the nearest
+            prototype.
 
     Raises:
         ValueError: if a number is out of range, the model is not a `fgl.nn.DeepNeighbours`, or the
-            server of `fedavg` does more than average; when a client holds a collection or lacks
-            labels or a validation mask.
+            server of `fedavg` does not only average. The method's functions raise this error if a
+            client holds a collection, has no labels, or has no validation mask.
 
     Example:
         >>> feddep(fgl.fedavg(fgl.nn.DeepNeighbours(4, 8, 2)), gen_epochs=20)
@@ -181,7 +182,7 @@ def but(prototypes: Mapping[str, Any], client: str) -> dict[str, Any]:
 
 
 def prototypes_of_others(message: Message) -> dict[str, tuple[Tensor, Tensor]]:
-    """Each other client's prototypes, and how many nodes each prototype stands for."""
+    """The prototypes of each other client, and the number of nodes of each prototype."""
     rows, counts = (message.get(key, {}) for key in KEYS)
     return {k: (rows[k], counts[k]) for k in rows if counts[k].sum()}
 
@@ -194,7 +195,8 @@ def hidden_neighbours(
     Return the remaining graph and the missing neighbours of each node.
 
     Returns:
-        The graph of m nodes, int64 ``[m]``, and float ``[m, P, d]``, zeros for absent neighbours.
+        The graph of the m remaining nodes; the number of missing neighbours of each node, int64
+        ``[m]``; and their embeddings, float ``[m, P, d]``, 0 in empty slots.
     """
     nodes: Any = graph.val_mask.nonzero().squeeze(1)  # type: ignore[union-attr]
     order = torch.randperm(len(nodes), device=nodes.device)

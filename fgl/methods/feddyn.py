@@ -1,4 +1,4 @@
-"""FedDyn: each client's drift corrects its loss, and all drifts together the server's mean."""
+"""FedDyn: a client's drift corrects its loss; the sum of all drifts corrects the server's mean."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     """FedAvg with a dynamic regulariser; its fixed points minimise the global loss (FedDyn).
 
     Client k minimises ``loss + alpha_k <h_k, theta> + alpha_k / 2 ||theta - theta^t||^2``. The
-    drift ``h_k = sum (theta_k - theta^t)`` over a client's rounds is ``-g_k / alpha`` in the paper.
-    The coefficient is ``alpha_k = alpha n / n_k``, where n_k is the client's number of training
-    examples and n is the mean of n_k over all clients. Clients send n_k before the first round
-    (`fgl.federation.Joining`). The server computes
+    drift h_k is the sum of ``theta_k - theta^t`` over a client's rounds. In the paper's notation,
+    h_k is ``-g_k / alpha``. The coefficient is ``alpha_k = alpha n / n_k``, where n_k is the
+    client's number of training examples and n is the mean of n_k over all clients. Clients send n_k
+    before the first round (`fgl.federation.Joining`). The server computes
     ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``. S is the set of participants, which have
     equal weights, and K is the number of all clients. At a fixed point
     ``n_k grad_k = -alpha n h_k`` and ``sum_k h_k = 0``, so the total gradient over all clients'
@@ -38,12 +38,12 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     clipped only if `fedavg` clips gradients; the authors clip gradients at norm 10.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
+        fedavg: a task's FedAvg, whose server only averages.
         penalty: alpha, weight of the regulariser, at least 0; 0.01 in the authors' code.
 
     Raises:
-        ValueError: if `penalty` is negative, the server of `fedavg` does more than average, or
-            clients train more than the model.
+        ValueError: if `penalty` is negative, the server of `fedavg` does not only average, or
+            clients train tensors outside the model.
 
     Example:
         >>> method = feddyn(fgl.fedavg(torch.nn.Linear(1, 1)), penalty=0.1)
@@ -70,17 +70,17 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
 
 
 def drifting(fedavg: Method, name: str) -> Method:
-    """The common part of FedDyn and FedDC: joining messages, the drift, and the server's mean.
+    """The common part of FedDyn and FedDC: messages of joining clients, drifts, and the mean.
 
     A client keeps its drift ``h_k``. The context of a client has the drift and the ratio
     ``n_k / n``.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
+        fedavg: a task's FedAvg, whose server only averages.
         name: name of the method, for errors.
 
     Raises:
-        ValueError: if clients train more than the model.
+        ValueError: if clients train tensors outside the model.
 
     Example:
         >>> drifting(fgl.fedavg(torch.nn.Linear(1, 1)), "feddyn").aggregate.__name__
@@ -134,7 +134,7 @@ def say_size(graph: Graph) -> Message:
 
 
 def add_sizes(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-    """Add to messages and state the number of all examples, and of clients that have examples."""
+    """Add the number of all examples, and of clients with examples, to messages and state."""
     count = inbox.stack("num_examples")
     # If no joined client has examples, a later client's ratio is its number of examples.
     total, clients = count.sum().clamp(min=1), (count > 0).sum().clamp(min=1)
@@ -154,7 +154,8 @@ def share_of(message: Mapping[str, Any], graph: Graph) -> Tensor:
         float64 scalar, above 0: 1 for a client without an example.
 
     Raises:
-        ValueError: if the message lacks a number; a run adds both when clients join.
+        ValueError: if the message lacks one of these numbers; a run adds both numbers when clients
+            join.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.zeros(2, 0).long())

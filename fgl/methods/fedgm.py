@@ -43,11 +43,12 @@ def fedgm(
     """Train the server's model on small graphs that reproduce the clients' gradients (FedGM).
 
     In its first round, a client with n training nodes creates ``int(reduction n)`` condensed nodes.
-    The condensed nodes have about the class proportions of the training nodes. A condensed node
-    starts with the features of a random training node of the same class. All pairs of condensed
-    nodes are connected by edges (`PairWeights`). In each of `condense_steps` steps the client
-    initialises a new model and takes one Adam step. The steps alternate between `adjacency_steps`
-    steps on the edge network and `feature_steps` steps on the features. All steps minimise
+    Each class has about the same fraction of the condensed nodes as of the training nodes. A
+    condensed node starts with the features of a random training node of the same class. All pairs
+    of condensed nodes are connected by edges (`PairWeights`). In each of `condense_steps` steps the
+    client initialises a new model and takes one Adam step. The steps alternate between
+    `adjacency_steps` steps on the edge network and `feature_steps` steps on the features. All steps
+    minimise
 
     ``sum_c (n_c / max n_c) ||grad CE_c(condensed) - grad CE_c(own)||^2``.
 
@@ -64,12 +65,12 @@ def fedgm(
     and biases uniformly in ``+-1 / sqrt(width of the input)``. Here the network of the task has its
     own initialisation. The public code samples neighbours and at most 256 nodes per class. Here a
     client's gradient is computed over all nodes. The public code samples initial features class by
-    class but sorts labels by class size, so features do not match labels. Here they match. The
-    public code applies each client's edge network to the nodes of all clients, and keeps only the
-    block of the client's own nodes. So batch norm statistics are over the nodes of all clients.
-    Here a client computes and sends only its own block. The public code's server uses the training
-    step with the best score on validation nodes of the whole graph, which a real server does not
-    have. Here the server uses the last step.
+    class but sorts labels by class size, so features do not match labels. Here features match
+    labels. The public code applies each client's edge network to the nodes of all clients, and
+    keeps only the block of the client's own nodes. So batch norm statistics are over the nodes of
+    all clients. Here a client computes and sends only its own block. The public code's server uses
+    the training step with the best score on validation nodes of the whole graph, which a real
+    server does not have. Here the server uses the last step.
 
     Args:
         fedavg: FedAvg of a task. Its model is used; its loss and local training are not.
@@ -80,13 +81,13 @@ def fedgm(
         condense_lr: learning rate of condensation, at clients and at the server.
         condense_width: width of the edge network.
         fit_steps: steps of the server's training in a round; the second half uses a tenth of the
-            rate.
+            learning rate.
         fit_lr: learning rate of the server's training.
         fit_decay: weight decay of the server's training.
 
     Raises:
         TypeError: if the model cannot be re-initialised.
-        ValueError: if a number is out of range, or the server of `fedavg` does more than average.
+        ValueError: if a number is out of range, or the server of `fedavg` does not only average.
 
     Example:
         >>> fedgm(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), reduction=0.2)
@@ -178,9 +179,9 @@ def check_counts(count: Tensor, most: float) -> None:
 
 
 def with_gradients(inbox: Inbox) -> list[Any]:
-    """The uploads that have gradients to match.
+    """The uploads that contain gradients.
 
-    Such uploads have a condensed node and the usual classes.
+    Uploads without a condensed node are left out, and uploads with an unusual number of classes.
     """
     uploads = [each for each in inbox.values() if "gradient" in each and each["count"].any()]
     usual = Counter(len(each["count"]) for each in uploads).most_common(1)
@@ -205,7 +206,7 @@ def matched(
     adam: Any,
     moments: Any,
 ) -> fed.Trained:
-    """Take one Adam step that brings the condensed features' gradients closer to the clients'."""
+    """Take an Adam step on the condensed features, to match the gradients that clients sent."""
     target, weight = gradients
 
     def loss(features: Params) -> Tensor:
@@ -340,8 +341,7 @@ def whole_graph(x: Tensor, y: Tensor, adjacency: Tensor, num_classes: int | None
     pairs = (~torch.eye(len(y), dtype=torch.bool, device=x.device)).nonzero().T
     weight = adjacency[pairs[0], pairs[1]]
     checked = Graph(x.detach(), pairs, y=y, num_classes=num_classes, edge_weight=weight.detach())
-    graph: Graph = learned(checked, x=x, edge_weight=weight)
-    return graph
+    return learned(checked, x=x, edge_weight=weight)
 
 
 def side_by_side(condensed: Any, num_classes: int | None = None) -> Graph:
@@ -352,7 +352,5 @@ def side_by_side(condensed: Any, num_classes: int | None = None) -> Graph:
     pairs = torch.block_diag(*[torch.ones_like(condensed["adjacency"][k]) for k in order])
     pairs = pairs.fill_diagonal_(0).nonzero().T
     weight = adjacency[pairs[0], pairs[1]]
-    graph: Graph = learned(
-        Graph(x.detach(), pairs, y=y, num_classes=num_classes, edge_weight=weight), x=x
-    )
-    return graph
+    checked = Graph(x.detach(), pairs, y=y, num_classes=num_classes, edge_weight=weight)
+    return learned(checked, x=x)

@@ -44,15 +44,15 @@ def fedgta(
     is a softmax of row v of ``F / temperature``. Client i gets the mean of the models j with
     ``cos(moments_i, moments_j) > threshold``, weighted by the confidences (Eq. 6 and 7).
 
-    This method follows the authors' code, in which clients keep their Adam state
-    (``Training(keep_optimizer=True)``), with three exceptions. In the authors' code, a node in no
-    split uses its true label. Here such a node uses the model's probabilities, like every node
-    outside the training split. If there are no edges, all confidences are 0, and clients have equal
-    weights. In the authors' code the mean is then NaN. The authors use a GAMLP as the model; here
-    the task defines the model.
+    With three exceptions, this method follows the authors' code, in which clients keep their Adam
+    state (``Training(keep_optimizer=True)``). In the authors' code, a node that is in no split uses
+    its true label. Here such a node uses the model's probabilities, like every node outside the
+    training split. If there are no edges, all confidences are 0. Here clients then have equal
+    weights; in the authors' code the mean is NaN. The authors use a GAMLP as the model; here the
+    task defines the model.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages. The model returns a row of logits for
+        fedavg: a task's FedAvg, whose server only averages. The model returns a row of logits for
             each node of the client's graph.
         propagations: steps of label propagation; the authors use 5.
         neighbour_share: alpha, weight of the neighbours in a step, in [0, 1]; the authors use 0.5.
@@ -65,8 +65,9 @@ def fedgta(
             1]; the authors use 0.5, 0.6 and 0.65 for these datasets.
 
     Raises:
-        ValueError: if a number is out of range, or the server of `fedavg` does more than average;
-            when a client's examples are not nodes with class labels.
+        ValueError: if a number is out of range, or the server of `fedavg` does not only average.
+            The method's functions raise this error if a client's examples are not nodes with class
+            labels.
 
     Example:
         >>> fedgta(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), num_moments=3)
@@ -105,7 +106,8 @@ def with_labels(rows: Tensor, graph: Graph) -> Tensor:
         graph: a graph with labels and a training mask.
 
     Raises:
-        ValueError: without class labels, or if the number of rows is not the number of nodes.
+        ValueError: if there are no class labels, or if the number of rows is not the number of
+            nodes.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([1, 0]),

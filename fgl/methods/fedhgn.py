@@ -35,14 +35,16 @@ def fedhgn(
 
     The published settings are 20 bases, SGD with a learning rate of .1, and 3 epochs per round. The
     network of the public code begins with a layer that sums node embeddings. Each client keeps this
-    layer. The public code's network has no features, no self-loop matrix, and a linear last layer.
-    The public code initialises coefficients for each relation separately, with the gain of ReLU.
-    Here the task defines the network, and the network's layer defines the scale of initial values.
+    layer. The public code's network has a linear last layer, but no features and no self-loop
+    matrix. The public code initialises coefficients for each relation separately, with the gain of
+    ReLU. Here the task defines the network, and the network's layer defines the scale of initial
+    values.
 
     Args:
         fedavg: FedAvg of a task; its model has bases, such as ``fgl.nn.RGCN(..., num_bases=4)``.
         align: weight of the alignment, at least 0.
-        coefficients: the last part of the coefficients' names, ``[num_relations, num_bases]``.
+        coefficients: the last part of the names of the coefficients, which are tensors
+            ``[num_relations, num_bases]``.
         draw: whether each client initialises its own coefficients in its first round, by Glorot's
             uniform rule as in `fgl.nn.RGCN`. Otherwise all clients start from the same
             coefficients; this assumes that a relation number has the same meaning at all clients.
@@ -115,7 +117,7 @@ def fedhgn(
 
 
 def nearest(own: Tensor, others: Tensor) -> Tensor:
-    """Distance from relations to other clients' nearest: ``sum_r min_{r'} ||c_r - c'_{r'}||^2``.
+    """Distance to the other clients' nearest relations: ``sum_r min_{r'} ||c_r - c'_{r'}||^2``.
 
     Args:
         own: float ``[R, B]``.
@@ -128,7 +130,7 @@ def nearest(own: Tensor, others: Tensor) -> Tensor:
         >>> nearest(torch.tensor([[0.0, 1.0], [5.0, 0.0]]), torch.tensor([[0.0, 0.0], [5.0, 2.0]]))
         tensor(5.)
 
-    Source: the alignment of https://arxiv.org/abs/2305.09729
+    Source: Fu and King 2023 (alignment), https://arxiv.org/abs/2305.09729
     """
     if not others.shape[0]:
         return own.sum() * 0

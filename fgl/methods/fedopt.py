@@ -30,8 +30,8 @@ def fedopt(
     the clients' mean. (If a step went beyond the mean, a variance could become negative.)
 
     Args:
-        fedavg: FedAvg of a task, whose server must send the same model to all clients. Its mean is
-            the target of the step.
+        fedavg: a task's FedAvg, whose server must send the same model to all clients. The server's
+            mean is the target of the step.
         rule: the optimiser; ``"sgd"`` without momentum is damped FedAvg.
         server_lr: the optimiser's learning rate, at least 0.
         momentum: decay of the first moment; default 0 with ``"sgd"``, else 0.9.
@@ -43,8 +43,8 @@ def fedopt(
         anew: whether the moments are reset in each round.
 
     Raises:
-        ValueError: if a rate is out of range or the rule is unknown, or `fedavg` is a `gcfl`; when
-            called, if clients get different models.
+        ValueError: if a rate is out of range, the rule is unknown, or `fedavg` is a `gcfl`. The
+            method's server raises this error if clients get different models.
 
     Example:
         >>> fedopt(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), rule="adam", server_lr=0.01)

@@ -22,7 +22,7 @@ def fedper(
     shared: Sequence[str],
     models: Callable[[Graph], nn.Module] | None = None,
 ) -> Method:
-    """FedAvg of the layers named in `shared`; each client keeps its own other layers (FedPer).
+    """FedAvg of the layers named in `shared`; each client keeps all other layers (FedPer).
 
     With `models`, clients may have different models. Feature widths, numbers of classes, and all
     layers outside `shared` may then differ. The shared tensors must have the same names, shapes and
@@ -38,8 +38,9 @@ def fedper(
 
     Raises:
         TypeError: if `shared` is a string, or `models` is not a function.
-        ValueError: if a name matches no tensor, or no name is given. With `models` also if all
-            tensors are shared, or `fedavg` comes from a method that requires one architecture.
+        ValueError: if a name matches no tensor, or no name is given. With `models`, the error is
+            also raised if all tensors are shared, or if `fedavg` comes from a method that requires
+            one architecture.
 
     Example:
         >>> method = fedper(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), shared=("convs.0",))

@@ -21,21 +21,21 @@ from .own_models import own_models
 def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Method:
     """Exchange the mean embedding of each class instead of models (FedProto).
 
-    Every client initialises its own model. After training client i sends ``C_i^c``, the mean
+    Every client initialises its own model. After training, client i sends ``C_i^c``, the mean
     embedding of its training examples of class c (Eq. 3). The server sends ``C^c`` to all clients.
     ``C^c`` is the mean of ``C_i^c`` over the clients that have class c. A client minimises
     ``loss + lambda mean_v ||h_v - C^{y_v}||^2 / d`` over its training examples v and the d entries
     of an embedding. The second term of this loss is absent in the first round, and for a class
     without ``C^c``. If no participant has class c, the earlier ``C^c`` is kept.
 
-    The paper's Eq. 6 weights clients by their numbers of examples, while its Eq. 7 compares means.
-    This method follows the authors' code instead, with four exceptions. The authors also score
-    predictions that use the nearest ``C^c`` among a client's own classes. Here a model predicts
-    with its head. The authors' server drops ``C^c`` if no participant has class c. The authors
-    compute embeddings in the forward passes of the last epoch, with dropout and before the steps.
-    Here embeddings are computed after training, as in Eq. 3 and in FedTGP's code. Embeddings of
-    `fgl.nn` networks are taken before the activation. The authors' embeddings are taken after the
-    activation.
+    In the paper's Eq. 6, clients have weights in proportion to their numbers of examples, while Eq.
+    7 compares means. This method follows the authors' code instead, with four exceptions. The
+    authors also score predictions that use the nearest ``C^c`` among a client's own classes. Here a
+    model predicts with its head. The authors' server drops ``C^c`` if no participant has class c.
+    The authors compute embeddings in the forward passes of the last epoch, with dropout and before
+    the steps. Here embeddings are computed after training, as in Eq. 3 and in FedTGP's code.
+    Embeddings of `fgl.nn` networks are taken before the activation. The authors' embeddings are
+    taken after the activation.
 
     Args:
         fedavg: FedAvg of a task; its model takes ``return_embedding=True``, and its examples have
@@ -48,8 +48,9 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
     Raises:
         TypeError: if the model does not take ``return_embedding``, or cannot be re-initialised, see
             `drawn`.
-        ValueError: if the weight is negative, or the server of `fedavg` does more than average;
-            when a client has no class labels, or its embeddings are not one per example.
+        ValueError: if the weight is negative, or the server of `fedavg` does not only average. The
+            method's functions raise this error if a client has no class labels, or if it does not
+            have one embedding per example.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 2]),
@@ -113,7 +114,7 @@ def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Met
 
 
 def mean_prototypes(rows: Tensor, has: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean prototype of each class over its clients, and a mask of classes that have a client.
+    """Mean prototype of each class, over the clients that have the class; and a mask of classes.
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.
@@ -144,8 +145,8 @@ def prototypes(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         classes.
 
     Raises:
-        ValueError: without class labels, or if the number of embeddings is not the number of
-            examples.
+        ValueError: if there are no class labels, or if the number of embeddings is not the number
+            of examples.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.zeros(2, 0).long(), y=torch.tensor([1, 1, 0]),
@@ -190,11 +191,11 @@ def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tens
 
 
 def labelled(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Labels of training examples (0 for all others), and a mask of them in `embedding`'s dtype.
+    """Labels of training examples, 0 elsewhere; and these examples' mask in `embedding`'s dtype.
 
     Raises:
-        ValueError: without class labels, or if the number of embeddings is not the number of
-            examples.
+        ValueError: if there are no class labels, or if the number of embeddings is not the number
+            of examples.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([1, 0]),

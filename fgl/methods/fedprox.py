@@ -24,8 +24,8 @@ def fedprox(fedavg: Method, *, mu: Weight, distance: Distance = proximal) -> Met
     Args:
         fedavg: any method; the term is added to its loss.
         mu: weight of the term, at least 0.
-        distance: distance of the parameters from the received ones; default the formula's,
-            ``1/2 ||theta - theta_received||^2``.
+        distance: distance between the parameters and the received parameters; default
+            ``1/2 ||theta - theta_received||^2``, as in the formula.
 
     Raises:
         ValueError: if `mu` is negative.
@@ -61,7 +61,7 @@ def adaptive_fedprox(
         fedavg: any method; the term is added to its loss.
         fit: ``(params, graph) -> scalar``, the loss on a client's training examples.
         mu: the initial weight, at least 0.
-        distance: distance of the parameters from the received ones.
+        distance: distance between the parameters and the received parameters.
 
     Raises:
         ValueError: if `mu` is negative.

@@ -1,4 +1,4 @@
-"""FED-PUB: clients mask their weights; clients whose models have similar outputs are mixed."""
+"""FED-PUB: clients mask their weights; the server mixes models that have similar outputs."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def fedpub(
     m. The sum is over the tensors n of the model. The client starts from its own m, whose entries
     are 1 in the first round. The last term of this loss is used from the second round on. In the
     model with which the client predicts, entries with ``|m| < l1`` are 0. The client sends W and
-    ``e_i``, which is the mean embedding of the nodes of `probes` by this masked model. The server
-    could not compute ``e_i`` itself, since it has no masks. Client i gets ``sum_j S_ij W_j``, where
-    S is ``exp(scale cos(e_i, e_j))`` with each row divided by its sum. A new client gets the mean
-    of the models. Each client keeps its masks and its batch norm statistics. The mixes of a round
-    do not include models of clients that are absent in the round.
+    ``e_i``, which is the mean of this masked model's embeddings of the nodes of `probes`. The
+    server could not compute ``e_i`` itself, since it has no masks. Client i gets
+    ``sum_j S_ij W_j``, where S is ``exp(scale cos(e_i, e_j))`` with each row divided by its sum. A
+    new client gets the mean of the models. Each client keeps its masks and its batch norm
+    statistics. The mixes of a round do not include models of clients that are absent in the round.
 
     This method follows the public code, except for the penalties. In the public code, the penalties
     have no gradient, since ``state_dict()`` detaches its tensors. Here the penalties have a
@@ -62,7 +62,7 @@ def fedpub(
     penalties, since penalties would shrink its masks to 0.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages. The public code keeps Adam's state
+        fedavg: a task's FedAvg, whose server only averages. The public code keeps Adam's state
             between rounds: ``Training(keep_optimizer=True)``.
         probes: the common random graph, or a collection if clients hold collections; see
             `proxy_graph`.
@@ -71,7 +71,7 @@ def fedpub(
         proximity: l2, at least 0: the weight of the distance to the received weights.
         scale: sharpness of the server's weights, at least 0; 0 gives all clients equal weights. The
             public code's default is 10; its scripts use 3 (disjoint) and 5 (overlapping).
-        penalties: whether the penalties have a gradient; in the public code they have none.
+        penalties: whether the penalties have a gradient; in the public code they have no gradient.
         masks: which tensors have a mask: weights of two dimensions or more, or all trained tensors.
         of: input of `embed`: either the model's embeddings (the output of the last hidden
             convolution before its activation), or the model's outputs. Default: embeddings if the
@@ -80,7 +80,7 @@ def fedpub(
 
     Raises:
         ValueError: if a number is out of range, a choice is unknown, or the server of `fedavg` does
-            more than average.
+            not only average.
 
     Example:
         >>> probes = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]))
@@ -173,7 +173,7 @@ def masked(params: Mapping[str, Tensor], *, bound: float = 0.0) -> Params:
     Args:
         params: name to tensor; the name of a weight's mask is ``"mask."`` followed by the weight's
             name.
-        bound: mask entries of smaller size are treated as 0.
+        bound: mask entries with a magnitude below this value are treated as 0.
 
     Returns:
         The model without masks; a tensor without a mask is unchanged.

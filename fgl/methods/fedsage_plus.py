@@ -79,18 +79,18 @@ def fedsage_plus(
     """Train each client's generator of neighbours with gradients from all clients (FedSage+).
 
     Client i minimises ``(L_i + b sum_{j != i} greedy(H_i, neighbours of random nodes of j)) / K``
-    (Eq. 9), where H_i are the neighbours that it generates for its training nodes. Only the part of
-    the generator that generates features is trained. If a node has m hidden neighbours, it is
-    compared with the first m neighbours of a node of client j. If a node has no hidden neighbours,
-    it is not compared. Clients send generated rows and gradients of the loss for such rows. Clients
-    send neither their own features nor their generators. A client that is absent in a round is left
-    out of this round. A client that receives no gradients learns only from its own loss.
+    (Eq. 9), where H_i are the neighbours that client i generates for its training nodes. Only the
+    part of the generator that generates features is trained. A node with m hidden neighbours is
+    compared with the first m neighbours of a node of client j. A node without hidden neighbours is
+    not compared. Clients send generated rows and gradients of the loss for such rows. Clients send
+    neither their own features nor their generators. A client that is absent in a round is left out
+    of this round. A client that receives no gradients learns only from its own loss.
 
     Args:
         fedavg: FedAvg of a `fgl.tasks.generator_task`; its model is a `fgl.nn.NeighbourGenerator`.
         weight: b, at least 0.
-        neighbours: ``(graph, count, width) -> features, number``, the neighbours with which a
-            client compares other clients' generated neighbours, sampled again in each epoch.
+        neighbours: ``(graph, count, width) -> features, number``. In each epoch, this function
+            samples the neighbours with which a client compares other clients' generated neighbours.
 
     Raises:
         ValueError: if `weight` is negative, or `fedavg` does not sample local steps.
@@ -205,7 +205,7 @@ def gradients(context: Any, graph: Graph, neighbours: Neighbours) -> Message:
 
 
 def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
-    """The gradients returned for all nodes, and the number of clients in the mean of the loss."""
+    """Returned gradients for all nodes, and the number of clients in the mean of the loss."""
     like: Tensor = model.count.weight
     whole = like.new_zeros(graph.num_nodes, model.num_neighbours, graph.num_features)
     if "pull" in message:
@@ -218,7 +218,7 @@ def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
 
 
 def relayed(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-    """Forward each client's offer to all other clients, and later the gradients for the offer."""
+    """Forward each client's offer to all other clients, and later their gradients to the client."""
     stage = int(state.get("stage", OFFER))
     following = torch.tensor((stage + 1) % len(UPLOADS))
     relays: dict[int, Callable[[Inbox, int], Message]] = {
@@ -233,7 +233,7 @@ def relayed(inbox: Inbox, state: State) -> tuple[Outbox, State]:
 
 
 def rows_of(inbox: Inbox) -> dict[str, Tensor]:
-    """For how many nodes each client has generated neighbours."""
+    """Number of nodes for which each client has generated neighbours."""
     generated: dict[str, Any] = {str(client): message["made"] for client, message in inbox.items()}
     return {client: torch.tensor(len(each)) for client, each in generated.items()}
 
@@ -259,7 +259,7 @@ def gradients_for(inbox: Inbox, client: int) -> Message:
 
 
 def check_upload(model: Any, message: Any, client: int, state: State, most: float) -> None:
-    """Raise a ValueError unless an upload has what its stage requires."""
+    """Raise a ValueError unless an upload has the entries that its stage requires."""
     stage = int(state.get("stage", OFFER))
     fed.check_keys(message, UPLOADS[stage], f"the upload of stage {stage}")
     if stage == OFFER:
@@ -289,7 +289,7 @@ def check_gradients(model: Any, sent: Any, client: int, rows: Any) -> None:
 
 
 def _check(model: Any, name: str, value: Tensor, rows: int) -> None:
-    """Raise a ValueError unless a tensor has the shape and dtype of `rows` nodes' neighbours."""
+    """Raise a ValueError unless a tensor has the shape and dtype of neighbours of `rows` nodes."""
     places: int = model.num_neighbours
     want = (rows, places, model.features[2].out_features // places)
     reject_if(

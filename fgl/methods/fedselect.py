@@ -4,8 +4,8 @@ In addition to its trained model, a client keeps three tensors for each weight:
 
 - ``"mask"``, which marks the entries that are personal from now on;
 - ``"held"``, which marks the entries that were personal in the last round. When a model arrives,
-  the client keeps its own values only for these entries. An entry that was selected after that
-  round starts from the server's mean.
+  the client keeps its own values only for these entries. If an entry was selected after that round,
+  the entry starts from the server's mean.
 - ``"reference"``, the weight at the last selection, from which changes of entries are measured.
 """
 
@@ -39,23 +39,24 @@ def fedselect(
 
     A local epoch has two passes over the task's steps. The first pass changes a client's personal
     entries, and the second pass changes its shared entries. The server averages each entry over the
-    clients that share it. In every third round, except the first round, each client makes some of
-    its shared entries personal. From n shared entries of a weight, the client selects
+    clients that share it. After its rounds 4, 7, 10 and so on (see `every`), each client makes some
+    of its shared entries personal. From n shared entries of a weight, the client selects
     ``n - round((1 - top) n)`` entries. The selected entries are the entries that changed most since
-    the last selection. Ties are included. A weight is a tensor with "weight" in its name. Other
-    tensors are always shared. Each client keeps its batch norm statistics. An entry that a pass
-    does not change keeps its moments in the optimiser. Adam's step count includes both passes.
+    the last selection. Entries that tie with a selected entry are also selected. A weight is a
+    tensor with "weight" in its name. Other tensors are always shared. Each client keeps its batch
+    norm statistics. An entry that a pass does not change keeps its moments in the optimiser. Adam's
+    step count includes both passes.
 
     This method follows the public code, with two exceptions. The public code gives clients equal
     weights, since its clients have equal sizes. Here `fgl.tasks.task.weighed_equally` gives clients
     equal weights. If a client has no personal entries and the model has no statistics, the first
-    pass would change nothing, so it is skipped.
+    pass would change nothing, so this pass is skipped.
 
     Args:
         fedavg: FedAvg of a task.
         top: fraction of a weight's shared entries that become personal in one selection.
-        cap: if the fraction of a weight's entries that are personal exceeds this value, no further
-            entry of the weight is selected.
+        cap: if more than this fraction of a weight's entries is personal, no further entry of the
+            weight is selected.
         every: number of a client's rounds from one selection to the next, at least 1.
         passes: for each pass, whether it changes the personal (True) or the shared entries.
 
@@ -184,7 +185,7 @@ def moving(new: Params, old: Params, context: Any) -> Params:
 
 
 def selected(mask: Tensor, value: Tensor, reference: Tensor, *, top: float, cap: float) -> Tensor:
-    """Add the shared entries that changed most since the last selection to the mask."""
+    """To the mask, add the shared entries that changed most since the last selection."""
     return mask | select((value - reference).abs(), mask, top=top, cap=cap)
 
 
@@ -211,14 +212,14 @@ def completed(inbox: Inbox, weight: Tensor, old: Any) -> Inbox:
         models[name] = filled(models[name], mask, weight, old[name])
     parts = inbox.messages({"model": models})
     whole = {client: {**inbox[client], **parts[client]} for client in inbox}
-    return Inbox(whole, inbox.num_clients, inbox.sent)
+    return Inbox(whole, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
 
 
 def filled(values: Tensor, own: Tensor, weight: Tensor, old: Tensor) -> Tensor:
     """The clients' tensors ``[K, ...]``; the other clients' mean replaces a personal entry.
 
-    So the weighted mean over all clients equals the mean over the clients that share an entry. If
-    no client shares an entry, its value is taken from `old`.
+    So an entry's weighted mean over all clients equals its mean over the clients that share the
+    entry. If no client shares an entry, the entry's value is taken from `old`.
 
     Example:
         >>> own = torch.tensor([[False], [True]])

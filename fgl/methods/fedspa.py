@@ -1,4 +1,4 @@
-"""FedSPA: clients with smooth features get large weights; Fisher terms weight the attention."""
+"""FedSPA: clients with smooth features get large weights; Fisher terms set attention's weights."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     The public code differs in five ways. In the public code, F also depends on labels of validation
     and test nodes, so F reveals test labels to the server. Here F depends only on labels of
     training nodes. The public code's server shuffles the clients, and gives the i-th client in this
-    order the weight for client i's energy. Here each client has its own weight. The public code
-    divides by 0 if all energies are equal; here clients then have equal weights. The public code
-    also divides by 0 if a client's sampled features are all 0; here this client's energy is 0. The
-    public code applies dropout during evaluation. In a directed graph, the public code smooths
-    features from an edge's target to its source, but sums neighbours' features from source to
-    target. Here both operations go from source to target.
+    order the weight for client i's energy. Here each client gets the weight for its own energy. The
+    public code divides by 0 if all energies are equal; here clients then have equal weights. The
+    public code also divides by 0 if a client's sampled features are all 0; here this client's
+    energy is 0. The public code applies dropout during evaluation. In a directed graph, the public
+    code smooths features from an edge's target to its source, but sums neighbours' features from
+    source to target. Here both operations go from source to target.
 
     The public script trains with SGD (learning rate .1), 4 steps, a width of 128 and dropout .1.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
+        fedavg: a task's FedAvg, whose server only averages.
         feature_share: fraction of the features in the energy, in (0, 1].
 
     Raises:
         ValueError: if an argument is out of range, the model has no such tensors, or the server of
-            `fedavg` does more than average.
+            `fedavg` does not only average.
 
     Example:
         >>> fedspa(fgl.fedavg(fgl.nn.SPA(4, 8, 2)), feature_share=1.0)
@@ -132,7 +132,7 @@ def kind_of(name: str) -> str:
 
 
 def feature_energy(graph: Graph, *, share: float = 1.0) -> Tensor:
-    """Mean over features of their energy along edges: ``x^T (D - A) x / x^T x``.
+    """Energy of the features along edges, averaged over features: ``x^T (D - A) x / x^T x``.
 
     Args:
         graph: the graph; weights of edges are ignored.
@@ -160,7 +160,7 @@ def feature_energy(graph: Graph, *, share: float = 1.0) -> Tensor:
 
 
 def fisher(method: Method, params: Params, graph: Graph, names: list[str], mask: Tensor) -> Params:
-    """Square of a gradient: the gradient of some nodes' mean log-likelihood, in training mode.
+    """Square of the gradient of some nodes' mean log-likelihood, computed in training mode.
 
     Args:
         method: its model returns a row of logits for each node.

@@ -1,4 +1,4 @@
-"""FedSSP: clients average their spectral encoders; the rest of each model stays at its client."""
+"""FedSSP: clients average their spectral encoders; each client keeps the rest of its model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .own_models import own_models
 
 @fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Method:
-    """Average the clients' spectral encoders; the rest of a model stays at its client (FedSSP).
+    """Average the clients' spectral encoders; each client keeps the rest of its model (FedSSP).
 
     Clients send the parameters of `SSP.SPECTRAL`, and the server averages them with equal weights.
     A client also sends ``m_k``, the mean embedding of the graphs in its last step. The client
@@ -40,7 +40,7 @@ def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Metho
 
     As in the public code, each client initialises its own model, including the shared part (see
     `draw`). In the first round the encoders are not averaged. Batch norm statistics are never sent.
-    In the following places, the public code seems to differ from its intention:
+    In the following places, the public code seems to differ from what its authors intended:
 
     - The public code runs only on a GPU. The public code adds a copy of the preference that is not
       registered with the optimiser, so the preference stays zero. The public code does not add the
@@ -53,7 +53,7 @@ def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Metho
       The update is nearly the sign of the gradient, with a learning rate of .001 and a weight decay
       of 5e-4. In the public code, the flags for the learning rate and for dropout do not reach the
       network, whose dropout is .1.
-    - The public code computes FedStar's structural encodings, weights from numbers of examples, and
+    - The public code creates FedStar's structural encodings, weights from numbers of examples, and
       an Adam optimiser, but uses none of the three.
     - The public code splits a client's graphs into fixed minibatches, and leaves out graphs without
       edges. Here the task samples minibatches, and graphs without edges are used.
@@ -66,7 +66,7 @@ def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Metho
 
     Raises:
         ValueError: if the weight is negative, the model is not a `fgl.nn.SSP`, or the server of
-            `fedavg` does more than average.
+            `fedavg` does not only average.
 
     Example:
         >>> fedssp(fgl.fedavg(fgl.nn.SSP(4, 8, 2)), weight=10.0)

@@ -32,7 +32,7 @@ def fedstar(fedavg: Method, *, shared: Sequence[str] = Star.STRUCTURE, draw: boo
 
     Raises:
         TypeError: if `shared` is a string, or a module cannot be re-initialised, see `drawn`.
-        ValueError: if the model has no such layer, or `shared` names none.
+        ValueError: if the model has no such layer, or `shared` is empty.
 
     Example:
         >>> method = fedstar(fgl.fedavg(fgl.nn.Star(4, 8, 2, num_layers=1)))

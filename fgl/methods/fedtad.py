@@ -19,6 +19,7 @@ from ..graph.fields import learned
 from ..kinds import typed
 from ..nn.node_generator import NodeGenerator
 from ..properties.encodings import walk_returns
+from ..seeds import drawing_from
 from ..sparse import sum_rows
 from .inputs import check_entry, check_one_graph
 
@@ -26,7 +27,7 @@ Topology = Callable[[Graph], Tensor]
 
 
 def walks(graph: Graph) -> Tensor:
-    """FedTAD's topology features: the probability that a random walk is back after 1 to 5 steps."""
+    """FedTAD's topology features: probabilities of a random walk's return after 1 to 5 steps."""
     return walk_returns(graph.edge_index, graph.num_nodes, steps=5)
 
 
@@ -67,17 +68,17 @@ def fedtad(
     FedAvg. The method requires nodes with class labels, and one graph per client (Section 4 of the
     paper).
 
-    The public code differs from this method in three places, in which it contradicts the paper. The
-    public code multiplies A and D^-1 entry by entry, so its "walks" are the ids of random nodes,
-    which dominate the features. Here the topology features are the return probabilities of the
-    paper; another function can be passed as `topology`. The public code's GCN also applies dropout
-    during evaluation. Here only the mean model applies dropout, while it is trained. If no client
-    has a certain class, the public code divides 0 by 0. Here it gets weight 0. In the public
+    In three places, the public code differs from this method and from the paper. The public code
+    multiplies A and D^-1 entry by entry, so its "walks" are the ids of random nodes, which dominate
+    the features. Here the topology features are the return probabilities of the paper; another
+    function can be passed as `topology`. The public code's GCN also applies dropout during
+    evaluation. Here only the mean model applies dropout, while it is trained. If no client has a
+    certain class, the public code divides 0 by 0. Here this class gets weight 0. In the public
     code, clients are also weighted by their numbers of nodes and keep their Adam state. Here the
     task determines both.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
+        fedavg: a task's FedAvg, whose server only averages.
         generator: G, for the clients' numbers of features and classes.
         topology: ``graph -> [num_nodes, d]``, added to the features when nodes are compared.
         num_nodes: nodes of a generated graph, at least the number of classes.
@@ -93,7 +94,7 @@ def fedtad(
         diversity: weight of L_dis, lambda_2.
 
     Raises:
-        ValueError: if a number is out of range, the server of `fedavg` does more than average, or a
+        ValueError: if a number is out of range, the server of `fedavg` does not only average, or a
             client's graph is a collection.
 
     Example:
@@ -191,7 +192,7 @@ class Lesson:
     neighbours: int
 
     def graph(self, net: Params, z: Tensor) -> Graph:
-        """The graph that the generator G makes of noise."""
+        """The graph that the generator G creates from noise."""
         return joined(functional_call(self.generator, net, (z, self.labels)), self.neighbours)
 
     def taught(self, graph: Graph) -> Tensor:
@@ -240,7 +241,8 @@ def node_generator(like: Graph, *, seed: int = 0, **sizes: Any) -> NodeGenerator
     """FedTAD's generator, for graphs with the features and classes of a client's graph.
 
     Args:
-        like: a graph with class labels; the generator has the dtype and device of its features.
+        like: a graph with class labels; the generator has the dtype and device of the graph's
+            features.
         seed: seed of the initial parameters.
         sizes: sizes of a `fgl.nn.node_generator.NodeGenerator`.
 
@@ -249,8 +251,7 @@ def node_generator(like: Graph, *, seed: int = 0, **sizes: Any) -> NodeGenerator
         >>> node_generator(graph, widths=(8,)).head
         Linear(in_features=8, out_features=4, bias=True)
     """
-    with torch.random.fork_rng([]):
-        torch.manual_seed(seed)
+    with drawing_from(seed):
         generator = NodeGenerator(like.num_features, graph_classes(like), **sizes)
     return generator.to(like.device, like.x.dtype)
 
@@ -317,12 +318,11 @@ def joined(x: Tensor, neighbours: int) -> Graph:
     nearest = (unit @ unit.t()).topk(neighbours, dim=1).indices
     edges = torch.zeros(len(x), len(x), dtype=torch.bool, device=x.device).scatter(1, nearest, True)
     edges = (edges | edges.t()).fill_diagonal_(False)  # a network adds its own loops
-    graph: Graph = learned(Graph(x.detach(), edges.nonzero().t()), x=x)
-    return graph
+    return learned(Graph(x.detach(), edges.nonzero().t()), x=x)
 
 
 def distance(student: Tensor, taught: Tensor, weight: Tensor) -> Tensor:
-    """Distance of outputs: ``sum_k sum_i w_ki mean_d |f(x)_id - f_k(x)_id|``."""
+    """Distance between outputs: ``sum_k sum_i w_ki mean_d |f(x)_id - f_k(x)_id|``."""
     return (weight * (student - taught).abs().mean(-1)).sum()
 
 

@@ -25,7 +25,7 @@ def fedtgp(
     server_epochs: Count = 100,
     server_batch: Count = 10,
 ) -> Method:
-    """FedProto whose server trains the prototypes before sending them (FedTGP, Eq. 5 to 9).
+    """FedProto with a server that trains the prototypes before it sends them (FedTGP, Eq. 5 to 9).
 
     The server computes ``z_c`` from a trainable row for class c, by a hidden layer and an output
     layer. To keep classes apart by a margin, the server trains the rows and both layers on the
@@ -52,7 +52,7 @@ def fedtgp(
 
     Raises:
         TypeError: if the model does not take ``return_embedding``.
-        ValueError: if a number is out of range, or the server of `fedavg` does more than average.
+        ValueError: if a number is out of range, or the server of `fedavg` does not only average.
 
     Example:
         >>> fedtgp(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), server_epochs=5)
@@ -142,7 +142,7 @@ def descend(params: Params, rows: Tensor, classes: Tensor, margin: Tensor, lr: f
     Args:
         params: a network from `drawn_like`; changed in place.
         rows: C, float ``[n, d]``, prototypes of clients.
-        classes: int64 ``[n]``, their classes.
+        classes: int64 ``[n]``, the classes of the prototypes.
         margin: scalar.
         lr: learning rate.
 

@@ -31,11 +31,11 @@ def fggp(
 ) -> Method:
     """FedAvg of a GCN that learns from two views; the server clusters the prototypes (FGGP).
 
-    In the second view, each node is connected to the nearest other nodes, by the cosine of the
-    received model's embeddings. The nearest nodes are recomputed every few rounds. A network named
-    augmentor samples the edges of the second view. The augmentor has two convolutions with output
-    R, and computes ``l = R R^T``. The augmentor keeps an edge with probability ``(l / max l + A) /
-    2``, with a straight-through gradient (Eq. 10). The loss is
+    In the second view, each node is connected to the nearest other nodes. Nodes are near if their
+    embeddings by the received model have a large cosine. The nearest nodes are recomputed every few
+    rounds. A network named augmentor samples the edges of the second view. The augmentor has two
+    convolutions with output R, and computes ``l = R R^T``. The augmentor keeps an edge with
+    probability ``(l / max l + A) / 2``, with a straight-through gradient (Eq. 10). The loss is
 
     ``CE(view 1) + CE(view 2) + BCE(l, A) + align(P_2, P_1)``.
 
@@ -52,10 +52,10 @@ def fggp(
     prototypes of the last rounds. So in the authors' code the last layer starts every round from
     its initial weights. Here the last layer is averaged like all other layers. The authors' network
     has three layers, and batch norm without parameters. Here the network is a `GCN`. Clients are
-    weighted as in `fedavg`; the authors weight clients by numbers of nodes. Here P_1 is computed
-    after training. P_1 and the embeddings for the nearest nodes are computed without dropout. If a
-    client lacks a class, the client sends the other prototypes under their own labels. In the
-    authors' code, prototypes of later classes then get labels of other classes.
+    weighted as in `fedavg`; in the authors' code, a client's weight is its number of nodes. Here
+    P_1 is computed after training. P_1 and the embeddings for the nearest nodes are computed
+    without dropout. If a client lacks a class, the client sends the other prototypes under their
+    own labels. In the authors' code, prototypes of later classes then get labels of other classes.
 
     Args:
         fedavg: FedAvg of a task; its model is a `fgl.nn.GCN` that normalises its edges.
@@ -67,8 +67,9 @@ def fggp(
 
     Raises:
         TypeError: if the model is not a `fgl.nn.GCN`.
-        ValueError: if a number is out of range, the server of `fedavg` does more than average, or
-            clients train more than the model; when a client has no node.
+        ValueError: if a number is out of range, the server of `fedavg` does not only average, or
+            clients train tensors outside the model. The method's functions raise this error if a
+            client has no node.
 
     Example:
         >>> fggp(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), neighbours=2)
@@ -147,7 +148,7 @@ def fggp(
 
 
 def drawn(method: Method) -> Params:
-    """The augmentor's initial matrices, ``[d, F]`` and ``[d, d]``; equal sizes give equal matrices.
+    """The augmentor's initial matrices, ``[d, F]`` and ``[d, d]``, the same in every call.
 
     Example:
         >>> [list(w.shape) for w in drawn(fgl.fedavg(fgl.nn.GCN(4, 8, 2))).values()]
@@ -214,7 +215,7 @@ def augmented(params: Params, graph: Graph, matrix: Tensor) -> tuple[Tensor, Ten
 def second_view(
     model: GCN, params: Params, graph: Graph, drawn_edges: Tensor, matrix: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """A GCN's logits and embedding; hidden layers use sampled edges, the last layer all edges."""
+    """A GCN's logits and embedding: sampled edges in hidden layers, all edges in the last layer."""
     h: Any = graph.x
     last = len(model.convs) - 1
     for depth in range(last):
@@ -240,7 +241,7 @@ def edge_loss(logits: Tensor, matrix: Tensor, graph: Graph) -> Tensor:
 
 
 def believed(logits: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Labels and their confidence; labels are true for training nodes and predicted elsewhere.
+    """Labels and their confidence: true labels for training nodes, predicted labels elsewhere.
 
     Padding has confidence 0.
     """
@@ -267,7 +268,7 @@ def class_means(
 def align(
     one: Tensor, has: Tensor, other: Tensor, _: Tensor, *, temperature: float = 0.5
 ) -> Tensor:
-    """Contrast of the class means of two views (FGGP, Eq. 13), averaged over occurring classes.
+    """Contrast between the class means of two views (FGGP, Eq. 13), averaged over their classes.
 
     ``-log exp(<a_c, b_c>) / (exp(<a_c, b_c>) + sum_{k != c} exp(<a_c, a_k>) + exp(<a_c, b_k>))``.
     Rows are normalised to length 1, and exponents are divided by the temperature.

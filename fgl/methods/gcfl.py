@@ -29,7 +29,7 @@ def cosine(updates: Tensor, sequences: Tensor) -> Tensor:
         sequences: not used.
 
     Returns:
-        float ``[k, k]`` in [0, 2]; an update of 0 has similarity 1 to all others.
+        float ``[k, k]`` in [0, 2]; an update of 0 has similarity 1 to all other updates.
 
     Example:
         >>> cosine(torch.tensor([[1.0, 0.0], [-2.0, 0.0]]), torch.zeros(2, 0))
@@ -93,9 +93,9 @@ def gcfl(
     Delta_i is the update of client i's parameters, without batch norm statistics. After the splits,
     every cluster runs FedAvg. The split and the mean use only clients that are present in the
     round. The larger part keeps the cluster's number. If both parts have the same size, the part
-    with the lowest client number keeps the number. An absent client stays in the part that keeps
-    the cluster's number, and next receives the model of this part. The same holds for a client
-    without training examples, which has no update.
+    with the lowest client number keeps the cluster's number. An absent client stays in the part
+    that keeps the cluster's number, and next receives the model of this part. The same holds for a
+    client without training examples, which has no update.
 
     This method follows the public code, with two exceptions. In the public code, clients share and
     compare only convolutions (see `fedper`), and keep their Adam state
@@ -104,12 +104,13 @@ def gcfl(
     with its last model.
 
     Args:
-        fedavg: FedAvg of a task. Its server runs separately for each cluster, with a separate state
-            for each; a new cluster starts with a copy of the state of the cluster that was split.
-        eps1: a cluster splits only if its mean update has a smaller norm than this, at least 0;
+        fedavg: FedAvg of a task. The server of `fedavg` runs separately for each cluster, with a
+            separate state; a new cluster starts with a copy of the state of the cluster that was
+            split.
+        eps1: a cluster splits only if the norm of its mean update is below this value, at least 0;
             .025 to .08 in the public code, depending on the dataset.
-        eps2: a cluster splits only if an update has a larger norm than this, at least 0; .045 to .4
-            in the public code.
+        eps2: a cluster splits only if the norm of an update is above this value, at least 0; .045
+            to .4 in the public code.
         first_round: number of rounds before the first split.
         similarity: ``(updates [k, P], sequences [k, seq_length]) -> [k, k]``, for the present
             clients of a cluster; the result is symmetric and non-negative.
@@ -189,16 +190,16 @@ def gcfl_plus(
     seq_length: Count = 5,
     sequence: Literal["updates", "gradients"] = "updates",
 ) -> Method:
-    """GCFL whose clusters split by sequences: the norms of clients' updates over rounds (GCFL+).
+    """GCFL with splits by sequences: the norms of each client's updates over rounds (GCFL+).
 
     Args:
         fedavg: FedAvg of a task.
-        eps1: a cluster splits only if its mean update has a smaller norm than this, at least 0.
-        eps2: a cluster splits only if an update has a larger norm than this, at least 0.
+        eps1: a cluster splits only if the norm of its mean update is below this value, at least 0.
+        eps2: a cluster splits only if the norm of an update is above this value, at least 0.
         first_round: number of rounds before the first split.
         seq_length: number of rounds that are compared, at least 1.
         sequence: the sequences to compare: either norms of the updates, or norms of the gradients
-            after local training. Clients send the latter as ``"gradient_norm"``.
+            after local training. Clients send norms of gradients as ``"gradient_norm"``.
 
     Raises:
         TypeError: if an argument is not a number.

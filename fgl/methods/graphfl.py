@@ -15,6 +15,7 @@ from .. import federation as fed
 from ..checks import Natural, Weight, reject_if
 from ..federation import Message, Method, Params, Ragged, State
 from ..graph import Graph
+from ..seeds import drawing_from
 
 Query = Literal["half", "all", "validation"]
 EXAMPLES = "train_mask"  # the name of the examples that a loss reads from the graph's mask
@@ -56,15 +57,16 @@ def graphfl(
             nodes the query set; in that case a score on the validation nodes is a score on training
             data.
         second_order: whether the gradient is propagated through the adaptation's gradients, as in
-            MAML; if not, it is the gradient of the query loss at the adapted model, as in the
-            public code.
+            MAML. Otherwise a step uses the gradient of the query loss at the adapted model, as in
+            the public code.
         equal: whether all clients with examples have the same weight, as in the public code;
             otherwise clients are weighted as in `fedavg`.
 
     Raises:
         ValueError: if a number or `query` is out of range, the model has a batch norm with running
-            statistics, or clients train more than the model; when called with ``"validation"``, if
-            there is no validation mask or a step has examples other than the graph's nodes.
+            statistics, or clients train tensors outside the model. With ``"validation"``, the
+            method's functions raise this error if there is no validation mask, or if a step has
+            examples other than the graph's nodes.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]), y=torch.tensor([0, 1, 0, 1]))
@@ -108,8 +110,7 @@ def graphfl(
         params = fedavg.deploy(message, state, graph)
         start, context = fedavg.receive(message, state, graph)
         context = {**context, "start": start}  # as in a round
-        with torch.random.fork_rng([graph.device] if graph.device.type == "cuda" else []):
-            torch.manual_seed(0)  # the same minibatches in every call
+        with drawing_from(0, graph.device):  # the same minibatches in every call
             steps = fed.local_steps(fedavg.train, graph, context)
             with fed.in_mode(fedavg.model, False):
                 for index in range(adapt_steps if steps else 0):
@@ -139,7 +140,7 @@ def _check_model(fedavg: Method) -> None:
 
 
 def halves(graph: Graph, context: Any) -> dict[str, Ragged]:
-    """Split a step's training examples at random into halves, and each `Ragged` in its context.
+    """Split a step's training examples, and each `Ragged` in its context, into random halves.
 
     The halves are sampled with torch's global generator. If the number of examples is odd, the
     query set has one more example than the support set.

@@ -1,7 +1,5 @@
 """Prototypes of a client's nodes: the mean embeddings of groups of nodes, as in FedDEP."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

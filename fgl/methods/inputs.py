@@ -1,7 +1,5 @@
 """Checks of what methods get: the kind of network, a client's graph, and an upload."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 

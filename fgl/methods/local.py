@@ -21,7 +21,8 @@ def local(fedavg: Method) -> Method:
         fedavg: FedAvg of a task, for its local training.
 
     Raises:
-        ValueError: if clients train more than the model, or send a message when they join.
+        ValueError: if clients train tensors outside the model or send a message when they join,
+            or if the method has its own `accept`.
 
     Example:
         >>> method = local(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -32,6 +33,12 @@ def local(fedavg: Method) -> Method:
     """
 
     fed.check_no_joining(fedavg, "local", "a client alone says nothing and hears of nobody")
+    if fedavg.accept not in (fed.accept_all, fed.accept_equally):
+        raise ValueError(
+            "Expected local to be given a method whose server accepts any message, since a client "
+            f"alone sends none, but got {fedavg}: "
+            "local(replace(method, accept=fgl.federation.accept_all))"
+        )
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         return fedavg.receive(with_own(message, state), state, graph)
@@ -50,5 +57,5 @@ def local(fedavg: Method) -> Method:
 
 
 def with_own(message: Message, state: State) -> Message:
-    """The message with the client's own model in place of the sent model, if the client has one."""
+    """The message, in which the client's own model (if there is one) replaces the sent model."""
     return {**message, "model": state["model"]} if "model" in state else message

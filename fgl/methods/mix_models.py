@@ -1,7 +1,5 @@
 """Mixes of models with weights from a matrix: a personalised method's messages to its clients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

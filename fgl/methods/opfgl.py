@@ -81,39 +81,42 @@ def opfgl(
     server's graph and keeps the step with the best validation score on its own nodes. Here the
     server trains only once and keeps the model of the last step. In the public code, fine-tuning
     ends at the best validation score. Here the caller selects the round. The loops of the public
-    code run one more step. The public code labels a node by ``F / (sum F + 1e-9)``. This value
-    reaches 1 only in float32, and only if sum F is above about .03. So here more nodes are labelled
-    if `min_degree` is small. In a directed graph, the public code counts degrees at the other ends
-    of the edges. On ogbn-arxiv, the graph of the public code's server has ``ceil(rate n_c)`` nodes
-    of class c. Features in the public code are 0 or 1. For much smaller features, such as rows
-    divided by their sums, the learning rates of the server are too small.
+    code run one step more than here. The public code labels a node by ``F / (sum F + 1e-9)``. This
+    value reaches 1 only in float32, and only if sum F is above about .03. So here more nodes are
+    labelled if `min_degree` is small. In a directed graph, the public code counts degrees at the
+    other ends of the edges. On ogbn-arxiv, the graph of the public code's server has
+    ``ceil(rate n_c)`` nodes of class c. Features in the public code are 0 or 1. For much smaller
+    features, such as rows divided by their sums, the learning rates of the server are too small.
 
     Args:
         fedavg: FedAvg of a task; clients use its loss and local training from the second round on.
             The optimiser's state is kept between rounds. The published setting for Cora is Adam
             with a rate of 5e-5.
         propagations: steps of S in the summed rows.
-        expand: number of classes for which further nodes get labels; with 0, no further nodes do.
+        expand: number of classes for which further nodes get labels; with 0, no further node gets a
+            label.
         sure: smallest fraction of a node's propagated labels that gives a label, in [0, 1].
         min_degree: smallest degree of a node that gets a label.
         label_steps: steps of label propagation.
         label_share: weight of the neighbours in a step, in [0, 1].
         nodes_per_class: nodes of each class in the server's graph.
-        condense_steps: steps of the generation of that graph.
-        feature_lr: learning rate of the Adam for its features.
-        edge_lr: learning rate of the Adam for its edges.
+        condense_steps: steps in which the server generates its graph.
+        feature_lr: learning rate of the Adam for the features of the server's graph.
+        edge_lr: learning rate of the Adam for the edges of the server's graph.
         condense_width: width of the edge network.
-        alignment: weight of the distance between its classes' moments and the clients'.
+        alignment: weight of the distance between the class moments of the server's graph and of the
+            clients.
         smoothness: weight of the similarity of joined nodes.
-        fit_steps: steps of the server's training on that graph.
+        fit_steps: steps of the server's training on its graph.
         fit_lr: learning rate of the server's training.
         distil: weight of the distillation.
         distil_least: smallest weight of a node.
         distil_most: largest weight of a node.
 
     Raises:
-        ValueError: if a number is out of range, or the server of `fedavg` does more than average;
-            when a client holds a collection of graphs, or a local step sees only some of the nodes.
+        ValueError: if a number is out of range, or the server of `fedavg` does not only average.
+            The method's functions raise this error if a client holds a collection of graphs, or if
+            a local step sees only some of the nodes.
 
     Example:
         >>> opfgl(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), distil=0.5)
@@ -238,7 +241,7 @@ def divergence(logits: Tensor, answers: Tensor, weight: Tensor, mask: Tensor) ->
 
 
 def known_labels(graph: Graph) -> Tensor:
-    """Double ``[n, C]``: one-hot labels of training nodes, and rows of 0 for all other nodes."""
+    """Labels: one-hot rows for training nodes, rows of 0 for other nodes; float64 ``[n, C]``."""
     return one_hot(graph.train_labels + 1, graph.num_outputs + 1)[:, 1:].double()
 
 
@@ -254,7 +257,7 @@ def propagated_labels(graph: Graph, *, steps: int, share: float) -> Tensor:
         share: weight of the neighbours.
 
     Returns:
-        double ``[n, C]``; rows do not sum to 1.
+        float64 ``[n, C]``; rows do not sum to 1.
 
     Example:
         >>> edges = torch.tensor([[0, 1], [1, 0]])
@@ -280,7 +283,7 @@ def propagated_labels(graph: Graph, *, steps: int, share: float) -> Tensor:
 
 
 def class_weights(graph: Graph) -> Tensor:
-    """Weight of each class in the distillation: ``1 / (1 + log(1 + H_c))``, double ``[C]``.
+    """Weight of each class in the distillation: ``1 / (1 + log(1 + H_c))``, float64 ``[C]``.
 
     For each training node, take the fraction of its training neighbours that have the node's class.
     ``H_c`` is the sum of these fractions over the training nodes of class c. For a node without a
@@ -308,7 +311,7 @@ def expanded(
 
     Args:
         graph: a graph with class labels.
-        spread: propagated labels, double ``[n, C]``.
+        spread: propagated labels, float64 ``[n, C]``.
         chosen: int64 ``[k]``, the chosen classes.
         sure: smallest fraction of a row that gives a label.
         min_degree: smallest degree of a node that gets a label.

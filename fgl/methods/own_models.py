@@ -49,8 +49,8 @@ def own_models(
 
     Raises:
         TypeError: with `draw`, if the model cannot be re-initialised, see `drawn`.
-        ValueError: if clients train more than the model, `own` names modules that the model lacks,
-            only one of `own` and `models` is given, or both are combined with `draw`.
+        ValueError: if clients train tensors outside the model, `own` names modules that the model
+            lacks, only one of `own` and `models` is given, or both are combined with `draw`.
 
     Example:
         >>> method = own_models(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -126,7 +126,7 @@ def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
     plain = fedavg
 
     def at(graph: Graph) -> AbstractContextManager[None]:
-        """Use the client's own model in place of the model, unless the caller already does."""
+        """Use the client's own model in place of the common model, unless the caller does so."""
         stands_in = fed.stand_in(plain.model) is not plain.model
         return nullcontext() if stands_in else fed.standing_in(plain.model, models(graph))
 
@@ -164,7 +164,7 @@ def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
 
 
 def check_drawable(model: nn.Module, but: Collection[str] = ()) -> None:
-    """Raise a TypeError if a model cannot be re-initialised, without a check of the given modules.
+    """Raise a TypeError if a model cannot be re-initialised; modules in `but` are not checked.
 
     Example:
         >>> check_drawable(torch.nn.Linear(2, 1))
@@ -181,7 +181,8 @@ def drawn(model: nn.Module, *, but: Collection[str] = ()) -> Params:
         but: names of modules that are left unchanged.
 
     Raises:
-        TypeError: if a module has parameters but no `reset_parameters`, and would not change.
+        TypeError: if a module with parameters has no `reset_parameters`, so that it would not
+            change.
 
     Example:
         >>> model = torch.nn.Linear(2, 1)

@@ -36,15 +36,15 @@ def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01
     determines both the optimiser and the scored model.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
+        fedavg: a task's FedAvg, whose server only averages.
         prior: lambda, above 0, weight of the fractions of examples. For very large values the
             method becomes FedAvg.
         attraction: mu, weight of a model's attraction to the direction of its mix. The public code
-            adds the term to the loss instead of subtracting it, so it pushes models away; for this
-            behaviour use a negative number.
+            adds the term to the loss instead of subtracting the term, so models are pushed away
+            from their mixes. Use a negative number for this behaviour.
 
     Raises:
-        ValueError: if a number is out of range, or the server of `fedavg` does more than average.
+        ValueError: if a number is out of range, or the server of `fedavg` does not only average.
 
     Example:
         >>> method = pfedgraph(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -129,7 +129,7 @@ def alignment(params: Mapping[str, Tensor], direction: Mapping[str, Tensor]) -> 
     Args:
         params: theta, the model being trained, name to tensor.
         direction: v, with some or all of the names of `params`; theta is restricted to these names.
-            It gets no gradient.
+            No gradient flows to v.
 
     Returns:
         Scalar, 0 for a zero model; float32 for models in half precision.

@@ -19,10 +19,10 @@ def ring(fedavg: Method) -> Method:
     the other client twice.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
+        fedavg: a task's FedAvg, whose server only averages.
 
     Raises:
-        ValueError: if the server of `fedavg` does more than average.
+        ValueError: if the server of `fedavg` does not only average.
 
     Example:
         >>> inbox = fgl.federation.Inbox({k: {"model": {"w": torch.tensor(3.0 * k)}}

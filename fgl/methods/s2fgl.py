@@ -1,4 +1,4 @@
-"""S2FGL: two loss terms align embeddings with the received model's: by codebook, by frequency."""
+"""S2FGL: two loss terms align a client's embeddings with the received model's embeddings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def s2fgl(
     book_share: PositiveShare = 0.7,
     restart: Share = 0.85,
 ) -> Method:
-    """FedAvg that aligns embeddings with the received model's, by codebook and frequency (S2FGL).
+    """FedAvg that aligns a client's embeddings with the received model's embeddings (S2FGL).
 
     A client ranks its nodes by ``max_j P_ij t_j + restart sum_j P_ij t_j``. Here ``P = (I - (1 -
     restart) D^-1 A)^-1``, and t_j is 1 for training nodes and 0 for other nodes. From the first
@@ -59,27 +59,27 @@ def s2fgl(
     determines the order of these eigenvectors. So A is smaller here than in the public code, and
     has a different gradient. Here h and g have the same eigenvectors for the eigenvalue 0; in the
     public code these eigenvectors differ (decision 2841 has numbers). A client with fewer nodes
-    than `frequencies` uses as many frequencies as it has nodes. The public code raises an error
-    unless the first fifth of the ranked nodes has more nodes than `frequencies`. The public code
-    also raises an error for clients without training nodes. Here a client without training nodes
-    uses neither term and does not change its model. Both terms are minimal at the client's start,
-    and Adam would follow rounding errors.
+    than `frequencies` uses as many frequencies as it has nodes. The public code raises an error if
+    the first fifth of the ranked nodes has at most `frequencies` nodes. The public code also raises
+    an error for clients without training nodes. Here a client without training nodes uses neither
+    term and does not change its model. For such a client, both terms are minimal at the start, so
+    Adam would only follow rounding errors.
 
     In the public code, a codebook also uses labels of validation and test nodes. The public code's
-    codebook lacks every class with a larger number than the largest class of the first client. If a
-    third of the nodes are training nodes, the public code's codebook uses the same labels as here.
-    The public code computes embeddings before the last step, with dropout. Here embeddings are
-    computed with the sent model and without dropout. The public code's server shuffles the clients,
-    and weights the i-th client in this order by the number of nodes of client i. The public code
-    computes weights from the distances between test nodes and training nodes (``LPS``), but does
-    not use these weights. The public code applies dropout during evaluation. The network of the
-    public code is an ACM-GCN with a linear head. Here the task determines the clients' weights and
-    the network.
+    codebook lacks each class whose number exceeds the largest class number of the first client. If
+    a third of the nodes are training nodes, the public code's codebook uses the same labels as
+    here. The public code computes embeddings before the last step, with dropout. Here embeddings
+    are computed with the sent model and without dropout. The public code's server shuffles the
+    clients, and gives the i-th client in this order a weight equal to the number of nodes of client
+    i. The public code computes weights from the distances between test nodes and training nodes
+    (``LPS``), but does not use these weights. The public code applies dropout during evaluation.
+    The network of the public code is an ACM-GCN with a linear head. Here the task determines the
+    clients' weights and the network.
 
     The public script trains with SGD (learning rate .2), 10 steps, a width of 128 and dropout .1.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages. Its model takes
+        fedavg: a task's FedAvg, whose server only averages. Its model takes
             ``return_embedding=True``, and its loss sees all nodes in each step.
         knowledge: weight of the term with the codebooks; the public code uses .05 times 100.
         alignment: weight of A.
@@ -91,8 +91,9 @@ def s2fgl(
 
     Raises:
         TypeError: if the model has no embeddings.
-        ValueError: if a number is out of range, or the server of `fedavg` does more than average;
-            when a client holds a collection, or trains on sampled nodes.
+        ValueError: if a number is out of range, or the server of `fedavg` does not only average.
+            The method's functions raise this error if a client holds a collection, or trains on
+            sampled nodes.
 
     Example:
         >>> s2fgl(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), books=2)
@@ -207,7 +208,7 @@ def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
 
 
 def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
-    """Mean KL divergence of two softmaxes: cosines of g, and of h, with the rows of a codebook.
+    """Mean KL divergence of two softmaxes, over cosines of g and h with the rows of a codebook.
 
     Args:
         h: float ``[n, d]``.
@@ -226,7 +227,7 @@ def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
 def by_frequency(
     h: Tensor, g: Tensor, mask: Tensor, *, frequencies: int, neighbours: int
 ) -> Tensor:
-    """Distance between h and g, projected on their own first and last Laplacian eigenvectors.
+    """Distance between h and g, each projected onto its own first and last Laplacian eigenvectors.
 
     ``sum_f mean (v_f v_f^T h - u_f u_f^T g)^2`` (see `s2fgl`).
 
@@ -284,7 +285,7 @@ def eigenvectors(x: Tensor, mask: Tensor, neighbours: int) -> Tensor:
 def cosines(x: Tensor, y: Tensor) -> Tensor:
     """The cosines of all pairs of rows, float ``[n, m]``.
 
-    For a row of zeros, cosines are 0.
+    All cosines of a row of zeros are 0.
     """
     unit, other = (torch.nn.functional.normalize(each, dim=1, eps=1e-8) for each in (x, y))
     return unit @ other.T

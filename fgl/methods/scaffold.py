@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from .. import federation as fed
-from ..checks import Weight, check_choice, check_number, reject_if
+from ..checks import Weight
 from ..federation import Means, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from .fedopt import fedopt
 
-Control = Literal["auto", "path", "gradient"]
-
 
 @fed.layer
-def scaffold(
-    fedavg: Method, *, control: Control = "auto", lr: float | None = None, server_lr: Weight = 1.0
-) -> Method:
+def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
     """FedAvg in which clients add ``c - c_i`` to every gradient (SCAFFOLD, Algorithm 1).
 
     The control variate ``c_i`` estimates the gradient of client i, and ``c`` is the mean over all
-    clients. There are two options for the next control variate of a client:
+    clients. The next control variate of a client depends on its optimiser:
 
-    - The option ``"path"`` (option II in the paper) uses
-      ``c_i - c + (theta^t - theta_i) / (S eta)`` after S local steps with learning rate eta. This
-      is the mean gradient along the path if each step is ``-eta`` times its gradient.
-    - The option ``"gradient"`` (option I in the paper) computes the gradient of each step's loss at
-      ``theta^t``, over S further steps, and uses the mean of these gradients. This option also
-      works with momentum and Adam, whose steps are not gradients. These further gradients, one per
-      minibatch, are computed without dropout.
+    - With plain SGD of one learning rate eta (option II in the paper) it is
+      ``c_i - c + (theta^t - theta_i) / (S eta)`` after S local steps. This is the mean gradient
+      along the path, since each step is ``-eta`` times its gradient.
+    - With any other optimiser, such as Adam or SGD with momentum (option I in the paper), it is the
+      mean of the gradients of each step's loss at ``theta^t``, over S further steps. These further
+      gradients, one per minibatch, are computed without dropout.
 
     All clients with examples have the same weight. The server computes
     ``theta += eta_g mean_i (theta_i - theta^t)`` and ``c += |S| / K mean_i (c_i^+ - c_i)`` over the
@@ -40,16 +35,10 @@ def scaffold(
 
     Args:
         fedavg: FedAvg of a task; its gradients are corrected before the optimiser's step.
-        control: how control variates are computed; default ``"path"`` with plain SGD, otherwise
-            ``"gradient"``. With momentum or Adam, ``"path"`` also divides the path by the learning
-            rate, but in this case the result is not a mean gradient.
-        lr: eta, used only by ``"path"``; default the learning rate of the clients' optimiser. Plain
-            SGD accepts no other value.
         server_lr: eta_g, at least 0.
 
     Raises:
-        ValueError: if a number is out of range, `lr` is not given and the optimiser has several
-            rates, `lr` differs from plain SGD's rate, or `fedavg` is a `fedselect`.
+        ValueError: if a number is out of range, or `fedavg` is a `fedselect` or a `feddc`.
 
     Example:
         >>> method = scaffold(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -59,11 +48,12 @@ def scaffold(
 
     Source: Karimireddy et al. 2020, https://arxiv.org/abs/1910.06378
     """
-    by_path, eta = rate_of_path(fedavg, control, lr)
+    eta = rate_of_path(fedavg)
     reason = "its steps of one entry are not all that a client takes, which the control counts"
     fed.refuse(fedavg, "fedselect", "scaffold", reason)
     fed.refuse(fedavg, "opfgl", "scaffold", "its clients send sums, and no model")
-    fed.refuse(fedavg, "scaffold", "scaffold", "both would keep their control under one name")
+    reason = "both would keep their control, or send its shift, under one name"
+    fed.refuse(fedavg, ("scaffold", "feddc"), "scaffold", reason)
     names = fed.trainable(fedavg)
     base = fedavg if server_lr == 1 else fedopt(fedavg, rule="sgd", server_lr=server_lr)
 
@@ -89,8 +79,8 @@ def scaffold(
         examples = message["num_examples"]
         if not context["trained"]["num_steps"] or not examples:
             shift = zeros  # no estimate of the gradient
-        elif by_path:
-            scale = 1 / (eta * int(context["trained"]["num_steps"]))  # type: ignore[operator]
+        elif eta:
+            scale = 1 / (eta * int(context["trained"]["num_steps"]))
             shift = {name: scale * (start[name] - params[name]) - common[name] for name in zeros}
         else:
             grads = mean_gradient(fedavg, start, graph, context)
@@ -111,34 +101,20 @@ def scaffold(
     return replace(method, rules=replace(method.rules, max_examples=most))
 
 
-def rate_of_path(fedavg: Method, control: Control, lr: float | None) -> tuple[bool, float | None]:
-    """Whether control variates come from a client's path; the rate by which they are divided.
+def rate_of_path(fedavg: Method) -> float | None:
+    """The rate of plain SGD, whose path divided by it is a sum of gradients; else None.
 
-    Raises:
-        ValueError: if `control` is unknown, or the rate is not positive or not plain SGD's.
+    None also for SGD with momentum, with several rates or with the rate 0.
 
     Example:
-        >>> rate_of_path(fgl.fedavg(torch.nn.Linear(1, 1)), "auto", None)
-        (True, 0.1)
+        >>> rate_of_path(fgl.fedavg(torch.nn.Linear(1, 1)))
+        0.1
     """
-    check_choice("control", control, ("auto", "path", "gradient"))
-    plain = is_plain_sgd(fedavg)
-    by_path = control == "path" or (control == "auto" and plain)
-    eta = learning_rate(fedavg) if by_path and lr is None else lr
-    if eta is not None:
-        check_number("lr", eta, above=0)
-        if by_path and plain and fedavg.train.settle is None:  # settle may change a step's length
-            _check_rate(eta, rates(fedavg))
-    return by_path, eta
-
-
-def _check_rate(eta: float, all_rates: list[float]) -> None:
-    """Raise an error if a rate is outside the range of plain SGD's rates by more than rounding."""
-    if not all_rates[0] * (1 - 1e-6) <= eta <= all_rates[-1] * (1 + 1e-6):
-        span = " to ".join(f"{rate:g}" for rate in sorted({all_rates[0], all_rates[-1]}))
-        raise ValueError(
-            f"Expected lr to be {span} as the clients' SGD has it, but got {eta:g}: leave lr out"
-        )
+    optimizer = fedavg.train.optimizer([p.detach().clone() for p in fedavg.model.parameters()])
+    groups = optimizer.param_groups
+    rates = {float(group["lr"]) for group in groups}
+    plain = type(optimizer) is torch.optim.SGD and not any(group["momentum"] for group in groups)
+    return rates.pop() or None if plain and len(rates) == 1 else None
 
 
 def common_control(means: Means, before: Params) -> Params:
@@ -175,45 +151,3 @@ def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) ->
         for name, grad in fed.gradient(method, params, batch, batch_context).items():
             total[name] = total[name] + grad / len(steps)
     return total
-
-
-def groups_of(method: Method) -> tuple[type, list[dict[str, Any]]]:
-    """The type of a method's optimiser, and its parameter groups' options."""
-    optimizer = method.train.optimizer([p.detach().clone() for p in method.model.parameters()])
-    return type(optimizer), optimizer.param_groups
-
-
-def is_plain_sgd(method: Method) -> bool:
-    """Whether an optimiser's step is the learning rate times the gradient, up to weight decay.
-
-    Example:
-        >>> is_plain_sgd(fgl.fedavg(torch.nn.Linear(1, 1)))
-        True
-    """
-    kind, groups = groups_of(method)
-    return kind is torch.optim.SGD and not any(group["momentum"] for group in groups)
-
-
-def learning_rate(method: Method) -> float:
-    """The learning rate of a method's optimiser.
-
-    Raises:
-        ValueError: if the optimiser has several rates.
-
-    Example:
-        >>> learning_rate(fgl.fedavg(torch.nn.Linear(1, 1)))
-        0.1
-    """
-    all_rates = rates(method)
-    reject_if(len(all_rates) != 1, "lr to be given where the optimizer has not one rate", all_rates)
-    return all_rates[0]
-
-
-def rates(method: Method) -> list[float]:
-    """The distinct learning rates of a method's optimiser, in ascending order.
-
-    Example:
-        >>> rates(fgl.fedavg(torch.nn.Linear(1, 1)))
-        [0.1]
-    """
-    return sorted({float(group["lr"]) for group in groups_of(method)[1]})

@@ -1,7 +1,5 @@
 """A small graph with given means and deviations of its classes, for O-pFGL's server."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
@@ -129,7 +127,7 @@ def check_sums(sums: Any, most: float) -> None:
 def what_lacks(sums: Params, num_clients: int) -> str:
     """The reason why the clients' sums do not define the classes.
 
-    The reason is empty if the sums define classes.
+    The reason is an empty text if the sums define the classes.
 
     Under a secure sum, the server sees only these sums and no individual uploads.
 
@@ -153,7 +151,7 @@ def what_lacks(sums: Params, num_clients: int) -> str:
 
 @dataclass(frozen=True)
 class Condensation:
-    """A call builds a small graph with the means and deviations of the clients' classes.
+    """Function that builds a small graph with the means and deviations of the clients' classes.
 
     The initial graph has `per_class` nodes of each class. The features of the graph are sampled
     from N(0, 1). A randomly initialised `PairWeights` W computes edge weights from the features,

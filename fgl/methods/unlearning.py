@@ -28,11 +28,11 @@ def retrained(fedavg: Method, *, client: int | Sequence[int]) -> Method:
 
     Args:
         fedavg: any method.
-        client: number, from 0, of the client whose uploads are ignored, or several numbers.
+        client: number of the client whose uploads are ignored, counted from 0; or several numbers.
 
     Raises:
-        ValueError: if a number is negative, or no number is given; in a round, if the federation
-            lacks such a client.
+        ValueError: if a number is negative, or no number is given. A round raises this error if the
+            federation lacks such a client.
 
     Example:
         >>> method = retrained(fgl.fedavg(torch.nn.Linear(1, 1)), client=0)
@@ -95,8 +95,8 @@ def unlearned(
     tensors. All other tensors, such as a norm layer's weights, are constant.
 
     Args:
-        fedavg: FedAvg of a task, whose server only averages.
-        client: the number, from 0, of the client to forget, or several numbers.
+        fedavg: a task's FedAvg, whose server only averages.
+        client: number of the client to forget, counted from 0; or several numbers.
         at: number of rounds before the ascent, at least 1.
         radius: radius of the ball, above 0; default `usual_radius`.
         far: squared distance from w_k above which the client stops, at least 0; the authors use 2.2
@@ -104,8 +104,9 @@ def unlearned(
         max_norm: largest gradient norm of the ascent, above 0; larger gradients are clipped.
 
     Raises:
-        ValueError: if a number is out of range, the server of `fedavg` does more than average, or
-            clients train more than the model; in a round, if there is no such client.
+        ValueError: if a number is out of range, the server of `fedavg` does not only average, or
+            clients train tensors outside the model. A round raises this error if there is no such
+            client.
 
     Example:
         >>> method = unlearned(fgl.fedavg(torch.nn.Linear(1, 1)), client=1, at=5)
@@ -217,7 +218,7 @@ def _check_there(clients: Sequence[int], inbox: Inbox) -> None:
 
 
 def ask(model: Any, num_clients: int, clients: Sequence[int]) -> Outbox:
-    """The model, and whether the client is asked to forget, for all clients.
+    """For each client, the model, and whether this client must forget.
 
     Clients to be forgotten also get a request for ascent.
     """
@@ -230,7 +231,7 @@ def ask(model: Any, num_clients: int, clients: Sequence[int]) -> Outbox:
 
 
 def projected(new: Params, start: Params, radius: Tensor) -> Params:
-    """The model nearest to the given one in the ball ``||w - w_ref|| <= radius``.
+    """The model in the ball ``||w - w_ref|| <= radius`` that is nearest to a given model.
 
     Example:
         >>> projected({"w": torch.tensor([3.0])}, {"w": torch.ones(1)}, torch.tensor(0.5))

@@ -39,7 +39,7 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
 @explained
 def hit_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The counts of which `accuracy` consists, on the device: correct predictions, all predictions.
+    """Numbers of correct predictions and of all predictions, as a tensor on the device.
 
     Args:
         logits, y, mask: as for `accuracy`.
@@ -118,15 +118,15 @@ def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
 @explained
 def class_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The counts of which `macro_f1` consists, on the device.
+    """Counts per class from which `f1_of` computes macro F1, as a tensor on the device.
 
     Args:
         logits, y, mask: as for `macro_f1`.
 
     Returns:
-        int64 ``[3, num_classes + 1]``, an argument for `f1_of`. The rows are, for each class, the
-        numbers of correct predictions, of predictions and of labels. The last entry of the last row
-        is the number of labels that are not a valid class.
+        int64 ``[3, num_classes + 1]``, an argument for `f1_of`. The rows hold, for each class, the
+        number of correct predictions, of all predictions, and of labels. The last entry of the last
+        row is the number of labels that are not a valid class.
 
     Example:
         >>> class_counts(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))

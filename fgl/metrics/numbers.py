@@ -64,7 +64,7 @@ def mae(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
 
 @explained
 def mape(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Mean relative absolute error (divided by the label) of each task, averaged over the tasks.
+    """Mean of the relative errors ``|error / label|`` of each task, averaged over the tasks.
 
     ``1/|T| sum_{j in T} 1/|K_j| sum_{v in K_j} |output_vj - y_vj| /
     |y_vj|``, with T and K_j from `rmse`. Labels equal to 0 are left out.
@@ -93,10 +93,10 @@ def mape(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
 def r2(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Coefficient of determination of each task, averaged over the tasks.
 
-    The score of task j is ``1 - sum_v (output_vj - y_vj)^2 / sum_v (y_vj - m_j)^2`` over its known
-    labels, where m_j is the mean of these labels. The result is the mean over the tasks with two or
-    more known labels. If all labels of a task are equal, its score is 1 for an exact output and 0
-    otherwise, as in scikit-learn.
+    The score of task j is ``1 - sum_v (output_vj - y_vj)^2 / sum_v (y_vj - m_j)^2``. Here v runs
+    over the rows whose label is known, and m_j is the mean of these labels. The result is the mean
+    over the tasks with two or more known labels. If all labels of a task are equal, the task's
+    score is 1 for an exact output and 0 otherwise, as in scikit-learn.
 
     Args:
         output, y, mask: as for `rmse`.
@@ -134,7 +134,7 @@ def _errors(output: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Ten
 
 
 def _mean_of(each: Tensor, scored: Tensor) -> Tensor:
-    """Mean over the tasks that have a score; NaN if no task has one."""
+    """Mean over the tasks that have a score; NaN if no task has a score."""
     return torch.where(scored, each, 0.0).sum() / scored.sum()
 
 

@@ -15,9 +15,9 @@ from .classes import share
 def auc(scores: Tensor, y: Tensor) -> float:
     """Area under the ROC curve (receiver operating characteristic).
 
-    This is the probability that a positive example has a higher score than a negative example,
-    where a tie counts as 1/2: ``mean_{p, q} [s_p > s_q] + [s_p = s_q] / 2``. The area is computed
-    exactly by sorting, in O(n log n) time.
+    This is the probability that a positive example has a higher score than a negative example; a
+    tie counts as 1/2: ``mean_{p, q} [s_p > s_q] + [s_p = s_q] / 2``. The area is computed exactly
+    by sorting, in O(n log n) time.
 
     Args:
         scores: float or integer ``[n]``, on any device.
@@ -27,7 +27,7 @@ def auc(scores: Tensor, y: Tensor) -> float:
         Between 0 and 1.
 
     Raises:
-        ValueError: if shapes do not match, a score is NaN, or a class is missing.
+        ValueError: if shapes do not match, if a score is NaN, or if all labels are equal.
 
     Example:
         >>> auc(torch.tensor([0.1, 0.4, 0.4, 0.8]), torch.tensor([0, 0, 1, 1]))
@@ -53,7 +53,7 @@ def average_precision(scores: Tensor, y: Tensor) -> float:
         Between 0 and 1.
 
     Raises:
-        ValueError: if shapes do not match, a score is NaN, or a class is missing.
+        ValueError: if shapes do not match, if a score is NaN, or if all labels are equal.
 
     Example:
         >>> average_precision(torch.tensor([0.1, 0.4, 0.35, 0.8]), torch.tensor([0, 0, 1, 1]))

@@ -1,4 +1,4 @@
-"""Small graph neural networks whose `state_dict` keys and outputs are PyTorch Geometric's."""
+"""Small graph neural networks with the `state_dict` keys and outputs of PyTorch Geometric."""
 
 from .adafgl import AdaFGL
 from .as_pyg import to_pyg

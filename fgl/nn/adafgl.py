@@ -16,10 +16,10 @@ from .layers import Edges, Features, adjacency, dropout
 
 
 class AdaFGL(nn.Module):
-    """A frozen federated model, and a client's personal networks, which refine its predictions.
+    """A frozen federated model, and personal networks of a client that refine the predictions.
 
     Let ``P = softmax(extractor(x, A))``. Edges between nodes with similar rows of P are added to
-    the graph: ``A' = alpha A + (1 - alpha) R``. R_ij is 1 if ``alike(P)_ij > 0.999``, see `alike`,
+    the graph: ``A' = alpha A + (1 - alpha) R``. R_ij is 1 if ``alike(P)_ij > 0.999`` (see `alike`),
     and 0 otherwise. With ``A^ = D^-1/2 (A' + I)^T D^-1/2`` the networks read
     ``S = [x || A^ x || ... || A^^k x]``:
 
@@ -108,9 +108,9 @@ class Personal(nn.Module):
         ``[n, out_channels]``.
 
     Returns:
-        Four tensors of logits, each ``[n, out_channels]``: the first for homophilous graphs, and
-        three for heterophilous graphs, which are computed from x, from S and from the signed
-        messages.
+        Four tensors of logits, each ``[n, out_channels]``. The first is for homophilous graphs. The
+        other three are for heterophilous graphs; they are computed from x, from S and from the
+        signed messages.
 
     Example:
         >>> [out.shape for out in Personal(2, 8, 3, 1)(torch.rand(5, 4), torch.rand(5, 3))]
@@ -173,7 +173,7 @@ def prelu(h: Tensor, slope: Tensor) -> Tensor:
 
 
 def alike(answers: Tensor) -> Tensor:
-    """Cosine similarities of all pairs of nodes' softmaxes, float ``[n, n]``; diagonal 0."""
+    """Cosine similarity of the softmaxes of each pair of nodes, float ``[n, n]``; diagonal 0."""
     share = answers.softmax(1)
     unit = share / share.square().sum(1, keepdim=True).sqrt()
     eye = torch.eye(len(answers), dtype=torch.bool, device=answers.device)

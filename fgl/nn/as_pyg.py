@@ -21,7 +21,7 @@ from .sage import SAGEConv
 
 @explained
 def to_pyg(model: nn.Module) -> nn.Module:
-    """Build a network with the same weights and outputs from PyTorch Geometric's layers.
+    """Build a network of PyTorch Geometric's layers that has the same weights and outputs.
 
     The twin's `forward` method takes ``(x, edge_index)``, followed by the arguments of PyG's
     layers: `edge_weight` for `GCN`, `edge_type` for `RGCN`. Twins of `GIN` and `GINE` take ``(x,

@@ -1,4 +1,4 @@
-"""Embeddings of any model: the input of one of its layers."""
+"""Embeddings of any model: the input of a chosen layer."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Embedded(nn.Module):
         The model's output; with ``return_embedding=True`` the output and the embedding.
 
     Raises:
-        ValueError: if the model has no submodule of this name. In a call, if the model did not use
-            this submodule.
+        ValueError: if the model has no submodule of this name. The error is also raised in a call
+            if the model did not use this submodule.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))

@@ -80,7 +80,7 @@ class GATConv(nn.Module):
 
 
 class GAT(Stack):
-    """Layers of `GATConv`, with ReLU and dropout between them; the last one averages its heads.
+    """Layers of `GATConv`, with ReLU and dropout between them; the last layer averages its heads.
 
     `state_dict` keys equal those of ``torch_geometric.nn.GAT`` with the same sizes. If dropout is
     0, the outputs are equal too. Unlike PyG's network, this network does not apply dropout to

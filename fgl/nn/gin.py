@@ -102,8 +102,8 @@ class GIN(OfGraphs):
     """GPFL's GIN: linear map, `GINConv` with ReLU and dropout, pooling, hidden layer and logits.
 
     The input layer is ``h = x W + b``. Then ``h <- dropout(relu(GINConv(h)))`` is applied
-    `num_layers` times. Pooling is ``g = sum_v h_v`` over each graph's nodes, or their mean. The
-    logits are ``dropout(relu(g W' + b')) W'' + b''``. There is no batch normalisation.
+    `num_layers` times. Pooling is ``g = sum_v h_v`` over each graph's nodes, or the mean of
+    ``h_v``. The logits are ``dropout(relu(g W' + b')) W'' + b''``. There is no batch normalisation.
 
     Args:
         in_channels: number of node features.

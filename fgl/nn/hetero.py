@@ -1,4 +1,4 @@
-"""Wrapper that lets PyG's networks with dicts by type read a typed graph."""
+"""Wrapper that calls PyG's networks, which take dicts by type, with a typed graph."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ class Hetero(nn.Module):
 
     Raises:
         ValueError: if the target or an end of a relation is not in `columns`, if `edge_columns`
-            lists an unknown relation, or if the model does not read edge features. In a call, if
-            the graph does not match the types, relations or columns, if its training nodes or its
-            pairs do not match the target, or if it lacks edge features that the model needs.
+            lists an unknown relation, or if the model does not read edge features. The error is
+            also raised in a call, if the graph does not match the types, relations or columns, if
+            its training nodes or its pairs do not match the target, or if it lacks edge features
+            that the model needs.
 
     Example:
         >>> class Sizes(torch.nn.Module):
@@ -151,7 +152,7 @@ class Hetero(nn.Module):
         return full
 
     def _check_ends(self, error: KeyError | None = None) -> None:
-        """Raise an error if the model returns no rows for a type because no relation ends at it."""
+        """Raise an error if the model returns no rows for a type at which no relation ends."""
         lost = self.target if error is None else next(iter(error.args), None)
         if lost in self.columns and all(lost != end for _, _, end in self.relations):
             raise ValueError(
@@ -188,7 +189,7 @@ class Hetero(nn.Module):
         return {"edge_attr_dict": cut}
 
     def _check_types(self, node_type: Tensor, edge_index: Tensor, edge_type: Tensor) -> None:
-        """Raise an error unless the graph numbers its types and relations as the wrapper does."""
+        """Raise an error if the graph's types or relations are not numbered as in the wrapper."""
         types = list(self.columns)
         for name, of, names in (
             ("columns", node_type, types),

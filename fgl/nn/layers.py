@@ -1,7 +1,5 @@
 """Layers that several networks use: linear map, dropout, and a stack of convolutions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
@@ -84,7 +82,7 @@ def coarse_scale(x: Tensor, p: float) -> Tensor:
 
 @cache
 def _scales(p: float, bits: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """For every value of a byte, the factors of the ``8 / bits`` entries that it encodes."""
+    """Factors for each value of a byte, which encodes ``8 / bits`` entries."""
     byte, place = torch.arange(256)[:, None], torch.arange(0, 8, bits)
     survives = ((byte >> place) % 2**bits) >= p * 2**bits
     scales: Tensor = survives.double() / (1 - p)
@@ -101,7 +99,7 @@ def through(layers: Iterable[nn.Module], x: Any, p: float, *fields: Any) -> tupl
     """The output of layers, with ReLU and dropout between them, and the second-to-last output.
 
     Args:
-        layers: the layers; each is called with the rows of the layer before it and `fields`.
+        layers: the layers; each is called with the previous layer's output and with `fields`.
         x: the first layer's input.
         p: probability of dropping a hidden unit.
         fields: further inputs of each layer, such as edges.

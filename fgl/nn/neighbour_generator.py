@@ -118,7 +118,7 @@ class NeighbourGenerator(nn.Module):
         return places < self.number(count)[:, None]
 
     def classify(self, x: Features, edges: Edges, count: Tensor, made: Tensor) -> Tensor:
-        """The classifier's logits on the graph with generated neighbours, which is not built.
+        """Logits of the classifier on the graph with generated neighbours, which is never built.
 
         Each generated neighbour is connected only to the node for which it was generated.
         """

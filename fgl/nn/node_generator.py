@@ -1,6 +1,4 @@
-"""Generator that makes node features of noise and a class, for FedTAD (Zhu et al. 2024)."""
-
-from __future__ import annotations
+"""Generator that computes node features from noise and a class, for FedTAD (Zhu et al. 2024)."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -12,7 +10,7 @@ from ..checks import check_count
 
 
 class NodeGenerator(nn.Module):
-    """FedTAD's generator: ``x = W tanh(W_3 tanh(W_2 tanh(W_1 [E_c || z])))``, each with a bias.
+    """FedTAD's generator: ``x = W tanh(W_3 tanh(W_2 tanh(W_1 [E_c || z])))``; each map has a bias.
 
     Args:
         num_features: width of x.

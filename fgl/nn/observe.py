@@ -1,4 +1,4 @@
-"""Recording of what a model returns, output and embedding, when a loss calls it."""
+"""Recording of the output and the embedding that a model returns when a loss calls the model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Weights of edges between all pairs of nodes, for condensed graphs (GCond, FedGM, O-pFGL)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -97,7 +97,7 @@ class RGCNConv(nn.Module):
 def relation_share(
     matrix: SparseMatrix, edge_type: Tensor, num_relations: int, dtype: torch.dtype
 ) -> Tensor:
-    """For each entry, 1 over the number of entries in the same row with the same relation.
+    """Weight of each entry: 1 / (number of entries in the same row that have the same relation).
 
     Example:
         >>> matrix = SparseMatrix.from_dense(torch.ones(1, 3))

@@ -51,7 +51,7 @@ class SAGEConv(nn.Module):
         return out + x @ self.lin_r.weight.t()
 
     def on_trees(self, x: Tensor, fanouts: Sequence[int]) -> Tensor:
-        """Apply the convolution to all nodes of trees but the leaves, without a list of edges.
+        """Apply the convolution to all nodes of trees except the leaves, without a list of edges.
 
         Args:
             x: float ``[num_trees, size, in_channels]``, positions level by level.
@@ -73,7 +73,7 @@ class SAGEConv(nn.Module):
 
 @explained
 def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
-    """For every inner node of trees of a fixed shape, the mean over its children.
+    """Mean over the children of each inner node, in trees of a fixed shape.
 
     Args:
         x: float ``[num_trees, size, F]``, positions level by level.

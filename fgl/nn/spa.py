@@ -1,4 +1,4 @@
-"""FedSPA's network (2025), which sums like, unlike and unknown neighbours separately."""
+"""FedSPA's network (2025), which sums over alike, unlike and unknown neighbours separately."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPLITS = 7  # low-pass and high-pass sums of three kinds of neighbours, and the 
 
 
 class SPAConv(nn.Module):
-    """A layer of `SPA`, in which attention combines seven features of a node's neighbourhood.
+    """A layer of `SPA`: attention over seven parts, six sums over neighbours and the node itself.
 
     ``l = relu(M x W_l)``, ``h = relu((I - M) x W_h)``, ``o = relu(x W_o)`` with
     ``M = D^-1 (A + I)``. There are three kinds of neighbours: unlike (u), alike (a) and unknown
@@ -139,7 +139,7 @@ class SPA(Layers):
 
 
 def kinds(edges: SparseMatrix, train_labels: Tensor) -> list[SparseMatrix]:
-    """Three matrices, with the edges between unlike, between alike, and with unlabelled nodes.
+    """Three matrices: edges between unlike nodes, between alike nodes, and with unlabelled nodes.
 
     Args:
         edges: ``A[target, source]``.

@@ -15,7 +15,7 @@ from .layers import Edges, adjacency, dropout
 
 
 class SSP(nn.Module):
-    """FedSSP's network: filters on a graph's spectrum weight each edge in every channel.
+    """FedSSP's network: filters on a graph's spectrum give each edge a weight in every channel.
 
     An eigenvalue is encoded as ``z = W [lambda || sin(100 lambda w) || cos(100 lambda w)] + b``
     with ``w_i = 10000^(-2i/d)`` (`eigen_encoder`). The eigenvalues of a graph attend to each other:

@@ -15,7 +15,7 @@ LARGEST_LOG_SIGMA = 10.0
 
 
 class VGAE(nn.Module):
-    """Encoder of nodes to normal distributions of embeddings, and decoder of links or classes.
+    """Encoder from nodes to normal distributions of embeddings, and decoder of links or classes.
 
     ``H = ReLU(GCN_1(X, A))``, ``mu = GCN_mu(H, A)``, ``log sigma = GCN_sigma(H, A)``,
     ``z = mu + noise * sigma`` in training and ``z = mu`` otherwise (FedVGAE, Eq. 2-4). Links are
@@ -32,10 +32,10 @@ class VGAE(nn.Module):
             training.
 
     Returns:
-        Called with features and edges: logits ``[num_nodes, num_classes]``, or, without a
-        classifier, z ``[num_nodes, out_channels]``; with ``return_embedding=True`` also mu and log
-        sigma. The optional argument `noise`, float ``[num_nodes, out_channels]``, is standard
-        normal. In training, noise is sampled if it is not given.
+        For features and edges: logits ``[num_nodes, num_classes]``; if there is no classifier, z
+        ``[num_nodes, out_channels]``; with ``return_embedding=True`` also mu and log sigma. The
+        optional argument `noise`, float ``[num_nodes, out_channels]``, is standard normal. In
+        training, noise is sampled if it is not given.
 
     Raises:
         ValueError: in a call, if the noise has another shape.

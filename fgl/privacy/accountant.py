@@ -1,4 +1,4 @@
-"""The accountant: epsilon of a number of rounds with noise, also over several runs."""
+"""The accountant: it computes epsilon for the noisy rounds of one run or of several runs."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def epsilon(
 
     Args:
         noise_multiplier: the noise's standard deviation divided by the sensitivity, which is the
-            largest change of the sum that one party can cause; 0 gives no protection. The
-            sensitivity determines the neighbouring data sets for which epsilon holds: adding or
-            removing a party, or replacing its data. A replacement may change the sum by twice as
-            much.
+            largest change of the sum that one party can cause; 0 gives no protection. Epsilon holds
+            for the neighbouring data sets that define the sensitivity: a party is added or removed,
+            or a party's data are replaced. A replacement may change the sum by twice as much as a
+            removal.
         rounds: number of rounds in which the party took part.
-        delta: the probability with which the bound may fail, in (0, 1). It should be far below
-            one over the number of parties.
+        delta: the probability with which the bound may fail, in (0, 1). Choose a delta far below
+            ``1 / (number of parties)``.
         sample_rate: probability with which a party takes part in a round, default 1. The sampling
             must be secret. If the probability is below 1, neighbouring data sets differ by adding
             or removing a party. A run's `participation` is sampled with the run's seed and is not
@@ -67,7 +67,7 @@ def epsilon(
         Epsilon; 0 for no rounds, infinite without noise.
 
     Raises:
-        ImportError: without the extra `private`.
+        ImportError: if the extra `private` is not installed.
         ValueError: if a number is out of range.
 
     Example:
@@ -128,10 +128,10 @@ def _event(noise_multiplier: float, sample_rate: float) -> Any:
 
 
 def _of_losses(noise_multiplier: float) -> Any:
-    """An accountant of privacy losses with a grid that is fine enough for the noise.
+    """A privacy accountant whose grid of losses is fine enough for the noise.
 
-    The grid ends at the privacy loss of an unsampled step at 10 standard deviations. The package
-    dp-accounting treats the rest as a tail with mass e^-50.
+    The grid ends at the privacy loss of a step without sampling whose noise is 10 standard
+    deviations. The package dp-accounting treats the rest as a tail with mass e^-50.
     """
     farthest = 10 / noise_multiplier + 0.5 / noise_multiplier**2
     return _dp_accounting("pld").pld.PLDAccountant(value_discretization_interval=farthest / POINTS)
@@ -141,7 +141,7 @@ def _of_losses(noise_multiplier: float) -> Any:
 def noise_for(
     *, epsilon: Positive, rounds: Count, delta: Chance, sample_rate: PositiveShare = 1.0
 ) -> float:
-    """The noise multiplier for a given epsilon after `rounds` uses: the inverse of `epsilon`.
+    """Noise multiplier that gives `epsilon` after `rounds` rounds: the inverse of `epsilon`.
 
     Args:
         epsilon: the largest accepted epsilon, above 0.
@@ -151,7 +151,7 @@ def noise_for(
         The noise multiplier; it is at most a thousandth too large.
 
     Raises:
-        ImportError: without the extra `private`.
+        ImportError: if the extra `private` is not installed.
         ValueError: if a number is out of range, or if no noise multiplier reaches such a small
             epsilon.
 
@@ -190,7 +190,7 @@ _spent = epsilon  # `noise_for` has an argument of this name
 
 @contextmanager
 def _quiet_about(text: str) -> Iterator[None]:
-    """A context without dp-accounting's log lines (from absl) that contain a given text."""
+    """Hide dp-accounting's log lines (from absl) that contain a given text, within a context."""
 
     def unsaid(record: logging.LogRecord) -> bool:
         return text not in record.getMessage()
@@ -215,12 +215,13 @@ def _dp_accounting(part: str = "") -> Any:
 def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -> float:
     """Epsilon of several Gaussian mechanisms, one after another, for a given delta.
 
-    For a single kind this is `fgl.privacy.epsilon`. Without sampling, several kinds are equivalent
-    to one mechanism whose ``1 / noise_multiplier^2`` is the sum over all uses. With sampling, the
-    privacy losses are composed on a common grid.
+    For a single kind of use, the result is `fgl.privacy.epsilon`. Without sampling, several kinds
+    are equivalent to one mechanism whose ``1 / noise_multiplier^2`` is the sum over all uses. With
+    sampling, the privacy losses are composed on a common grid.
 
     Args:
-        uses: (noise multiplier, sample rate) to number of uses; see `fgl.privacy.epsilon` for both.
+        uses: dict from (noise multiplier, sample rate) to the number of uses; `fgl.privacy.epsilon`
+            describes these parameters.
         delta: the probability with which the bound may fail, in (0, 1).
 
     Returns:
@@ -229,7 +230,7 @@ def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -
         data of a client also covers the replacement of one example, but not vice versa.
 
     Raises:
-        ImportError: without the extra `private`.
+        ImportError: if the extra `private` is not installed.
         ValueError: if a number is out of range.
 
     Example:

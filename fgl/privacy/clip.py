@@ -24,8 +24,8 @@ def length_of(update: Mapping[str, Tensor]) -> Tensor:
         update: name to tensor in floating point.
 
     Returns:
-        float64 scalar; 0 without tensors. The length is NaN or infinite if an entry is, or if the
-        square of an entry overflows.
+        float64 scalar; 0 without tensors. The length is NaN or infinite if an entry is NaN or
+        infinite, or if the square of an entry overflows.
 
     Example:
         >>> length_of({"w": torch.tensor([3.0]), "b": torch.tensor([4.0])})
@@ -42,8 +42,8 @@ def length_of(update: Mapping[str, Tensor]) -> Tensor:
 def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
     """The update, shortened if it is too long: ``u min(1, length / ||u||)``.
 
-    The length is computed over all tensors together. The result is within the bound even after
-    rounding to its dtype, because entries are rounded towards 0. If an entry of the update is not
+    The length is computed over all tensors together. Entries are rounded towards 0, so that the
+    result stays within the bound after rounding to its dtype. If an entry of the update is not
     finite, the result is zero, since no factor can bound such an update.
 
     Args:
@@ -51,7 +51,7 @@ def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
         length: the bound, above 0.
 
     Returns:
-        Name to tensor, with the same dtypes; a short enough update is returned unchanged.
+        Dict from name to tensor, with the same dtypes; a short enough update is returned unchanged.
 
     Raises:
         TypeError: if a tensor is not in floating point.
@@ -101,19 +101,19 @@ def clipped_gradient(
     and batch normalisation makes all examples dependent. With a `sigma`, every clipped gradient is
     rounded to the grid of the noise that is added later (`on_grid`). The sum is then exact, so an
     example changes the sum only by its own clipped gradient. One effect is not covered: the last
-    bits of a gradient depend on the number of examples mapped together.
+    bits of a gradient depend on the number of examples that are computed together.
 
     Args:
         loss: function ``(params, *example) -> scalar`` for a single example.
         params: name to tensor.
-        examples: tensors ``[B, ...]``; the first dimension is the example.
+        examples: tensors ``[B, ...]``; the first dimension runs over the examples.
         length: the bound on the length of each example's gradient, above 0.
         counts: bool ``[B]``, which examples to include; default all.
         sigma: standard deviation of the noise that is added later, above 0; default no noise.
 
     Returns:
-        Name to ``[...]``, in float64 if `sigma` is given; zeros if there is no example. An example
-        whose gradient is not finite is left out.
+        Dict from name to ``[...]``, in float64 if `sigma` is given; zeros if there is no
+        example. An example whose gradient is not finite is left out.
 
     Raises:
         ValueError: if `length` or `sigma` is not positive.
@@ -151,7 +151,7 @@ def _lengths(grads: Tensor) -> Tensor:
 
 
 def _total(grads: Tensor, factor: Tensor, fine: Tensor, step: float | None) -> Tensor:
-    """Sum over examples, each times its factor; `step` is the step of a grid, if there is one."""
+    """Sum examples times their factors; with a `step`, round each product to a grid first."""
     total: Any = 0
     size = _at_once(grads)
     for few, times, grid in zip(*(each.split(size) for each in (grads, factor, fine)), strict=True):

@@ -1,4 +1,4 @@
-"""Fixed point: numbers become integers modulo 2^64, so that sums under masks are exact."""
+"""Fixed point: numbers become integers modulo 2^64, so that sums of masked numbers are exact."""
 
 from __future__ import annotations
 

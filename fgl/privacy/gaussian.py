@@ -36,10 +36,10 @@ def gaussian(
 
     Entries and noise are rounded to multiples of a power of two that is at most ``sigma / 2^20``.
     Entries are rounded towards 0, and noise is rounded to the nearest multiple. The sum of entry
-    and noise is exact. So the last bits of a float reveal nothing about the value without noise
-    (Mironov 2012): the result equals the rounded result of the ideal mechanism. Two limits remain.
-    The noise of an entry has 64 random bits, so it never exceeds 9.1 sigma. The running time may
-    depend on the data.
+    and noise is exact. So the last bits of a float reveal nothing about the value before noise was
+    added (Mironov 2012): the result equals the rounded result of the ideal mechanism. Two limits
+    remain. The noise of an entry has 64 random bits, so it never exceeds 9.1 sigma. The running
+    time may depend on the data.
 
     Args:
         tensors: name to tensor in floating point; the total length must be bounded (`clip`).
@@ -48,7 +48,7 @@ def gaussian(
             protection, and a warning says so.
 
     Returns:
-        Name to tensor, of the same shapes, dtypes and devices.
+        Dict from name to tensor, of the same shapes, dtypes and devices.
 
     Raises:
         ValueError: if `sigma` is not positive, or an entry is not finite.
@@ -75,7 +75,7 @@ def gaussian(
 def on_grid(tensors: Mapping[str, Tensor], *, sigma: float) -> dict[str, Tensor]:
     """Round entries to multiples of `grid_step`, in float64; sums on this grid are exact.
 
-    Entries are rounded towards 0, so that no length grows.
+    Entries are rounded towards 0, so that rounding never increases a norm.
 
     Args:
         tensors: name to tensor in floating point.
@@ -96,7 +96,7 @@ def on_grid(tensors: Mapping[str, Tensor], *, sigma: float) -> dict[str, Tensor]
 
 
 def truncated(value: Tensor, step: float) -> Tensor:
-    """Entries rounded towards 0 to multiples of a step, float64.
+    """Round entries towards 0 to multiples of a step, in float64.
 
     Example:
         >>> truncated(torch.tensor([0.7, -0.7]), 0.5)
@@ -153,7 +153,7 @@ def uniform(shape: torch.Size, unprotected: torch.Generator | None = None) -> Te
 
 
 def seed_from_system(device: torch.device) -> None:
-    """Seed torch's generator from the operating system, so that its numbers depend on no seed.
+    """Seed torch's generator with random bits of the operating system, instead of a run's seed.
 
     On the CPU all 19,937 bits of the Mersenne twister are set. ``torch.manual_seed`` uses only the
     last 32 bits of a seed on the CPU, and an attacker could try all their values.
@@ -252,15 +252,15 @@ def discrete_gaussian(
 
 @explained
 def gap_of_sum(number: int, *, sigma: float) -> float:
-    """The distance of a sum of discrete Gaussians from one Gaussian, in log-density.
+    """Distance in log-density between a sum of discrete Gaussians and a single Gaussian.
 
     Let n clients hold integers, add rounded normal numbers, and publish the sum. Consider the joint
-    density of the sum and the rounding errors. Compare this density with the density of the
-    Gaussian mechanism with ``sqrt(n) sigma`` and rounding errors that do not depend on the data.
-    The two densities differ by a factor from ``e^-tau`` to ``e^tau``, with ``tau = 10 (n - 1)
-    exp(-pi^2 sigma^2)``. This tau is at least as large as the tau of Kairouz et al. (Theorem 11).
-    So if the Gaussian mechanism is ``(epsilon, delta)``-private, a sum of P entries is ``(epsilon +
-    2 P tau, e^(P tau) delta)``-private.
+    density of the sum and the rounding errors. Compare this density with a reference: the Gaussian
+    mechanism with ``sqrt(n) sigma``, together with rounding errors that do not depend on the data.
+    The two densities differ by a factor from ``e^-tau`` to ``e^tau``, with
+    ``tau = 10 (n - 1) exp(-pi^2 sigma^2)``. This tau is at least as large as the tau of Kairouz et
+    al. (Theorem 11). So if the Gaussian mechanism is ``(epsilon, delta)``-private, a sum of P
+    entries is ``(epsilon + 2 P tau, e^(P tau) delta)``-private.
 
     Args:
         number: n, the number of clients whose noise is in the sum.

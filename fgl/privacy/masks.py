@@ -11,8 +11,6 @@ mask.
 Source: Bonawitz et al. 2017, https://eprint.iacr.org/2017/281
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -90,8 +88,8 @@ def letters(
 ) -> Tensor:
     """A client's encrypted letters, one to each client, with shares of the sender's two secrets.
 
-    The secrets are the seed of the client's own mask and the key from which it derives the masks of
-    pairs.
+    The secrets are the seed of the client's own mask and the key from which the client derives the
+    masks of pairs.
 
     Args:
         row: the client's own row.
@@ -124,7 +122,7 @@ def letters(
 def masked(
     words: Tensor, row: int, secrets: Sequence[bytes], keys: Tensor, here: Tensor, about: bytes
 ) -> Tensor:
-    """Hide a client's words by its own mask and by a common mask with each other client.
+    """Hide a client's words: add the client's own mask, and one common mask per other client.
 
     ``y_u = x_u + PRG(b_u) + sum_{u < v} PRG(s_uv) - sum_{u > v} PRG(s_uv)`` (Sec. 4). The sums are
     over the clients v that sent letters. In the sum over all these clients, the masks of pairs
@@ -158,7 +156,7 @@ def masked(
 def revealed(
     row: int, sealing: bytes, keys: Tensor, sealed: Tensor, here: Tensor, sent: Tensor, about: bytes
 ) -> Tensor:
-    """The shares that a client reveals to the server: one share of one secret of each client.
+    """Shares that a client reveals to the server: one share of one secret per client.
 
     If a client sent its words, a share of the seed of that client's own mask is revealed. If the
     client sent letters but no words, a share of its key for the masks of pairs is revealed. A
@@ -220,15 +218,16 @@ def told_secrets(
     """Recover clients' secrets from shares; with these secrets, `unmasked` removes the masks.
 
     Args:
-        told: row to the result of `revealed`, for the clients that replied.
+        told: dict from a client's row to the client's result of `revealed`, for the clients that
+            replied.
         keys, here, sent, about: as in `revealed`.
         committed: uint8 ``[n, 32]``, the `commitment` of every client to its seed.
         threshold: number of shares that are needed to recover a secret.
 
     Returns:
         Two dicts by row. The first has the seed of each client that sent words, and the key of each
-        other client. The second has, for each secret, the rows whose shares were false; it lists
-        only false shares that were found during recovery.
+        other client. The second has, for each secret with false shares, the rows of the clients
+        that sent these shares. Only false shares that recovery noticed are listed.
 
     Raises:
         CannotUnmask: if too few shares of a secret arrived, or if the secret cannot be recovered

@@ -1,7 +1,5 @@
 """Records of how often each client replied under each noise, as tensors of a server's state."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -129,14 +127,14 @@ def spent_epsilon(record: Record) -> float:
     """The largest epsilon of any client, computed from all replies of the client.
 
     Replies with several kinds of noise are composed. Without sampling, the replies are equivalent
-    to one Gaussian mechanism, with the sum of ``rounds / noise_multiplier^2``. With sampling, the
-    privacy losses of the replies are composed.
+    to one Gaussian mechanism whose ``1 / noise_multiplier^2`` is the sum of the replies'
+    ``rounds / noise_multiplier^2``. With sampling, the privacy losses of the replies are composed.
 
     Args:
         record: the record from `with_noise`.
 
     Raises:
-        ImportError: without the extra `private`.
+        ImportError: if the extra `private` is not installed.
 
     Example:
         >>> one = with_noise({}, Noise(1.0), num_clients=2, kind="central_gaussian", delta=1e-5)
@@ -167,7 +165,7 @@ def _by_noise(record: Record) -> dict[Noise, Tensor]:
 
 
 def _kind(record: Record) -> str:
-    """The transform whose noise a record counts; in old records, it is inferred from their form."""
+    """The transform that added the noise of a record, inferred from the form of an old record."""
     if "kind" in record:
         return KINDS[int(record["kind"])]
     if "steps" in record:
@@ -177,7 +175,7 @@ def _kind(record: Record) -> str:
 
 
 def _largest(table: Tensor) -> Iterable[list[float]]:
-    """The distinct rows of ``[K, M]``; a row is left out if another is as large in every column."""
+    """The distinct rows of ``[K, M]`` that no other row exceeds or equals in every column."""
     rows: Any = table.unique(dim=0)
     for row in rows:
         if not bool(((rows >= row).all(1) & (rows > row).any(1)).any()):

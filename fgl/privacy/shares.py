@@ -45,7 +45,7 @@ def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
 
 
 def combine(shares: Mapping[int, bytes]) -> bytes:
-    """The secret that exactly `threshold` shares give; shares are given by row.
+    """Compute a secret from exactly `threshold` shares, a dict from row to share.
 
     Example:
         >>> combine(dict(enumerate(split(b"0123456789abcdef" * 2, 3, 3))))

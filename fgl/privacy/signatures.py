@@ -3,8 +3,6 @@
 Source: RFC 8032, https://www.rfc-editor.org/rfc/rfc8032
 """
 
-from __future__ import annotations
-
 from os import PathLike
 from pathlib import Path
 from typing import Any

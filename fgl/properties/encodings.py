@@ -10,8 +10,6 @@ from ..checks import check_count, check_number
 from ..kinds import explained
 from .simple import Simple, simple
 
-COLUMNS = 128  # nodes whose walks are computed at a time
-
 
 @explained
 def structure_encoding(
@@ -22,7 +20,7 @@ def structure_encoding(
     steps: int = 16,
     max_degree: int = 16,
 ) -> Tensor:
-    """Structural encoding of nodes for FedStar: return probabilities and degrees.
+    """Structural encoding of nodes for FedStar: probabilities of return, and degrees.
 
     ``s_v = [RW_vv, (RW^2)_vv, ..., (RW^steps)_vv, one-hot of min(max(degree_v, 1), max_degree)]``
     (FedStar, Eq. 2 to 4), the concatenation of `walk_returns` and `degree_one_hot`.
@@ -60,7 +58,7 @@ def structure_encoding(
 def walk_returns(
     edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None, *, steps: int = 16
 ) -> Tensor:
-    """Probability that a random walk is at its first node again after 1 to `steps` steps.
+    """Probability that a random walk is back at its first node after 1, 2, ..., `steps` steps.
 
     ``diag(RW), diag(RW^2), ...`` with ``RW = A D^-1`` (FedStar, Eq. 2). For a node without
     neighbours all probabilities are 0.
@@ -89,7 +87,7 @@ def walk_returns(
 def degree_one_hot(
     edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None, *, max_degree: int = 16
 ) -> Tensor:
-    """Encode each node's degree as a one-hot row, limited to 1 to `max_degree` (FedStar, Eq. 3).
+    """Encode each node's degree, clamped to 1 to `max_degree`, as a one-hot row (FedStar, Eq. 3).
 
     Args:
         edge_index, nodes, num_graphs: see `structure_encoding`.
@@ -114,33 +112,26 @@ def degree_one_hot(
 
 
 def _walk_returns(graphs: Simple, steps: int) -> Tensor:
-    """Return probabilities from walks of half the length.
+    """Compute probabilities of return from walks of half the length.
 
     The matrix RW is similar to the symmetric matrix ``S = D^-1/2 A D^-1/2``, so
     ``diag(RW^(a + b))_v = <S^a e_v, S^b e_v>``. Walks are computed for one block of nodes at a
     time, using only the rows of their own graphs.
     """
-    from scipy.sparse import csr_array
-
     degree, col = graphs.degree.numpy(), graphs.col.numpy()
     size = len(degree)
     scale = np.zeros(size)
     scale[degree > 0] = degree[degree > 0] ** -0.5
     value = scale[np.arange(size).repeat(degree)] * scale[col]
-    walk = csr_array((value, col, graphs.crow.numpy()), shape=(size, size))
-    ends = graphs.sizes.cumsum(0)
-    last = ends[graphs.batch].tolist()  # end and start of the graph of each node
-    first = (ends - graphs.sizes)[graphs.batch].tolist()
+    walk = graphs.adjacency(value)
     returns = np.zeros((size, steps + 1), dtype=np.float32)
-    for start in range(0, size, COLUMNS):
-        stop = min(start + COLUMNS, size)
-        rows = slice(first[start], last[stop - 1])
+    for nodes, rows in graphs.blocks():
         block = walk[rows, rows]
-        before = np.eye(rows.stop - rows.start, stop - start, first[start] - start)
+        before = np.eye(len(returns[rows]), len(returns[nodes]), rows.start - nodes.start)
         for step in range(0, steps, 2):
             after = block @ before
-            returns[start:stop, step] = np.einsum("ij,ij->j", after, before)
-            returns[start:stop, step + 1] = np.einsum("ij,ij->j", after, after)
+            returns[nodes, step] = np.einsum("ij,ij->j", after, before)
+            returns[nodes, step + 1] = np.einsum("ij,ij->j", after, after)
             before = after
     return torch.from_numpy(returns[:, :steps])
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..graph import Graph
 from ..kinds import explained
-from .hops import hops
 from .simple import Simple, simple
 
 MEASURES: dict[str, Callable[[Simple], Tensor]] = {}  # by name, for simple graphs
 
 
 class OfEdges(Protocol):
-    """A measure of graphs, called with their edges."""
+    """Function that computes a measure of graphs from their edges."""
 
     def __call__(
         self, edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None
@@ -41,8 +41,8 @@ def average_degree(graphs: Simple) -> Tensor:
     """Mean degree of every graph: ``1/N sum_v d_v = 2m / N``.
 
     Graphs are treated as undirected: the direction of edges, repeated edges and self-loops are
-    ignored. GPFL's public code omits nodes after the last node that has an edge, both here and in
-    all other means over degrees.
+    ignored. GPFL's public code ignores nodes after the last node that has an edge, in this mean and
+    in all other means over degrees.
 
     Args:
         edge_index: int64 ``[2, num_edges]``.
@@ -153,7 +153,7 @@ def closeness(graphs: Simple) -> Tensor:
     """Mean over nodes of the closeness centrality of Wasserman and Faust.
 
     ``c_v = (r_v - 1)/(N - 1) (r_v - 1)/sum_u d(u, v)``, where u runs over the ``r_v`` nodes that v
-    can reach, including itself. A node without edges has closeness 0.
+    can reach, including v. A node without edges has closeness 0.
 
     Args and Raises: as `average_degree`.
 
@@ -166,9 +166,17 @@ def closeness(graphs: Simple) -> Tensor:
 
     Source: GPFL, TMLR 2025; Wasserman and Faust 1994; ``networkx.closeness_centrality``
     """
-    reached, distance = hops(graphs.crow, graphs.col, graphs.sizes)
-    others = (reached - 1).double()
-    mean = graphs.total(_ratio(others.square(), distance))
+    from scipy.sparse.csgraph import shortest_path
+
+    links = graphs.adjacency(np.ones(len(graphs.col)))
+    reached, total = np.zeros((2, len(graphs.batch)))
+    for nodes, rows in graphs.blocks():
+        sources = np.arange(nodes.start, nodes.stop) - rows.start
+        distance = shortest_path(links[rows, rows], "D", unweighted=True, indices=sources)
+        reached[nodes] = np.isfinite(distance).sum(1)
+        total[nodes] = distance.sum(1, where=np.isfinite(distance))
+    others = torch.from_numpy(reached) - 1
+    mean = graphs.total(_ratio(others.square(), torch.from_numpy(total)))
     return _ratio(mean, graphs.sizes * (graphs.sizes - 1))
 
 

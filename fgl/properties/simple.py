@@ -1,7 +1,6 @@
 """Many simple undirected graphs in one structure, built from checked edges."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from operator import index
@@ -13,6 +12,8 @@ from torch import Tensor
 
 from ..checks import reject_if
 from ..graph.checks import check_index
+
+COLUMNS = 128  # nodes that are searched from at a time
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,27 @@ class Simple:
         out = torch.zeros(self.sizes.numel(), dtype=torch.float64)
         return out.index_add(0, self.batch, value.double())
 
+    def adjacency(self, value: Any) -> Any:
+        """The entries `value` of all edges as one `scipy.sparse` array."""
+        from scipy.sparse import csr_array
+
+        parts = (value, self.col.numpy(), self.crow.numpy())
+        return csr_array(parts, shape=(self.batch.numel(), self.batch.numel()))
+
+    def blocks(self) -> Iterator[tuple[slice, slice]]:
+        """At most `COLUMNS` nodes at a time, and all nodes of their graphs."""
+        ends = self.sizes.cumsum(0)
+        last = ends[self.batch].tolist()
+        first = (ends - self.sizes)[self.batch].tolist()
+        for start in range(0, len(first), COLUMNS):
+            stop = min(start + COLUMNS, len(first))
+            yield slice(start, stop), slice(first[start], last[stop - 1])
+
 
 def simple(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None) -> Simple:
-    """Convert graphs to undirected graphs without self-loops or repeats; store both directions.
+    """Convert graphs to undirected graphs without self-loops or repeated edges.
+
+    Both directions of each edge are stored.
 
     Raises:
         TypeError, ValueError: for an invalid dtype or shape, an index out of range, nodes that are

@@ -27,7 +27,7 @@ def fuse(
     fill: str = "renormalised",
     threshold: float = 0.0,
 ) -> Tensor:
-    """For every node, a weighted mean over all clients that have the node (FedGL, Eq. 12).
+    """Weighted mean for each node over all clients that have the node (FedGL, Eq. 12).
 
     ``out_i = sum_{k holds i} w_k rows_k[i] / sum_{k holds i} w_k``. A node that no client holds
     gets 0. The function computes two indexed sums. The function creates no tensor of size clients x
@@ -91,7 +91,8 @@ def fuse_uploads(
     """Fuse the clients' predictions and embeddings node by node (see `fuse`).
 
     Args:
-        uploads: one message per client that passes `check_upload`; ``num_examples`` is the weight.
+        uploads: one message per client; each message passes `check_upload`, and its
+            ``num_examples`` is the client's weight.
         num_nodes: number of nodes in the federation.
         fill: see `fuse`; it applies to predictions and embeddings.
         threshold: see `fuse`; it applies only to predictions. Together with a threshold of 0 in
@@ -121,7 +122,7 @@ def fuse_uploads(
 
 @explained
 def pseudo_labels(scores: Tensor, *, threshold: float = 0.5) -> Tensor:
-    """Each node's class with the largest score; -1 if the score does not exceed a threshold.
+    """Class with the largest score for each node; -1 if this score does not exceed a threshold.
 
     Args:
         scores: float ``[num_nodes, C]``, fused predictions.

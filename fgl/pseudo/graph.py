@@ -118,7 +118,8 @@ def from_edge_tensors(message: Mapping[str, Any], *, like: SparseMatrix) -> Spar
 
     Args:
         message: may have ``row``, ``col`` (int64 ``[e]``) and ``weight`` (float ``[e]``).
-        like: a matrix with the result's shape ``[n, n]``; an empty result has its dtype and device.
+        like: a matrix with the result's shape ``[n, n]``; an empty result gets the dtype and device
+            of `like`.
 
     Example:
         >>> A = SparseMatrix.from_dense(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
@@ -150,8 +151,9 @@ def augmented_operator(
 
     Returns:
         `SparseMatrix` ``[n, n]``, for a model that does not normalise its operator
-        (``GCN(..., normalize=False)``). Entries of both terms are not merged. GAT and SAGE use
-        only the sparsity pattern: they would see repeated edges and ignore `beta`.
+        (``GCN(..., normalize=False)``). Entries of the two terms at the same position are not
+        merged. GAT and SAGE use only the sparsity pattern: they would see repeated edges and ignore
+        `beta`.
 
     Raises:
         ValueError: if the shapes differ.

@@ -1,4 +1,4 @@
-"""Quality of pseudo labels and pseudo edges: which fraction of them is correct."""
+"""Quality of pseudo labels and pseudo edges: the fractions that are correct."""
 
 from __future__ import annotations
 

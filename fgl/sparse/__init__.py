@@ -1,6 +1,6 @@
 """Sparse matrices: differentiable products, and sums and softmaxes of rows.
 
-Inside `vmap` a stack of sparse matrices is multiplied as one block-diagonal matrix.
+Inside `vmap`, a stack of sparse matrices is multiplied as one block-diagonal matrix.
 """
 
 from .gather import gather_rows, sum_rows

@@ -33,7 +33,7 @@ def call(function: Any, *args: Any) -> Any:
 
 
 def mapped(function: Any, *args: Any) -> Any:
-    """Call ``function.apply(*args)``, or inside `vmap` the function's own `vmap` rule.
+    """Call ``function.apply(*args)``; inside `vmap`, call the function's own `vmap` rule instead.
 
     Calling the rule directly saves the time for flattening the arguments.
 
@@ -61,7 +61,7 @@ def mapped(function: Any, *args: Any) -> Any:
 
 
 def batched(tensor: Tensor, dim: int | None, size: int) -> Tensor:
-    """A rule's argument with the batch as its first dimension; without a batch, it is expanded."""
+    """A rule's argument with the batch as its first dimension; other arguments are expanded."""
     if dim is None:
         return tensor.expand(size, *tensor.shape)
     return tensor.movedim(dim, 0) if dim else tensor

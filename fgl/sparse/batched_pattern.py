@@ -1,4 +1,4 @@
-"""Batched patterns: a stack of patterns, and how one member sees it inside `vmap`.
+"""Batched patterns: a stack of patterns, and the pattern of a single member inside `vmap`.
 
 Inside a `vmap` over the members, each member has its own `SparseMatrix`. The tensors of this matrix
 are batched and padded to the largest member. A product is computed for the whole stack at once,
@@ -52,7 +52,7 @@ class PatternStack:
         return self.parts[0].col.device
 
     def padded(self, tensors: Sequence[Tensor], length: int | None = None) -> Tensor:
-        """Stack a tensor per part, padded with zeros, to ``[K, length]``; default ``[K, nnz]``."""
+        """Stack one tensor per part to ``[K, length]``, padded with zeros; default ``[K, nnz]``."""
         length = self.nnz if length is None else length
         out = tensors[0].new_zeros(len(tensors), length)
         for row, tensor in zip(out, tensors, strict=True):
@@ -136,7 +136,7 @@ class PatternStack:
 
     @kept
     def loops(self) -> tuple[PatternStack, Tensor]:
-        """Like `Pattern.loops`; sources index a padded ``cat([value, ones(rows)])``."""
+        """Like `Pattern.loops`; sources are indices into a padded ``cat([value, ones(rows)])``."""
         parts, sources = zip(*(p.loops for p in self.parts), strict=True)
         places = [
             source + (source >= part.nnz) * (self.nnz - part.nnz)

@@ -154,8 +154,8 @@ class SparseMatrix:
     def gcn_norm(self) -> SparseMatrix:
         """GCN's operator ``D^-1/2 (A + I) D^-1/2`` (Kipf & Welling 2017).
 
-        D holds the row sums of ``A + I``. The operator is computed once and stored, unless the
-        values are being trained.
+        D holds the row sums of ``A + I``. If the values are not being trained, the operator is
+        computed once and stored.
 
         Raises:
             ValueError: for a negative value, since a negative degree has no square root. On a GPU
@@ -211,7 +211,7 @@ class SparseMatrix:
         return SparseMatrix(self.pattern.incidence, value)
 
     def as_operator(self) -> SparseMatrix:
-        """The same matrix, which a GCN uses as it is: its `gcn_norm` is the matrix itself.
+        """The same matrix, which a GCN does not normalise: its `gcn_norm` is the matrix itself.
 
         Example:
             >>> operator = SparseMatrix.from_dense(torch.eye(2) / 2).as_operator()
@@ -256,7 +256,7 @@ class SparseMatrix:
 
     @property
     def with_self_loops(self) -> SparseMatrix:
-        """The matrix with a full diagonal: nonzero self-loops keep their values, all others are 1.
+        """The matrix with a full diagonal; a diagonal entry that is missing or 0 becomes 1.
 
         If a self-loop is repeated, its last value is used, as in PyG.
         """
@@ -284,7 +284,7 @@ class SparseMatrix:
         return SparseMatrix(pattern, value.index_copy(0, places, self.value))
 
     def _once(self, name: str, make: Callable[[], SparseMatrix]) -> SparseMatrix:
-        """Call `make` and store the result, unless the values are trained."""
+        """Call `make`; if the values are not trained, store the result."""
         if self.value is not None and self.value.requires_grad:
             return make()
         if name not in self._made:

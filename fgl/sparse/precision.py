@@ -1,4 +1,4 @@
-"""Full precision under `torch.autocast`, for operations that half precision would spoil."""
+"""Full precision under `torch.autocast`, for operations that need more than half precision."""
 
 from __future__ import annotations
 

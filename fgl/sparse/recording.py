@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,8 +20,24 @@ Tensors = tuple[Tensor, ...]
 _active: list[Recorder] = []
 
 
+class Name(str):
+    """The name of a tensor in a recording."""
+
+
+class Call(NamedTuple):
+    """A recorded operation, the names of its results and of what it reads, and its source text."""
+
+    function: Any
+    args: Sequence[Any]
+    kwargs: dict[str, Any]
+    out: Any
+    results: list[str]
+    reads: list[str]
+    source: str
+
+
 class Recorder(TorchDispatchMode):
-    """A context that records the operations inside it, as they are after `vmap` and autograd.
+    """A context that records the operations inside it, after `vmap` and autograd are applied.
 
     Tensors that are neither inputs nor results of an operation are constants of the recording.
 
@@ -52,7 +68,7 @@ class Recorder(TorchDispatchMode):
         self._constants: set[int] = set()  # memory of the constants
         self._mixed = False  # whether a tensor changed in place may share memory
         self._kept: list[Any] = list(inputs)  # an id is unique while its tensor lives
-        self._calls: list[tuple[list[str], str, list[str]]] = []  # results, source, names read
+        self.calls: list[Call] = []
         self._globals: dict[str, Any] = {}  # operations and constants, by their names
         self.varies_on_cpu = False
 
@@ -72,8 +88,8 @@ class Recorder(TorchDispatchMode):
         if self._paused:
             return func(*args, **kwargs)
         leaves = tree_leaves((args, kwargs))
-        self._constants.update(_memory(each) for each in leaves if id(each) not in self._names)
-        changed = {_memory(each) for each in _written(func, args, kwargs)}
+        self._constants.update(memory(each) for each in leaves if id(each) not in self._names)
+        changed = {memory(each) for each in _written(func, args, kwargs)}
         if not self._constants.isdisjoint(changed - {0}):
             raise RuntimeError(f"{func} changes a tensor that the loss keeps")
         varies = any(id(each) in self._varying for each in leaves)
@@ -95,7 +111,7 @@ class Recorder(TorchDispatchMode):
             self._names[id(out)] = self._names[id(args[0])]
             self._kept.append(out)
         else:
-            self._add(func._op, args, kwargs, out)
+            self._add(func, args, kwargs, out)
         return out
 
     def call(self, function: Callable[..., Tensors], args: Sequence[Any]) -> Tensors:
@@ -113,27 +129,38 @@ class Recorder(TorchDispatchMode):
         self._varying.update(map(id, results))
         self.varies_on_cpu |= any(isinstance(t, Tensor) and t.device == CPU for t in results)
 
-    def _add(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> None:
+    def name(self, tensor: Any) -> str:
+        """The name of an input or a result; empty for a constant."""
+        return tensor if isinstance(tensor, Name) else self._names.get(id(tensor), "")
+
+    def call_of(
+        self, function: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any, to: list[str]
+    ) -> Call:
+        """A call of an operation, whose results have the names `to`; arguments may be names."""
         reads: list[str] = []
         words = [self._text(arg, reads) for arg in args]
         words += [f"{name}={self._text(arg, reads)}" for name, arg in kwargs.items()]
-        call = f"{self._constant(function)}({', '.join(words)})"
+        source = f"{self._constant(getattr(function, '_op', function))}({', '.join(words)})"
+        if to:
+            several = isinstance(out, (tuple, list))
+            target = f"[{', '.join(to)}]" if several else to[0]
+            source = f"{target} = {source}"
+        return Call(function, args, kwargs, out, to, reads, source)
+
+    def _add(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> None:
         results = list(out) if isinstance(out, (tuple, list)) else [out]
-        self._kept += [*results, args, kwargs]
-        if all(id(each) in self._names for each in results):  # arguments were changed in place
-            self._calls.append(([], call, reads))
-            return
-        names = [f"value_{len(self._calls)}_{place}" for place in range(len(results))]
-        self._names |= dict(zip(map(id, results), names, strict=True))
-        several = isinstance(out, (tuple, list))
-        target = f"[{', '.join(names)}]" if several else names[0]
-        self._calls.append((names, f"{target} = {call}", reads))
+        names: list[str] = []
+        if not all(id(each) in self._names for each in results):  # else changed in place
+            names = [f"value_{len(self.calls)}_{place}" for place in range(len(results))]
+        self.calls.append(self.call_of(function, args, kwargs, out, names))
+        self._names |= dict(zip(map(id, results), names, strict=False))
 
     def _text(self, arg: Any, reads: list[str]) -> str:
         """An argument's source text."""
-        if id(arg) in self._names and isinstance(arg, Tensor):
-            reads.append(self._names[id(arg)])
-            return reads[-1]
+        name = self.name(arg) if isinstance(arg, (Tensor, Name)) else ""
+        if name:
+            reads.append(name)
+            return name
         if isinstance(arg, (list, tuple)):
             return f"[{', '.join(self._text(each, reads) for each in arg)}]"
         return self._constant(arg)
@@ -143,11 +170,14 @@ class Recorder(TorchDispatchMode):
         self._globals[name] = value
         return name
 
-    def function(self, outputs: Sequence[Tensor | None]) -> Callable[..., list[Tensor | None]]:
+    def function(
+        self, outputs: Sequence[Tensor | Name | None], calls: Sequence[Call] | None = None
+    ) -> Callable[..., list[Tensor | None]]:
         """Build a function that repeats the operations; it frees a tensor after its last use.
 
         Args:
-            outputs: results of recorded operations, or None.
+            outputs: results of recorded operations or their names, or None.
+            calls: the operations; default all recorded operations.
 
         Returns:
             ``(*inputs) -> outputs``.
@@ -155,10 +185,11 @@ class Recorder(TorchDispatchMode):
         reads: list[str] = []
         last = f"return [{', '.join(self._text(each, reads) for each in outputs)}]"
         lines, needed = [last], {*reads, *self._inputs}
-        for results, source, reads in reversed(self._calls):
-            freed = [name for name in dict.fromkeys([*results, *reads]) if name not in needed]
+        for call in reversed(self.calls if calls is None else calls):
+            names = dict.fromkeys([*call.results, *call.reads])
+            freed = [name for name in names if name not in needed]
             needed.update(freed)
-            lines.append(source + "".join(f"; {name} = None" for name in freed))
+            lines.append(call.source + "".join(f"; {name} = None" for name in freed))
         head = f"def repeat({', '.join(self._inputs)}):"
         source = "\n    ".join([head, *reversed(lines)])
         namespace = dict(self._globals)
@@ -167,7 +198,7 @@ class Recorder(TorchDispatchMode):
         return repeat
 
 
-def _memory(value: Any) -> int:
+def memory(value: Any) -> int:
     """The address of a tensor's memory, or 0 if the value is not a tensor."""
     if not isinstance(value, Tensor) or value.layout != torch.strided:
         return 0
@@ -184,14 +215,15 @@ def _written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any
 
 
 def recorded() -> bool:
-    """Whether operations are being recorded; then no number may be read from a tensor."""
+    """Whether operations are being recorded; if so, no number may be read from a tensor."""
     return bool(_active)
 
 
 def in_one(function: Callable[..., Tensors]) -> Callable[..., Tensors]:
-    """Wrap a function of tensors and integers, so that a recording has it as one operation.
+    """Wrap a function of tensors and integers, so that a recording treats it as one operation.
 
-    The function must return new tensors and draw no random numbers. It is not differentiated.
+    The function must return new tensors and draw no random numbers. The function is not
+    differentiated.
 
     Example:
         >>> @in_one

@@ -38,7 +38,7 @@ def row_sum(pattern: Pattern, value: Tensor) -> Tensor:
 
 @explained
 def pair_sum(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
-    """For every entry, the sum of two numbers: ``out_e = left_{row(e)} + right_{col(e)}``.
+    """Sum of two numbers for every entry: ``out_e = left_{row(e)} + right_{col(e)}``.
 
     Args:
         pattern: ``[rows, cols]`` with nnz entries.

@@ -1,7 +1,5 @@
 """The command ``python -m fgl.study FOLDER``, which starts a worker."""
 
-from __future__ import annotations
-
 import _thread
 import argparse
 import os

@@ -1,7 +1,5 @@
 """Processes that work on a study: on this computer, or on a Ray cluster."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -93,7 +91,7 @@ def _watch(folder: Path, plan: Plan, store: Store, workers: int, count: Count) -
 class Worker:
     """A worker process.
 
-    It is restarted if it dies, and it ends when this process ends.
+    The worker is restarted if it dies, and it ends when this process ends.
 
     The worker's standard input is a pipe from this process. The worker exits when the pipe is
     closed.
@@ -107,7 +105,7 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        """Start the process in a session of its own, so that Ctrl-C interrupts only its parent."""
+        """Start the process in a new session, so that Ctrl-C interrupts only the parent process."""
         place = os.pathsep.join(self.path)
         env = os.environ | dict.fromkeys(THREADS, "1") | {"PYTHONPATH": place}
         with self.log.open("ab") as log:
@@ -133,7 +131,7 @@ class Worker:
         self.start()
 
     def _marks(self) -> Iterator[str]:
-        """The marker files of runs that processes have started.
+        """The texts of the marker files; each file belongs to a run that a process has started.
 
         Other workers may delete these files.
         """

@@ -1,7 +1,5 @@
 """A study's run and its record, which is written even if the run fails."""
 
-from __future__ import annotations
-
 import functools
 import math
 import shutil
@@ -99,7 +97,7 @@ def _run(plan: Plan, job: Job, folder: Path | None) -> dict[str, Any]:
 
 
 def check_local(name: str, setting: Any, local: Mapping[str, Any]) -> None:
-    """Raise an error unless a setting has all fields of a search space for local training."""
+    """Raise an error if a setting lacks a field that the search space of local training names."""
     if callable(setting):
         return
     unknown = [key for key in local if key not in flat(setting)]
@@ -122,7 +120,7 @@ def _stops(patience: int | None, rounds: int, task: Task) -> list[Callable[[Roun
 
 
 def same_again(plan: Plan, job: Job, record: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """Repeat a job; return whether its numbers equal the recorded ones, and its new record."""
+    """Repeat a job; return whether its new numbers equal the recorded numbers, and its record."""
     again = plain(execute(plan, job))
     names = "status", "validation", "error"
     same = all(again.get(name) == record.get(name) for name in names)

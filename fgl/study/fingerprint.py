@@ -1,7 +1,5 @@
 """Fingerprints: short texts, equal for functions and values with the same content."""
 
-from __future__ import annotations
-
 import dis
 import functools
 import hashlib
@@ -25,7 +23,7 @@ Memo = dict[int, tuple[Any, str]]  # keeps the object, so that no other object g
 
 
 def fingerprint(value: Any) -> str:
-    """A text that depends on a function or value, and on all that it refers to.
+    """A text that identifies the content of a function or value, with all objects it refers to.
 
     For functions from the user's own files and notebooks, the fingerprint depends on their code,
     their defaults, the values in their closures, and the globals that they use. For functions of
@@ -62,7 +60,7 @@ def _all(kind: str, values: Iterable[Any], memo: Memo) -> Iterator[str]:
 
 
 def _source(module: types.ModuleType) -> str:
-    """A digest of the file of a user's module; empty for an installed module."""
+    """A digest of the source file of a user's module; "" for an installed module."""
     path = getattr(module, "__file__", None)
     if path is None or is_installed(module.__name__) or not Path(path).is_file():
         return ""
@@ -96,7 +94,7 @@ def _function(function: types.FunctionType, memo: Memo) -> Iterator[str]:
 
 
 def _cells(function: types.FunctionType) -> list[Any]:
-    """The values in a function's closure; a variable without a value yet gives None."""
+    """The values in a function's closure; None stands for a variable without a value."""
     values = []
     for cell in function.__closure__ or ():
         try:

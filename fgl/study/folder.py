@@ -1,7 +1,5 @@
 """A study's folder: the plan, the records of finished runs, their environments, and locks."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json
@@ -72,7 +70,7 @@ class Store:
         return name in self._names
 
     def __getitem__(self, name: str) -> dict[str, Any]:
-        """A record without its report, which is only on disk."""
+        """A record without its report; the report is only on disk."""
         if name not in self._read:
             self.full(name)
         return self._read[name]
@@ -108,7 +106,10 @@ def write(path: Path, content: bytes) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Convert a value to JSON types: numbers that are not finite to None, unknown types to text."""
+    """Convert a value to JSON types.
+
+    Numbers that are not finite become None, and values of unknown types become text.
+    """
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -130,7 +131,8 @@ def save_plan(folder: Path, plan: Plan, *, tries: int) -> Plan:
 
     Args:
         folder: the study's folder.
-        plan: the plan; its stages become the smaller stages in the folder, followed by `tries`.
+        plan: the plan. The call replaces the plan's stages by the stages in the folder that are
+            below `tries`, followed by `tries`.
         tries: the requested total number of trials.
 
     Returns:
@@ -200,7 +202,7 @@ def load_plan(folder: str | os.PathLike[str]) -> Plan:
 
 @contextmanager
 def begun(store: Store, name: str) -> Iterator[int | None]:
-    """A context that locks a run, and yields how many processes have died in this run so far.
+    """A context that locks a run; it yields the number of processes that have died in this run.
 
     The context yields None if the run is locked by another process or is finished. While a process
     works on the run, there is a mark file next to the lock. If the process dies, the mark remains.

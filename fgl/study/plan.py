@@ -1,7 +1,5 @@
 """A study's plan: its cells, and its next runs, which depend on the finished runs."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import itertools
@@ -56,7 +54,7 @@ class Job:
 
     @functools.cached_property
     def id(self) -> str:
-        """The name of the run's record; it depends only on what determines the run's result."""
+        """The name of the run's record; it depends only on values that affect the run's result."""
         cell = f"{self.setting}-{self.method}"
         text = repr((self.setting, self.method, self.point.key, self.seed, self.rounds))
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -65,7 +63,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Trial:
-    """A point, and the jobs by which it is evaluated."""
+    """A point, and the jobs that evaluate this point."""
 
     point: Point
     jobs: tuple[Job, ...]
@@ -73,7 +71,7 @@ class Trial:
 
 @dataclass
 class Cell:
-    """For one method on one setting: the trials, chosen points and test runs known so far.
+    """The trials, chosen points and test runs known so far, for one method on one setting.
 
     Args:
         trials: the trials so far, by group of tuning seeds.
@@ -142,7 +140,7 @@ class Plan:
         return self.stages[-1]
 
     def fingerprints(self) -> dict[str, str]:
-        """By name, the fingerprints of all values that must not change while their name stays."""
+        """Fingerprints by name; a value that keeps its name must also keep its fingerprint."""
         local = [sorted(space.items()) for space in self.local]
         texts = {f"method {n}": fingerprint((m.build, m.space)) for n, m in self.methods.items()}
         texts |= {f"setting {name}": fingerprint(each) for name, each in self.settings.items()}
@@ -176,7 +174,7 @@ class Plan:
         return len(self.local) > 1 or any(map(is_free, spaces))
 
     def cell(self, setting: str, method: str, records: Records) -> Cell:
-        """For one method on one setting: the trials, chosen points and test runs known so far."""
+        """The trials, chosen points and test runs known so far, for one method on one setting."""
         if (setting, method) in self._whole:
             return self._whole[setting, method]
         cell, open_groups = Cell(), 0
@@ -203,7 +201,7 @@ class Plan:
     def _search(
         self, setting: str, method: str, seeds: list[int], records: Records
     ) -> tuple[list[Trial], Point | None, str]:
-        """The trials so far, the chosen point if all are finished, and the reason for giving up."""
+        """The trials so far, the chosen point if all trials ended, and the reason for giving up."""
         if not self.tunes(method):
             return [], self._wide(method, 0), ""
         trials: list[Trial] = []
@@ -251,7 +249,7 @@ class Plan:
         return Point(new_local, new_own, best.which)
 
     def edges(self, setting: str, method: str, records: Records) -> list[str]:
-        """Chosen numbers that are the smallest or largest of all trials."""
+        """Chosen numbers that are the smallest or largest number among all trials."""
         cell = self.cell(setting, method, records)
         notes: list[str] = []
         each = self.tuning_seeds == "each"

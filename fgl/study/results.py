@@ -120,11 +120,16 @@ class Study:
         runs = (run for m in self.plan.methods for run in self._tests[setting, m].values())
         return self.plan.metric or next((r["metric"] for r in runs if "metric" in r), "")
 
+    def _less_is_better(self, setting: str) -> bool:
+        runs = (run for m in self.plan.methods for run in self._tests[setting, m].values())
+        select = next((run["select"] for run in runs if "select" in run), "")
+        return less_is_better(self.metric(setting), select)
+
     def in_points(self, setting: str) -> bool:
         """Whether a setting's scores are fractions, which tables show in percent."""
         values = [v for m in self.plan.methods for v in self.scores(setting, m).values()]
         shares = all(0 <= value <= 1 for value in values if not math.isnan(value))
-        return shares and not less_is_better(self.metric(setting))
+        return shares and not self._less_is_better(setting)
 
     def gains(self, setting: str, method: str) -> dict[int, float]:
         """Difference from the first method for each seed; NaN if a run of either method failed."""
@@ -133,7 +138,7 @@ class Study:
         return {seed: value - base[seed] for seed, value in mine.items() if seed in base}
 
     def mean_gains(self, method: str) -> dict[int, float]:
-        """The mean difference over all settings, by seed; {} if the settings' metrics differ."""
+        """The mean difference over all settings, by seed; {} if settings have different metrics."""
         if len({self.metric(setting) for setting in self.plan.settings}) > 1:
             return {}
         each = [self.gains(setting, method) for setting in self.plan.settings]
@@ -159,11 +164,11 @@ class Study:
         mine, others = (list(self.scores(setting, name).values()) for name in names)
         if any(map(math.isnan, mine + others)):
             return math.nan
-        return improvement(mine, others, less=less_is_better(self.metric(setting)))
+        return improvement(mine, others, less=self._less_is_better(setting))
 
     @functools.cached_property
     def headline(self) -> dict[str, Tested]:
-        """The test of each method except the first, on the mean over settings."""
+        """A test of each method except the first, on the gains averaged over all settings."""
         methods = list(self.plan.methods)[1:]
         lost = {method for (_, method), cell in self._cells.items() if cell.lost}
         return _tested({name: self.mean_gains(name) for name in methods if name not in lost})
@@ -176,7 +181,7 @@ class Study:
         return {n: [v for i, v in enumerate(own) if v not in own[:i]] for n, own in values.items()}
 
     def edges(self, setting: str, method: str) -> list[str]:
-        """Chosen numbers at the edge of the tried values, unless the edge is a hard bound."""
+        """Chosen numbers at an edge of the tried values, except numbers at a hard bound."""
         return self.plan.edges(setting, method, self._store)
 
     def _megabytes(self, setting: str, method: str) -> float:
@@ -287,7 +292,7 @@ class Study:
             for name, values in scores.items()
             if len(values) == len(self.plan.seeds) and values and not any(map(math.isnan, values))
         }
-        order = min if less_is_better(self.metric(setting)) else max
+        order = min if self._less_is_better(setting) else max
         top = order(whole.values()) if whole and bold else math.nan
         cells = dict.fromkeys(self.plan.methods, "--")
         for name, mean in whole.items():
@@ -380,7 +385,7 @@ class Study:
 
 
 def _tested(gains: Mapping[Any, Mapping[int, float]]) -> dict[Any, Tested]:
-    """For each entry, a test; Holm's correction is over all entries."""
+    """Test the gains of each entry; Holm's correction covers all entries."""
     each = {key: difference(list(own.values())) for key, own in gains.items()}
     adjusted = holm([own.p for own in each.values()])
     tests = {}
@@ -393,7 +398,7 @@ def _tested(gains: Mapping[Any, Mapping[int, float]]) -> dict[Any, Tested]:
 
 
 def _mean(scores: Sequence[float], scale: float) -> list[str]:
-    """Mean, deviation and number of seeds as text; without a mean if a run failed."""
+    """Mean, deviation and number of seeds as text; if a run failed, the mean is left out."""
     failed = sum(map(math.isnan, scores))
     if failed:
         return ["", f"{len(scores) - failed} of {len(scores)}"]

@@ -28,7 +28,7 @@ def _sobol(seed: int, count: int) -> np.ndarray[Any, Any]:
 
 
 def sobol_point(seed: int, index: int) -> tuple[Sequence[float], Sequence[float]]:
-    """Point `index` of a scrambled Sobol sequence, split into local values and own values.
+    """Point `index` of a scrambled Sobol sequence: values for local training and for the method.
 
     A point depends only on its seed and index, so adding trials does not change earlier trials.
 
@@ -47,7 +47,7 @@ class Uniform:
     """A range of numbers, sampled uniformly; trials near the best value may exceed the range.
 
     Args:
-        low, high: the range of the wide trials.
+        low, high: the ends of the range.
         bounds: hard bounds for all trials; default none. For a fraction, give ``(0, 1)``.
 
     Raises:
@@ -110,7 +110,7 @@ class LogUniform(Uniform):
     """A range of positive numbers, such as learning rates, sampled uniformly on a log scale.
 
     Args:
-        low, high: the range of the wide trials.
+        low, high: the ends of the range.
         bounds: hard bounds for all trials; default all positive numbers.
 
     Raises:
@@ -163,7 +163,7 @@ class Tuned:
 
 
 def check_space(name: str, space: Values, most: int) -> None:
-    """Raise an error if a space has more than `most` names, or a list without a choice."""
+    """Raise an error if a space has more than `most` names, or an empty list of choices."""
     reject_if(len(space) > most, f"{name} to have at most {most} names", len(space))
     for key, kind in space.items():
         reject_if(isinstance(kind, list) and not kind, f"{name} to have a choice for {key}", "[]")
@@ -203,7 +203,7 @@ def near_values(
     Args:
         space: the space.
         best: values of the best trial.
-        tried: values of all wide trials with this space.
+        tried: values of all trials in this space that are points of the Sobol sequence.
         shares: coordinates in the unit cube.
     """
     return {
@@ -215,9 +215,11 @@ def near_values(
 
 
 def edges(space: Values, best: Values, tried: Sequence[Values]) -> list[str]:
-    """Chosen numbers that are the smallest or largest tried value; a better one may lie beyond.
+    """Chosen numbers at an end of the tried values, or at an end of a list of choices.
 
-    The result does not include values at a hard bound, choices from a list of words, and choices
+    A number beyond such an end may be better.
+
+    The result does not include values at a hard bound, choices from a list of words, or choices
     from a list of two numbers.
 
     Example:

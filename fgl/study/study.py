@@ -56,8 +56,8 @@ def study(
     determine the next runs. An interrupted study therefore continues when `study` is called again,
     and other processes can join with ``python -m fgl.study FOLDER``. Later calls can add methods,
     settings, trials and seeds. The first two thirds of the trials use points of a Sobol sequence
-    that all methods share; the last third use points near the best of the earlier trials. The
-    configuration with the best mean validation score is chosen.
+    that all methods share. The last third of the trials uses points near the best earlier trial.
+    The configuration with the best mean validation score is chosen.
 
     Args:
         methods: dict from names to functions as for `fgl.compare`, or to `Tuned` objects with the
@@ -136,7 +136,7 @@ def study(
 class Chosen:
     """A method with the values chosen by `fgl.tune`.
 
-    The result is a function of a task, as `fgl.compare` expects.
+    An object of this class can be called with a task, as `fgl.compare` expects.
 
     Args:
         method: name of the method.

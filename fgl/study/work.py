@@ -1,7 +1,5 @@
 """Workers: processes that execute a study's free runs until all runs are finished."""
 
-from __future__ import annotations
-
 import os
 import platform
 import random
@@ -41,7 +39,7 @@ def work(
         folder: the study's folder.
         index: the number of this worker among the workers that one process started. All workers
             except the first wait if there is too little memory. The default None is for a process
-            that joins.
+            that joins the study.
         plan: the plan; default the plan in the folder.
         advance: function that is called with the finished runs after each check of the folder.
     """
@@ -58,7 +56,7 @@ def work(
 
 
 def _try(plan: Plan, job: Job, store: Store, where: str, index: int | None) -> bool:
-    """Execute a run, unless another process has locked it or memory is too small."""
+    """Execute a run; skip it if another process has locked it, or if memory is too small."""
     free = available_memory() if index else None
     if free is not None and free < SPARE * _needs(job, store):
         return False
@@ -83,7 +81,7 @@ def origin(job: Job, folder: Path, where: str) -> dict[str, Any]:
 
 
 def _needs(job: Job, store: Store) -> float:
-    """The peak memory of all runs on the same setting whose records this process has read."""
+    """The largest peak memory in the records that this process has read for the same setting."""
     return max((r.get("peak", 0) for r in store.read() if r["setting"] == job.setting), default=0)
 
 

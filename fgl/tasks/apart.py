@@ -4,8 +4,6 @@ Scores on training labels do not measure generalisation. These checks of a task 
 since a user may want to measure memorisation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +18,7 @@ from ..graph.facts import check_graphs
 from ..warn import warn
 
 SCORED = ("val_mask", "test_mask")
+MOST_COPIES = 4  # of an example that somebody repeats; common features occur more often
 MOST = 10**8  # entries of features, which take a second or two to hash
 
 
@@ -28,7 +27,7 @@ def warn_of_trained(
 ) -> None:
     """Warn if a training example is also in a validation or test mask.
 
-    The masks of the clients and those of the whole graph are checked.
+    Both the clients' masks and the whole graph's masks are checked.
 
     Args:
         clients: the clients' graphs; their `node_id` identifies nodes of the whole graph.
@@ -42,8 +41,8 @@ def warn_of_trained(
     """
     check_graphs(clients)
     scored = []
-    for client, own in enumerate(clients):
-        counts = _counts(own, own.training_mask)[:1]
+    for client, (own, answered) in enumerate(zip(clients, _trained(clients), strict=True)):
+        counts = _counts(own, answered)[:1]
         scored += [(f"{name} of client {client}", count) for name, count in counts]
     of_nodes = whole is not None and whole.batch is None and whole.edge_label_index is None
     if not scored and whole is not None and of_nodes:
@@ -57,57 +56,82 @@ def warn_of_trained(
     graphs = [*clients, *([whole] if whole else [])]
     masks = [f"graph.{n}" for n in SCORED if any(getattr(own, n) is not None for own in graphs)]
     trained = "" if any(own.train_mask is None for own in clients) else "graph.train_mask & "
-    mask, count = scored[-1]
+    place, count = scored[-1]
+    remedy = f"graph.replace(train_mask={trained}~({' | '.join(masks)}))"
+    if any(own.window_index is not None for own in clients):
+        remedy = "fgl.data.splits.windows(series, shares=...), with the same shares at every client"
     others = "" if len(scored) == 1 else f" (so in {len(scored)} clients)"
     warn(
-        f"Expected examples that are scored not to train, but got {count} in the {mask}{others}, "
-        "whose answers the model is told: "
-        f"graph.replace(train_mask={trained}~({' | '.join(masks)}))",
+        f"Expected examples that are scored not to train, but got {count} in the {place}{others}, "
+        f"whose answers the model is told: {remedy}",
     )
 
 
 def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) -> None:
     """Warn if copies of held-out examples are training examples of other clients.
 
-    A copy has the same label, the same features and the same neighbours' features. Where each graph
-    has `node_id`, a copy has the same id in place of the neighbours. Examples that are not unique
-    in their own client do not count, so that nodes without features of their own give no warning.
-    Large graphs are not compared.
+    A copy has the same label, the same features and the same neighbours' features. If each graph
+    has `node_id`, a copy has the same id instead of the same neighbours. Examples that occur more
+    than once at one client are ignored, so that nodes without features of their own give no
+    warning. Rare features alone also identify copies, at any client. Large graphs are not compared.
     """
     scored = clients if whole is None else [whole]
     others = (own.batch is not None or own.window_index is not None for own in clients)
     size = sum(own.num_nodes * own.num_features for own in (*clients, *scored))
     if any(others) or size > MOST or any(own.y is None for own in (*clients, *scored)):
         return
-    _warn_of_repeated(scored)
-    named = all(own.node_id is not None and own.edge_label_index is None for own in clients)
-    if whole is not None and named:
+    if _warn_of_repeated(scored):
         return
-    how: Any = {"steps": int(whole is None and not named), "named": named}
-    train = [_recognised(own, own.training_mask, **how) for own in clients]
-    for client, own in enumerate(scored):
-        held_out = _held_out(own)
-        if held_out is None:
-            continue
-        keys = _recognised(own, held_out, **how)
-        elsewhere = [k for other, k in enumerate(train) if whole is not None or other != client]
-        copies = int(torch.isin(keys, torch.cat(elsewhere)).sum()) if elsewhere else 0
-        total = int(held_out.sum())
-        if copies > max(2, total * (0.1 if named else 0.5)):
-            of = "the whole graph" if whole is not None else f"client {client}"
-            warn(
-                f"Expected examples that are scored not to train, but got {copies} of {total} of "
-                f"{of} that are copies of training examples of other clients: give all copies of "
-                "an example the same role, or clients their own parts of one graph by "
-                "fgl.data.partitions.partition_graph",
-            )
-            return
+    of_pairs = any(own.edge_label_index is not None for own in clients)
+    named = not of_pairs and all(own.node_id is not None for own in clients)
+    ways: list[dict[str, Any]] = []
+    if whole is None:
+        ways.append({"steps": int(not named), "named": named})
+    if not of_pairs:
+        ways.append({"steps": 0, "named": False, "most": MOST_COPIES})
+    for how in ways:
+        hashes = [_recognised(own, **how) for own in clients]
+        train = [
+            keys[:, own.training_mask.cpu()] for own, keys in zip(clients, hashes, strict=True)
+        ]
+        for client, own in enumerate(scored):
+            held_out = _held_out(own)
+            if held_out is None:
+                continue
+            anywhere = whole is not None or "most" in how
+            elsewhere = [keys for other, keys in enumerate(train) if anywhere or other != client]
+            keys = hashes[client] if whole is None else _recognised(own, **how)
+            copies = _num_copies(keys[:, held_out.cpu()], elsewhere)
+            total = int(held_out.sum())
+            if copies > max(2, total * (0.1 if how["named"] else 0.5)):
+                of = "the whole graph" if whole is not None else f"client {client}"
+                warn(
+                    f"Expected examples that are scored not to train, but got {copies} of {total} "
+                    f"of {of} that are copies of training examples of clients: give all copies of "
+                    "an example the same role, or clients their own parts of one graph by "
+                    "fgl.data.partitions.partition_graph",
+                )
+                return
 
 
-def _warn_of_repeated(graphs: Sequence[Graph]) -> None:
+def _num_copies(keys: Tensor, train: Sequence[Tensor]) -> int:
+    """Number of examples with a copy in `train`; 0 if examples that are alike have other labels.
+
+    Clients may have equal features by their convention, such as a one-hot vector of a node's place.
+    """
+    every = torch.cat([keys[:, :0], *train], 1)
+    trained, labelled = every[:, every[0] != 0].unique(dim=1)
+    features, num_labels = trained.unique(return_counts=True)
+    same_features = torch.isin(keys[0], features)
+    copies = torch.isin(keys[1], labelled) & ~torch.isin(keys[0], features[num_labels > 1])
+    return int(copies.sum()) if copies.sum() >= 0.95 * same_features.sum() else 0
+
+
+def _warn_of_repeated(graphs: Sequence[Graph]) -> bool:
     """Warn if most held-out examples of a graph are copies of its own training examples.
 
-    Equal features are no sign of a copy where fewer than a third of them are distinct.
+    Return whether there was a warning. If at most a third of the training examples' features are
+    distinct, there is no warning, since equal features are then no sign of a copy.
     """
     for own in graphs:
         held_out = _held_out(own)
@@ -127,11 +151,12 @@ def _warn_of_repeated(graphs: Sequence[Graph]) -> None:
                 "client that are copies of its training examples: leave copies out, or split "
                 "before examples are repeated",
             )
-            return
+            return True
+    return False
 
 
 def _held_out(graph: Graph) -> Tensor | None:
-    """Mask of the examples of validation and test; None without a mask of either."""
+    """Mask of the validation and test examples; None if there is neither mask."""
     masks = [mask for name in SCORED if (mask := getattr(graph, name)) is not None]
     return torch.stack(masks).any(0) if masks else None
 
@@ -141,9 +166,10 @@ def _with_labels(key: Tensor, graph: Graph) -> Tensor:
 
 
 def _unlabelled(graph: Graph, steps: int) -> Tensor:
-    """Hash of each example; in a step also of the neighbours.
+    """Hash of each example; each of `steps` steps also mixes in the neighbours' hashes.
 
-    Neighbours of the ends of a pair are joined by an edge or a pair, since a split moves edges.
+    If the examples are pairs, nodes that an edge or a pair joins are neighbours, since a split
+    turns edges into pairs.
     """
     if graph.edge_label_index is None:
         return node_fingerprints(graph, steps)
@@ -157,20 +183,47 @@ def _unlabelled(graph: Graph, steps: int) -> Tensor:
     return key if graph.edge_label_type is None else mixed(key + graph.edge_label_type)
 
 
-def _recognised(graph: Graph, mask: Tensor, *, steps: int, named: bool) -> Tensor:
-    """Hashes of the examples in a mask; examples that are not unique in the graph are left out."""
+def _recognised(graph: Graph, *, steps: int, named: bool, most: int = 1) -> Tensor:
+    """Hashes of the examples without and with their labels, int64 ``[2, n]``, on the CPU.
+
+    The hash of an example with more than `most` copies in the graph is 0.
+    """
     key = _unlabelled(graph, steps)
-    chosen = mask & _occurs_once(key)
+    rare = _occurs(key, most)
     if named:
         key = mixed(key + graph.node_id)  # type: ignore[operator]  # checked
-    return _with_labels(key, graph)[chosen].cpu()
+    return torch.stack([key, _with_labels(key, graph)]).where(rare, 0).cpu()
 
 
 def _counts(graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
-    """For each mask of scored examples that has training examples, the number of these examples."""
+    """Count the training examples in each mask of scored examples; leave out masks without any."""
     masks = {name: getattr(graph, name) for name in SCORED}
     counts = {name: int((m & trained).sum()) for name, m in masks.items() if m is not None}
     return [(name, count) for name, count in counts.items() if count]
+
+
+def _trained(clients: Sequence[Graph]) -> list[Tensor]:
+    """For each client, the mask of the examples on which it trains.
+
+    For windows, these are the windows that have a target time on which the client trains, or
+    another client that has the same series of a node.
+    """
+    series: list[Any] = [
+        None if own.window_index is None or own.y is None else rows_fingerprints(own.y[:, :64], own)
+        for own in clients
+    ]
+    masks = []
+    for own, mine in zip(clients, series, strict=True):
+        same_series = [
+            other
+            for other, rows in zip(clients, series, strict=True)
+            if mine is not None
+            and rows is not None
+            and bool(torch.isin(rows[rows != 0], mine).any())
+        ]
+        windows = own.horizon_index is not None
+        masks.append(_trained_windows(own, [own, *same_series]) if windows else own.training_mask)
+    return masks
 
 
 def _trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
@@ -194,7 +247,8 @@ def _trained_windows(whole: Graph, clients: Sequence[Graph]) -> Tensor:
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
     """Warn if over a tenth of the tested graphs, and more than two, are copies of training graphs.
 
-    A smaller number of copies is normal: in NCI1, one of sixty molecules occurs twice.
+    A smaller number of copies is normal: in NCI1, one of sixty molecules occurs twice. A warning is
+    also given if all tested graphs are copies.
 
     Args:
         clients: collections; the graphs in the training mask are training graphs (without a mask,
@@ -252,8 +306,9 @@ def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
 def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit]) -> None:
     """Warn if one client holds out an edge that is in another client's graph.
 
-    Without `node_id` in each graph, features that are unique in their own graph identify the nodes,
-    and another client must know more than half of the held-out edges.
+    If a graph lacks `node_id`, nodes are identified by features that are unique in their own graph.
+    In that case a warning is given only if another client knows more than half of the held-out
+    edges.
     """
     ids: list[Any] = [split.graph.node_id for split in splits]
     named = all(own is not None for own in ids)
@@ -279,20 +334,21 @@ def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit]) -> None:
 def _ids_by_features(graphs: Sequence[Graph]) -> list[Tensor]:
     """Ids of each graph's nodes.
 
-    Nodes of two graphs have equal ids if their features are equal, and unique in each graph.
+    Nodes of two graphs have equal ids if their features are equal and occur only once in each
+    graph.
     """
     hashes = torch.cat([node_fingerprints(graph, 0) for graph in graphs])
     ids, sizes = hashes.unique(return_inverse=True)[1], [graph.num_nodes for graph in graphs]
-    once = torch.cat([_occurs_once(own) for own in ids.split(sizes)])
+    once = torch.cat([_occurs(own, 1) for own in ids.split(sizes)])
     others = torch.arange(len(ids), device=ids.device) + len(ids)
     return list(torch.where(once, ids, others).split(sizes))
 
 
-def _occurs_once(keys: Tensor) -> Tensor:
-    """Whether each entry of a vector is unequal to all others."""
+def _occurs(keys: Tensor, most: int) -> Tensor:
+    """Whether each entry of a vector occurs at most `most` times."""
     _, place, counts = keys.unique(return_inverse=True, return_counts=True)
-    once: Tensor = counts[place] == 1
-    return once
+    rare: Tensor = counts[place] <= most
+    return rare
 
 
 def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
@@ -320,9 +376,9 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
 
 
 def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
-    """For each known fact, an estimate of how many tested pairs' labels it reveals.
+    """Estimate how many tested pairs' labels each known fact reveals; also return a total.
 
-    Also count the tested pairs.
+    The total is the number of tested pairs; if labels are 1 and 0, only pairs with label 1 count.
     """
     pairs, mask, y = graph.edge_label_index, graph.test_mask, graph.y
     if pairs is None or mask is None or y is None or not mask.any():

@@ -45,7 +45,7 @@ def task_of(
     score_of: Callable[..., Score],
     select: str,
 ) -> Task:
-    """A task whose clients keep the models that they trained, and are scored with them.
+    """A task whose clients keep their trained models, and are scored with these models.
 
     Args:
         clients: the clients' graphs.
@@ -64,7 +64,7 @@ def task_of(
 
 @declares
 class Disjoint(Cut):
-    """Fields that the settings `OwnNodes` and `Links` have in common; their graphs and model."""
+    """Fields, graphs and model that the settings `OwnNodes` and `Links` have in common."""
 
     clients: Count = 10
     features: Literal["raw", "normalized", "degree"] = "raw"
@@ -89,9 +89,9 @@ class Disjoint(Cut):
         return graph, of_degrees
 
     def scaled(self, graph: Graph) -> Graph:
-        """A cut graph with the features that this setting asks for.
+        """A part of the graph, with the features that this setting requires.
 
-        Rows are scaled after the cut so that their sum is 1.
+        Rows are scaled after the cut so that each row has the sum 1.
         """
         return data.normalize_features(graph) if self.features == "normalized" else graph
 

@@ -119,8 +119,8 @@ def ego_steps(
     Args:
         sampler: the sampler of the client's graph.
         graph: a graph with labels and a training mask.
-        epochs: number of passes. Each uses ``num_nodes // 5`` newly sampled training nodes, at
-            least one; if there are fewer training nodes, it uses all of them.
+        epochs: number of passes. Each pass uses ``num_nodes // 5`` newly sampled training nodes, at
+            least one; if there are fewer training nodes, a pass uses all of them.
         batch_size: number of centres per step.
         num_nodes: number of the client's own nodes, if its graph also has generated nodes.
 

@@ -20,7 +20,7 @@ from .task import Local, Task
 
 
 class Forecaster(nn.Module):
-    """Two linear layers; their input is the features of a node and its neighbours in a window.
+    """Two linear layers that read the features of a node and of its neighbours in a window.
 
     ``out_v = W2 relu(W1 [x_v, m_v])``, where m_v is the weighted mean over the edges that end at v,
     computed separately for each time. An edge that has a time is used only at this time.

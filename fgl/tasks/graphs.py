@@ -88,9 +88,11 @@ class Graphs(Setting):
 
     clients: Count = 25
     partition: Literal["authors", "dirichlet"] = "authors"
-    """The division among clients: the public code's (seed 0), or one by the run's seed."""
+    """The division among clients: as in the public code with seed 0, or drawn with the run's seed.
+    """
     alpha: Positive = 5.0
-    """The Dirichlet parameter: small values give one class per client, large ones equal clients."""
+    """The Dirichlet parameter: with a small value each client has one class, with a large value the
+    clients are alike."""
     fold: int = 0
     """The test fold."""
     folds: int = 5
@@ -106,7 +108,7 @@ class Graphs(Setting):
     local: Local = Local("adam", lr=1e-3, steps=1)
 
     def folds_of(self, seed: int = 0) -> tuple[list[Graph], list[Graph]]:
-        """For every client, the training graphs and the test graphs.
+        """The training graphs and the test graphs of every client.
 
         `seed` determines the folds. With ``partition="dirichlet"``, `seed` also determines the
         partition.

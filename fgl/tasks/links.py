@@ -129,7 +129,8 @@ class Links(Disjoint):
     """
 
     partition_after_split: bool = True
-    """Whether the partition ignores held-out edges; else each client samples its own."""
+    """Whether the partition ignores held-out edges; if not, each client samples its own held-out
+    edges."""
     features: Literal["raw", "normalized", "degree"] = "raw"
     """Features of the nodes; degrees are computed from a client's training edges."""
     hidden: Count = 64

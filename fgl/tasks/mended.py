@@ -23,6 +23,7 @@ from ..losses.weighted_mean import weighted_mean
 from ..methods.fedsage_plus import fedsage_plus, random_neighbours
 from ..methods.local import local
 from ..nn import NeighbourGenerator
+from ..seeds import drawing_from
 from ..warn import warn
 from .scores import evaluate_own, validation
 from .task import Task, bounded
@@ -40,10 +41,10 @@ def generator_task(
 ) -> Task:
     """Learn to generate nodes' missing neighbours, by comparison with hidden nodes (FedSage+).
 
-    ``L = a SmoothL1(c, m) + b greedy + c' CE`` over the training nodes (Eqs. 5 to 7). The three
-    terms compare predicted counts of missing neighbours, generated features, and labels predicted
-    on the graph with the generated neighbours. A fraction of each client's validation nodes is
-    hidden. The clients of the task have the graphs without these nodes.
+    The loss over the training nodes is ``L = a SmoothL1(c, m) + b greedy + c' CE`` (Eqs. 5 to 7).
+    The three terms compare predicted counts of missing neighbours, generated features, and labels
+    predicted on the graph with the generated neighbours. A fraction of each client's validation
+    nodes is hidden. The clients of the task have the graphs without these nodes.
 
     Args:
         clients: graphs with labels, a training and a validation mask.
@@ -145,7 +146,7 @@ def mend(
     part: Graph | None = None,
     seed: int = 0,
 ) -> Graph:
-    """Add the neighbours that a generator predicts to a graph, each with an edge to its node.
+    """Add to a graph the neighbours that a generator predicts, each with an edge to its node.
 
     Dropout is turned off in this function; the public code never turns dropout off.
 
@@ -170,8 +171,7 @@ def mend(
         6
     """
     part = graph if part is None else part
-    with torch.random.fork_rng([]), fed.in_mode(model, False):
-        torch.manual_seed(seed)
+    with drawing_from(seed), fed.in_mode(model, False):
         noise = model.draw(part.num_nodes)["noise"]
         count, features, _ = functional_call(model, params, (part.x, part.adj), {"noise": noise})
     missing = model.there(count)
@@ -184,7 +184,7 @@ def mend(
 
 
 def _places(part: Graph, whole: Graph) -> Tensor:
-    """For each node of `part`, the index in `whole` of the node with the same `node_id`."""
+    """Index in `whole` of the node with the same `node_id`, for each node of `part`."""
     if part.node_id is None:
         raise ValueError("Expected part to have node_id, but got none")
     if whole.node_id is None:
@@ -218,7 +218,7 @@ def mended(
     and the task is unchanged.
 
     The default values come from the public code (src/utils/config.py). The clients' weights differ
-    from the weights in the public code, as described for `fedsage` (see also
+    from the weights in the public code; `fedsage` describes the difference (see also
     `fgl.nn.NeighbourGenerator`). Dropout is off while a graph is mended; the public code does not
     call `eval()`. All generators start from the same initial tensors. In the public code, each
     client initialises its own generator.
@@ -286,7 +286,7 @@ def mended(
 
 
 def _without_optimizers(result: Result) -> Result:
-    """A run's result with reset optimisers at all clients."""
+    """A run's result in which the optimisers of all clients are reset."""
     states = {
         client: fed.drop(state, ["optimizer"]) for client, state in result.client_states.items()
     }
@@ -323,8 +323,7 @@ def _generator(
     own = task.clients[0]
     _ = own.labels  # raises if labels are numbers
     sizes: Any = own.num_features, hidden, own.num_classes
-    with torch.random.fork_rng([]):
-        torch.manual_seed(seed)
+    with drawing_from(seed):
         model = NeighbourGenerator(*sizes, latent=latent, widths=(256, wide), rounded=rounded)
     return model.to(own.device, own.x.dtype)
 

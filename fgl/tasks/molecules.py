@@ -28,7 +28,7 @@ KINDS |= dict.fromkeys(["tox21", "bace", "clintox"], "answers")
 class Molecules(Setting):
     """Molecules of several companies.
 
-    Each company has its own ring systems, or a random part.
+    Each company has its own ring systems, or a random part of the molecules.
 
     Of all molecules, 80 % are for training, 10 % for validation and 10 % for the test.
     ``"synthetic"`` is `fgl.data.small_molecules`.
@@ -45,7 +45,7 @@ class Molecules(Setting):
     split: Literal["random", "scaffold"] = "random"
     """The test set: a part of each client's molecules, or scaffolds that no client trained on."""
     target: Literal["dataset", "regression", "answers"] = "dataset"
-    """The kind of target: numbers, or yes-or-no answers; a known dataset defines its own."""
+    """The kind of target: numbers, or yes-or-no answers; a known dataset defines this kind."""
     batch_size: Count = 64
     """Molecules per step."""
     model: Literal["gine", "gin"] = "gine"

@@ -32,10 +32,10 @@ class Networks(Cut):
     """Fields of settings that offer a choice of network and cut one graph into clients' graphs."""
 
     model: Literal["gcn", "gat", "sage", "aux", "spa", "deep", "star"] = "gat"
-    """The network of the clients; star also reads encodings of structure, as in FedStar; aux
-    is FedAux's, spa FedSPA's, deep FedDEP's."""
+    """The network of the clients; star also reads encodings of structure, as in FedStar; aux, spa
+    and deep are the networks of FedAux, FedSPA and FedDEP."""
     hops: Literal[0, 1, 2] = 0
-    """Hops over which clients sum neighbours' features before training; above 0 needs gcn."""
+    """Hops over which clients sum neighbours' features before training; if not 0, use gcn."""
     hidden: Count = 128
     dropout: Share = 0.5
 

@@ -1,4 +1,4 @@
-"""Nodes of disjoint clients, which are cut from one graph and scored on it (as in FGSSL)."""
+"""Nodes of disjoint clients, cut from one graph and scored on this graph (as in FGSSL)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ class Nodes(Networks):
     """
 
     split: Literal["random", "class_capped", "public"] = "random"
-    """The split into training, validation and test nodes; the paper's is 60, 20, 20 % at random."""
+    """The split into training, validation and test nodes; the paper's split is random, with 60, 20
+    and 20 %."""
 
     published: ClassVar[dict[str, dict[str, Any]]] = {
         "cora": {"lr": 0.5},

@@ -40,10 +40,10 @@ def overlapping_node_task(
     Args:
         union: the union of the clients' graphs, with labels and masks.
         clients: graphs with labels, masks and `node_id`.
-        model: called as ``model(graph.x, graph.adj)``; it returns logits. If `l2` is not 0, its
-            first matrix is ``convs.0.lin.weight``.
+        model: called as ``model(graph.x, graph.adj)``; it returns logits. If `l2` is not 0, the
+            model's first matrix must have the name ``convs.0.lin.weight``.
         train: local training.
-        l2: weight of half the squared norm of that matrix in the loss.
+        l2: weight of half the squared norm of the first matrix in the loss.
         target: meaning of the values of ``graph.y``; default class labels.
 
     Example:

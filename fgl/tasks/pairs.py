@@ -78,8 +78,9 @@ def pair_task(
 
     Raises:
         ValueError: if a client has no pairs. With `negatives`: if `y` is not 0 or 1, if local
-            training defines its own batches, or if the target is not `fgl.targets.ANSWERS`. Also if
-            `negatives` is a number without `ranking`, or is not a number with `ranking`.
+            training defines its own batches, or if the target is not `fgl.targets.ANSWERS`. The
+            error is also raised if `negatives` is a number and `ranking` is missing, or if
+            `ranking` is given and `negatives` is not a number.
 
     Example:
         >>> whole = fgl.data.splits.split_by_time(fgl.data.ratings())
@@ -211,7 +212,7 @@ class Pairs(Cut):
     asked: Literal["sign", "links"] = "sign"
     """The question: whether a rating is positive, or whether a rating exists."""
     order: Literal["time", "random"] = "time"
-    """Whether pairs to predict are later than known pairs, or random pairs."""
+    """Whether the pairs to predict are later than the known pairs ("time"), or chosen at random."""
     hidden: Count = 32
     dropout: Share = 0.0
     local: Local = Local("adam", lr=0.01, weight_decay=5e-4, steps=5)

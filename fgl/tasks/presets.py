@@ -73,7 +73,7 @@ def fedgcn(fedavg: Method) -> Method:
         fedavg: FedAvg of a task whose network reads these sums; see `preset`.
 
     Returns:
-        `fedavg`; it checks that the network is FedGCN's.
+        `fedavg`, after a check that the network is FedGCN's.
 
     Raises:
         ValueError: for another network.

@@ -30,7 +30,7 @@ def ranking(
     both: bool = True,
     chunk: Count = CELLS,
 ) -> Callable[..., Score]:
-    """Scores from ranks: the rank of each triple's true end among all nodes of the graph.
+    """Scores from the rank of each triple's true end among all nodes of the graph.
 
     A triple with label 1 in the validation or test mask gives the questions ``(h, r, ?)`` and ``(?,
     r, t)``. For a question, each node of the graph is scored as the unknown end. The rank of the

@@ -45,7 +45,7 @@ def node_scores(
     logits_of: Callable[..., Any] = fed.predict,
     target: Target = CLASSES,
 ) -> Score:
-    """A score function for a model on a client's nodes, or on the graphs of its collection.
+    """A score function for a model on the nodes of a client, or on the graphs of a collection.
 
     Args:
         model: called as ``model(*graph.inputs)``; it returns logits, or the output that the target
@@ -87,7 +87,7 @@ def node_scores(
 
 @typed
 def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = True) -> Score:
-    """A score function: how well a model separates a client's held-out edges from other pairs.
+    """Score function that measures how well a model separates held-out edges from other pairs.
 
     Args:
         model: called as ``model(graph.x, graph.adj)``; it returns embeddings, whose inner products
@@ -135,7 +135,7 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
 
 
 def _split_like(graph: Graph, splits: Sequence[EdgeSplit]) -> EdgeSplit:
-    """Find the split whose graph has the same nodes and edges as the given graph, a copy of it."""
+    """Find the split whose graph has the nodes and edges of the given graph, which is a copy."""
     for split in splits:
         own = split.graph
         ids = (
@@ -174,7 +174,7 @@ def evaluate_own(
     each: bool = False,
     lower: Set[str] = CLASSES.lower,
 ) -> Evaluate:
-    """Score the model that each client deploys, and the model with which its last round began.
+    """Score each client's deployed model, and the model at the start of the client's last round.
 
     The model at the start of the round is scored only if the method keeps it in the clients' states
     as ``"adopted"``.
@@ -323,9 +323,8 @@ def evaluate_pooled(
     Args:
         method: the method with `deploy`; its model is called as ``model(*graph.inputs)``.
         clients: the clients' graphs.
-        tests: one graph with labels per client, of which the graphs with a test mask are scored. If
-            there are fewer clients than graphs, the first client's model is used. Default
-            `clients`.
+        tests: one graph with labels per client; a graph is scored if it has a test mask. If there
+            are fewer clients than graphs, the first client's model is used. Default `clients`.
         target: meaning of the values of ``graph.y``; default class labels.
 
     Returns:
@@ -398,7 +397,7 @@ def with_pooled(
 
 
 def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[str]]:
-    """Write the end of a warning about undefined metrics; list metrics undefined even if pooled."""
+    """End of a warning about undefined metrics; lists the metrics that pooling does not define."""
     lost = undefined_metrics(target, *(torch.cat(part) for part in zip(*answered, strict=True)))
     if lost:
         return ", nor is there one of all clients' answers together", lost
@@ -500,8 +499,8 @@ def _evaluate_answers(
         used: Any = models(outbox, states)
         with fed.in_mode(model, False):
             whose = [k if k in used else 0 for k in range(len(tests))]
-            calls = [(used[k], graph, clients[k]) for k, graph in zip(whose, tests, strict=True)]
-            outputs = [output_of(*each) for each in calls]
+            calls = zip(whose, tests, strict=True)
+            outputs = [output_of(used[k], graph, clients[k]) for k, graph in calls]
             val = {k: output_of(used[k], graph, clients[k]) for k, graph in validated.items()}
         scores = {k: target.measure("test_", outputs[k], answers[k]) for k in range(len(tests))}
         for k in val:

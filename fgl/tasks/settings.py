@@ -20,7 +20,6 @@ from typing import (
     get_type_hints,
 )
 
-import torch
 from torch import Tensor, nn
 
 from .. import data
@@ -30,7 +29,7 @@ from ..data.partitions import Skew
 from ..federation import fold_in
 from ..graph import Graph
 from ..kinds import typed
-from ..seeds import one_thread
+from ..seeds import drawing_from, one_thread
 from .task import Local, Task
 
 Kind = TypeVar("Kind")
@@ -41,13 +40,13 @@ LAST = ("skew", "damage", "local", "device", "sparse")
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def declares(kind: type[Kind]) -> type[Kind]:
-    """Mark a base class of settings whose fields only `setting` uses."""
+    """Mark a base class of settings; only `setting` uses the class's fields."""
     return kind
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def setting(kind: type[Kind]) -> type[Kind]:
-    """Make a frozen dataclass of a class. Its fields are in the order of the flags.
+    """Convert a class to a frozen dataclass. The dataclass's fields are in the order of the flags.
 
     `dataset` and `clients` come first. `skew`, `damage`, `local`, `device` and `sparse` come last.
     Every other field has the position of its last declaration, even if this declaration only
@@ -118,8 +117,7 @@ class Setting:
 
         `seed` determines its initial parameters.
         """
-        with one_thread(), torch.random.fork_rng([]):
-            torch.manual_seed(seed)
+        with one_thread(), drawing_from(seed):
             return make(*sizes, **how).to(self.device)
 
 

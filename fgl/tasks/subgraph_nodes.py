@@ -72,9 +72,9 @@ class SubgraphNodes(Networks):
 
     METIS cuts the largest component into parts. Either each client gets one part, or the parts are
     communities and every client samples half of the nodes of its community. ``"cora+citeseer"``
-    gives clients from several domains: one dataset per client, joined by `fgl.data.one_space`. Rows
-    of features are scaled to sum 1, unless some features are negative. One fifth of the nodes is
-    for training, two fifths are for validation and two fifths for the test. The network has two
+    gives clients from several domains: one dataset per client, joined by `fgl.data.one_space`. If
+    no feature is negative, rows of features are scaled to sum 1. One fifth of the nodes is for
+    training, two fifths are for validation and two fifths for the test. The network has two
     convolutions and a linear layer. A client takes one Adam step per round and keeps the moments of
     Adam.
 
@@ -92,7 +92,8 @@ class SubgraphNodes(Networks):
     overlap: Count = 1
     """Number of clients of a community, each with a random half; 1 gives the whole community."""
     train: Share = 0.2
-    """Fraction of the nodes that train; half of the other nodes validate, half test."""
+    """Fraction of the nodes that are for training; half of the other nodes are for validation, and
+    half for the test."""
     model: Literal["gcn", "gat", "sage", "aux", "spa", "deep", "star"] = "gcn"
     """The network of the clients; gcn has a linear layer after its convolutions."""
     local: Local = Local("adam", lr=0.01, weight_decay=1e-6, steps=1)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import Natural, Weight, check_number, reject_if
+from ..checks import Count, Natural, Weight, check_choice, check_number, reject_if
 from ..federation import Evaluate, Message, Method, Params, State, Training
 from ..graph import Graph
 from ..graph.facts import check_graphs
@@ -40,6 +40,8 @@ class Task:
         new_nodes: number of nodes that were generated for all clients; None without a generator.
         by_mask: whether only the examples in a client's `train_mask` are training examples; False
             if the loss uses all nodes or edges.
+        first_rounds: number of rounds in which clients train on the graphs of `first`.
+        first: function from the clients' graphs to their graphs in the first rounds, see `earlier`.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -56,6 +58,8 @@ class Task:
     bytes_before: int = 0
     new_nodes: int | None = None
     by_mask: bool = True
+    first_rounds: int = 0
+    first: Callable[[Sequence[Graph]], Sequence[Graph]] | None = None
 
     def evaluate(self, method: Method, *, each: bool = False) -> Evaluate:
         """A method's score function: ``(outbox, client_states) -> metrics``.
@@ -93,28 +97,40 @@ def centralized(task: Task) -> Task:
 
 
 @typed
-def earlier(task: Task, *, clients: Sequence[int] = (), classes: Sequence[int] = ()) -> Task:
+def earlier(
+    task: Task,
+    *,
+    clients: Sequence[int] = (),
+    classes: Sequence[int] = (),
+    rounds: Count | None = None,
+) -> Task:
     """The same task at an earlier time: some clients have not joined, some classes are missing.
 
     Examples of later clients and classes are not used for training yet. Scored examples are
-    unchanged. A run of the whole task can continue from the result of this earlier task if it is
-    given ``start=result``.
+    unchanged. With `rounds`, the clients join and the classes appear after this number of rounds of
+    a run. Without `rounds`, a run of the whole task continues from this earlier task's result if it
+    gets ``start=result``.
 
     Args:
         task: the whole task.
         clients: the numbers of clients that join later.
         classes: the labels that appear later; this task has none of their examples in training
             masks.
+        rounds: number of rounds without these clients and classes; default all.
 
     Raises:
-        ValueError: for a client that the task lacks, if no training example is left, or if the
-            clients' losses use more than the training examples, as in `link_task`.
+        ValueError: for a client or a class that the task lacks, if no training example is left, or
+            if the clients' losses use more than the training examples, as in `link_task`.
         TypeError: for `classes` of a task whose labels are numbers.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
         >>> [own.num_train > 0 for own in earlier(task, clients=[1]).clients]
         [True, False, True]
+        >>> task = earlier(task, clients=[1], rounds=1)
+        >>> result = fgl.run(task.fedavg, task, num_rounds=2)
+        >>> [record.zero_weight for record in result.history]
+        [[1], []]
 
     Source: clients, nodes and classes that appear later as in Kim et al. 2025, FedLoG,
     https://arxiv.org/abs/2503.03995
@@ -125,20 +141,35 @@ def earlier(task: Task, *, clients: Sequence[int] = (), classes: Sequence[int] =
         "one whose loss reads all nodes or edges: fgl.run(..., dropouts=lambda round, client: ...) "
         "leaves clients out",
     )
-    for client in clients:
-        check_number("clients", client, at_least=0, below=len(task.clients), integer=True)
+    first = partial(_without, late=clients, classes=classes)
+    own = first(task.clients)
+    if rounds is not None:
+        return replace(task, first_rounds=rounds, first=first)
+    return replace(task, clients=own)
+
+
+def _without(
+    graphs: Sequence[Graph], *, late: Sequence[int], classes: Sequence[int]
+) -> list[Graph]:
+    """The clients' graphs without training examples of the late clients and of some classes."""
+    for client in late:
+        check_number("clients", client, at_least=0, below=len(graphs), integer=True)
+    if classes:
+        labels = sorted({label for own in graphs for label in own.labels.unique().tolist()})
+        for label in classes:
+            check_choice("classes", label, labels)
     own = []
-    for number, graph in enumerate(task.clients):
-        mask = graph.training_mask & (number not in clients)
+    for number, graph in enumerate(graphs):
+        mask = graph.training_mask & (number not in late)
         if classes:
             mask = mask & ~torch.isin(graph.labels, torch.tensor(classes, device=graph.device))
         own.append(graph.replace(train_mask=mask))
     if not any(graph.num_train for graph in own):
         raise ValueError(
-            f"Expected clients and classes to leave an example that trains, but got {clients} and "
+            f"Expected clients and classes to leave an example that trains, but got {late} and "
             f"{classes}"
         )
-    return replace(task, clients=own)
+    return own
 
 
 def own_node_mask(graph: Graph, context: Any) -> Tensor:
@@ -186,7 +217,7 @@ def _bounded(fedavg: Method, most: float) -> Method:
 @typed
 @dataclass(frozen=True)
 class Local:
-    """Local training: a client's optimizer, and its steps per round.
+    """Local training: a client's optimizer, and the client's steps per round.
 
     Raises:
         ValueError: if a number is out of range, or if momentum is given for adam.

@@ -32,7 +32,8 @@ class TypedNodes(Cut):
     """
 
     share_conferences: bool = True
-    """Whether each client knows all conferences of its papers; else a conference has one client."""
+    """Whether each client knows all conferences of its papers; if not, each conference belongs to
+    one client."""
     bases: Natural = 0
     """Number of matrices that a layer's relations share; 0 if each relation has its own matrix."""
     hidden: Count = 16

@@ -1,4 +1,4 @@
-"""Unseen clients, which never train; models sent to other clients score their test examples."""
+"""Unseen clients, which never train and are scored with models that were sent to other clients."""
 
 from __future__ import annotations
 

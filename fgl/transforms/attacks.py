@@ -20,9 +20,9 @@ Attack = Callable[[Inbox, list[int]], Outbox]
 
 @fed.layer(sealed=("aggregate",))
 def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Method:
-    """The method in which some clients are hostile.
+    """Change a method so that some clients are hostile.
 
-    The function `attack` forges their uploads.
+    The function `attack` forges the uploads of the hostile clients.
 
     The attacker sees all uploads of a round before the server receives them. This transform must be
     the outermost wrapper, as in ``attacked(robust(method, rule), ...)``, so that the server gets
@@ -36,8 +36,8 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
             inbox.
 
     Raises:
-        ValueError: if an attacker's number is negative, or `method` is a `secure_sum` or has coded
-            uploads.
+        ValueError: if an attacker's number is no client's, if `method` is a `secure_sum`, or if its
+            uploads are coded.
 
     Example:
         >>> method = attacked(fgl.fedavg(torch.nn.Linear(1, 1)), [1], negated_models)
@@ -56,6 +56,8 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
+        for client in attackers:
+            check_number("attackers", client, at_least=0, below=inbox.num_clients)
         here = [client for client in inbox if client in attackers]
         if not here:
             return method.aggregate(inbox, state)
@@ -66,13 +68,14 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
                 del messages[client]
         if not messages:
             return {}, state
-        return method.aggregate(Inbox(messages, inbox.num_clients, inbox.sent), state)
+        forged_inbox = Inbox(messages, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
+        return method.aggregate(forged_inbox, state)
 
     return replace(method, aggregate=aggregate)
 
 
 def _refused(method: Method, forged: Message, client: int, state: State) -> bool:
-    """Whether a round would reject a message: it is not finite, or `accept` refuses it."""
+    """Whether a round would reject a message, since it is not finite or fails `accept`."""
     try:
         method.accept(forged, client, state)
     except Exception:
@@ -108,7 +111,7 @@ def each_model(forge: Callable[[Params, Params], Params]) -> Attack:
 
 
 def _each_tensor(forge: Callable[[Tensor, Tensor], Tensor]) -> Attack:
-    """An attack on each floating-point tensor of a model; it also gets the tensor sent before."""
+    """An attack on each floating-point tensor of a model, given the tensor that the server sent."""
 
     def model(new: Params, sent: Params) -> Params:
         return {k: _floats(value, forge, sent.get(k, value)) for k, value in new.items()}
@@ -134,7 +137,7 @@ def scaled_updates(factor: float = -10.0) -> Attack:
 
 @typed
 def negated_models(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
-    """Each attacker's model with the opposite sign.
+    """Replace each attacker's model by its negative.
 
     Example:
         >>> came = {"model": {"w": torch.tensor(3.0)}}

@@ -21,11 +21,10 @@ COVERED = ("model", "num_examples")
 def clipped(method: Method, *, length: Positive) -> Method:
     """Make clients send ``sent + clip(model - sent)``; all clients have the same weight.
 
-    The bounded length is the norm of the differences between all trained tensors and the sent
-    model. A buffer, such as the mean in a batch norm, is returned as it was sent.
-    ``"num_examples"`` is 1, since a client's number of examples is private data too. The history
-    still gets the true number (see `Rules.silent`). Clipping by itself does not protect data, but
-    adding noise requires clipping.
+    The bound limits the norm of ``model - sent`` over all trained tensors together. Clients return
+    buffers, such as the mean in a batch norm, unchanged. ``"num_examples"`` is 1, since a client's
+    number of examples is private data too. The history still gets the true number (see
+    `Rules.silent`). Clipping by itself does not protect data, but adding noise requires clipping.
 
     Args:
         method: the method; its messages have only ``"model"`` and ``"num_examples"``.
@@ -83,7 +82,7 @@ def clipped(method: Method, *, length: Positive) -> Method:
 
 
 def added(sent: Params, update: Params, names: list[str]) -> Params:
-    """The sent tensors; each tensor that has an update is increased by the update."""
+    """Add each update to the sent tensor of the same name; other sent tensors are unchanged."""
     return {name: sent[name] + update[name] if name in update else sent[name] for name in names}
 
 

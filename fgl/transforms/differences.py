@@ -1,7 +1,5 @@
 """Coded differences: clients send their changes in fewer bytes, and the server decodes them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,10 +19,10 @@ REFUSED |= {"quantised": TWICE, "sparsified": TWICE}
 
 
 class Code(NamedTuple):
-    """The code of the differences that clients send.
+    """Code for the differences that clients send: functions that encode and decode them.
 
     Args:
-        keys: suffixes; an entry is sent as several tensors, whose names are the entry's name and a
+        keys: suffixes. An entry is sent as one tensor per suffix, named by the entry's name and the
             suffix.
         encode: ``(difference, left) -> tensors, left``, one tensor for each key. `left` is the
             remainder that the client keeps for its next round; it may be None.
@@ -52,12 +50,12 @@ def check_codable(method: Method, name: str) -> None:
 
 
 def coded(method: Method, parts: Sequence[str], code: Code) -> Method:
-    """The method whose clients send coded differences from the tensors that they received.
+    """Make clients send coded differences between their tensors and the tensors they received.
 
     Args:
         method: the method; in its messages, `parts` are dicts of tensors with names of the model.
-        parts: entries of an upload. Differences are from zero for tensors that the server has not
-            sent.
+        parts: entries of an upload. If the server has not sent a tensor, the tensor's difference
+            from zero is coded.
         code: the code. Tensors that are not floating-point are sent unchanged.
     """
     template = method.common()
@@ -65,7 +63,7 @@ def coded(method: Method, parts: Sequence[str], code: Code) -> Method:
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = method.receive(message, _without_left(state, parts), graph)
-        return params, {**context, "received": pick(message, parts)}
+        return params, {**context, "coded_from": pick(message, parts)}
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
@@ -75,7 +73,7 @@ def coded(method: Method, parts: Sequence[str], code: Code) -> Method:
         reject_if(message and missing, f"an upload to have {missing}", list(message))
         out, new_state = drop(message, parts), dict(new)
         for part in parts if message else ():
-            sent, left = context["received"].get(part, {}), state.get(_left(part), {})
+            sent, left = context["coded_from"].get(part, {}), state.get(_left(part), {})
             check_names(part, message[part], template)
             named, rests = _encoded(code, part, message[part], sent, left)
             out |= named
@@ -107,7 +105,7 @@ def _without_left(state: State, parts: Sequence[str]) -> State:
 
 
 def check_names(part: str, value: Any, template: Params) -> None:
-    """Raise a ValueError unless one part of an upload has only names of the model."""
+    """Raise a ValueError if a part of an upload has a name that the model lacks."""
     unknown = drop(value, template) if isinstance(value, Mapping) else [part]
     reject_if(unknown, f"{part} to have names of the model", list(unknown))
 

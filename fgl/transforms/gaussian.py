@@ -47,8 +47,9 @@ def local_gaussian(
     difference (`fgl.privacy.gaussian`). Outside the message, clients report neither losses nor
     numbers of examples. Losses in the history are NaN. If a client's training raises an error, the
     client does not take part in the round, and the server notices this. The server of the method
-    may use any function, since its results reveal no more than the noisy uploads. The noise is
-    large. The noise in the mean over K clients is the noise of one client divided by ``sqrt(K)``.
+    may use any function, since the function's results reveal no more than the noisy uploads. The
+    noise is large. The noise in the mean over K clients has one client's standard deviation divided
+    by ``sqrt(K)``.
 
     Args:
         method: as for `clipped`.
@@ -166,9 +167,9 @@ def privacy_spent(state: State) -> dict[str, float]:
     """A run's privacy cost so far, for ``fgl.run(..., watch=privacy_spent)``.
 
     Epsilon is given for the client with the largest privacy cost. At client level, epsilon bounds
-    the information about all data of one client in all its messages together. With
-    `per_example_gaussian`, epsilon bounds the information about one example. The docstring of each
-    transform says which data sets are compared. The bound does not cover scores. With
+    what all messages of one client together reveal about the client's data. With
+    `per_example_gaussian`, epsilon bounds what the messages reveal about one example. The docstring
+    of each transform says which data sets are compared. The bound does not cover scores. With
     `central_gaussian`, the bound does not cover losses either.
 
     A run that is given a `start` continues the count of the earlier run. Earlier answers under
@@ -178,11 +179,11 @@ def privacy_spent(state: State) -> dict[str, float]:
         state: the server's state under a method with noise, as in this module.
 
     Returns:
-        ``"epsilon"``, 0 before the first answer and infinite if the noise protects nothing, and
-        ``"delta"``.
+        ``"epsilon"`` and ``"delta"``. Epsilon is 0 before the first answer, and infinite if the
+        noise protects nothing.
 
     Raises:
-        ImportError: without the extra `private`.
+        ImportError: if the extra `private` is not installed.
         ValueError: if the state belongs to another method.
 
     Example:
@@ -201,7 +202,7 @@ def privacy_spent(state: State) -> dict[str, float]:
 
 
 def local_noise(method: Method, *, kind: str, delta: float, **numbers: float) -> Method:
-    """The method, in which clients and server record each answer's privacy cost `numbers`.
+    """Make clients and server record the privacy cost `numbers` of each answer.
 
     Lost and rejected answers are counted too, since the client has sent them.
     """
@@ -225,10 +226,9 @@ def counted(
     delta: float,
     colluders: int = 0,
 ) -> Method:
-    """The method, whose server records how many answers each client gave under this noise.
+    """Make the server record how many answers each client gave under this noise.
 
-    All transforms use this function, so that earlier costs from ``start=`` are composed a single
-    time.
+    All transforms use this function, so that earlier costs from ``start=`` are composed only once.
 
     Args:
         method: the method.
@@ -260,7 +260,7 @@ def counted(
 
 
 def _without_record(aggregate: Any) -> Any:
-    """The server's function; the state that it gets lacks the record of the rounds."""
+    """Wrap the server's function so that its state lacks the record of the rounds."""
 
     def hidden(serve: Callable[[Any, State], Any]) -> Callable[[Any, State], Any]:
         def unaware(uploads: Any, state: State) -> Any:

@@ -25,17 +25,17 @@ def robust(
 
     In place of the mean of the models, the server reads the sent model plus ``rule(updates)``. A
     client's number of examples determines only whether the client is included. So a false number
-    does not increase the client's weight. All rules ignore weights of clients. The docstrings of
-    the rules state the loss of accuracy without an attack.
+    does not increase the client's weight. All rules ignore weights of clients. Each rule's
+    docstring states what the rule loses if no client is hostile.
 
     Args:
         method: the method; its `aggregate` is a `fgl.federation.OfMeans`, as in FedAvg and in
             methods that process the mean further (FedOpt).
         rule: ``updates -> update``, from a dict of ``[K, ...]`` over the clients with examples to a
             dict of ``[...]``, e.g. ``partial(fgl.aggregate.robust.trimmed_mean, bad=1)``.
-        bucket: number of clients in a bucket; the rule gets the means of random buckets. Means of
-            honest clients differ less from each other, but the same number of hostile clients is
-            among fewer means.
+        bucket: number of clients in a bucket; the rule gets the means of random buckets. The means
+            of honest clients differ less than their updates. But the same number of hostile clients
+            is then among fewer inputs.
         untouched: other keys of an upload that the server reads by `OfMeans.equally` or
             `OfMeans.reads`. The server gets these entries unchanged, so no rule protects them.
 
@@ -45,8 +45,9 @@ def robust(
 
     Raises:
         ValueError: if `bucket` is not positive, the server reads the whole inbox, or the server
-            reads keys other than the model that are not in `untouched`; when called, if clients
-            received different models, or if the rule fails for the number of all clients.
+            reads a key that is neither the model nor in `untouched`. The method's server raises
+            this error if clients received different models, or if the rule rejects a round in which
+            all clients take part.
         TypeError: if `rule` is not a function, or `untouched` is one string.
 
     Example:
@@ -86,7 +87,7 @@ def robust(
 
 
 def mean_server(method: Method, outer: str) -> OfMeans:
-    """A method's server, after a check that it reads only means.
+    """Return a method's server, after a check that the server reads only means.
 
     Raise an error if the server reads the whole inbox.
 

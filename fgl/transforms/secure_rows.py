@@ -34,10 +34,10 @@ class AddsUp(Protocol):
 def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
     """A `total` for `fgl.data.neighbour_sums` that hides each client's part of a row.
 
-    `secure_sum` adds the parts of all rows over all clients, so the server learns no part. The
+    `secure_sum` adds the clients' parts of every row, so the server learns only the sums. The
     client that requests a row also adds a pad to it. A pad consists of secret random numbers
     between ``-2^45`` and ``2^45`` units of the last digit. So neither the server nor the other
-    clients learn the sum of a row. The requesting client then subtracts its pad. The requests are
+    clients learn the complete row. The requesting client then subtracts its pad. The requests are
     public: the ids of a client's nodes that have neighbours at other clients. With two hops, the
     requests also include the ids of these neighbours.
 
@@ -148,7 +148,7 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
 
 
 def _rows(graph: Any) -> Tensor:
-    """A bool mask ``[R]`` of the rows that the client requested (marked nodes, no features)."""
+    """A bool mask ``[R]`` of the rows that the client requested, from a graph without features."""
     mask, x = graph.train_mask, graph.x
     num_own = int((x[:, -1] != 0).sum())
     return mask[num_own:].cpu()  # type: ignore[no-any-return]

@@ -35,7 +35,7 @@ def sparsified(
         parts: entries of an upload to sparsify; for SCAFFOLD also ``"shift"``.
 
     Returns:
-        The method. It must be the outermost wrapper except for `rounded_downloads`.
+        The method. Only `rounded_downloads` may wrap it.
 
     Raises:
         ValueError: if `share` is out of range, or uploads of the method must be exact (clipped, or

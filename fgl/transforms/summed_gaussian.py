@@ -55,7 +55,7 @@ def summed_gaussian(
     """Make the server learn only a sum of clipped updates plus noise.
 
     The server learns ``(sum_k clip(update_k) + g_k) / K``, where K is the number of clients in a
-    `secure_sum`. A client rounds its clipped update towards 0 on a grid of multiples of
+    `secure_sum`. A client rounds the entries of its clipped update towards 0, to multiples of
     ``2^-bits``. The client adds its part of the noise before masking. The client's part ``g_k`` is
     discrete Gaussian noise with the standard deviation
     ``length noise_multiplier / sqrt(threshold - colluders)``. So the noise that is unknown to the
@@ -65,9 +65,9 @@ def summed_gaussian(
     `central_gaussian`. The list of clients in a sum is public. The noise protects against all
     parties that follow the protocol, including the server. With `signed`, the noise also protects
     against a dishonest server. At most `colluders` clients may reveal their own noise to the
-    server. For each sum, `privacy_spent` counts the noise of all its clients except `colluders`
-    clients. So epsilon is smaller if a sum has more clients than `threshold`. A client that dropped
-    out contributes no noise.
+    server. For each sum, `privacy_spent` counts the noise of all clients in the sum except
+    `colluders` clients. So epsilon is smaller if a sum has more clients than `threshold`. A client
+    that dropped out contributes no noise.
 
     Args:
         method: as for `clipped` and `secure_sum`.
@@ -78,12 +78,14 @@ def summed_gaussian(
         colluders: number of clients that may collude with the server; at most ``threshold - 2``.
         signed: as for `secure_sum`.
         delta: the delta for which `privacy_spent` computes epsilon.
-        bits, bound: as for `secure_sum`; the grid must be at most a sixteenth of a client's noise.
+        bits, bound: as for `secure_sum`; ``2^-bits`` must be at most a sixteenth of the standard
+            deviation of a client's noise.
         unprotected: derive noise and masks from the run's seed. This makes an experiment repeatable
             but protects nothing: warnings say so, and epsilon is infinite.
 
     Raises:
-        ValueError: if a number is out of range; when called, as `clipped` and `secure_sum`.
+        ValueError: if a number is out of range. The method's functions raise this error in the
+            cases of `clipped` and `secure_sum`.
 
     Example:
         >>> method = summed_gaussian(
@@ -130,7 +132,7 @@ def _with_shares(
     bound: float,
     unprotected: bool,
 ) -> Method:
-    """The method whose clients clip the update, round it to a grid, and add a part of the noise."""
+    """Make clients clip the update, round it to a grid, and add a part of the noise."""
     generator = torch.default_generator if unprotected else None  # seeded by the round
     base, names = clipped(method, length=length), trainable(method)
 

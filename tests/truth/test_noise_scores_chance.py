@@ -36,6 +36,8 @@ import fgl
 from fgl import tasks
 from fgl.data import splits
 from fgl.data.splits.negatives import Window
+from fgl.data.traffic import traffic
+from fgl.tasks.forecast import Forecaster
 
 N, USERS = 400, 260
 Pair = tuple[int, int]
@@ -925,7 +927,41 @@ def repeated(times: int) -> fgl.Graph:
     return fgl.data.splits.random_split(fgl.Graph(x, edges, y=y, num_classes=2))
 
 
+def nearest() -> fgl.Graph:
+    """Nodes twice, then an edge in both directions between a node and each of its five nearest."""
+    whole = repeated(2)
+    x = torch.as_tensor(whole.x)
+    near = torch.cdist(x, x).fill_diagonal_(torch.inf).topk(5, largest=False).indices
+    edges = torch.stack([torch.arange(len(x)).repeat_interleave(5), near.flatten()])
+    return whole.replace(edge_index=torch.cat([edges, edges.flip(0)], 1))
+
+
+def stored_otherwise() -> list[fgl.Graph]:
+    """Two copies: one has sparse features."""
+    half = labelled().replace(x=torch.as_tensor(labelled().x).relu())
+    dense, other = (shuffled(half, k, ids=False) for k in range(2))
+    return [dense, other.replace(x=fgl.sparse.SparseMatrix.from_dense(torch.as_tensor(other.x)))]
+
+
+def by_windows(*shares: tuple[float, float, float], torn: bool = False) -> tasks.Task:
+    """A client for each of the shares, all of one series; `torn` windows have masks at random."""
+    series = traffic(4, 120)
+    clients = [splits.windows(series, 4, horizons=(1, 2), shares=own) for own in shares]
+    if torn:
+        place = [torch.randperm(own.num_examples, generator=rng(1)) for own in clients]
+        masks = [
+            {"train_mask": own < 60, "test_mask": own >= 60, "val_mask": None} for own in place
+        ]
+        clients = [own.replace(**mask) for own, mask in zip(clients, masks, strict=True)]
+    model = net(Forecaster, series.num_features, 4, steps=4, num_horizons=2)
+    return tasks.node_task(None, clients, model, ADAM, target=fgl.targets.FORECAST)
+
+
 COPIES: dict[str, Callable[[], tasks.Task]] = {
+    "nodes before their edges": lambda: by_nodes(halves(nearest())),
+    "sparse and dense": lambda: by_nodes(stored_otherwise()),
+    "windows in any order": lambda: by_windows((0.7, 0.1, 0.2), torn=True),
+    "windows of other times": lambda: by_windows((0.7, 0.1, 0.2), (0.4, 0.1, 0.5)),
     "nodes twice": lambda: by_nodes([repeated(2)]),
     "nodes four times": lambda: by_nodes([repeated(4)]),
     "nodes": lambda: by_nodes([shuffled(labelled(), k, ids=False) for k in range(4)]),
@@ -935,11 +971,13 @@ COPIES: dict[str, Callable[[], tasks.Task]] = {
     "pairs": lambda: by_pairs([asked(k) for k in range(5)]),
 }
 APART: dict[str, Callable[[], tasks.Task]] = {
+    "windows": lambda: by_windows((0.7, 0.1, 0.2), (0.7, 0.1, 0.2)),
     "one role": lambda: by_nodes([shuffled(labelled(), 3, ids=False)] * 3),
     "parts": lambda: by_nodes(parts()),
     "parts without ids": lambda: by_nodes(parts(node_id=None), None),
     "no features": lambda: by_nodes(unlike(lambda edges: torch.ones(30, 4))),
     "one-hot": lambda: by_nodes(unlike(lambda edges: torch.eye(30))),
+    "one-hot with ids": lambda: by_nodes(unlike(lambda edges: torch.eye(30), own=True)),
     "degrees": lambda: by_nodes(unlike(degrees)),
     "ids of other graphs": lambda: by_nodes(unlike(lambda edges: torch.ones(30, 4), own=True)),
     "bits": lambda: by_nodes(
@@ -960,7 +998,7 @@ APART: dict[str, Callable[[], tasks.Task]] = {
 def test_copies_that_train_at_another_client_are_told_and_nothing_else_is() -> None:
     """The labels are noise: a model of four copies of one graph remembers what another tests."""
     for make in COPIES.values():
-        with pytest.warns(UserWarning, match="Expected .* but got [0-9]+.* train"):
+        with pytest.warns(UserWarning, match="Expected .*(train|other clients), but got [0-9]+"):
             task = make()
         if make is COPIES["nodes"]:
             assert score(task, "test_accuracy") > 0.7

@@ -85,7 +85,6 @@ BY_ID = {"clients": "it draws for each client"}
 DRAWN = dict.fromkeys(("nodes", "clients", "doubled", "split"), "it draws nodes")
 EXCEPT: dict[str, dict[str, str]] = {
     "scaffold": EQUALLY | STEPS,
-    "scaffold path": EQUALLY | STEPS,
     "feddyn": EQUALLY | STEPS,
     "feddc": EQUALLY | STEPS,
     "ditto": EQUALLY,
@@ -233,7 +232,7 @@ def by_classes(name: str) -> float:
 
 
 SLOW = (  # variants of another row
-    "fedopt yogi", "fedopt adagrad", "scaffold path", "graphfl drawn", "fedprox alike",
+    "fedopt yogi", "fedopt adagrad", "graphfl drawn", "fedprox alike",
     "fedpub code", "gcfl plus", "fedproto drawn", "fedstar alike", "fedper apart",
 )  # fmt: skip
 CHANGES: dict[str, Callable[[str], float]] = {

@@ -28,7 +28,7 @@ def norm_bound(stack: Stack, *, bound: float | None = None) -> dict[str, Tensor]
             two such norms.
 
     Returns:
-        Name to ``[...]``, of the stack's dtypes.
+        Dict from name to tensor ``[...]``, with the dtypes of the stack.
 
     Raises:
         ValueError: if `bound` is not positive.
@@ -59,7 +59,7 @@ def centred_clipping(
     distance from the centre exceeds the radius also have less influence.
 
     Args:
-        stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.
+        stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
         radius: above 0; default the median of the distances from v, computed again in each step.
         bad: largest number of bad clients; used only for a check.
         centre: the initial v, name to ``[...]``; default 0, which for updates means the model that
@@ -67,10 +67,11 @@ def centred_clipping(
         steps: number of updates of v, at least 1.
 
     Returns:
-        Name to ``[...]``, of the stack's dtypes.
+        Dict from name to tensor ``[...]``, with the dtypes of the stack.
 
     Raises:
-        TooManyBad: if ``10 bad > K``, since the theorem holds for up to a tenth of the clients.
+        TooManyBad: if ``10 bad > K``; the theorem assumes that at most a tenth of the clients are
+            bad.
         ValueError: if `radius` or `steps` is out of range.
 
     Example:
@@ -96,7 +97,7 @@ def _clipped(
     centre: Mapping[str, Tensor] | None,
     steps: int,
 ) -> dict[str, Tensor]:
-    """Compute ``v <- v + mean_k share_k (x_k - v)`` `steps` times."""
+    """Take `steps` steps of ``v <- v + mean_k share_k (x_k - v)``."""
     if radius is not None:
         check_number(name, radius, above=0)
     whole, clients = stacked(stack)

@@ -33,14 +33,14 @@ def geometric_median(
     clients also get small weights.
 
     Args:
-        stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.
+        stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
         bad: largest number of bad clients; used only for a check.
         start: the initial z, name to ``[...]``; default the coordinate-wise median.
         steps: number of updates of z, at least 1.
-        eps: smaller distances are replaced by this value, above 0.
+        eps: smallest distance, above 0; smaller distances are replaced by this value.
 
     Returns:
-        Name to ``[...]``, of the stack's dtypes.
+        Dict from name to ``[...]``, with the stack's dtypes.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.

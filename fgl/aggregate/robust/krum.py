@@ -1,4 +1,4 @@
-"""Krum and multi-Krum: they select the clients that are nearest to their neighbours."""
+"""Krum and multi-Krum: select the clients with the smallest distances to their neighbours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .stacks import Stack, check_minority, distances, flat, stacked
 
 @explained
 def krum(stack: Stack, *, bad: int, neighbours: int | None = None) -> dict[str, Tensor]:
-    """The tensors of the client that is closest to its nearest other clients (Krum).
+    """Tensors of the client with the smallest sum of squared distances to its neighbours (Krum).
 
     ``argmin_i sum_{j in N_i} ||x_i - x_j||^2``, where N_i are the nearest other clients of i.
 
@@ -21,15 +21,15 @@ def krum(stack: Stack, *, bad: int, neighbours: int | None = None) -> dict[str, 
     model of a single client, even if clients differ.
 
     Args:
-        stack: name to ``[K, ...]``, or to K tensors ``[...]``.
+        stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``.
         bad: largest number of bad clients.
-        neighbours: number of clients in N_i; default ``K - bad - 1`` (Allouah et al. 2023), for
-            which their bound holds if ``2 bad < K``. Blanchard et al. use ``K - bad - 2`` and
-            require ``2 bad + 2 < K``.
+        neighbours: number of clients in N_i; default ``K - bad - 1``, for which Allouah et al.
+            (2023) prove a bound if ``2 bad < K``. Blanchard et al. use ``K - bad - 2`` and require
+            ``2 bad + 2 < K``.
 
     Returns:
-        Name to ``[...]``, of the stack's dtypes. Ties are resolved in favour of the client with
-        smaller entries, so that the order of the clients does not matter.
+        Dict from name to ``[...]``, with the stack's dtypes. Ties are resolved in favour of
+        the client with smaller entries, so that the order of the clients does not matter.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.
@@ -57,13 +57,13 @@ def multi_krum(
         honest.
 
     Args:
-        stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.
+        stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
         bad: largest number of bad clients.
         keep: number of clients to average, from 1 to K - bad; default ``K - bad``.
         neighbours: as for `krum`.
 
     Returns:
-        Name to ``[...]``, of the stack's dtypes.
+        Dict from name to ``[...]``, with the stack's dtypes.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.

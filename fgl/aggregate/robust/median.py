@@ -15,15 +15,15 @@ def median(stack: Stack, *, bad: int = 0) -> dict[str, Tensor]:
     """Median over clients per entry; for an even number of clients, the mean of two middle values.
 
     If fewer than half of the clients are bad, every entry lies between the entries of two honest
-    clients. Drawback: if honest clients differ, the median is far from their mean, and information
-    held by only a minority of them is lost.
+    clients. Drawback: if honest clients differ, the median can be far from their mean. Information
+    that only a minority of the honest clients has is then lost.
 
     Args:
-        stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
+        stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
         bad: largest number of bad clients; used only for a check.
 
     Returns:
-        Name to ``[...]``, of the stack's dtypes; the same bits in any order of the clients.
+        Dict from name to ``[...]``, with the stack's dtypes; equal bits in any order of clients.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.
@@ -54,11 +54,11 @@ def trimmed_mean(stack: Stack, *, bad: int) -> dict[str, Tensor]:
     result is the median.
 
     Args:
-        stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.
+        stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
         bad: largest number of bad clients; with 0 the result is the mean with equal weights.
 
     Returns:
-        Name to ``[...]``, of the stack's dtypes; the same bits in any order of the clients.
+        Dict from name to ``[...]``, with the stack's dtypes; equal bits in any order of clients.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.

@@ -1,4 +1,4 @@
-"""Mixing: clients are averaged in groups before a robust mean, so honest clients differ less."""
+"""Mixing: average clients in groups before a robust mean, so that honest inputs differ less."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def bucket_means(
 ) -> dict[str, Tensor]:
     """Means of random buckets of clients (bucketing).
 
-    Drawbacks: each bad client can corrupt one bucket. The rule applied to the buckets must
-    therefore withstand the same number of bad inputs among fewer inputs. Results also depend on the
-    random buckets of each round.
+    Drawbacks: each bad client can corrupt one bucket. So the robust mean of the buckets must
+    withstand the same number of bad inputs among fewer inputs. Results also depend on the random
+    buckets of each round.
 
     Args:
-        stack: name to ``[K, ...]``, or to K tensors ``[...]``.
+        stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``.
         size: number of clients in a bucket, at least 1; the last bucket may have fewer. With 1 the
             clients are not averaged.
         generator: source of randomness for the buckets; default torch's global generator.
 
     Returns:
-        Name to ``[ceil(K / size), ...]``.
+        Dict from name to ``[ceil(K / size), ...]``.
 
     Raises:
         ValueError: if `size` is not positive.
@@ -52,15 +52,15 @@ def nearest_means(stack: Stack, *, bad: int) -> dict[str, Tensor]:
     """Replace every client by the mean of the ``K - bad`` clients nearest to it (NNM).
 
     A client counts as the nearest client to itself. As a result, honest clients are closer to each
-    other and to their mean. Drawbacks: a bad client near honest clients enters all means. The
-    method also has to compute ``K^2`` distances.
+    other and to their mean. Drawbacks: a bad client that is near the honest clients is part of all
+    their means. The function also has to compute ``K^2`` distances.
 
     Args:
-        stack: name to ``[K, ...]``, or to K tensors ``[...]``.
+        stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``.
         bad: largest number of bad clients; with 0 every client is replaced by the mean.
 
     Returns:
-        Name to ``[K, ...]``, an argument for a robust mean.
+        Dict from name to ``[K, ...]``, an argument for a robust mean.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.

@@ -14,7 +14,7 @@ Stack = Mapping[str, Tensor | Sequence[Tensor]]
 
 
 class TooManyBad(ValueError):
-    """Error: more clients of a round may be bad than the rule can withstand.
+    """Error: a round may have more bad clients than the robust mean can withstand.
 
     Example:
         >>> fgl.aggregate.robust.median({"w": torch.zeros(4, 1)}, bad=2)
@@ -28,7 +28,8 @@ def stacked(stack: Stack) -> tuple[dict[str, Tensor], int]:
 
     Raises:
         TypeError: if a tensor is complex, or if the tensors of a list have different dtypes.
-        ValueError: if there is no tensor or no client, or if the numbers of clients differ.
+        ValueError: if there is no tensor or no client, or if two tensors have different numbers of
+            clients.
     """
     reject_if(not stack, "stack to have a tensor", "none")
     clients = _clients(next(iter(stack.values())))
@@ -64,7 +65,7 @@ def in_order(value: Tensor) -> Tensor:
 
 
 def flat(stack: Mapping[str, Tensor]) -> Tensor:
-    """A row of doubles per client, ``[K, D]``: all its floating-point entries, sorted by name."""
+    """Each client's floating-point entries, sorted by name, as a row of float64 ``[K, D]``."""
     names = sorted(name for name, value in stack.items() if value.is_floating_point())
     parts = [stack[name].reshape(len(stack[name]), -1).double() for name in names]
     return torch.cat(parts, 1) if parts else torch.zeros(len(next(iter(stack.values()))), 0)

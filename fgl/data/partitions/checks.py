@@ -1,7 +1,5 @@
 """Checks that several partitions share, and a message on stderr before a slow partition."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from typing import Any
 

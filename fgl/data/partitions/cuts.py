@@ -40,20 +40,22 @@ def louvain_partition(
     community. Communities are assigned round-robin in order of size, largest first. A client that
     would exceed ``s + delta`` nodes is skipped. The paper does not specify some details. In this
     function a chunk has at least one node. Communities of equal size are ordered by their smallest
-    node id. A community that fits no client goes to the smallest client, or to the first of several
-    smallest clients.
+    node id. A community that fits no client goes to the smallest client; if several clients are
+    equally small, it goes to the first of these.
 
     Args:
         graph: a graph, which is taken as undirected and unweighted.
         num_clients: number of clients; each gets at least one node.
-        delta: allowed deviation of a client's size, at least 0. For small clients choose a value
-            below the default, which would cut communities into small pieces (with a warning).
+        delta: allowed deviation of a client's size, at least 0. Choose a smaller value if clients
+            are small: the default would cut communities into small pieces, and a warning would be
+            given.
         resolution: resolution of the communities, at least 0; values above 1 give more and smaller
             communities.
         seed: random seed of Louvain.
         engine: library that runs Louvain. ``"networkx"`` was used for the published tables.
             ``"igraph"`` (the extra `partitions`) finds different communities of equal quality and
-            is faster on large graphs. With networkx, a warning is given above 1,000,000 edges.
+            is faster on large graphs. With networkx, a warning is given if the graph has more than
+            1,000,000 edges.
 
     Returns:
         One sorted int64 tensor of node ids per client; every node belongs to exactly one client.
@@ -211,7 +213,7 @@ def metis_partition(
         num_clients: number of clients; each gets at least one node.
         seed: random seed of METIS; -1 means METIS's default seed.
         recursive: True for recursive bisection, False for a k-way cut into all parts at once.
-            Default, as in pymetis: True for up to 8 clients.
+            The default is True for up to 8 clients, as in pymetis.
 
     Returns:
         One sorted int64 tensor of node ids per client; every node belongs to exactly one client.
@@ -266,18 +268,19 @@ def ldg_partition(
     full, v goes to the smallest part. Each further pass places all nodes again. A neighbour that
     the current pass has not yet placed counts as a member of its part from the previous pass.
 
-    Nodes are placed in blocks of consecutive ids. For speed, nodes of one block are placed without
-    regard to each other's new parts; the capacity is still respected. In addition to the edges and
-    a table of size block x clients, the function needs about 30 bytes for each node and one byte
-    for each edge. Edges that are sorted by target can be passed as a memory-mapped file.
+    Nodes are placed in blocks of consecutive ids. For speed, nodes of one block are placed at once:
+    a node does not see the new parts of the block's other nodes. The capacity is still respected.
+    In addition to the edges and a table of size block x clients, the function needs about 30 bytes
+    for each node and one byte for each edge. Edges that are sorted by target can be passed as a
+    memory-mapped file.
 
     Args:
         graph: a graph with both directions of every edge, since an edge affects only its target.
         num_clients: number of clients; each gets at least one node.
         passes: number of passes; 1 is LDG, more passes are restreaming LDG.
         slack: largest relative excess of a client's size over the mean size.
-        block: number of nodes that are placed at once; 1 is the published rule. By default 1/64 of
-            the nodes, at most 16,384, and fewer for more than 100 clients.
+        block: number of nodes that are placed at once; 1 is the published rule. The default is 1/64
+            of the nodes, but at most 16,384; it is smaller for more than 100 clients.
         seed: random seed for the order of the blocks, which is the same in each pass.
 
     Returns:
@@ -322,7 +325,7 @@ def ldg_partition(
 
 
 def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """The sources of all edges sorted by target, and the index after each node's last source."""
+    """The sources of all edges in order of targets, and the index after each node's last source."""
     source, target = edge_index
     if bool((target[1:] < target[:-1]).any()):
         source = source[target.argsort(stable=True)]
@@ -330,7 +333,7 @@ def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
 
 
 def _counts(degree: Tensor, owners: Tensor, num_parts: int) -> Tensor:
-    """For each node of a block, the number of neighbours per part, int64 ``[block, parts]``."""
+    """Number of neighbours per part, for each node of a block, int64 ``[block, parts]``."""
     base = torch.arange(0, len(degree) * (num_parts + 1), num_parts + 1)
     key = base.repeat_interleave(degree, output_size=len(owners)).add_(owners)
     count = key.bincount(minlength=len(degree) * (num_parts + 1))

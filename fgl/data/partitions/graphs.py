@@ -27,8 +27,8 @@ def partition_graph(
 
     Args:
         graph: the whole graph, or a collection.
-        parts: int64 ids of nodes, or of a collection's graphs, one tensor without repeats per
-            client.
+        parts: int64 ids of nodes, or of a collection's graphs: one tensor per client, without
+            repeats.
         folder: folder for the clients' features. Each client's features are written to a file
             (``0.x``, ``1.x``, ...) and mapped from it: see `map_features`. By default features stay
             in memory.

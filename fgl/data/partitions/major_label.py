@@ -103,14 +103,14 @@ def major_label_partition(
 
 
 def _linked(edges: Tensor, nodes: Tensor, generator: torch.Generator) -> Tensor:
-    """The nodes that have an edge to another node in `nodes`, in random order."""
+    """The nodes in `nodes` that have an edge to another of these nodes, in random order."""
     inside = torch.isin(edges, nodes).all(0)
     linked: Tensor = edges[:, inside].unique()
     return linked[torch.randperm(linked.numel(), generator=generator)]
 
 
 def _client(graph: Graph, nodes: Tensor, num_test: int) -> Graph:
-    """The induced subgraph; first come the training nodes, then validation and test nodes."""
+    """The induced subgraph; its nodes are sorted: training nodes, validation nodes, test nodes."""
     n = nodes.numel()
     position = torch.arange(n)
     test = position >= n - num_test
@@ -134,8 +134,8 @@ def _check(graph: Graph, num_clients: int, num_major: int, num_test: int) -> Non
 def unseen_nodes(clients: Sequence[Graph]) -> list[Tensor]:
     """Mask of each client's test nodes, without nodes on which another client trains.
 
-    Clients overlap, so a test node of one client may be a training node of another client. The
-    model that the first client receives may then have been trained on this test node.
+    Clients overlap, so a test node of one client may be a training node of another client. Then a
+    model that the server sends may have been trained on this test node.
 
     Args:
         clients: graphs with `node_id`, training masks and test masks.

@@ -1,4 +1,4 @@
-"""Random partitions: clients of equal size, with parts of communities, or with common nodes."""
+"""Random partitions: into equal clients, into parts of communities, or with shared nodes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def community_clients(
     Args:
         communities: int64 node ids, one tensor per community, such as `metis_partition` returns.
         clients: number of clients per community.
-        share: fraction of its community's nodes that a client draws; the number is rounded down.
+        share: fraction of a community's nodes that each client draws; the number of nodes is
+            rounded down.
         seed: random seed.
 
     Returns:
@@ -99,8 +100,8 @@ def overlapping_partition(
 
     Args:
         graph: the graph.
-        proportions: fraction of the nodes in ``[0, 1]`` for each client; the numbers of nodes are
-            rounded.
+        proportions: fraction of the nodes that each client draws, in ``[0, 1]``; the numbers of
+            nodes are rounded.
         common: fraction of the nodes that all clients hold (the overlap ratio in the paper's Table
             6). These nodes are drawn first, and no other node belongs to all clients. By default
             draws are independent, so the expected fraction of common nodes is the product of the
@@ -143,7 +144,7 @@ def overlapping_partition(
 
 
 def _move_apart(owns: Tensor, shared: Tensor, generator: torch.Generator) -> None:
-    """In one client, replace all nodes that every client holds, except nodes in `shared`."""
+    """Replace each node that all clients hold at one random client; nodes in `shared` stay."""
     everywhere = owns.all(0)
     everywhere[shared] = False
     for node in everywhere.nonzero().flatten().tolist():

@@ -94,8 +94,8 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
     distributions are drawn first. The code then repeats the following steps until all clients
     are full. The code draws one of *all* clients, and redraws if this client is full. For this
     client, the code draws a class by inverting the cumulative sum of the distribution, and redraws
-    if no example of the class is left. The resulting clients are therefore those of the paper's
-    Table 2.
+    if no example of the class is left. The resulting clients are therefore the clients of the
+    paper's Table 2.
 
     The public implementation would draw for hours if the remaining classes have a probability below
     1e-4 in a client's distribution. In that case this function makes the remaining classes equally
@@ -150,7 +150,7 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
 
 
 def _class_left(rng: np.random.RandomState, steps: np.ndarray, left: list[int]) -> int:
-    """Draw a class by cumulative probabilities, and redraw until it has examples left."""
+    """Draw a class by cumulative probabilities; redraw until the class has examples left."""
     while True:
         label = int(np.argmax(rng.uniform() <= steps))  # the first class if rounding leaves none
         if label in left:
@@ -226,12 +226,13 @@ class Skew:
     """
 
     skew_by: Literal["nothing", "labels", "features", "degrees"] = "nothing"
-    """Property in which clients differ, instead of a partition: label distribution, mean feature,
-    or mean degree."""
+    """Property in which clients differ: label distribution, mean feature, or mean degree. It
+    replaces the partition."""
     skew_alpha: Positive = 0.5
     """Concentration of the Dirichlet distribution; the smaller it is, the more clients differ."""
     unseen: Natural = 0
-    """Number of last clients that never train; they are scored with other clients' models."""
+    """Number of clients that never train; these are the last clients. They are scored with other
+    clients' models."""
 
     def __post_init__(self) -> None:
         if self.skew_alpha != Skew.skew_alpha and self.skew_by != "labels":

@@ -1,7 +1,5 @@
 """Checks of arrays, sparse matrices and masks from files, which may hold invalid data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

@@ -58,7 +58,7 @@ def read_molecules(
 
     An unknown target is written as an empty field, NA or NaN; true is 1 and false is 0. Molecules
     that cannot be read are left out, and a warning gives their number. Columns that only count the
-    rows (pandas writes such columns) are not targets unless `targets` names them. A warning names
+    rows (pandas writes such columns) are targets only if `targets` names them. A warning names
     these columns.
 
     Args:

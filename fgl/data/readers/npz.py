@@ -1,7 +1,5 @@
 """Readers of NumPy archives: gnn-benchmark, the heterophilous graphs, and GraphSAINT."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -40,7 +38,8 @@ def read_npz(
     degrees with 64 columns replace missing features. The last column means a degree of 63 or more.
     The graph is undirected, without self-loops and repeats. Edge weights, other arrays, and arrays
     that need pickle are not read. A warning names unread arrays. The warning skips arrays in
-    `ignore` (``"adj_data"`` for the weights) and arrays of node, feature or class names.
+    `ignore` (``"adj_data"`` for the weights) and arrays that hold names of nodes, features or
+    classes.
 
     Raises:
         ValueError: for a missing or malformed file, or a split that is not in the file.
@@ -84,7 +83,7 @@ def _features(
 def _heterophilous(
     path: Path, arrays: dict[str, NDArray[Any]], is_directed: bool, split: int
 ) -> Graph:
-    """The graph in an archive of the heterophilous graphs, with one of its splits."""
+    """The graph in an archive of the heterophilous graphs, with one of the archive's splits."""
     features, labels, edges, *roles = (_one(path, arrays, key) for key in HETEROPHILOUS)
     x = matrices.checked_array(f"node_features in {path}", features, "biuf", (None, None))
     n, what = len(x), f"edges in {path}"
@@ -114,8 +113,8 @@ def read_saint(folder: Path, name: str, *, ignore: Collection[str] = ()) -> Grap
 
     The files hold a SciPy CSR matrix, dense features, a class per node, and the ids of the training
     (``tr``), validation (``va``) and test nodes (``te``), which become the masks. The graph is
-    undirected, without self-loops and repeats. Edge weights are not read, and a warning says so
-    unless `ignore` contains ``"data"``. Pickle is not used.
+    undirected, without self-loops and repeats. Edge weights are not read; a warning says so if
+    `ignore` does not contain ``"data"``. Pickle is not used.
 
     Raises:
         ValueError: for a missing or malformed file, or more than one class per node.
@@ -193,7 +192,7 @@ def _csr(path: Path, arrays: dict[str, NDArray[Any]], prefix: str) -> Any:
 
 
 def _edges(path: Path, arrays: dict[str, NDArray[Any]], prefix: str) -> tuple[Tensor, int]:
-    """Undirected edges of an adjacency matrix, and its number of nodes."""
+    """Undirected edges of an adjacency matrix, and the number of nodes."""
     matrix = _csr(path, arrays, prefix)
     reject_if(matrix.shape[0] != matrix.shape[1], f"{path} to hold a square matrix", matrix.shape)
     matrix.eliminate_zeros()  # an explicit zero is an absent edge

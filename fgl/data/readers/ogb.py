@@ -1,7 +1,5 @@
 """Reader of OGB's raw folders, such as ogbn-arxiv, ogbg-molhiv and ogbl-collab."""
 
-from __future__ import annotations
-
 import pickle
 import warnings
 from collections.abc import Collection
@@ -56,8 +54,8 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
     integers. Otherwise labels are float targets, and an empty field becomes NaN. With
     ``split/NAME/{train,valid,test}.pt`` (ogbl), the examples are pairs, and their labels are 1, or
     0 for ``edge_neg`` and ``target_node_neg``. Edges keep their repeats and the fields of
-    ``edge-feat``, ``edge_weight`` and ``edge_year``. Both directions of an edge are stored, unless
-    pairs have a ``source_node``.
+    ``edge-feat``, ``edge_weight`` and ``edge_year``. If pairs have no ``source_node``, both
+    directions of an edge are stored.
 
     Args:
         folder: the folder ``raw``.
@@ -101,7 +99,7 @@ def _collection(folder: Path, split: Path, ignore: Collection[str]) -> Graph:
 
 
 def _of_pairs(folder: Path, split: Path, ignore: Collection[str]) -> Graph:
-    """Read the graph of a folder; its split consists of pairs."""
+    """Read the graph of a folder in which the split consists of pairs."""
     paths = need(split, [f"{role}.pt" for role in ROLES])
     contents = [_tensors(path, ignore) for path in paths]
     directed = "source_node" in contents[0]
@@ -163,8 +161,8 @@ def _fields(
 ) -> tuple[dict[str, Any], NDArray[np.int64]]:
     """Join the fields of a folder's graphs into one graph; also return each graph's node count.
 
-    Without `edge_files`, edges are kept as stored. Otherwise edges have fields. Missing reverses
-    are added, unless edges are `directed` or both directions are stored.
+    Without `edge_files`, edges are kept as stored. Otherwise edges have fields. If edges are
+    neither `directed` nor stored in both directions, missing reverses are added.
     """
     tables = [file.name.removesuffix(".csv.gz") for file in sorted(folder.glob("*.csv.gz"))]
     read = {*KNOWN, *others, *edge_files}
@@ -183,16 +181,26 @@ def _fields(
     for name, field in {"node-feat": "x", **edge_files}.items():
         path = folder / f"{name}.csv.gz"
         if path.is_file():
-            values = dense_features(path, _table(path, np.float32, None))
-            check_size(path, len(values), total if field == "x" else len(source), "rows")
-            values = values if field == "x" else values.repeat_interleave(copies, 0)
+            size, times = (total, 1) if field == "x" else (len(source), copies)
+            values = _values(path, size, of_times=field == "edge_time")
+            values = values.repeat_interleave(times, 0) if times > 1 else values
             fields[field] = values if "feat" in name else values[:, 0]
     fields.setdefault("x", one_hot_degree(edge_index, total))
     return fields, num_nodes
 
 
+def _values(path: Path, size: int, *, of_times: bool) -> Tensor:
+    """The numbers of a file; times are integers, since float32 holds no large ones."""
+    if of_times:
+        values = torch.from_numpy(_table(path, np.int64, 1))
+    else:
+        values = dense_features(path, _table(path, np.float32, None))
+    check_size(path, len(values), size, "rows")
+    return values
+
+
 def _edges(path: Path, num_nodes: NDArray[np.int64], num_edges: NDArray[np.int64]) -> Tensor:
-    """The edges of all graphs, ``[2, num_edges]``; in the file, each graph counts its own nodes."""
+    """All graphs' edges, ``[2, num_edges]``; in the file, each graph's node ids begin at 0."""
     pairs = _table(path, np.int64, 2)
     check_size(path, len(pairs), int(num_edges.sum()), "edges")
     sizes, first = num_nodes[:, None], (num_nodes.cumsum() - num_nodes)[:, None]
@@ -218,7 +226,7 @@ def _masks(folder: Path, num_examples: int) -> dict[str, Any]:
 
 
 def _only(folder: Path, file: str) -> Path | None:
-    """The only split in a folder that has this file, if any."""
+    """The only split of a folder in which this file exists; None if there is no such split."""
     splits = sorted(path.parent for path in folder.glob(f"*/{file}"))
     reject_if(
         len(splits) > 1, f"{folder} to hold one split", ", ".join(path.name for path in splits)
@@ -238,9 +246,7 @@ def _counts(path: Path, one: bool) -> NDArray[np.int64]:
 def _number(text: str) -> float:
     """A number, or NaN for an empty field.
 
-    An empty field that is alone in its line is quoted, since pandas writes it so.
-
-    pandas quotes an empty field that is alone in its line.
+    If an empty field is the only field of its line, pandas writes it with quotes.
     """
     return float(text.strip('"') or "nan")
 

@@ -3,8 +3,6 @@
 Errors name the file and line.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -39,13 +37,13 @@ def there(folder: Path, file: str) -> Path | None:
 
 
 def warn_unread(path: Path, names: Iterable[str], ignore: Collection[str], reads: str = "") -> None:
-    """Give one warning per file that lists the names that are not read and not ignored.
+    """Give one warning per file; it lists the names that are neither read nor ignored.
 
     Args:
         path: the file or folder.
         names: names of unread content.
         ignore: names that the warning should not contain.
-        reads: the argument that reads the content, if such an argument exists.
+        reads: the argument with which this content would be read, if such an argument exists.
     """
     left = [name for name in dict.fromkeys(names) if name not in ignore]
     if left:
@@ -95,7 +93,7 @@ def _table(
 
 
 def check_range(path: Path, rows: NDArray[Any], low: int, high: int) -> None:
-    """Raise a ValueError for the first row of a file with a number outside ``[low, high)``."""
+    """Raise a ValueError for a file's first row that has a number outside ``[low, high)``."""
     rows = rows[:, None] if rows.ndim == 1 else rows
     out = (rows < low) | (rows >= high)
     if out.any():
@@ -128,6 +126,16 @@ def read_json(path: Path) -> Any:
         ) from error
     except (UnicodeDecodeError, RecursionError, ValueError) as error:
         raise ValueError(f"Expected {path} to be JSON, but got {error}") from error
+
+
+def read_keys(folder: Path, file: str, keys: Sequence[str]) -> tuple[Path, Any]:
+    """A file's path, and its content: JSON that has these keys."""
+    (path,) = need(folder, [file])
+    data = read_json(path)
+    missing = [key for key in keys if not isinstance(data, dict) or key not in data]
+    if missing:
+        raise ValueError(f"Expected {path} to have {', '.join(keys)}, but got no {missing[0]}")
+    return path, data
 
 
 def _text(path: Path) -> str:

@@ -1,7 +1,5 @@
 """Readers of plain-text datasets: ACM, Wiki, Bitcoin OTC, and DBLP's four areas."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reader of the Planetoid format (Yang et al. 2016): eight files ``ind.NAME.*``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,8 +23,8 @@ def read_planetoid(folder: Path, name: str) -> Graph:
     """Read the graph in ``folder/ind.NAME.*``, with the same result as PyG's reader.
 
     The graph is undirected, without self-loops and repeated edges. Ids that are missing from
-    ``test.index`` (15 in CiteSeer) become nodes with zero features and class 0, which are in no
-    mask.
+    ``test.index`` (15 in CiteSeer) become nodes with zero features and class 0; these nodes are in
+    no mask.
 
     Raises:
         ValueError: for a missing or malformed file.
@@ -110,7 +108,7 @@ def _features(path: Path) -> Any:
 
 
 def _stack(allx: Any, tx: Any, node: NDArray[np.int64], num_nodes: int) -> SparseMatrix:
-    """The features of all nodes, from the rows of `allx` and `tx` and the node id of each row."""
+    """Sort the rows of `allx` and `tx` by the node id of each row; return all nodes' features."""
     from scipy.sparse import coo_matrix, vstack
 
     rows = vstack([allx, tx]).tocoo()

@@ -1,7 +1,5 @@
 """Reader of the TU format: many small graphs in a few text files."""
 
-from __future__ import annotations
-
 import glob
 from collections.abc import Collection
 from pathlib import Path
@@ -133,7 +131,7 @@ def _features(
 
 
 def _edge_label_counts(folder: Path, name: str, edges: Tensor, num_nodes: int) -> Tensor:
-    """For each node and edge label, the number of the node's edges with this label, as floats."""
+    """Count each node's edges separately for each edge label; return the counts as floats."""
     (path,) = need(folder, [f"{name}_edge_labels.txt"])
     table = integers(path, None, ",")
     check_size(path, len(table), edges.shape[1], "lines, one per edge")

@@ -18,16 +18,16 @@ from .reverses import reversed_share, symmetric, turned_relations, turned_round
 
 @dataclass(frozen=True, eq=False)
 class EdgeSplit:
-    """A graph that has only the training edges, and the pairs that are held out.
+    """A graph with only the training edges, and the held-out pairs.
 
     Args:
         graph: the same nodes with only the training edges, in both directions. In a directed split,
             edges keep their own direction, weights and fields.
-        train_edges: int64 ``[2, *]``, the distinct training edges, as (smaller, larger) node, or as
-            (source, target) in a directed split.
+        train_edges: int64 ``[2, *]``, the distinct training edges: each as (smaller node, larger
+            node), or as (source, target) in a directed split.
         val_edges, test_edges: int64 ``[2, *]``, the held-out edges in the same form.
-        val_negatives, test_negatives: int64 ``[2, *]``, the same numbers of distinct pairs that
-            have no edge in the whole graph and join nodes of the same types.
+        val_negatives, test_negatives: int64 ``[2, *]``, as many distinct pairs as held-out edges.
+            The pairs have no edge in the whole graph, and join nodes of the same types.
 
     Example:
         >>> empty = torch.zeros(2, 0, dtype=torch.int64)
@@ -70,22 +70,22 @@ def edge_split(
     """Split a graph's edges into training, validation and test edges.
 
     The returned graph has only the training edges, so message passing never uses a held-out edge.
-    By default, both directions of a held-out edge are removed. The function also draws the pairs
-    without an edge. If nodes have types, the pairs without an edge join the same types as the
+    By default, both directions of a held-out edge are removed. The function also draws negative
+    pairs, which have no edge. If nodes have types, the negative pairs join the same types as the
     held-out edges. In a graph of users and items, no node is the source of one edge and the target
-    of another. In such a graph, each pair joins a source and a target. This also holds if the
-    graph's edges are stored in both directions.
+    of another. In such a graph, each negative pair joins a source and a target. This also holds if
+    the graph's edges are stored in both directions.
 
     Args:
-        graph: a graph. Unless `directed` is True, the graph is taken as undirected and its
-            self-loops and weights are dropped.
+        graph: a graph. If `directed` is False, the graph is taken as undirected, and its self-loops
+            and weights are dropped.
         val, test: fractions of the edges to hold out, rounded to whole edges; with 0 no edge is
             held out.
         seed: random seed.
         directed: whether an edge and its reverse are different edges. If True, edges keep their
             weights and fields, self-loops remain, and edges with the same source and target are
-            held out together. The reverse of a held-out edge remains a training edge, so a graph in
-            which every edge has its reverse raises an error.
+            held out together. The reverse of a held-out edge remains a training edge, so an error
+            is raised if every edge has its reverse.
 
     Returns:
         The split. It has only training edges (`EdgeSplit.trains_only`) in three cases, with a
@@ -190,7 +190,7 @@ def _turned(graph: Graph) -> dict[tuple[int, int], float]:
 
 
 def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
-    """Raise an error if every edge has its reverse; warn if most edges have one.
+    """Raise an error if every edge has its reverse; warn if most edges have their reverse.
 
     Args:
         graph: the graph.
@@ -310,7 +310,7 @@ def each_once(edge_index: Tensor) -> Tensor:
         edge_index: int64 ``[2, num_edges]``; each edge in one direction or in both.
 
     Returns:
-        int64 ``[2, *]``, as (smaller, larger) node, like `EdgeSplit.train_edges`.
+        int64 ``[2, *]``, each edge as (smaller node, larger node), like `EdgeSplit.train_edges`.
 
     Example:
         >>> each_once(torch.tensor([[2, 1, 0, 1], [0, 2, 2, 1]]))
@@ -344,13 +344,13 @@ def negative_edges(
         num: number of pairs.
         replacement: whether a pair may be drawn twice.
         directed: whether a pair and its reverse are different pairs.
-        node_type: int64 ``[num_nodes]``. If given, pairs join only types that edges join, with
-            about the same frequencies as edges. Edges between other types cannot exist.
+        node_type: int64 ``[num_nodes]``. If given, the drawn pairs join the same types of nodes as
+            the edges, and about as often. Edges between other types cannot exist.
         generator: random generator on the CPU; default torch's global generator.
 
     Returns:
-        int64 ``[2, num]``, as (smaller, larger) node, or as (source, target) if `directed`, on the
-        device of `edge_index`.
+        int64 ``[2, num]``, each pair as (smaller node, larger node), or as (source, target) if
+        `directed`, on the device of `edge_index`.
 
     Raises:
         ValueError: if the shape of `edge_index` is wrong, a node is out of range, `num` or

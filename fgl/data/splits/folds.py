@@ -63,7 +63,7 @@ def fold_clients(
 
     Args:
         graph: a collection with labels; its masks are ignored.
-        parts: ids of each client's graphs, as from `dirichlet_partition`.
+        parts: ids of each client's graphs, such as `dirichlet_partition` returns.
         fold: index of the test fold, in ``[0, num_folds)``.
         num_folds: number of folds. Folds are drawn separately for each client, with the same seed.
         seed: random seed of the folds.
@@ -73,8 +73,8 @@ def fold_clients(
 
     Raises:
         TypeError, ValueError: if `graph` has no labels, `fold` is out of range, or a part has an
-            invalid id, a repeated id or an id of another part. Also if a client has fewer graphs
-            than folds; the error names the client.
+            invalid id, a repeated id or an id of another part. The error is also raised if a client
+            has fewer graphs than folds; it names the client.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)

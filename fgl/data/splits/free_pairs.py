@@ -5,8 +5,6 @@ have sides, edges join only certain sides. A pair that joins other sides can nev
 such a pair is useless as a negative example.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -133,7 +131,7 @@ class FreeCells:
     def _reordered(
         self, first: Tensor, like: Tensor, otherwise: Tensor, generator: torch.Generator | None
     ) -> Tensor:
-        """Permute `like` among the rows; where this gives an occupied cell, use `otherwise`."""
+        """Permute `like` among the rows; if a row gets an occupied cell, use `otherwise` there."""
 
         def is_taken(rows: Tensor, columns: Tensor) -> Tensor:
             return torch.isin(first[rows] + columns, self._keys)
@@ -160,7 +158,7 @@ class FreeCells:
 
 
 class FreePairsLike:
-    """Sampler of pairs without an edge that join the same sides as the given pairs.
+    """Sampler of unlinked pairs; each drawn pair joins the same sides as a given pair.
 
     Args:
         edge_index, num_nodes, directed: as for `FreePairs`.
@@ -319,7 +317,7 @@ def _ranks(free: int, num: int, replacement: bool, generator: torch.Generator | 
 
 
 def keys_of(edge_index: Tensor) -> Tensor:
-    """Encode undirected edges without self-loops as ``v (v - 1) / 2 + u`` with u < v, sorted."""
+    """Encode undirected edges without self-loops as sorted numbers ``v (v - 1) / 2 + u``, u < v."""
     u, v = edge_index.min(0).values, edge_index.max(0).values
     key: Tensor = (v * (v - 1) // 2 + u)[u != v].unique()
     return key

@@ -22,10 +22,10 @@ def with_negatives(
     """Add pairs without an edge, with label 0, to the validation and test pairs of a graph.
 
     For each validation or test pair with label 1, a pair with the same source is added. The target
-    of the added pair is drawn from the nodes with the same type as the pair's target. The drawn
-    node has neither an edge nor a pair with the source, in any window. If every message edge has
-    its reverse, a pair and its reverse are the same pair. The drawn node must have an edge or a
-    pair in this window or an earlier window. Nodes that only appear later are therefore never
+    of the added pair is drawn from the nodes that have the same type as the original pair's target.
+    The drawn node has neither an edge nor a pair with the source, in any window. If every message
+    edge has its reverse, a pair and its reverse are the same pair. The drawn node must have an edge
+    or a pair in this window or an earlier window. Nodes that only appear later are therefore never
     drawn.
 
     Suppose nodes have no types, and no node is the source of one edge and the target of another, as
@@ -103,7 +103,7 @@ def _longer(graph: Graph, mask: str, pairs: Tensor, like: Tensor) -> Graph:
 
 
 def checked_answers(graph: Graph) -> Tensor:
-    """Return the pairs' labels `y`, after a check: 1 for an edge, 0 for any other pair."""
+    """Return the pairs' labels `y`, after a check that each label is 1 (an edge) or 0 (no edge)."""
     y = graph.y
     if graph.edge_label_index is None or y is None:
         raise ValueError("Expected a graph with pairs and their y, but got none: see split_by_time")
@@ -115,7 +115,7 @@ def checked_answers(graph: Graph) -> Tensor:
 
 
 class Window:
-    """Sampler of unlinked pairs; their targets must occur in the window or in an earlier one.
+    """Sampler of unlinked pairs; their targets must occur in the window or in an earlier window.
 
     The given pairs are never drawn, whatever their window and label. Otherwise a model that
     memorises training pairs would have an advantage.

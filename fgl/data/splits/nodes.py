@@ -10,6 +10,7 @@ from torch import Tensor
 from ...checks import Natural, reject_if
 from ...graph import MASKS, Graph
 from ...graph.checks import check_mask
+from ...graph.fields import present
 from ...kinds import typed
 from ...warn import warn
 from ..scaffolds import scaffold_groups
@@ -32,7 +33,7 @@ def split(graph: Graph, name: str, *, dataset: str | None = None, seed: int = 0)
         seed: random seed of the random splits.
 
     Raises:
-        ValueError: for an unknown name, or as the function of the chosen method.
+        ValueError: if the name is unknown; see also the function of the chosen method.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -64,7 +65,8 @@ def class_capped_split(
 
     Of the other nodes, `num_val` are validation nodes, and the rest are test nodes. In a class with
     fewer nodes than the limit, all nodes are training nodes. The class distribution of the test
-    nodes is therefore skewed (FGSSL).
+    nodes is therefore skewed (FGSSL). If nodes have types and masks, only nodes of the types in a
+    mask are split.
 
     Args:
         graph: a graph with labels.
@@ -75,8 +77,8 @@ def class_capped_split(
         seed: random seed.
 
     Returns:
-        The graph with three new masks. Every node is in exactly one mask, unless `num_test` is
-        given. A warning names the masks without nodes.
+        The graph with three new masks. If `num_test` is not given, every node is in exactly one
+        mask. A warning names the masks without nodes.
 
     Raises:
         ValueError: if the graph has no labels or has pairs, a number is negative, or too few nodes
@@ -99,15 +101,16 @@ def class_capped_split(
             "Expected examples to be nodes or graphs, but got edge_label_index: "
             "random_split(graph) keeps copies of a pair together"
         )
-    n = graph.num_examples
+    examples = _of_types(graph)
+    n = len(examples)
     shares = (train_per_class != 0, num_val != 0, num_test != 0)
     if train_per_class is None:
         train_per_class = int(0.6 * n / graph.num_classes)
     if num_val is None:
         num_val = round(0.2 * n)
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    order = examples[torch.randperm(n, generator=torch.Generator().manual_seed(seed))]
     y = labels.cpu()[order]
-    train = torch.zeros(n, dtype=torch.bool)
+    train = torch.zeros(graph.num_examples, dtype=torch.bool)
     for label in range(graph.num_classes):
         train[order[y == label][:train_per_class]] = True
     rest = order[~train[order]]
@@ -137,14 +140,14 @@ def random_split(
             ``round((train + val) n)`` become training or validation examples.
         seed: random seed.
         among: bool ``[n]``, mask of the examples to split, such as the labelled examples; default
-            all examples.
+            all examples or, if nodes have types and masks, all nodes of the types in a mask.
 
     Returns:
-        The graph with three new masks. Every example, or every example of `among`, is in exactly
-        one mask. A warning names masks that have a positive fraction but no example.
+        The graph with three new masks. Every example (of `among`, if given) is in exactly one mask.
+        A warning names masks that have a positive fraction but no example.
 
     Raises:
-        ValueError: unless the fractions are at least 0 and their sum is at most 1.
+        ValueError: if a fraction is negative, or if the sum of the fractions exceeds 1.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(10, 1), torch.tensor([[0], [1]]))
@@ -153,7 +156,7 @@ def random_split(
         (5, 3, 2)
     """
     check_shares(train, val)
-    examples = torch.arange(graph.num_examples)
+    examples = _of_types(graph)
     if among is not None:
         check_mask("among", among, graph.num_examples)
         examples = among.cpu().nonzero().squeeze(1)
@@ -169,8 +172,22 @@ def random_split(
     return _with_masks(graph, *(examples[part] for part in parts))
 
 
+def _of_types(graph: Graph) -> Tensor:
+    """Ids of the examples; of nodes with types, only those whose type is in one of the masks.
+
+    The nodes of other types have no labels.
+    """
+    every = torch.arange(graph.num_examples)
+    masks = list(present(graph, MASKS).values())
+    of_nodes = graph.edge_label_index is None and graph.batch is None
+    if graph.node_type is None or not (of_nodes and masks):
+        return every
+    types = graph.node_type[torch.stack(masks).any(0)].unique()
+    return every[torch.isin(graph.node_type, types).cpu()]
+
+
 def _pairs_alike(graph: Graph, examples: Tensor) -> Tensor | None:
-    """For each pair, the number of its group of copies and reverses; None if no group has two."""
+    """Group number of each pair, equal for copies and reverses; None if no group has two pairs."""
     low, high = graph.edge_label_index.cpu()[:, examples].sort(0).values  # type: ignore[union-attr]
     key = low * graph.num_nodes + high
     return units_of(key)[1]
@@ -234,7 +251,7 @@ def scaffold_split(
     """Split molecules by scaffold, without randomness; each scaffold is in exactly one mask.
 
     The groups of `scaffold_groups` are assigned one after the other, largest first. A group is
-    added to the training molecules if at most ``train n`` molecules are then in the training set.
+    added to the training molecules if the training set then has at most ``train n`` molecules.
     Otherwise the group is added to the validation molecules, if the training and validation sets
     then have at most ``(train + val) n`` molecules in total. Otherwise the group is added to the
     test molecules.
@@ -249,8 +266,8 @@ def scaffold_split(
         masks that have a positive fraction but no molecule.
 
     Raises:
-        ValueError: unless there is one scaffold per molecule, and the fractions are at least 0 with
-            a sum of at most 1.
+        ValueError: if the numbers of scaffolds and molecules differ, a fraction is negative, or the
+            sum of the fractions exceeds 1.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)

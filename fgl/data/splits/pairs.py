@@ -42,7 +42,7 @@ def split_by_time(
 
     The model reads only the message edges, all of which are earlier than any pair. Training pairs
     are earlier than validation pairs, and validation pairs are earlier than test pairs. No edge is
-    both a message edge and a pair, since a model could then copy the pair's label from the features
+    both a message edge and a pair; otherwise a model could copy the pair's label from the features
     of the edge. Edges with equal times are always in the same window; at a boundary between
     windows, these edges are in the later window.
 
@@ -59,9 +59,9 @@ def split_by_time(
         shares: fractions of the edges that become message edges, training pairs, validation pairs
             and test pairs; all remaining edges become test pairs.
         edge_type: the relation whose edges are split by `shares`. Edges of other relations become
-            message edges if they are earlier than any pair; otherwise they are left out. Without
-            `y`, reverses of pairs are also left out if they belong to a relation that reverses this
-            relation. By default the edges of all relations are split.
+            message edges if they are earlier than any pair; otherwise they are left out. Another
+            relation may reverse this relation; without `y`, its edges that are reverses of pairs
+            are also left out. By default the edges of all relations are split.
 
     Returns:
         The graph with the message edges and their fields. The pairs are in `edge_label_index` in
@@ -155,7 +155,7 @@ def _at_once(graph: Graph, own: Tensor) -> tuple[Graph, Tensor]:
 
 
 def _earliest(key: Tensor, times: Any) -> Tensor:
-    """For each edge, the earliest edge with the same key."""
+    """Find for each edge the earliest edge with the same key."""
     order = times.argsort(stable=True)
     distinct, unit = units_of(key[order])
     if unit is None:
@@ -164,7 +164,7 @@ def _earliest(key: Tensor, times: Any) -> Tensor:
 
 
 def _first_of_ends(edges: Tensor, num_nodes: int, presence: bool) -> Tensor | None:
-    """For each edge, the first edge with the same two ends; None if no two edges share both ends.
+    """Find for each edge the first edge with the same two ends; None if all pairs of ends differ.
 
     Args:
         edges: edges in order of time.
@@ -216,9 +216,9 @@ def pair_split(
     """Split edges at random into message edges and labelled pairs.
 
     This function is like `split_by_time`, but a model may read edges that are later than the pairs
-    it predicts. Edges between the same two nodes are held out together. So a copy of a pair is
-    never a message edge, and is always in the same part as the pair. Without `y`, all edges between
-    the same two nodes become one pair, and a self-loop is always a message edge.
+    to predict. Edges between the same two nodes are held out together. So a copy of a pair is never
+    a message edge, and is always in the same part as the pair. Without `y`, all edges between the
+    same two nodes become one pair, and a self-loop is always a message edge.
 
     Args:
         graph: a graph with or without times.
@@ -239,10 +239,10 @@ def pair_split(
         labels `y` and three masks. If `edge_type` is given, the graph also has `edge_label_type`.
 
     Raises:
-        ValueError: as `split_by_time`; if the reverses of most pairs would be message edges and no
-            argument handles them; if `edge_type` has no edges, or `rev_edge_type` is not its
-            reverse; or if `is_undirected` is True and an edge and its reverse have different
-            labels.
+        ValueError: in the cases of `split_by_time`; if the reverses of most pairs would be message
+            edges and no argument handles them; if `edge_type` has no edges, or `rev_edge_type` is
+            not its reverse; or if `is_undirected` is True and an edge and its reverse have
+            different labels.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 3]])

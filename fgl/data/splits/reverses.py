@@ -1,7 +1,5 @@
 """Edges that reveal other edges: an edge's reverse, or a relation that repeats another."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -16,11 +14,11 @@ SAMPLE = 4096  # number of edges that are checked first
 def turned_relations(
     edges: Tensor, relation: Tensor | None, num_nodes: int, *, only: int | None = None
 ) -> dict[tuple[int, int], float]:
-    """Find relations most of whose edges have their reverse in another or in the same relation.
+    """Find pairs (a, b) of relations such that most edges of a have their reverse in b.
 
-    Let d be the fraction of all possible edges that a relation contains. By chance, the relation
-    contains the reverses of a fraction d of another relation's edges. "Mostly" therefore means a
-    fraction of more than ``(1 + d) / 2``.
+    The relations a and b may be the same. Let d be the fraction of all possible edges that a
+    relation contains. By chance, the relation contains the reverses of a fraction d of another
+    relation's edges. "Most" therefore means a fraction of more than ``(1 + d) / 2``.
 
     Args:
         edges: int64 ``[2, num_edges]``; repeats are allowed, and self-loops are ignored.
@@ -62,7 +60,7 @@ def turned_relations(
 def _shares(
     queries: Tensor, keys: Tensor, num_nodes: int, kinds: int
 ) -> dict[tuple[int, int], float]:
-    """For each relation, the fraction of edges whose reverse is in another; {} without edges."""
+    """For pairs (a, b) of relations, the fraction of a's edges whose reverse is in b."""
     if queries.numel() == 0:
         return {}
     ends, relation = queries // kinds, queries % kinds
@@ -109,7 +107,7 @@ def copying_relations(
 
 
 def _density(ends: Tensor, num_nodes: int) -> float:
-    """Number of edges, divided by the number of pairs of any source and any target."""
+    """Number of edges, divided by the product of the numbers of sources and targets."""
     sources, targets = (
         (each.bincount() > 0).sum() for each in (ends // num_nodes, ends % num_nodes)
     )
@@ -119,7 +117,7 @@ def _density(ends: Tensor, num_nodes: int) -> float:
 def reversed_share(keys: Tensor, num_nodes: int) -> float:
     """Fraction of edges whose reverse exists.
 
-    The fraction is 0 unless "most" edges have a reverse (see `turned_relations`).
+    A fraction that is less than "most" is returned as 0 (see `turned_relations`).
 
     Args:
         keys: int64, sorted distinct numbers ``source * num_nodes + target`` of the edges.
@@ -168,7 +166,7 @@ def symmetric(edges: Tensor, num_nodes: int) -> bool:
 
 
 def all_reversed(keys: Tensor, num_nodes: int) -> bool:
-    """Like `symmetric`, for edges given as sorted distinct ``source * num_nodes + target``."""
+    """Like `symmetric`, for edges as sorted distinct numbers ``source * num_nodes + target``."""
     for step in (keys.numel() // SAMPLE + 1, 1):
         sample = keys[::step]
         back = (sample % num_nodes) * num_nodes + sample // num_nodes
@@ -178,7 +176,7 @@ def all_reversed(keys: Tensor, num_nodes: int) -> bool:
 
 
 def units_of(keys: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The sorted distinct keys, and the index of each key in them; None if all keys differ.
+    """The sorted distinct keys, and each key's index among the distinct keys; None if all differ.
 
     Args:
         keys: int64 ``[num_edges]``; edges that belong together have equal keys.
@@ -230,7 +228,7 @@ def check_reverses(
     is_undirected: bool | None,
     presence: bool,
 ) -> None:
-    """Raise an error if most pairs would have their reverse as a message edge.
+    """Raise an error if the reverses of most pairs would be message edges.
 
     If the caller set ``is_undirected=False``, give only a warning.
     """

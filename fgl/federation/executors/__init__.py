@@ -22,8 +22,9 @@ class Answer:
         num_examples: the client's number of training examples. If it is 0, the round's mean loss
             does not include the client's losses.
         problem: the reason why there is no message.
-        paid: upper bound on the number of answers in this round that cost the client privacy. It is
-            above 1 if the request was repeated and the client's answers may have differed.
+        paid: upper bound on the number of this round's answers that had a privacy cost for the
+            client. It is above 1 if the request was repeated and the client's answers may have
+            differed.
 
     Example:
         >>> Answer(None, problem="timed out").message is None
@@ -40,9 +41,9 @@ class Answer:
 class Executor(Protocol):
     """An interface to the clients of a run, in this process or elsewhere.
 
-    `train` computes the clients' new states. A new state takes effect only when `keep` names its
-    client, after the round has accepted the client's message. `fgl.federation.round.play` plays a
-    round with any executor.
+    `train` computes the clients' new states. A round then calls `keep` with the clients whose
+    messages it has accepted. Only the new states of these clients take effect.
+    `fgl.federation.round.play` plays a round with any executor.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))

@@ -6,7 +6,7 @@ The clients train one at a time or in batches.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import torch
@@ -26,7 +26,7 @@ from .loop import Loop, Score
 
 
 class TaskLike(Protocol):
-    """A task as a run needs it: the clients, and a function that builds a method's scores."""
+    """The parts of a task that a run needs: the clients, and a function that builds the scores."""
 
     @property
     def clients(self) -> Sequence[Graph]: ...
@@ -135,6 +135,17 @@ class Here:
         return self.clients.clients
 
     @property
+    def first_rounds(self) -> int:
+        """The number of rounds before the task's later clients join or later classes appear."""
+        return getattr(self.clients, "first_rounds", 0)
+
+    def in_round(self, index: int) -> Here:
+        """The place with the clients' graphs in a round."""
+        if index >= self.first_rounds:
+            return self
+        return replace(self, clients=self.clients.first(self.graphs))  # type: ignore[union-attr]
+
+    @property
     def num_clients(self) -> int:
         return len(self.graphs)
 
@@ -167,17 +178,22 @@ class Here:
         return self.clients.evaluate(method, **({"each": True} if each else {}))
 
     def number_at_once(self, method: Method) -> int | Literal["all"]:
-        """The number of clients that train as one batch: either given or chosen here."""
+        """The number of clients that train as one batch: `at_once`, or the choice of `choose`."""
         return (
             choose(method, self.graphs).clients_at_once if self.at_once == "auto" else self.at_once
         )
 
     def identity(self, method: Method) -> Mapping[str, Any]:
         sizes = [[graph.num_nodes, graph.num_edges, graph.num_train] for graph in self.graphs]
-        own = {}
+        own: dict[str, Any] = {}
         if method.own.models is not None:  # compared first, since the data then also differ
             models = enumerate(map(method.own.models.described, self.graphs))
             own = {"clients' own": {f"client {client}": model for client, model in models}}
+        whole = getattr(self.clients, "whole", None)
+        if isinstance(whole, Graph):  # it scores the rounds
+            own["whole graph"] = fingerprint([whole])
+        if self.first_rounds:
+            own["first rounds"] = [self.first_rounds, fingerprint(self.in_round(0).graphs)]
         return {
             **own,
             "clients": sizes,

@@ -109,7 +109,7 @@ class Loop:
             with stage(self.seed, index, client, "deploy"):
                 state = self.states.get(client, {})
                 params = self.method.deploy(outbox[client], state, graph)
-                with self.method.at(graph):
+                with self.method.at(graph), unchanged(graph.tensors):
                     metrics: Any = self._score(params, graph)
                 check_names("score", metrics)
                 for name, value in metrics.items():
@@ -168,7 +168,7 @@ class Loop:
 
     def _trained(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
         """Train a group's clients locally, without changes to the arguments."""
-        inputs = [each for one in ready for each in (one.message, one.state)]
+        inputs = [each for one in ready for each in (one.message, one.state, one.graph.tensors)]
         clients = [one.client for one in ready]
         with stage(self.seed, index, clients, "loss"), unchanged(*inputs):
             return self._minimised(index, ready)
@@ -184,7 +184,7 @@ class Loop:
         return [trained]
 
     def _differentiate(self) -> Differentiate | None:
-        """The function by which `train` repeats traced steps.
+        """The function with which `train` repeats traced steps.
 
         The result is None if the method trains on minibatches.
         """
@@ -219,9 +219,9 @@ def kept_optimizer(method: Method, state: State) -> Any:
 
 
 def with_start(ready: Sequence[Ready]) -> list[Ready]:
-    """The same clients.
+    """The same clients, with initial parameters in their contexts.
 
-    Each context also has the client's initial parameters, under the key ``"start"``.
+    Each client's initial parameters are stored under the key ``"start"``.
 
     Clients that share both context and parameters also share the new context, as batches require.
     """
@@ -248,7 +248,7 @@ def _with(context: Any, **entries: Any) -> Any:
 
 
 def records(trained: Sequence[Trained]) -> list[State]:
-    """Records of the clients' training; `send` gets them as ``"trained"`` in its context."""
+    """Records of the clients' training, which `send` finds as ``context["trained"]``."""
     counts = [len(done.losses) for done in trained]
     losses = torch.tensor([loss for done in trained for loss in done.losses], dtype=torch.float64)
     pairs = zip(torch.tensor(counts).unbind(), losses.split(counts), strict=True)

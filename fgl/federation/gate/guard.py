@@ -1,9 +1,7 @@
-"""The guard of a method: a copy of the method whose functions check their own results."""
-
-from __future__ import annotations
+"""The guard of a method: a copy of the method, in which all functions check their own results."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise, repeat
 from operator import attrgetter, is_
@@ -38,7 +36,8 @@ class ChangedInPlace(ValueError):
 def checked(method: Method) -> Method:
     """The same method with checks of its functions' results.
 
-    The functions of the checked method raise an error if they return or change an invalid value.
+    A function of the checked method raises an error if it returns an invalid value, or if it
+    changes a value that must stay the same.
 
     - `receive` must return a context and a complete model, including the personal tensors.
       `receive` must not change the message or the state.
@@ -70,14 +69,14 @@ def checked(method: Method) -> Method:
     check_takes("accept", method.accept, ("message", "client", "state"))
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        with unchanged(message, state), method.at(graph):
+        with unchanged(message, state, getattr(graph, "tensors", {})), method.at(graph):
             received = method.receive(message, state, graph)
         params, context = pair(received, "receive", "params, context")
         check_whole(method, params, graph, "receive's params", template, **method.own.personal)
         return params, context
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        with unchanged(context, state), method.at(graph):
+        with unchanged(context, state, getattr(graph, "tensors", {})), method.at(graph):
             received = method.send(params, context, state, graph)
         message, new = pair(received, "send", "message, state")
         check_message(new, name="state")
@@ -93,12 +92,14 @@ def checked(method: Method) -> Method:
         return outbox, new
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
-        with unchanged(message, state), method.at(graph):
+        with unchanged(message, state, getattr(graph, "tensors", {})), method.at(graph):
             params = method.deploy(message, state, graph)
         check_whole(method, params, graph, "deploy's params", template)
         return params
 
     guarded: dict[str, Any] = {"receive": receive, "send": send, "aggregate": aggregate}
+    if len(method.layers) > 1:
+        guarded = {name: _explained(method)(function) for name, function in guarded.items()}
     if method.privacy.account is not None:
         account = _checked_account(method.privacy.account)
         guarded["privacy"] = replace(method.privacy, account=account)
@@ -106,6 +107,20 @@ def checked(method: Method) -> Method:
         joining = _checked_joining(method.rules.joining, template, method.rules.max_change)
         guarded["rules"] = replace(method.rules, joining=joining)
     return replace(method, **guarded, deploy=deploy)
+
+
+@contextmanager
+def _explained(method: Method) -> Iterator[None]:
+    """A context that names the entry if a layer reads a message without model or num_examples."""
+    try:
+        yield
+    except KeyError as error:
+        if error.args not in (("model",), ("num_examples",)):
+            raise
+        raise ValueError(
+            f"Expected messages with {error}, which a layer of {method} reads, but got one "
+            "without: leave that layer out, or put it inside the layer that sends no such entry"
+        ) from error
 
 
 def _checked_account(account: Account) -> Account:
@@ -178,7 +193,7 @@ def check_whole(
 
 
 class unchanged:  # a class costs half of what `contextmanager` does
-    """A context that raises an error if a message, state or context is changed in place.
+    """A context that raises an error if a message, state, context or graph is changed in place.
 
     A change in place would also change other objects that share the tensors. Only changes that
     torch counts are detected; changes through ``.data`` or NumPy are missed.
@@ -192,7 +207,7 @@ class unchanged:  # a class costs half of what `contextmanager` does
         >>> with unchanged(state):
         ...     state["w"].add_(1)
         Traceback (most recent call last):
-        fgl.federation.gate.guard.ChangedInPlace: 'w' of a message or a state was changed in ...
+        fgl.federation.gate.guard.ChangedInPlace: 'w' of a message, a state or a graph was ...
     """
 
     def __init__(self, *messages: Any) -> None:
@@ -208,7 +223,8 @@ class unchanged:  # a class costs half of what `contextmanager` does
         if now != before:
             path = min({*now.places()} ^ {*before.places()})[1]
             raise ChangedInPlace(
-                f"{path!r} of a message or a state was changed in place, but others hold it too: "
+                f"{path!r} of a message, a state or a graph was changed in place, but others hold "
+                "it too: "
                 "make a copy"
             )
 
@@ -247,7 +263,7 @@ def _check_outbox(
 
 
 class Noted:
-    """The tensors of messages, states or contexts, each with the number of its changes so far.
+    """The tensors of messages, states or contexts. For each tensor, its changes so far are counted.
 
     Args:
         messages: dicts with the tensors, and possibly other objects. A dict that occurs twice, such
@@ -280,7 +296,7 @@ class Noted:
             self.versions = [VERSION(v) if _counts(v) else 0 for v in self.values]
 
     def __eq__(self, other: object) -> bool:
-        """Whether both objects have the same tensors under the same names, and none has changed."""
+        """Whether both objects have the same unchanged tensors under the same names."""
         assert isinstance(other, Noted)
         same = (self.keys, self.ends, self.versions) == (other.keys, other.ends, other.versions)
         if same and all(map(is_, self.values, other.values)):

@@ -46,7 +46,7 @@ class Diverged(ValueError):
 
 
 class Change(NamedTuple):
-    """Root mean squares for one entry: of its change, and of its old value.
+    """The size of an entry's change, and the size of the old entry, as root mean squares.
 
     Args:
         moved: root mean square of the difference from the entry that was sent.
@@ -66,7 +66,7 @@ def changes(
     sent: Mapping[int, Message],
     forms: Mapping[int, Any] | None = None,
 ) -> tuple[dict[int, dict[str, Change]], dict[int, Diverged]]:
-    """For each entry of every upload, its distance from the entry that the server sent.
+    """The distance of each uploaded entry from the entry that the server sent.
 
     All norms are copied from the device at the same time, since each copy waits for the device.
 
@@ -78,7 +78,7 @@ def changes(
 
     Returns:
         The `Change` by client and key, without ``"num_examples"`` and keys that have no
-        floating-point tensor. Also the errors by client of the uploads that are not finite.
+        floating-point tensor. Also, by client, an error for each upload that is not finite.
 
     Example:
         >>> uploads = {3: {"model": {"w": torch.tensor([3.0])}}}
@@ -132,10 +132,11 @@ def _of_each(
 def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> list[int]:
     """The clients sorted by distance, the farthest client first.
 
-    A tensor's distance is the root mean square of its change, divided by the median of the round
-    for this tensor. Tensors of integers have distances too. If most clients send a tensor with a
-    different dtype or shape, the tensor's distance is infinite. A client's distance is the largest
-    distance of its tensors.
+    For a tensor, take the root mean square of each client's change, and the median of these values
+    over all clients whose change is not 0. A tensor's distance is the client's value divided by
+    this median. Tensors of integers have distances too. If a tensor's dtype or shape differs from
+    that of most clients, the tensor's distance is infinite. A client's distance is the largest of
+    the distances of its tensors.
 
     Args:
         uploads: client to message.
@@ -256,7 +257,7 @@ class _Norms:
     norms: list[list[Tensor]] = field(default_factory=list)
 
     def add(self, tensors: Sequence[Tensor], old: Tensor | None) -> int:
-        """Add tensors; the norms are of the differences from `old`, if given.
+        """Add tensors; if `old` is given, the norms of the differences from `old` are computed.
 
         Return the index of these tensors in the result of `read`.
         """
@@ -326,10 +327,10 @@ class Limits:
         metrics: largest number of metrics of a client's own score, and of all clients' scores
             together. If there are more, the metrics that most clients have are kept.
         metric_length: largest number of characters of a metric's name.
-        empty_rounds: the run raises after this number of consecutive rounds in which no upload was
-            accepted, and at its end if no upload was accepted in any round. If a method has
-            exchanges of several rounds, such as for a secure sum, the run raises after this number
-            of consecutive exchanges with such a round. None for no limit.
+        empty_rounds: the run raises an error after this number of consecutive rounds in which no
+            upload was accepted. It also raises an error at the end if no upload was accepted in any
+            round. If a method has exchanges of several rounds, such as for a secure sum, an
+            exchange counts as such a round if one of its rounds is. None for no limit.
 
     Raises:
         TypeError, ValueError: for a number that is no integer, or out of range.
@@ -359,7 +360,7 @@ class Limits:
         return NOTE + 16 * sum(map(len, method.common()))
 
     def check_bytes(self, method: Method, upload: int, note: int = 0) -> None:
-        """Raise a ValueError if an upload is too large, or the data sent with it are.
+        """Raise a ValueError if an upload is too large, or if the data sent with the upload are.
 
         Example:
             >>> Limits(upload_bytes=1000).check_bytes(fgl.fedavg(torch.nn.Linear(1, 1)), 1001)
@@ -395,7 +396,7 @@ class Limits:
             reject_if(not name.isprintable(), "the names of metrics to be printable", f"{name!a}")
 
     def too_many(self, scores: Mapping[int, Mapping[str, Any]]) -> set[str]:
-        """Names of the rarest metrics, which exceed the limit and are left out.
+        """Names of the metrics to leave out so that the limit is kept: the rarest metrics.
 
         The set is empty if the limit is not exceeded.
 
@@ -696,14 +697,14 @@ def _check_count(message: Message, most: float) -> None:
 
 
 def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:
-    """Errors for clients whose change is too large compared with the median or the sent values.
+    """Errors for clients whose change is too large compared with the median or with the old entry.
 
-    The first bound is `most` times the round's median. The first bound applies only to changes that
-    are larger than the sent entry, or larger than 1 if no entry was sent. If the number of clients
-    is even, the upper median is used. With the lower median, half of the clients could send
-    almost unchanged models, and the uploads of the other half would then be refused. The second
-    bound is `most` times the size of the sent entry. A size below 1 is replaced by 1. The second
-    bound also limits the growth of the server's own message.
+    The first bound is `most` times the median of all changes of the round above 0. The first bound
+    applies only to changes that are larger than the sent entry, or larger than 1 if no entry was
+    sent. If there is an even number of such changes, the upper median is used. With the lower
+    median, half of the clients could send almost unchanged models, and the uploads of the other
+    half would then be refused. The second bound is `most` times the size of the sent entry. A size
+    below 1 is replaced by 1. The second bound also limits the growth of the server's own message.
     """
     diverged: dict[int, Diverged] = {}
     by_key: dict[str, dict[int, Change]] = {}

@@ -100,7 +100,7 @@ def _noting(
 
 
 def _check_inner(method: Method | None, name: str, checks: Collection[Check]) -> None:
-    """Raise an error unless the builder `name` accepts the method among its arguments."""
+    """Raise an error if the builder `name` was called with a method with which it does not work."""
     if method is not None:
         for check in checks:
             check(method, name)
@@ -131,7 +131,7 @@ def _layers(built: Method, method: Method | None) -> tuple[tuple[Layer, ...], tu
 
 
 def _method_of(value: Any) -> Method | None:
-    """The method that a builder received, also as the method of a task."""
+    """The method that a builder received, either directly or inside a task."""
     value = getattr(value, "fedavg", value)
     return value if isinstance(value, Method) else None
 
@@ -151,7 +151,7 @@ def _settings(signature: inspect.Signature, values: Mapping[str, Any], but: str)
 
 
 def _call(signature: inspect.Signature, values: Mapping[str, Any]) -> list[str]:
-    """Source text of the call: its arguments, and defaults that are numbers or a `Training`."""
+    """The arguments of a call as text, with the defaults that are numbers or a `Training`."""
     words = []
     defaults = {name: each.default for name, each in signature.parameters.items()}
     shown = {n: own for n, own in defaults.items() if type(own) in (int, float, Training)}
@@ -194,7 +194,7 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
 
 @explained
 def check_model_alone(method: Method, outer: str) -> None:
-    """Raise an error if clients also train tensors outside the model (masks), which `outer` drops.
+    """Raise an error if clients also train tensors outside the model, which `outer` would drop.
 
     Args:
         method: the method that is passed to `outer`.

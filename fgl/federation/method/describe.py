@@ -160,7 +160,7 @@ def _array(value: Any, depth: int) -> Any:
 
 
 def _printed(value: Any, depth: int) -> Any:
-    """An object as text: its ``repr`` without addresses, or its attributes if there is none."""
+    """An object as its ``repr`` without addresses, or as its attributes if it lacks a ``repr``."""
     says_nothing: Any = object.__repr__
     if type(value).__repr__ is says_nothing:
         return {"type": type(value).__name__, **described(getattr(value, "__dict__", {}), depth)}
@@ -227,7 +227,7 @@ def spelled(function: Any, depth: int = DEPTH) -> str:
 
 
 def _settings(function: Any, depth: int) -> dict[str, Any]:
-    """A plain function's closure values and defaults; for a lambda also its constants."""
+    """The closure values and defaults of a plain function; for a lambda also the constants."""
     code, settings = function.__code__, {}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # an empty cell

@@ -116,11 +116,12 @@ class OfMeans:
     Args:
         serve: ``(means, state) -> outbox, state``, the server's part. `means` is a `Means`. If no
             client in a round has an example, `means` has no ``"model"``.
-        equally: further keys of an upload, dicts of tensors, whose unweighted means `serve` reads.
+        equally: further keys of an upload, each with a dict of tensors. `serve` reads the
+            unweighted means of these tensors.
         reads: keys of an upload that `serve` reads client by client, from ``means.inbox``. A secure
             sum does not reveal these entries, and a robust mean does not protect them.
-        averages: whether `serve` only sends every client the mean of the models. Builders that
-            replace the server accept only such a method.
+        averages: whether `serve` sends the mean of the models to every client, and does nothing
+            else. Builders that replace the server accept only such a method.
 
     Raises:
         TypeError: if `serve` does not accept two arguments, or `equally` or `reads` is a string.
@@ -187,7 +188,8 @@ def after(
         change: ``(outbox, new, means, state) -> outbox, state``. `outbox` and `new` are the results
             of `aggregate`, and `state` is the state that `aggregate` received. `means` has the
             means of `equally`. The outbox is empty in a round in which no client has an example.
-        equally: keys of an upload, dicts of tensors, whose unweighted means `change` reads.
+        equally: keys of an upload, each with a dict of tensors. `change` reads the unweighted means
+            of these tensors.
         reads: keys of an upload that `change` reads client by client, from ``means.inbox``.
         averages: whether the server still sends every client the mean of the models, provided that
             `aggregate` does.
@@ -242,7 +244,7 @@ def _keys(name: str, keys: Any) -> tuple[str, ...]:
 
 
 def _check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
-    """Raise an error unless a call of the function with these positional arguments is possible."""
+    """Raise an error if the function cannot be called with these positional arguments."""
     if isinstance(function, OfMeans | OfSums):
         call = f"a function of ({', '.join(arguments)})"
         raise TypeError(f"Expected {name} to be {call}, but got {function!r}")
@@ -253,12 +255,12 @@ def _check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
 class OfSums:
     """A method's `aggregate` that needs only one entry of the uploads, summed over clients.
 
-    The function `serve` receives only the sum and no individual upload, so
-    `fgl.transforms.secure_sum` works with such a method unchanged. Under a secure sum, clients send
-    only this entry and ``"num_examples"``. A client whose upload lacks this entry receives an empty
-    message and is left out of the sum. If uploads have different layouts, only uploads with the
-    most common layout are summed; if two layouts tie, no upload is summed. A warning names the
-    clients that are left out.
+    The function `serve` receives only the sum and no individual upload. So such a method works with
+    `fgl.transforms.secure_sum` without any change. Under a secure sum, clients send only this entry
+    and ``"num_examples"``. A client whose upload lacks this entry receives an empty message and is
+    left out of the sum. If uploads have different layouts, only uploads with the most common layout
+    are summed; if two layouts tie, no upload is summed. A warning names the clients that are left
+    out.
 
     Args:
         key: key of the entry, which is a dict of floating-point tensors.
@@ -293,7 +295,7 @@ class OfSums:
 
 
 def _of_odd_layout(parts: Mapping[int, Params]) -> list[int]:
-    """The clients whose uploads differ from the most common layout.
+    """The clients whose uploads do not have the most common layout.
 
     If two layouts tie, all clients are returned.
     """
@@ -408,7 +410,10 @@ def _check_params(
 
 
 def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -> None:
-    """Raise an error unless the output has a column per class and, for pairs, a row per pair."""
+    """Raise an error unless the output has a row per example and enough columns for all classes.
+
+    If the examples are pairs of nodes, the model must also read `edge_label_index`.
+    """
     if not isinstance(output, Tensor):
         raise TypeError(
             f"Expected the model to return a tensor, a row an example, but got a "
@@ -550,7 +555,7 @@ def deploy_received(message: Message, state: State, graph: Graph) -> Params:
 
 @explained
 def accept_all(message: Message, client: int, state: State) -> None:
-    """FedAvg's `accept`: nothing beyond the general checks of a message is checked.
+    """FedAvg's `accept`: accept every message that passes the general checks.
 
     Example:
         >>> accept_all({}, 0, {})
@@ -563,8 +568,8 @@ def accept_equally(message: Message, client: int, state: State) -> None:
 
     With equal weights, ``"num_examples"`` is at most 1.
 
-    `Rules.max_examples` is still the number of examples of the largest client, since other entries
-    of an upload may contain numbers of examples.
+    `Rules.max_examples` does not change: it is the number of examples of the largest client,
+    because an upload may contain such numbers in other entries.
 
     Example:
         >>> accept_equally({"num_examples": torch.tensor(2)}, 0, {})

@@ -90,7 +90,7 @@ def num_bytes(message: Mapping[str, Any]) -> int:
 
 
 def compact(message: Message) -> Message:
-    """Copy views of larger tensors in a message, so that the larger tensors can be freed.
+    """Replace views in a message by copies, so that the larger tensors behind them can be freed.
 
     Example:
         >>> kept = compact({"w": torch.zeros(100, 3)[7]})
@@ -135,7 +135,8 @@ def check_message(
     Args:
         message: the object to check; it must be a dict of tensors, at most one dict deep.
         model: the architecture's tensors. Each tensor of ``message["model"]`` must have the name,
-            the shape and the dtype of one of these tensors (so ``[1]`` never broadcasts).
+            the shape and the dtype of one of these tensors (so a tensor of shape ``[1]`` is never
+            broadcast).
         name: name of the message in errors.
 
     Raises:
@@ -223,7 +224,7 @@ def _check_tensors(value: Any, name: str, depth: int) -> None:
 
 @explained
 def check_keys(got: Mapping[str, Any], want: Collection[str], name: str) -> None:
-    """Raise a ValueError unless `got` has exactly the keys of `want`; name missing and extra keys.
+    """Check that `got` has exactly the keys of `want`; the error names missing and extra keys.
 
     Example:
         >>> check_keys({"a": 1}, ["b"], "message")
@@ -239,7 +240,7 @@ def check_keys(got: Mapping[str, Any], want: Collection[str], name: str) -> None
 
 
 def check_like(tensor: Tensor, other: Tensor, name: str) -> None:
-    """Raise an error unless a tensor has another tensor's shape and dtype.
+    """Raise an error if a tensor differs from another tensor in shape or dtype.
 
     Example:
         >>> check_like(torch.zeros(2), torch.zeros(3), "client 1's w")
@@ -258,7 +259,7 @@ def check_names(what: str, metrics: Any) -> None:
     """Raise an error unless a value is a dict that maps names to metrics.
 
     Args:
-        what: the name in errors of the function that returned the value.
+        what: the function that returned the value, as its name in errors.
         metrics: the value.
 
     Raises:
@@ -374,7 +375,7 @@ class Inbox(Mapping[int, Message]):
         return torch.cat(list(self._of_each(key).values()))
 
     def changes(self, key: str) -> Any:
-        """Stack the clients' changes to ``[K, ...]``: the entry sent minus the entry received.
+        """The clients' changes, stacked as ``[K, ...]``: the entry sent minus the entry received.
 
         Raises:
             TypeError: as `stack`, or if a client received a tensor but sent a dict.
@@ -582,9 +583,9 @@ def changed_messages(
 
 @explained
 def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
-    """The message, or the part of it, that all clients received alike.
+    """Return the message, or the part of a message, that is equal for all clients.
 
-    Raise an error if two clients received different messages.
+    If two clients received different messages, an error is raised.
 
     Args:
         sent: for each client a message, or a part of a message.

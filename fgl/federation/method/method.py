@@ -219,7 +219,7 @@ class Method:
 
     @property
     def unknown(self) -> list[str]:
-        """Functions, also of inner layers, whose settings no builder may have recorded."""
+        """Functions of all layers that may have settings which no builder recorded."""
         listed = [layer.settings["unknown"] for layer in self.made_of if layer.name == "replace"]
         return list(dict.fromkeys(name for names in listed for name in names))
 

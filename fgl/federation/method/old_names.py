@@ -3,8 +3,6 @@
 The former names work for one more release, with a warning.
 """
 
-from __future__ import annotations
-
 import functools
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -25,7 +23,7 @@ OLD_NAMES = {
 
 
 def takes_old_names(cls: type[T]) -> type[T]:
-    """The class `Method` in which old names of fields also work, as arguments and as attributes.
+    """Make old names of fields work in the class `Method`, as arguments and as attributes.
 
     Example:
         >>> import warnings
@@ -59,9 +57,9 @@ def takes_old_names(cls: type[T]) -> type[T]:
 
 
 def _as_modules(own: Own, name: str, *args: Any) -> Any:
-    """The result of an operation on a collection of names.
+    """Apply an operation of collections to the names of a client's own modules.
 
-    `Method.own` used to be such a collection.
+    `Method.own` used to be the collection of these names.
     """
     _warn("own", "modules")
     return getattr(list(own.modules), name)(*args)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ...checks import Count, reject_if
 from ...graph import Graph
 from ...kinds import typed
-from ...seeds import set_seed
+from ...seeds import drawing_from
 from ...sparse import SparseMatrix
 from .describe import architecture, bytes_of
 from .message import Aggregate, Inbox, Message, Params, State, check_model
@@ -31,7 +31,7 @@ class _Own(NamedTuple):
 
 
 class Models:
-    """The clients' own models, one built from each client's graph.
+    """The clients' own models; each client's model is built from the client's graph.
 
     Equal models share one module.
 
@@ -99,8 +99,7 @@ class Models:
         return self._known[graph]
 
     def _made(self, graph: Graph, name: str) -> nn.Module:
-        with torch.random.fork_rng([graph.device] if graph.device.type == "cuda" else []):
-            set_seed(self._seed)
+        with drawing_from(self._seed, graph.device):
             module: Any = self.make(graph)
         if not isinstance(module, nn.Module):
             raise TypeError(f"Expected {name} to be a module, but got {type(module).__name__}")
@@ -112,7 +111,7 @@ class Models:
         return module
 
     def _once(self, module: nn.Module) -> _Own:
-        """A module that all clients with equal modules and equal initial tensors use together."""
+        """Return one module for all clients that have equal modules and equal initial tensors."""
         first = {name: t.detach().clone() for name, t in module.state_dict().items()}
         shapes = tuple((name, t.dtype, t.shape, t.device) for name, t in first.items())
         kind = json.dumps(architecture(module)), shapes
@@ -315,7 +314,7 @@ class Rules:
 
 
 def without_noise(message: Message) -> Mapping[str, float]:
-    """The cost of an answer without noise, whose noise multiplier is 0.
+    """The privacy cost of an answer without noise: a noise multiplier of 0.
 
     Example:
         >>> without_noise({})
@@ -331,7 +330,7 @@ class Privacy:
 
     Args:
         costs: ``(message) -> numbers``, the privacy cost of a client's answer to a message: the
-            ``"noise_multiplier"`` of the client's own noise, and its ``"steps"`` and
+            ``"noise_multiplier"`` of the client's own noise, and also ``"steps"`` and
             ``"sample_rate"`` if they are not 1. The result is empty if the answer does not depend
             on the client's data. The default is the cost of an answer without noise, which a site
             with a budget refuses to send.
@@ -364,9 +363,9 @@ class Own:
             refused. So clients may have different features and classes.
         models: the clients' own models, built from their graphs; see `fgl.methods.own_models`.
         personal: tensors that every client trains in addition to the model, such as masks or mixing
-            weights: name to initial tensor. `receive` returns them among the params, so the loss
-            and `send` can read them. These tensors are neither in a message's ``"model"`` nor in
-            the params of `deploy`.
+            weights: a dict from names to initial tensors. `receive` returns them among the params,
+            so the loss and `send` can read them. These tensors are neither in a message's
+            ``"model"`` nor in the params of `deploy`.
 
     Raises:
         TypeError: if `modules` is a string.

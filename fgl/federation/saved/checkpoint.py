@@ -42,7 +42,7 @@ HINTS = {
 
 
 class Damaged(Exception):
-    """Error: a checkpoint cannot be read, or the part of the history that it covers."""
+    """Error: a checkpoint, or the history up to this checkpoint, cannot be read."""
 
 
 @contextmanager
@@ -233,7 +233,7 @@ class Folder:
 
 
 class NoFolder(Folder):
-    """The folder of a run without checkpoints; it saves nothing."""
+    """A folder that saves nothing, for a run without checkpoints."""
 
     def load(self, device: torch.device) -> None:
         return None
@@ -393,7 +393,7 @@ def _outbox(plain: Mapping[Any, Any], size: int) -> Mapping[int, Any]:
 
 
 def _on_processor(content: Mapping[str, Any]) -> list[str]:
-    """Paths of tensors on the CPU, such as the server's, if the run's device is another device.
+    """Paths of the tensors that are on the CPU, such as the server's, in a run on a GPU.
 
     For a run on the CPU the list is empty, so a resume on a GPU moves every tensor.
     """
@@ -411,7 +411,7 @@ def _tensors(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _placed(value: Any, device: torch.device, stays: Collection[str], path: str) -> Any:
-    """A saved value with its tensors moved to a device; tensors at the paths in `stays` remain."""
+    """Move the tensors of a saved value to a device, except tensors at the paths in `stays`."""
     if isinstance(value, Mapping):
         return {key: _placed(part, device, stays, f"{path}/{key}") for key, part in value.items()}
     return value if path in stays else value.to(device)

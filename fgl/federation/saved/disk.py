@@ -1,7 +1,5 @@
 """Files that survive a kill or a power failure: atomic writes, appends, and a lock."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -1,7 +1,5 @@
 """Identity of a run: values that must not change when the run resumes from a checkpoint."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -96,7 +94,7 @@ def _fields(value: Any, but: Sequence[str] = ()) -> dict[str, Any]:
 def _settings(method: Method) -> dict[str, Any]:
     """Each builder's settings.
 
-    If a builder is used again, a number follows its name.
+    If a builder occurs several times, numbers are added to the later names.
     """
     out: dict[str, Any] = {}
     for each in (inner for layer in method.layers for inner in layer.all):
@@ -177,7 +175,7 @@ def optimizer_settings(factory: OptimizerFactory) -> list[dict[str, Any]]:
 
     Returns:
         For each parameter group the settings that JSON can hold. A tensor with one entry becomes a
-        number. The list is empty if the factory raises for a list with one small tensor.
+        number. The list is empty if the factory raises an error for a list with one small tensor.
 
     Example:
         >>> settings = optimizer_settings(lambda tensors: torch.optim.SGD(tensors, lr=0.25))

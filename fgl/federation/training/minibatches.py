@@ -29,7 +29,8 @@ class Steps(Sequence[Step]):
 
     Args:
         count: number of steps.
-        make: ``number -> graph, context``; must always return the same values for a number.
+        make: ``number -> graph, context``; it must return the same values whenever it gets the same
+            number.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -58,7 +59,7 @@ class Steps(Sequence[Step]):
 
 @explained
 def local_steps(how: Training, graph: Graph, context: Any) -> Sequence[Step]:
-    """Each step's graph and context, from `how.batches`; without `batches`, always the whole graph.
+    """Each step's graph and context, from `how.batches`; if it is None, always the whole graph.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -96,7 +97,7 @@ def heard(steps: Sequence[Step]) -> Iterator[Step]:
 
 @explained
 def num_steps(how: Training) -> int:
-    """Number of steps, each on the client's whole graph, if `batches` is not set.
+    """Number of local steps if `batches` is not set; each step uses the client's whole graph.
 
     Example:
         >>> num_steps(fgl.Training())
@@ -159,7 +160,9 @@ def training_examples(graph: Graph) -> Tensor:
 
 @explained
 def with_train_mask(graph: Graph, mask: Tensor) -> Graph:
-    """The same graph with another training mask, unchecked; both graphs share the cached adjacency.
+    """The same graph with another training mask.
+
+    The mask is not checked. Both graphs share the cached adjacency.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(2, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -178,9 +181,9 @@ def graph_minibatches(
 ) -> Iterator[tuple[Graph, Any]]:
     """Shuffled minibatches of a collection's training graphs, for ``Training(batches=...)``.
 
-    The last minibatch is kept, even if it is small. If one minibatch contains all graphs, it is the
-    collection itself, with the cached adjacency of the collection. A minibatch contains no graphs
-    outside the training mask, so these graphs do not affect batch norm. In contrast, with
+    The last minibatch is kept, even if it is small. If one minibatch contains all graphs, the
+    minibatch is the collection itself, and its cached adjacency is used. A minibatch contains no
+    graphs outside the training mask, so these graphs do not affect batch norm. In contrast, with
     ``Training(num_steps=...)`` each step uses the whole collection.
 
     Args:

@@ -1,6 +1,4 @@
-"""The optimiser of local training: its step, hooks before and after it, its state and layout."""
-
-from __future__ import annotations
+"""The optimiser of local training: its steps, the hooks around a step, and the tensors' layout."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -58,7 +56,7 @@ def copies(leaves: Mapping[str, Tensor]) -> Params:
 def change_grads(
     leaves: Mapping[str, Tensor], adjust: Adjust, layout: Layout, context: Any
 ) -> None:
-    """Replace the gradients by what `adjust` returns.
+    """Replace the gradients by the tensors that `adjust` returns.
 
     If a gradient is missing, `adjust` gets zeros.
     """
@@ -82,7 +80,7 @@ def step_settled(
     *,
     moments: bool,
 ) -> None:
-    """Take an optimiser step, then replace the parameters by what `settle` returns.
+    """Take an optimiser step, then replace the parameters by the tensors that `settle` returns.
 
     With `moments`, `settle` is also applied to each of the optimiser's moments. Before the first
     step the moments are 0.
@@ -100,7 +98,7 @@ def step_settled(
 def _moments(
     stepper: optim.Optimizer, leaves: Mapping[str, Tensor], include: bool
 ) -> dict[str, dict[str, Tensor]]:
-    """For each key, such as ``"exp_avg"``: the optimiser's tensor for each parameter."""
+    """The optimiser's moments: under each key, such as ``"exp_avg"``, a tensor per parameter."""
     moments: dict[str, dict[str, Tensor]] = {}
     for name, leaf in leaves.items() if include else ():
         for key, value in stepper.state.get(leaf, {}).items():
@@ -164,15 +162,18 @@ def made(optimizer: OptimizerFactory, leaves: Mapping[str, Tensor]) -> optim.Opt
 
 
 def fused(optimizer: optim.Optimizer) -> optim.Optimizer:
-    """The same optimiser with ``fused=True``, if torch supports this and the user set no variant.
+    """The same optimiser with ``fused=True``, if torch supports this and the user chose no variant.
 
-    On a CPU, torch's fused SGD does not move entries of half precision.
+    On a CPU, torch's fused SGD does not change tensors of half precision with 16 or more entries.
+    Such tensors take the ordinary step, even if the user set ``fused=True``.
     """
     for group in optimizer.param_groups:
         chosen = any(group.get(key) for key in ("foreach", "fused", "differentiable"))
         fits = all(p.dtype in (torch.float32, torch.float64) for p in group["params"])
         if type(optimizer) in FUSED and fits and not chosen:
             group["fused"] = True
+        elif isinstance(optimizer, optim.SGD) and not (fits or group["params"][0].is_cuda):
+            group["fused"] = False
     return optimizer
 
 

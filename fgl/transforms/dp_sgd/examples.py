@@ -1,7 +1,5 @@
 """A client's examples as separate graphs, and checks that reveal nothing about an example."""
 
-from __future__ import annotations
-
 import copy
 import logging
 from collections.abc import Callable, Iterator
@@ -32,7 +30,7 @@ COUNTS = ("num_nodes", "num_graphs", "num_train", "num_examples")
 
 
 class Unseen:
-    """A view of a client's graph without examples, so that messages cannot contain any.
+    """A view of a client's graph without examples, so that no message can contain an example.
 
     The number of examples or nodes is always reported as 1, since the true numbers are private too.
 
@@ -77,7 +75,7 @@ def alone(graph: Graph, which: Tensor) -> Graph:
     number of classes may depend on other examples.
 
     Args:
-        graph: a collection, or one without edges.
+        graph: a collection of graphs, or a graph without edges.
         which: indices of the examples, int64 ``[n]`` or a scalar.
 
     Example:
@@ -102,7 +100,7 @@ def alone(graph: Graph, which: Tensor) -> Graph:
 def like_row(graph: Graph) -> Graph:
     """A graph of one row, the same for all clients whose data are of the same kind.
 
-    `of_row` fills it.
+    `of_row` fills this graph.
     """
     y: Any = graph.y
     return _like_row(graph.num_features, graph.x.dtype, y.dtype, graph.device)
@@ -147,12 +145,12 @@ def check_method(method: Method) -> None:
 
 @torch.no_grad()
 def check_alone(method: Method, graph: Graph, context: Any) -> None:
-    """Raise an error unless the loss of artificial examples is the mean of their single losses.
+    """Raise an error if the loss over artificial examples is not the mean of their single losses.
 
     The result depends only on the form of the client's graph and on no example, so an error reveals
     no example. The loss is called in evaluation mode, with parameters chosen so that no term of the
     loss is 0 by chance. Torch's random state is restored afterwards. A loss may be a mean over all
-    known labels. In that case an example with half of its labels known has half the weight.
+    known labels. In that case, an example has half the weight if half of its labels are known.
 
     Args:
         method: the method, for its loss.
@@ -273,7 +271,7 @@ def made_up(graph: Graph) -> Graph:
     example. The made-up labels are 0 and 1.
 
     Args:
-        graph: a collection, or one without edges.
+        graph: a collection of graphs, or a graph without edges.
 
     Raises:
         ValueError: if the graph has no `y`.
@@ -316,7 +314,7 @@ def made_up(graph: Graph) -> Graph:
 
 
 def _elsewhere(method: Method) -> Params:
-    """Parameters that differ from all parameters that a client had at first or received."""
+    """Parameters that differ from a client's initial parameters and from received parameters."""
     torch.manual_seed(0)
     return combine(_perturbed, {**method.initial(), **method.own.personal})
 

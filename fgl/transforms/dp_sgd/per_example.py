@@ -82,9 +82,8 @@ def per_example_gaussian(
         delta, unprotected: as for `local_gaussian`.
 
     Returns:
-        The method. It must be the outermost wrapper except for `secure_sum`. A loss term of an
-        outer wrapper would be ignored or would have no noise, so a run of such a method raises an
-        error.
+        The method. Only `secure_sum` may wrap it. A loss term of an outer wrapper would be ignored
+        or would have no noise, so a run of such a method raises an error.
 
     Raises:
         ValueError: if a number is out of range, the method's training has an `adjust` or a
@@ -169,7 +168,7 @@ def _drawn(graph: Graph, drawn: torch.Tensor) -> dict[str, Any]:
 def _clipped_sum(
     method: Method, params: Params, grads: Params, context: Any, length: float, sigma: float
 ) -> Params:
-    """The sum of ``clip(grad L_i)`` over a step's examples, on the noise's grid, like `grads`."""
+    """Sum ``clip(grad L_i)`` over examples, on the grid of the noise, for each name in `grads`."""
     still = fed.drop(params, grads)
     free = {name: params[name] for name in grads}
     if "graphs" not in context:

@@ -1,6 +1,4 @@
-"""The client's part of a secure sum: it publishes keys, sends letters, masks and shares."""
-
-from __future__ import annotations
+"""The client's part of a secure sum: publish keys, send letters, mask uploads, reveal shares."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -32,7 +32,7 @@ class Terms:
 
     Args:
         threshold: number of clients that must complete an exchange.
-        equally: keys that are summed without weights.
+        equally: keys of a message whose entries are summed without weights.
         bits, bound: bits and range of the fixed point.
         colluders: number of clients that may collude with the server.
         signed: the keys of signatures, in the signed mode.
@@ -142,7 +142,7 @@ def as_message(paths: Mapping[str, Tensor]) -> Message:
 
 
 def split(message: Message, state: State) -> tuple[Message, dict[str, Tensor]]:
-    """The method's message, which a client keeps during an exchange, and the server's request."""
+    """The method's message, which a client keeps for an exchange; and the server's request."""
     if "phase" not in message:
         return message, dict(START)
     reject_if(TOLD not in state, "the state to have the exchange's first message", "none")

@@ -1,7 +1,5 @@
 """The server's part of a secure sum: it forwards letters, and removes the masks from the sum."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

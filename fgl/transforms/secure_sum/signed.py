@@ -1,10 +1,9 @@
 """A secure sum's signed mode: clients sign a list, and reveal shares only for this list.
 
-Published keys have a signature, so that the server cannot invent clients. One more round is the
-consistency check of Bonawitz et al. 2017, in which every client signs the list of clients in the
-sum. A client reveals its shares only if at least `threshold` clients have signed the same list. Two
-different lists would need more signatures than there are clients, unless some clients sign both
-lists.
+Published keys have a signature, so that the server cannot invent clients. An additional round is
+the consistency check of Bonawitz et al. 2017, in which every client signs the list of clients in
+the sum. A client reveals its shares only if at least `threshold` clients have signed the same list.
+Two different lists can both get enough signatures only if some clients sign both lists.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Signatures:
         public: Ed25519 keys of 32 bytes, by client number. Clients must get them from a trusted
             source outside of this library, not from the server.
         own: the client's private key, 32 bytes; None at the server. If one process simulates all
-            clients, a function from a client's graph to its key.
+            clients, this is a function from a client's graph to the client's key.
 
     Raises:
         ValueError: if a key does not have 32 bytes, or if two clients have the same key.
@@ -127,7 +126,7 @@ def message_digest(message: Message) -> bytes:
 
 
 def check_keys(signed: Signatures, asked: Mapping[str, Tensor], row: int, own: int) -> None:
-    """Raise an error unless every row of a list of keys is signed, each by another client.
+    """Raise an error unless each row of a list of keys is signed by a different client.
 
     Args:
         signed: the known keys of clients.
@@ -168,8 +167,8 @@ def check_lists(
         asked: ``signatures``, uint8 ``[n, 64]``.
         clients: the numbers of all clients in the exchange.
         sent: bool ``[n]``, the clients in the sum.
-        what: this client's own `of_list`.
-        threshold: number of clients that must have signed it.
+        what: this client's own result of `of_list`.
+        threshold: number of clients that must have signed this list.
     """
     signs = asked.get("signatures", torch.zeros(0))
     check_kind("signatures", signs, torch.uint8, (len(sent), SIGNATURE))

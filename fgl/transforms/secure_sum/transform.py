@@ -1,4 +1,4 @@
-"""Secure sum: clients add masks that cancel out to their uploads; the server sees only sums."""
+"""Secure sum: clients hide uploads under masks, which cancel out in the sum at the server."""
 
 from __future__ import annotations
 
@@ -50,28 +50,29 @@ def secure_sum(
         threshold: number of clients that must complete an exchange: at least ``honest +
             colluders``, more than half of the participants, and with `signed` more than two thirds.
         honest: the smallest number of honest clients in a sum, at least 2. An upload is hidden in
-            the sum of the honest clients. With one honest client, colluders could subtract their
-            own uploads and read its upload.
+            the sum of the honest clients. If only one client is honest, colluders can subtract
+            their own uploads and read the honest client's upload.
         colluders: number of clients that may show the server all their data, and with `signed` may
             help a dishonest server. In the worst case colluders are part of every sum.
         signed: keys with which clients sign the server's list, in an additional round. A server
             that sends different lists gets no shares if twice the threshold exceeds the number of
             clients of an exchange plus `colluders`.
         bits: bits of the fixed point's fraction; the last digit is ``2^-bits``.
-        bound: largest size of a sent entry. A client with a larger entry sends no upload.
+        bound: largest magnitude of a sent entry. A client with a larger entry sends no upload.
         unprotected: derive keys and seeds from the run's seed. This makes the masks of an
             experiment repeatable but protects nothing: a warning says so.
 
     Returns:
-        The method. If fewer clients than the threshold remain, or if the sum is too large for
-        clients that respect the bound, all clients keep the old model, and a warning gives the
-        reason.
+        The method. In two cases all clients keep the old model, and a warning gives the reason:
+        fewer clients than the threshold remain, or the sum exceeds what clients can send within the
+        bound.
 
     Raises:
         ValueError: if a number is out of range, `threshold` is less than ``honest + colluders``,
             `bits` and `bound` allow only weights of 0, or the method's server needs more than
             means; the error names every reason. A run raises this error if the method sends other
-            keys, or if the number of participants is below `threshold` or too large for it.
+            keys, or if the number of participants is below `threshold` or too large for this
+            threshold.
         TypeError: if `signed` is not a `Signatures`.
 
     Example:

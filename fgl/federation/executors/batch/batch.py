@@ -22,7 +22,7 @@ from .train_cohort import kind_of, train_cohort
 
 
 class Batch(Loop):
-    """Executor of clients in this process that trains up to `clients_at_once` clients as one batch.
+    """Executor that trains up to `clients_at_once` clients in this process as one batch.
 
     Clients of similar size are grouped into a cohort, so that little padding is needed. Cohorts are
     reused in later rounds. A cohort is split if its contexts have different keys.
@@ -60,7 +60,7 @@ class Batch(Loop):
         self._cohorts: dict[tuple[int, ...], Cohort] = {}
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
-        """Form groups of clients that have similar sizes and whose optimisers are equally old.
+        """Form groups of clients with similar sizes, whose optimisers have equal step counts.
 
         The groups have nearly equal length.
 
@@ -133,9 +133,10 @@ class Batch(Loop):
 
 
 def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:
-    """Group positions of clients whose contexts have equal keys, also in nested dicts.
+    """Group the positions of clients whose contexts have equal keys, also in nested dicts.
 
-    If clients have their own parts of the model, the parts of a group also have the same shapes.
+    If clients have their own parts of the model, these parts have the same shapes for all clients
+    of a group.
     """
     by_kind: dict[Any, list[int]] = {}
     for row, one in enumerate(ready):

@@ -1,4 +1,4 @@
-"""Recorded operations as a CUDA graph, which a GPU repeats with a single launch."""
+"""CUDA graphs: recorded operations that a GPU repeats with a single launch."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
 
 
 def _captures(inputs: Sequence[Tensor]) -> bool:
-    """Whether a graph can read the inputs, and leaves half of the GPU's memory free."""
+    """Whether a CUDA graph can read the inputs and would leave half of the GPU's memory free."""
     if not inputs or not all(each.is_cuda for each in inputs):
         return False  # a graph would keep a number that it reads from the processor's memory
     if any(torch.empty_like(each).stride() != each.stride() for each in inputs):
@@ -80,7 +80,7 @@ def _side(device: torch.device) -> torch.cuda.Stream:
 
 
 def _waits(call: Call, inputs: Sequence[Tensor]) -> bool:
-    """Whether an operation makes the processor wait for the GPU, which a graph cannot contain."""
+    """Whether an operation makes the processor wait for the GPU; a CUDA graph cannot contain it."""
     mode = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Synchronization debug mode")

@@ -66,14 +66,16 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
 
     If D by itself reaches a twelfth of the cache, one client keeps all cores busy, and a batch
     would not fit in the cache. In that case all clients train one at a time. A batch pads all
-    clients to the size of the largest client. So D is first multiplied by
-    ``D / mean D``, the mean over all clients, and then compared with the cache. If clients hold
-    many graphs, the bound is three fifths of the cache. Below the bound, at least ten clients share
-    a batch. For many graphs, products with dense weights take most of the time, and such products
-    depend less on the cache.
+    clients to the size of the largest client. So the largest D is first multiplied by
+    ``D / mean D``, where ``mean D`` is the mean over all clients. The product is then compared with
+    the cache. Clients also train one at a time if three times the estimate exceeds the cache. If
+    clients hold many graphs, these two rules do not apply: D itself is compared with three fifths
+    of the cache. Below the bound, at least ten clients share a batch. For many graphs, products
+    with dense weights take most of the time, and such products depend less on the cache.
 
-    Clients that have their own models are batched by kind of model. In that case the result is the
-    smallest number over all kinds of model that several clients have.
+    Clients that have their own models are batched by kind of model. In that case a number is chosen
+    for each kind of model that several clients have, and the result is the smallest of these
+    numbers.
 
     The result is the same on every computer, since the cache size is a constant and is not
     measured. If a loss does not work in a batch, the first round detects this error, and `fgl.run`
@@ -126,7 +128,7 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
 
 
 def _choose_of_kinds(method: Method, clients: Sequence[Graph], cache: int | None) -> Choice:
-    """The smallest choice over the kinds of model, without kinds that only one client has."""
+    """Choose for each kind of model that several clients have; return the smallest number."""
     kinds: dict[Hashable, list[Graph]] = {}
     for graph in clients:
         kinds.setdefault(kind_of(method, graph), []).append(graph)
@@ -140,7 +142,10 @@ def _choose_of_kinds(method: Method, clients: Sequence[Graph], cache: int | None
 
 
 def _refused(method: Method, clients: Sequence[Graph]) -> str:
-    """The reason why clients cannot train as a batch; "" if none is known before the first step."""
+    """The reason why clients cannot train as a batch.
+
+    The text is empty if no reason is known before the first step.
+    """
     if len(clients) < 2:
         return "one client is no batch" if clients else "there is no client"
     sizes = {graph.num_nodes for graph in clients}
@@ -181,7 +186,7 @@ def _data_bytes(method: Method, graph: Graph) -> int:
 
 
 def _times(method: Method, graph: Graph) -> int:
-    """Number of a series' time points that one step reads over all windows; 1 for a plain graph."""
+    """Number of time points in all windows that one step reads; 1 for a plain graph."""
     if not graph.has("window_index"):
         return 1
     batch = graph

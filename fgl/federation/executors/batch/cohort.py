@@ -159,7 +159,7 @@ class Cohort:
         return self._stacked(name, [getattr(graph, name) for graph in self.graphs], pad=True)
 
     def _entries(self, name: str) -> Part:
-        """A field of edges; padding follows each client's own entries."""
+        """Stack a field of edges; each client's own entries are followed by padding."""
         return self._stacked(name, [graph.entries(name) for graph in self.graphs], pad=True)
 
     def _pairs(self) -> Part:
@@ -168,7 +168,7 @@ class Cohort:
         return lambda client: rows(client).T
 
     def _messages(self) -> Part:
-        """``edge_index [2, E]`` of the entries.
+        """Build ``edge_index [2, E]`` from the entries.
 
         Padded entries are self-loops at the sink.
         """
@@ -204,14 +204,17 @@ class Cohort:
         return isinstance(self.graphs[0].x, SparseMatrix)
 
     def known(self) -> list[Tensor]:
-        """The stacks in memory that losses may use.
+        """The stacked tensors that losses may use and that are still in memory.
 
-        The known stacks become arguments of `vmap`.
+        These tensors become arguments of `vmap`.
         """
         return [stack for ref in self._lifted if (stack := ref()) is not None]
 
     def remember(self, stacks: Sequence[Tensor]) -> None:
-        """Add stacks to `known`; references are weak, so the memory is freed after a round."""
+        """Add stacked tensors to `known`.
+
+        The references are weak, so the memory is freed after a round.
+        """
         self._lifted = [weakref.ref(stack) for stack in (*self.known(), *stacks)]
 
     def graph(self, client: Member) -> Graph:
@@ -222,7 +225,7 @@ class Cohort:
         """A function that returns the current client's entry of `values`, for use inside `vmap`.
 
         If all clients share a value, the function returns this value unchanged. `Ragged` values are
-        padded with zeros, and their mask excludes the padding.
+        padded with zeros, and the mask of a `Ragged` excludes the padding.
 
         Raises:
             TypeError: if a value has another type than the first client's value.
@@ -323,12 +326,11 @@ def _joined(of: Part, parts: Iterable[Stacked]) -> Stacked:
 
 
 class _Member(Graph):
-    """A graph inside `vmap`.
+    """A client's graph, for use inside `vmap`.
 
     The tensors of this graph are batched, and the masks exclude padded nodes.
 
-    The graph's numbers of nodes, edges and training nodes are tensors with the client's own
-    numbers.
+    The numbers of nodes, edges and training nodes are tensors, too. They do not count padding.
     """
 
     def __init__(self, cohort: Cohort, client: Member) -> None:

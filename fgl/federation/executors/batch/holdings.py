@@ -1,7 +1,8 @@
-"""Holdings of a loss: the Python objects within its reach, and a check whether they change.
+"""Holdings of a loss: the Python objects that the loss can reach; a check whether they change.
 
 A traced step repeats tensor operations and runs no Python code. So all other values that a loss
-depends on must stay unchanged, such as a counter, a flag of a module or a tensor in a closure.
+depends on must stay unchanged. Examples are a counter, a flag of a module, and a tensor in a
+closure.
 """
 
 from __future__ import annotations
@@ -204,7 +205,7 @@ def _of_library(module: str | None) -> bool:
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    """Names that the code of a function and of its nested functions looks up."""
+    """The names that a function looks up in its code, including the code of nested functions."""
     yield from code.co_names
     for const in code.co_consts:
         if isinstance(const, types.CodeType):

@@ -1,4 +1,4 @@
-"""The check of padding: a client's loss must be the same in a batch as when it trains alone."""
+"""The check of padding: a client's loss must be the same in a batch and outside a batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GROUP = "edges of clients"  # and their numbers: a group whose clients were all 
 def check_padding(
     view: View, params: Sequence[Params], left: Sequence[int], checked: set[str]
 ) -> None:
-    """For each kind of padding, check that it does not change the loss of the most padded client.
+    """Check for each kind of padding that the loss of the most padded client stays the same.
 
     A client's loss in the batch is compared with its loss outside the batch, in evaluation mode. If
     the model has modules from outside torch and fgl, the losses are also compared in training mode
@@ -64,7 +64,7 @@ def check_padding(
 def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dict[str, int]:
     """The kinds of padding that a batch contains.
 
-    Each kind is mapped to the client of `left` with the most padding.
+    Each kind is mapped to a client: the client in `left` that has the most padding of this kind.
     """
     sizes = {"nodes": [graph.num_nodes for graph in cohort.graphs]}
     if cohort.graphs[0].edge_label_index is not None or cohort.graphs[0].has("window_index"):
@@ -90,12 +90,12 @@ def _compare(view: View, start: Params, clients: Sequence[int]) -> None:
 def _compare_in(training: bool, view: View, start: Params, clients: Sequence[int]) -> None:
     """Compare losses at perturbed parameters, or at the given parameters if losses are not finite.
 
-    At biases of 0, the outputs at padded nodes could be 0, which would hide an error.
+    If biases were 0, the outputs at padded nodes could be 0, which would hide an error.
     """
     names = trainable(view.method)
 
     def both(at: Params) -> tuple[Params, Tensor, Tensor]:
-        """The parameters, and the clients' losses at them: outside the batch, then in the batch."""
+        """The parameters, the clients' losses outside the batch, and their losses in the batch."""
         ones = [_alone(view, at, client) for client in clients]
         set_seed(0)
         losses = _whole(view).losses(_stacks(view, at))
@@ -158,7 +158,7 @@ def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
 
 @contextlib.contextmanager
 def _aside(view: View, training: bool = False) -> Iterator[None]:
-    """A context without torch's dropout; the random numbers of training stay as they are."""
+    """A context without torch's dropout; it does not change the random numbers of training."""
     device = view.cohort.graphs[0].device
     devices = [device] if device.type == "cuda" else []
     model = stand_in(view.method.model)
@@ -185,7 +185,7 @@ def _whole(view: View) -> View:
 
 
 def _stacks(view: View, at: Params) -> Params:
-    """A stack with a copy of the parameters for each client, in the memory layout of stacks."""
+    """Stack a copy of the parameters for each client, as the layout of the batch requires."""
     return {
         name: value.detach().expand(len(view.cohort), *value.shape).clone()
         for name, value in view.layout.turn(at).items()
@@ -193,9 +193,10 @@ def _stacks(view: View, at: Params) -> Params:
 
 
 def _beside(value: Tensor) -> Tensor:
-    """A copy of a tensor with a random change of each entry, at most a tenth of the mean magnitude.
+    """A copy of a tensor, in which each entry is increased by a random number.
 
-    If all entries are 0, a change is at most a tenth.
+    This number is at most 0.1 times the mean magnitude of the entries, or at most 0.1 if all
+    entries are 0.
     """
     size = value.abs().mean()
     return value + 0.1 * torch.rand_like(value) * torch.where(size > 0, size, 1)

@@ -1,9 +1,9 @@
-"""The sink: an extra node for PyG's models, at which a batch's padded and removed edges end.
+"""The sink: an extra node for models of PyG; in a batch, padded and removed edges end at the sink.
 
 PyG's code uses masks to remove edges, which does not work under `vmap`. So padded edges become
-self-loops at the sink, and so do edges whose weight `Graph.with_adj` set to 0. The features of the
-sink are 0, and the sink belongs to an extra graph. The row of the sink is removed from the model's
-output.
+self-loops at the sink. Edges whose weight was set to 0 by `Graph.with_adj` also become such
+self-loops. The features of the sink are 0, and the sink belongs to an extra graph. The row of the
+sink is removed from the model's output.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Filtered(TorchFunctionMode):
         return out
 
     def _masked(self, values: Tensor, mask: Any) -> Tensor:
-        """The values of all edges.
+        """Return the values of all edges, not only of the edges in the mask.
 
         Edges that the mask excludes become self-loops at the sink.
         """
@@ -162,7 +162,7 @@ class Filtered(TorchFunctionMode):
 
 
 def _mask_of(key: Any) -> Tensor | None:
-    """The mask in an index of the form ``[mask]`` or ``[:, mask]``, along the last dimension."""
+    """The mask of an index ``[mask]`` or ``[:, mask]``; it selects along the last dimension."""
     last = key[-1] if isinstance(key, tuple) and key else key
     alone = not isinstance(key, tuple) or key[:-1] == (slice(None),) * (len(key) - 1)
     is_mask = isinstance(last, Tensor) and last.dtype == torch.bool and last.dim() == 1

@@ -71,11 +71,11 @@ class View:
         return self._parts[key]
 
     def read(self) -> list[str]:
-        """If each client has its own context: the names of the entries read so far."""
+        """Names of the context entries read so far; empty if all clients share one context."""
         return list(self._parts)
 
     def context_tensors(self, keys: Sequence[str]) -> tuple[list[Tensor], list[Any]]:
-        """Divide the entries `keys` of the contexts into the tensors and all other values."""
+        """Return the tensors in the entries `keys` of the contexts, then all other values there."""
         first = self.contexts[0]
         if all(context is first for context in self.contexts):
             return taken_apart(first)
@@ -139,7 +139,7 @@ class View:
     def _mapped(self, name: str, function: Callable[..., Any], *trees: Params) -> Any:
         """Map a function over clients.
 
-        If an operation is not supported, the error names it and a remedy.
+        If an operation is not supported, the error names the operation and a remedy.
         """
         stacks = self.cohort.known()
         clients: list[Member] = []
@@ -233,10 +233,10 @@ class _Context(Mapping[str, Any]):
 class StepPlan:
     """All steps of a cohort.
 
-    If a client has fewer steps, it repeats a step and the result is ignored.
+    A client that has fewer steps than others repeats a step, and the result is ignored.
 
     Args:
-        how: number of steps, or `how.batches`.
+        how: settings of local training: the number of steps, or the `batches`.
         cohort: the clients.
         contexts: one per client.
         seeds: one per client, the same seeds as without a batch.
@@ -258,7 +258,7 @@ class StepPlan:
         self.counts = [len(steps) for steps in self.drawn]
 
     def at(self, step: int) -> tuple[Cohort, Sequence[Any], Tensor | None]:
-        """For one step: the cohort, the contexts, and training masks ``[K, num_nodes]`` or None.
+        """Return a step's cohort, its contexts, and training masks ``[K, num_nodes]`` or None.
 
         If the contexts equal the contexts of the previous step, the same list object is returned.
         """
@@ -274,7 +274,7 @@ class StepPlan:
         return self.cohort.of_step(graphs), self.given, None
 
     def _masks(self, graphs: Sequence[Graph | None]) -> Tensor | None:
-        """For a step that uses only some examples: the mask of the examples of each client."""
+        """Masks of the examples that each client uses in this step; None if all are used."""
         own = self.cohort.graphs
         if all(graph is None or graph is mine for graph, mine in zip(graphs, own, strict=True)):
             return None

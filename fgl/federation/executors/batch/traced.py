@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -33,6 +33,7 @@ from ...training.train import (
 from .captured import Call, captured
 from .cohort import Cohort
 from .holdings import Holdings
+from .rows import Rows, compacted
 from .steps import View
 
 AFTER = 32  # ordinary steps of a cohort or a client; recording one takes the time of about three
@@ -56,10 +57,10 @@ class Tracer:
     """The traced steps of a run, and their comparison with ordinary steps.
 
     After `AFTER` ordinary steps of a cohort, one step is recorded. Later steps repeat the recorded
-    operations. At uses 1, 2, 4, 8 and so on of the recorded step, an ordinary step is also taken
-    from the same random state. The two steps must have bit-identical losses, gradients, buffers and
-    random states. A difference or an error ends all tracing of the run. The reason is stored in
-    `why`.
+    operations. When the recorded step is used for the 1st, 2nd, 4th, 8th time and so on, an
+    ordinary step is also taken, from the same random state. The two steps must have bit-identical
+    losses, gradients, buffers and random states. A difference or an error ends all tracing of the
+    run. The reason is stored in `why`.
 
     Example:
         >>> tracer = Tracer()
@@ -91,10 +92,21 @@ class Tracer:
             return differentiated(step)
         return self._recorded(traces, step)
 
+    def compact(self, cohort: Cohort) -> CompactTrace | None:
+        """The newest trace of a cohort for compact stacks, after its first comparison."""
+        traces = self._traces.get(cohort, ())
+        return traces[-1].compact if traces and traces[-1].uses and not self.why else None
+
+    def no_compact(self, cohort: Cohort) -> None:
+        """Train whole stacks as long as the newest trace of a cohort is used."""
+        self._traces[cohort][-1].compact = None
+
     def rest(self, graphs: Cohort | Graph) -> None:
         """Release the tensors of the last step when a cohort or a client has finished its round."""
         for trace in self._traces.get(graphs, ()):
             trace.last = None
+            if trace.compact is not None:
+                trace.compact.last = None
 
     def _repeated(self, trace: Trace, inputs: Sequence[Tensor], step: Step) -> Tensor:
         trace.uses += 1
@@ -135,7 +147,7 @@ class Tracer:
         return losses
 
     def _compared(self, trace: Trace, inputs: Sequence[Tensor], step: Step) -> Tensor:
-        """Take the ordinary step, and compare the traced step with it."""
+        """Take an ordinary step and the traced step, and compare their results."""
         stacks, leaves = step.stacks, step.leaves
         states, before = random_states(step.device), _copies(stacks)
         with _still(self, trace.holdings):
@@ -153,7 +165,7 @@ class Tracer:
             return losses
         pairs = [(losses, again), *((leaves[n].grad, others[n].grad) for n in leaves)]
         pairs += [(stacks[name], value) for name, value in before.items()]
-        if not same or not all(_same_bits(one, other) for one, other in pairs):
+        if not same or not all(same_bits(one, other) for one, other in pairs):
             self.why = self.why or "its loss gave other numbers than its trace"
         trace.learn_aliases(copied, others)
         return losses
@@ -169,7 +181,8 @@ class Trace:
         keys: entries of the contexts that the loss reads, if each client has its own context.
         form: the conditions under which the operations are valid.
         holdings: the Python objects that must not have changed.
-        pinned: inputs, by position, that the loss also holds itself; they must stay the same.
+        pinned: inputs to which the loss also refers by itself, each with its position; these inputs
+            must stay the same.
     """
 
     def __init__(
@@ -186,6 +199,7 @@ class Trace:
         self.form, self.holdings, self.pinned = form, holdings, pinned
         self.masked = not form.settings[0]
         self.uses = 0
+        self.compact: CompactTrace | None = None
         self.last: tuple[Any, Params, list[Tensor]] | None = None
         self._shared: set[int] = set()  # gradients that are views of something else
 
@@ -240,9 +254,51 @@ class Trace:
             places.add(place)
 
 
+class CompactTrace(Trace):
+    """A trace that trains only the touched rows of some stacks, see `compacted`.
+
+    A cohort uses this trace in all steps of a round, or in none. Rounds 1, 4, 16, 64 and so on of
+    this trace are also trained by ordinary steps. All results must be bit-identical.
+
+    Args:
+        trace: the trace of whole stacks.
+        call, form: as for `Trace`, with compact stacks.
+        rows: the touched rows, by names of stacks.
+    """
+
+    def __init__(self, trace: Trace, call: Call, form: Form, rows: Mapping[str, Rows]) -> None:
+        each = trace.names, trace.leaves, trace.keys, form, trace.holdings, trace.pinned
+        super().__init__(call, *each)
+        self.rows = rows
+        self._shared = trace._shared
+
+    def is_due(self) -> bool:
+        """Count a round, and return whether it must be compared."""
+        self.uses += 1
+        return self.uses.bit_count() == 1 and self.uses.bit_length() % 2 == 1
+
+    def differentiate(self, step: Step) -> Tensor:
+        """Compute the clients' losses, and store the leaves' gradients.
+
+        Raises:
+            Refused: if the trace does not fit the step.
+        """
+        inputs = self.inputs(step)
+        if inputs is None or torch.is_autocast_enabled(step.device.type):
+            raise Refused
+        try:
+            return self.run(inputs, step.leaves)
+        except Exception as error:  # the ordinary step says what is wrong with the inputs
+            raise Refused from error
+
+
+class Refused(Exception):
+    """A round cannot be trained on compact stacks."""
+
+
 @dataclass(frozen=True)
 class Form:
-    """Conditions of a trace: the forms of its tensors, and the inputs that are not tensors."""
+    """The conditions of a trace: the forms of its tensors, and all inputs that are not tensors."""
 
     tensors: Sequence[Any]
     fixed: Sequence[Any]
@@ -262,7 +318,7 @@ def _same_object(one: Any, other: Any) -> bool:
 
 
 def differentiated(step: Step) -> Tensor:
-    """Compute the clients' losses ``[K]``, and the gradients of their sum for the leaves."""
+    """Compute the clients' losses ``[K]``, and the gradients of the total loss at the leaves."""
     losses = step.view.losses(step.stacks)
     check_has_gradient(losses)
     losses.backward(scalar(1.0, losses.dtype, losses.device).expand_as(losses))
@@ -303,11 +359,38 @@ def record(view: View, stacks: Params, leaves: Sequence[str], holdings: Holdings
 
     with Recorder(inputs) as recorder:
         outputs = step(*inputs)
-    call: Call = recorder.function(outputs)
-    if not recorder.varies_on_cpu:  # a graph would repeat what the processor drew
-        with torch.no_grad():
-            call = captured(call, inputs)
-    return Trace(call, names, leaves, keys, form, holdings, pinned)
+    call = _captured(recorder, recorder.function(outputs), inputs)
+    trace = Trace(call, names, leaves, keys, form, holdings, pinned)
+    if isinstance(view.cohort, Cohort):
+        trace.compact = _compact(recorder, outputs, inputs, trace)
+    return trace
+
+
+def _captured(recorder: Recorder, call: Call, inputs: Sequence[Tensor]) -> Call:
+    if recorder.varies_on_cpu:  # a graph would repeat what the processor drew
+        return call
+    with torch.no_grad():
+        return captured(call, inputs)
+
+
+def _compact(
+    recorder: Recorder, outputs: Sequence[Tensor | None], inputs: Sequence[Tensor], trace: Trace
+) -> CompactTrace | None:
+    """The trace for compact stacks; None if no stack can be compact."""
+    step: Any = recorder.calls, [*outputs]
+    inputs, forms, rows = [*inputs], [*trace.form.tensors], {}
+    for place, name in enumerate(trace.leaves):
+        new = compacted(recorder, step, inputs[place], place + 1)
+        if new is not None:
+            step, rows[name] = new
+            compact = rows[name].taken(inputs[place].unbind())
+            inputs[place] = compact
+            forms[place] = compact.shape, compact.stride(), *forms[place][2:]
+    if not rows:
+        return None
+    calls, results = step
+    call = _captured(recorder, recorder.function(results, calls), inputs)
+    return CompactTrace(trace, call, replace(trace.form, tensors=forms), rows)
 
 
 def _inputs(
@@ -348,7 +431,7 @@ def _random_states(states: Sequence[Tensor], device: torch.device) -> Iterator[N
 
 @contextmanager
 def _still(tracer: Tracer, holdings: Holdings) -> Iterator[None]:
-    """A context that ends tracing if an object or a random state of Python or NumPy changes."""
+    """A context that ends tracing if an object or a random state outside torch changes."""
     before = _states()
     yield
     if _states() != before:
@@ -363,7 +446,7 @@ def _states() -> tuple[Any, ...]:
     return random.getstate(), name, np.asarray(key).tobytes(), *rest
 
 
-def _same_bits(one: Tensor | None, other: Tensor | None) -> bool:
+def same_bits(one: Tensor | None, other: Tensor | None) -> bool:
     if one is None or other is None:
         return one is other
     one, other = one.detach().contiguous(), other.detach().contiguous()

@@ -1,4 +1,4 @@
-"""Local training of a cohort: K clients train together, one tensor dimension is for clients.
+"""Local training of a cohort: K clients train together; a dimension of each tensor is for clients.
 
 Optimisers are element-wise, so one optimiser for stacked parameters ``[K, ...]`` acts like K
 optimisers.
@@ -6,8 +6,9 @@ optimisers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn, optim
@@ -17,7 +18,7 @@ from ....kinds import explained
 from ....predict import reads, with_ties
 from ....progress import shown
 from ...method.message import Params
-from ...method.method import Method, OptimizerFactory, Training
+from ...method.method import Method, OptimizerFactory
 from ...training.optimizer import (
     SCALARS,
     Layout,
@@ -31,8 +32,9 @@ from ...training.optimizer import (
 from ...training.train import Trained, trainable, training
 from .cohort import ONE_BY_ONE, Cohort, batch_norms, kind_of_graph
 from .padding import check_padding
+from .rows import Rows, stands_still
 from .steps import StepPlan, View
-from .traced import Step, Tracer, differentiated
+from .traced import Refused, Step, Tracer, differentiated, same_bits
 
 ELEMENTWISE = (
     *(optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad, optim.Adadelta, optim.Adamax),
@@ -68,10 +70,10 @@ def train_cohort(
         contexts: the contexts from `method.receive`, one per client. A tensor object that all
             contexts share is not stacked.
         seeds: one per client, for its minibatches. The first seed determines dropout, augmentation
-            and all other random numbers of the loss. These differ from the random numbers of
-            clients that train without a batch.
-        optimizers: each client's optimiser state, after the same number of steps for all; default
-            none.
+            and all other random numbers of the loss. If clients train without a batch, all these
+            random numbers are different.
+        optimizers: each client's optimiser state; all states must have the same number of steps.
+            Default none.
         checked: kinds of padding that were checked before, see `check_padding`. If there is a new
             kind and the loss uses no random numbers in evaluation mode, `check_padding` checks it
             and the kind is added. Default empty.
@@ -94,15 +96,65 @@ def train_cohort(
         (2, 2)
     """
     check_one_kind(method, cohort)
+    _check_model(method.model_of(cohort.graphs[0]), cohort)
+    plan, alone = StepPlan(method.train, cohort, contexts, seeds), _alone(method, params[0], cohort)
+    checked = set() if checked is None else checked
+    trains = partial(_train, method, params, plan, alone, seeds, optimizers, checked)
+    if tracer is None:
+        return trains(differentiated, {})
+    trained = _on_rows(trains, tracer, cohort)
+    if trained is None:
+        trained = trains(tracer.differentiate, {})
+    tracer.rest(cohort)
+    return trained
+
+
+def _on_rows(
+    trains: Callable[..., list[Trained]], tracer: Tracer, cohort: Cohort
+) -> list[Trained] | None:
+    """Train only the touched rows; None if this is not possible."""
+    compact = tracer.compact(cohort)
+    if compact is None:
+        return None
+    try:
+        trained = trains(compact.differentiate, compact.rows)
+    except Refused:
+        tracer.no_compact(cohort)
+        return None
+    if not compact.is_due():
+        return trained
+    ordinary = trains(differentiated, {})
+    if not all(map(_same, ordinary, trained)):
+        tracer.why = "its loss gave other numbers when only the touched rows were trained"
+    return ordinary
+
+
+def _train(
+    method: Method,
+    params: Sequence[Params],
+    plan: StepPlan,
+    alone: Template,
+    seeds: Sequence[int],
+    optimizers: Sequence[Mapping[str, Tensor]] | None,
+    checked: set[str],
+    differentiate: Callable[[Step], Tensor],
+    rows: Mapping[str, Rows],
+) -> list[Trained]:
+    """Train all clients; of the stacks that are named in `rows`, train only these rows.
+
+    Raises:
+        Refused: if other rows would change, a step has other graphs, or `differentiate` raises it.
+    """
+    cohort = plan.cohort
     first, how = cohort.graphs[0], method.train
-    layout, names = Layout(params[0], first), trainable(method, first)
-    model = method.model_of(first)
+    layout, model = Layout(params[0], first), method.model_of(first)
     once = {id(own): layout.turn(own) for own in params}
-    stacks = _stack([once[id(own)] for own in params], ())
-    leaves = {name: stack.requires_grad_() for name, stack in stacks.items() if name in names}
-    plan = StepPlan(how, cohort, contexts, seeds)
-    _check_model(model, cohort)
-    stepper = _optimizer(how, params[0], leaves)
+    each = [once[id(own)] for own in params]
+    stacks = _stack(each, (), rows)
+    leaves = {name: stacks[name].requires_grad_() for name in alone.leaves}
+    stepper = _optimizer(alone, leaves)
+    if rows and not stands_still(how, stepper):
+        raise Refused
     load_state(
         stepper, leaves, _stack([layout.turn(state) for state in optimizers or [{}]], SCALARS)
     )
@@ -110,7 +162,6 @@ def train_cohort(
     finished: dict[int, tuple[Params, Params]] = {}  # where a client was after its last step
     losses: list[Tensor] = []
     view = View(method, layout)
-    checked = set() if checked is None else checked
     progress = shown(f"local training of {len(cohort)} clients", last, unit="steps")
     with method.at(first), training(model, first.device, seeds[0]), progress as advance:
         for step in range(last + 1):
@@ -118,30 +169,45 @@ def train_cohort(
             optimizer_state = state_of(stepper, leaves) if done and how.keep_optimizer else {}
             for client in done:
                 early = stacks if step < last else {}
-                early = {name: stack.detach()[client].clone() for name, stack in early.items()}
+                early = {
+                    name: stack.detach()[_place(rows, name, client)].clone()
+                    for name, stack in early.items()
+                }
                 finished[client] = early, _own(optimizer_state, client)
             if step < last:
                 view = view.at(*plan.at(step))
+                if rows and view.cohort is not cohort:
+                    raise Refused
                 left = [client for client, count in enumerate(plan.counts) if count > step]
                 check_padding(view, params, left, checked)
-                losses.append(_step(view, stacks, leaves, stepper, tracer))
+                losses.append(_step(view, stacks, leaves, stepper, differentiate))
                 advance(1)
-    if tracer is not None:
-        tracer.rest(cohort)
     history = torch.stack(losses, 1).tolist() if losses else [[]] * len(cohort)
     ends = {name: stack.detach() for name, stack in stacks.items()}
     for client, (early, _) in finished.items():
         for name, value in early.items():
-            ends[name][client] = value
-    each = {name: stack.unbind() for name, stack in layout.turn(with_ties(model, ends)).items()}
+            ends[name][_place(rows, name, client)] = value
+    for name, touched in rows.items():
+        ends[name] = touched.put(_stacked([own[name] for own in each]), ends[name])
+    parts = {name: stack.unbind() for name, stack in layout.turn(with_ties(model, ends)).items()}
     return [
         Trained(
-            {name: parts[k] for name, parts in each.items()},
+            {name: tensors[k] for name, tensors in parts.items()},
             history[k][:count],
             layout.turn(finished[k][1]),
         )
         for k, count in enumerate(plan.counts)
     ]
+
+
+def _place(rows: Mapping[str, Rows], name: str, client: int) -> int | slice:
+    """A client's index in a stack, or its slice of a compact stack."""
+    return rows[name].of(client) if name in rows else client
+
+
+def _same(one: Trained, other: Trained) -> bool:
+    pairs = [(one.params[name], other.params[name]) for name in one.params]
+    return repr(one.losses) == repr(other.losses) and all(same_bits(*pair) for pair in pairs)
 
 
 def kind_of(method: Method, graph: Graph) -> Hashable:
@@ -174,7 +240,7 @@ def _step(
     stacks: Params,
     leaves: Mapping[str, Tensor],
     stepper: optim.Optimizer,
-    tracer: Tracer | None = None,
+    differentiate: Callable[[Step], Tensor],
 ) -> Tensor:
     """Take a local step of all clients.
 
@@ -182,7 +248,6 @@ def _step(
     """
     how, layout = view.method.train, view.layout
     stepper.zero_grad()
-    differentiate = differentiated if tracer is None else tracer.differentiate
     losses = differentiate(Step(view, stacks, leaves))
     if how.max_grad_norm is not None:
         _clip(list(leaves.values()), how.max_grad_norm)
@@ -196,21 +261,34 @@ def _step(
     return losses
 
 
-def _optimizer(how: Training, params: Params, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
-    """An optimiser of the stacks, with the parameter groups that the factory makes for one client.
+class Template(NamedTuple):
+    """The trained tensors of one client, and their optimiser, which the factory makes once."""
+
+    leaves: Mapping[str, Tensor]
+    optimizer: optim.Optimizer
+
+
+def _alone(method: Method, params: Params, cohort: Cohort) -> Template:
+    """One client's optimiser.
 
     Raises:
         ValueError: if the optimiser is not element-wise, or has hooks, which would see all clients.
     """
-    alone = {name: params[name].detach().clone().requires_grad_() for name in leaves}
-    optimizer = made(how.optimizer, alone)
+    names = trainable(method, cohort.graphs[0])
+    own = {n: p.detach().clone().requires_grad_() for n, p in params.items() if n in names}
+    optimizer = made(method.train.optimizer, own)
     _check_optimizer(optimizer)
-    stacked = {id(tensor): leaves[name] for name, tensor in alone.items()}
+    return Template(own, optimizer)
+
+
+def _optimizer(alone: Template, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
+    """A new optimiser of the stacks, with the parameter groups of one client's optimiser."""
+    stacked = {id(tensor): leaves[name] for name, tensor in alone.leaves.items()}
     groups = [
         {**group, "params": [stacked[id(tensor)] for tensor in group["params"]]}
-        for group in optimizer.param_groups
+        for group in alone.optimizer.param_groups
     ]
-    kind: Any = type(optimizer)
+    kind: Any = type(alone.optimizer)
     return fused(kind(groups))
 
 
@@ -235,22 +313,32 @@ def _check_optimizer(optimizer: optim.Optimizer) -> None:
         )
 
 
-def _stack(dicts: Sequence[Mapping[str, Tensor]], equal: Collection[str]) -> Params:
-    """Stack the tensors of each name to ``[K, ...]``.
+def _stack(
+    dicts: Sequence[Mapping[str, Tensor]],
+    equal: Collection[str],
+    rows: Mapping[str, Rows] | None = None,
+) -> Params:
+    """Stack the tensors of each name to ``[K, ...]``, or take only the given rows.
 
-    If a name begins with a prefix in `equal`, its tensors are equal for all clients.
+    If a name begins with a prefix in `equal`, all clients have the same tensor, which is not
+    stacked.
     """
     out = {}
     for path, first in dicts[0].items():
-        tensors = [tensors[path].detach() for tensors in dicts]
+        tensors = [tensors[path] for tensors in dicts]
         if path.split("/")[0] in equal:
             out[path] = first
-        elif all(other[path] is first for other in dicts):
-            stack = first.detach().expand(len(tensors), *first.shape)
-            out[path] = stack.clone(memory_format=torch.contiguous_format)
         else:
-            out[path] = torch.stack(tensors)
+            out[path] = rows[path].taken(tensors) if rows and path in rows else _stacked(tensors)
     return out
+
+
+def _stacked(tensors: Sequence[Tensor]) -> Tensor:
+    first = tensors[0].detach()
+    if all(tensor is tensors[0] for tensor in tensors):
+        stack = first.expand(len(tensors), *first.shape)
+        return stack.clone(memory_format=torch.contiguous_format)
+    return torch.stack([tensor.detach() for tensor in tensors])
 
 
 def _own(state: Mapping[str, Tensor], client: int) -> Params:
@@ -262,7 +350,7 @@ def _own(state: Mapping[str, Tensor], client: int) -> Params:
 
 
 def _check_model(model: nn.Module, cohort: Cohort) -> None:
-    """Raise an error if a layer computes with all nodes, which include padding and the sink."""
+    """Raise an error if a layer mixes all nodes, since these include padding and the sink."""
     mixing = batch_norms(model)
     sink = reads(model).edge_index
     if mixing and (cohort.padding or sink):

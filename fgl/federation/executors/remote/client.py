@@ -1,6 +1,4 @@
-"""A client on its own computer: it agrees with the server, trains, scores and stores states."""
-
-from __future__ import annotations
+"""A client on its own computer; it compares its settings with the server's, trains, and scores."""
 
 import hashlib
 import json
@@ -75,7 +73,7 @@ def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[s
     Args:
         method: the method; the values include its initial model, its training and its functions'
             names.
-        config: further settings, which are hidden inside these functions, as JSON values.
+        config: further settings as JSON values, such as settings inside the method's functions.
 
     Returns:
         JSON values by name, including the number of torch threads and the versions.
@@ -154,8 +152,8 @@ def plan(agreed: Mapping[str, Any]) -> str:
 def check_approved(path: Any, plan: str, unknown: Sequence[str], state: Any) -> None:
     """Raise a ValueError if a site has approved plans and this plan is not one of them.
 
-    A plan does not include the settings of functions whose builder did not record them. So a site
-    with a list rejects runs that have such functions.
+    The settings of a function are missing from a plan if no builder recorded these settings. So a
+    site with a list rejects runs that have such functions.
 
     Args:
         path: path of the list; each line begins with a plan. None approves all plans.
@@ -194,9 +192,9 @@ def answer(
     The reply is stored. If the same request is repeated in the same round, the client sends the
     stored reply again, bit for bit. Sending a reply again has no privacy cost. The reply is the
     same if two processes of the site answer simultaneously. The answer's `paid` is the number of
-    answers to this request that the ledger has charged. For a first answer, `paid` is 0. The new
-    state is stored in addition to the valid state. The `onward` entries of the new state replace
-    the old entries on disk before the reply is sent.
+    answers to this request for which the ledger has recorded a cost. If this number is 1 or less,
+    `paid` is 0. The new state is stored in addition to the valid state. The `onward` entries of the
+    new state replace the old entries on disk before the reply is sent.
 
     Raises:
         ValueError: if the valid state is not on the shelf, if an answer would exceed the ledger's
@@ -301,7 +299,7 @@ class _Reply(NamedTuple):
 
 
 def _again(reply: _Reply, ledger: Ledger) -> tuple[Answer, bool]:
-    """The stored answer to a repeated request, which is sent once more.
+    """Return the stored answer to a repeated request, and record that it is sent again.
 
     A repeated answer has no privacy cost.
     """
@@ -323,7 +321,7 @@ def _kept(shelf: Shelf, note: Note, digest: str) -> _Reply | None:
 
 
 def _marks(shelf: Shelf, note: Note) -> tuple[Any, ...]:
-    """The values on the shelf that change when a request is answered.
+    """The stored values that change whenever a request is answered.
 
     If all these values are unchanged, there was no answer in the meantime.
     """

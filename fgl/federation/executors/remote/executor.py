@@ -1,7 +1,5 @@
 """The executor of remote clients: it finds their nodes, and sends and resends requests."""
 
-from __future__ import annotations
-
 import json
 import math
 import secrets
@@ -30,7 +28,7 @@ SLOWEST = 30.0  # seconds between two questions to an app that dies of each
 class _Refused(NamedTuple):
     """A rejected node.
 
-    `client` is the client number of the node, or -1 if unknown, and `why` is the reason.
+    `client` is the client number of the node, or -1 if it is unknown. `why` is the reason.
     """
 
     client: int
@@ -151,7 +149,7 @@ class RemoteClients:
         warn(f"Round {index}, client {client}, score: {text}")
 
     def _answer(self, index: int, client: int, content: Any | str) -> Answer:
-        """The answer in a client's content; if the content is wrong, an answer with the problem."""
+        """Read the answer from a client's content; if this is not possible, return the problem."""
         tensors = self.method.model.state_dict().values()
         device = next((tensor.device for tensor in tensors), torch.device("cpu"))
         try:
@@ -164,19 +162,20 @@ class RemoteClients:
             return Answer(None, problem=reason(error), paid=self._paid(client, 0))
 
     def _paid(self, client: int, charged: int) -> int:
-        """Upper bound for how many of a client's answers had a privacy cost.
+        """An upper bound on the number of a client's answers that had a privacy cost.
 
         The bound is at most the number of requests to the client.
 
-        If the client's ledger reports no number, all answers of the client may have been different.
+        This number itself is the bound if the client's ledger reports no number, since all answers
+        may have been different.
         """
         times = max(self._times.get(client, 1), 1)
         return min(charged, times) if charged > 0 else times
 
     def _said(self, index: int, client: int, content: Any | str) -> Any:
-        """The note in an answer.
+        """The note of an answer.
 
-        Raise an error if the client answered a different request.
+        If the client answered a different request, an error is raised.
         """
         if isinstance(content, str):
             raise ValueError(content)

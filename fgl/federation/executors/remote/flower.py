@@ -1,7 +1,5 @@
 """The Flower executor: clients on their own computers, reached through Flower's SuperLink."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -105,7 +103,7 @@ def client_app(
         return Message(_records(values), reply_to=message)
 
     def telling(message: Message, context: Context, call_next: Any) -> Message:
-        """The outermost Flower mod: if the app raises an error, it replies with an error record."""
+        """The outermost Flower mod: after an error of the app, it replies with an error record."""
         kind = message.metadata.message_type
         try:
             reply: Message = call_next(message, context)
@@ -123,7 +121,7 @@ def client_app(
 
 
 def _answered(question: Message, note: Note, reply: Answer, keeps: bool) -> Message:
-    """The reply with a client's message.
+    """Build Flower's reply from a client's answer.
 
     The reply is a single array if the request was a single array.
     """
@@ -146,7 +144,7 @@ def _built(build: Build, context: Context) -> tuple[Method, Graph, int, Mapping[
 def _asked(
     build: Build, message: Message, context: Context
 ) -> Iterator[tuple[Method, Graph, Note, Sent, Shelf, Ledger]]:
-    """A client's data and a request.
+    """A context with a client's data and with the content of a request.
 
     If there is no answer, the ledger records the reason.
     """
@@ -267,9 +265,9 @@ class Flower:
         num_clients: number of clients in the federation, including absent clients.
         timeout: seconds for which a round waits for answers, and for which the first round waits
             until all clients have registered.
-        names: for client 0, 1, ... the name, or the public key in hexadecimal digits, with which
-            its SuperNode is registered. By default, client k is the first node that claims the
-            number k.
+        names: for client 0, 1, ... the name under which the client's SuperNode is registered, or
+            the public key of this SuperNode in hexadecimal digits. By default, client k is the
+            first node that claims the number k.
         per_tensor: whether to send one array for each tensor, which Flower's own mods can read.
             This is slower and does not support bfloat16.
         poll: seconds between two checks for answers. The time between two checks for new nodes is

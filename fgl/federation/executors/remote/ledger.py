@@ -1,8 +1,8 @@
 """A site's ledger: a line per answer or refusal, and the site's privacy budget.
 
 The file ``ledger.jsonl`` is in a site's state folder. When the file reaches one megabyte, it is
-renamed to ``ledger-000001.jsonl``, and later files get the next numbers; the newest ten of these
-files are kept. Each new file begins with the total privacy cost so far.
+renamed to ``ledger-000001.jsonl``. Later files get the next numbers. The newest ten of these files
+are kept. Each new file begins with the total privacy cost so far.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Uses = Counter[tuple[float, float]]  # (noise multiplier, sample rate): how ofte
 
 @typed
 class Ledger:
-    """The ledger during one request: check the site's budget, record answers and refusals.
+    """A site's ledger for one request: it checks the budget and records answers and refusals.
 
     Args:
         folder: folder of the ledger; None for no ledger and no budget.
@@ -85,7 +85,7 @@ class Ledger:
         Args:
             costs: the answer's privacy cost, see `Method.privacy.costs`.
             num_bytes: size of the answer.
-            question: digest of the request, for which `paid` counts the answers.
+            question: digest of the request; `paid` counts the answers to this request.
 
         Raises:
             ValueError: if the answer would exceed the budget.
@@ -99,12 +99,12 @@ class Ledger:
             self._write({"bytes": num_bytes, "noise": kinds, **about, **self._spent(spent)})
 
     def paid(self, question: str) -> int:
-        """The number of answers to a request that were charged.
+        """For one request, the number of answers whose cost was recorded.
 
         The number is 2 if the process was killed before it sent the first answer.
 
-        The number is 0 if there is no folder, since nothing is recorded, or if a full file was
-        renamed.
+        The number is 0 if there is no folder, since nothing is recorded then. The number is also 0
+        if the file was full and has been renamed since.
         """
         lines = (json.loads(line) for line in self._lines().splitlines())
         return sum(line.get("question") == question for line in lines)
@@ -118,7 +118,7 @@ class Ledger:
 
     @contextmanager
     def refusals(self) -> Iterator[None]:
-        """A context; if an error prevents an answer, the reason is recorded."""
+        """A context that records the reason if an error prevents an answer."""
         try:
             yield
         except Exception as error:

@@ -1,6 +1,4 @@
-"""Replies of remote clients, each field checked, and reports of errors at clients."""
-
-from __future__ import annotations
+"""Replies of remote clients, with a check of each field, and reports of errors at clients."""
 
 import json
 import logging
@@ -114,7 +112,7 @@ def refusing() -> Iterator[None]:
 
 @contextmanager
 def during(stage: str) -> Iterator[None]:
-    """A context that adds its stage to an error, unless an inner context has already done so.
+    """A context that adds its stage to an error; if contexts are nested, only the innermost does.
 
     Example:
         >>> try:
@@ -160,7 +158,7 @@ def logged(error: Exception, stage: str) -> None:
 
 
 def said(note: Mapping[str, Any], site: str) -> str:
-    """The problem in a client's note, as text for the history; "" if there is none.
+    """The problem that a client's note reports, as text for the history; "" if there is no problem.
 
     Args:
         note: the note of a reply; it is untrusted and may contain anything.
@@ -198,8 +196,8 @@ class Handshake(NamedTuple):
 class Told(NamedTuple):
     """Data sent with an upload: losses, number of examples, and whether the client keeps a state.
 
-    `paid` is the number of answers to this request that the client's ledger charged. Without a
-    ledger, `paid` is 0.
+    `paid` is the number of answers to this request for which the client's ledger recorded a cost.
+    Without a ledger, or if there was a single answer, `paid` is 0.
     """
 
     keeps: bool

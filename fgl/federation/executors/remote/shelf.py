@@ -1,7 +1,5 @@
 """A shelf, which stores a client's states and replies in a folder or in memory."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from contextlib import AbstractContextManager

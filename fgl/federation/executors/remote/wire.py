@@ -1,7 +1,5 @@
 """Packed messages: a message or state is converted to bytes and back without loss."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +20,7 @@ def pack(message: Mapping[str, Any]) -> bytes:
         message: dict of dense tensors, at most one dict deep.
 
     Returns:
-        The bytes: per tensor about 80 more than the result of `num_bytes`.
+        The bytes. Their number is the result of `num_bytes` plus about 80 per tensor.
 
     Raises:
         TypeError: for a sparse tensor.
