@@ -147,8 +147,9 @@ def test_runs_that_start_from_another_are_composed_as_by_dp_accounting() -> None
             event = dp.PoissonSampledDpEvent(rate, event) if rate < 1 else event
             other.compose(event, rounds * how.get("num_steps", 1))
             result = spent(method, rounds, before)
-            after_plain = spent(method, rounds, spent(plain, 1, before) if before else bare)
-            assert after_plain.history[-1].metrics["epsilon"] == math.inf, kind
+            if before is None or kind == "local_gaussian":
+                plainly = spent(plain, 1, before) if before else bare
+                assert spent(method, rounds, plainly).history[-1].metrics["epsilon"] == math.inf
             want, before = other.get_epsilon(1e-5), result
             assert result.history[-1].metrics["epsilon"] == pytest.approx(want, rel=0.01), kind
 
