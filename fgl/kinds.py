@@ -208,8 +208,8 @@ def name_methods(package: str) -> None:
         TypeError: Expected an argument of GCN, but got layers=3: did you mean num_layers=3? ...
     """
     modules = [m for name, m in sys.modules.items() if name.split(".")[0] == package]
-    values = [each for module in modules for each in vars(module).values()]
-    for own in {each for each in values if isinstance(each, type)}:
+    kinds = {each for m in modules for each in vars(m).values() if isinstance(each, type)}
+    for own in kinds:
         inside = own.__module__.split(".")[0] == package and not own.__name__.startswith("_")
         if not inside or getattr(own, "_is_protocol", False) or issubclass(own, NOT_NAMED):
             continue

@@ -168,7 +168,7 @@ class NeighbourSampler:
         fields = {name: value.index_select(0, entries) for name, value in self.fields.items()}
         if whole.edge_weight is not None and adj.value is not None:
             fields["edge_weight"] = adj.value
-        batch: Graph = changed_copy(
+        return changed_copy(
             whole,
             x=rows_of(whole.x, ids),
             edge_index=torch.stack([adj.pattern.col, adj.pattern.row]),
@@ -181,7 +181,6 @@ class NeighbourSampler:
             test_mask=None,
             adj=adj,
         )
-        return batch
 
     def matrix(
         self, nodes: Tensor, counts: Tensor, sources: Tensor, entries: Tensor

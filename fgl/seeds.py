@@ -14,6 +14,7 @@ import torch
 
 from .kinds import explained
 
+CPU = torch.device("cpu")
 _seeding = RLock()
 
 
@@ -75,6 +76,20 @@ def set_seed(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
+
+
+@contextmanager
+def drawing_from(seed: int, device: torch.device = CPU) -> Iterator[None]:
+    """A context with generators of this seed; afterwards, the device's states are as before.
+
+    Example:
+        >>> with drawing_from(1):
+        ...     torch.initial_seed()
+        1
+    """
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        set_seed(seed)
+        yield
 
 
 @dataclass

@@ -63,6 +63,9 @@ def test_a_client_is_scored_as_by_a_plain_loop() -> None:
     on_one = fgl.evaluate_on(method, whole, clients, each=True)(result.outbox, result.client_states)
     right = result.model_of(2)(whole.x, whole.adj).argmax(1) == whole.y
     assert on_one["test_accuracy/2"] == pytest.approx(float(right[whole.test_mask].float().mean()))
+    for others in (clients[:3], [*clients, whole]):
+        with pytest.raises(ValueError, match=f"graph to be .* 4 clients, but got {len(others)}"):
+            fgl.evaluate_on(method, others, clients)
 
 
 def test_a_client_without_a_score_is_named_with_the_reason() -> None:

@@ -123,9 +123,18 @@ def test_layers_over_messages_without_a_model_say_so() -> None:
                 fgl.run(outer(method), task, num_rounds=1, clients_at_once=1)
 
 
+def test_coded_uploads_leave_the_contexts_of_methods_alone() -> None:
+    method, task = case("fedpub", "nodes")  # keeps what it received in its context
+    quantised = fgl.transforms.quantised(method)
+    one, other = (fgl.run(m, task, num_rounds=2, clients_at_once=1) for m in (method, quantised))
+    assert other.history[1].loss == pytest.approx(one.history[1].loss, rel=1e-2)
+
+
 def test_layers_that_send_under_one_name_are_refused() -> None:
-    with pytest.raises(ValueError, match="Expected scaffold to be given a method without feddc"):
-        methods.scaffold(methods.feddc(known("nodes", 0.5, torch.float32).fedavg))
+    fedavg = known("nodes", 0.5, torch.float32).fedavg
+    for outer, inner in (("scaffold", "feddc"), ("moon", "moon")):
+        with pytest.raises(ValueError, match=f"Expected {outer} to .* a method without {inner}"):
+            getattr(methods, outer)(getattr(methods, inner)(fedavg))
 
 
 def test_own_models_are_what_clients_use() -> None:

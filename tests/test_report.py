@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 from harness.baselines import fedavg, local
-from harness.report import by_repetition, corrected, holm, markdown, pooled
+from harness.report import by_repetition, corrected, markdown, pooled
 from harness.rows import Row, Table
 from scipy.stats import wilcoxon
 from speed import asked
 
 from fgl import tasks
-from fgl.study import statistics as statistics_of_studies
 
 # Runs 0 to 4 are the folds of repetition 0, 5 to 9 of repetition 1; repetition 2 lacks folds.
 RUNS = {0: 1.0, 1: 2.0, 2: 4.0, 3: 8.0, 4: 10.0, 5: 3.0, 6: 3.0, 7: 3.0, 8: 3.0, 9: 4.0, 11: 6.0}
@@ -60,13 +59,6 @@ def test_a_pooled_line_takes_a_setting_as_one_number() -> None:
     want = ["together", "3 settings", f"+2.00 ± {error:.2f}", f"{wilcoxon(each).pvalue:.3f}"]
     assert pooled(table(), found()) == [want]
     assert pooled(table(pooled=False), found()) == []
-
-
-@pytest.mark.parametrize(
-    "values", [[], [0.2], [0.01, 0.04, 0.03], [0.5, 0.001, 0.02, 0.9, 0.02], [1.0, 0.6]]
-)
-def test_holms_correction_is_that_of_studies(values: list[float]) -> None:
-    assert holm(values) == statistics_of_studies.holm(values)
 
 
 def test_a_table_says_how_many_differences_it_tests() -> None:

@@ -1,6 +1,7 @@
 """Graphs from networkx and from tables: every row at its place, or an error that names it."""
 
 import csv
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -211,6 +212,21 @@ def test_networkx_nodes_that_lack_an_attribute_are_named() -> None:
         fgl.Graph.from_networkx(graph, x=["age"], **rest)
     with pytest.warns(UserWarning, match="nodes have .*'vector'"):
         fgl.Graph.from_networkx(friends(), x=["age", "team"][:1], ignore=["team", "years", "met"])
+
+
+def test_a_networkx_graph_without_edges_has_the_fields_of_others() -> None:
+    """Such as one client's among others; attributes of edges have no name there."""
+    how: Any = {"edge_weight": "w", "edge_attr": ["a", "b"], "edge_time": "t"}
+    graph = fgl.Graph.from_networkx(networkx.empty_graph(3), **how)
+    assert (graph.num_nodes, graph.num_edges) == (3, 0)
+    assert graph.edge_attr is not None and graph.edge_attr.shape == (0, 2)
+    assert graph.edge_weight is not None and graph.edge_time is not None
+    links = networkx.path_graph(2)
+    with pytest.raises(ValueError, match="to have 't'"):
+        fgl.Graph.from_networkx(links, edge_time="t")
+    links.edges[0, 1]["t"] = datetime(2020, 1, 1, tzinfo=UTC)
+    with pytest.raises(ValueError, match=r"datetime.*of edge \(0, 1\).*timestamp"):
+        fgl.Graph.from_networkx(links, edge_time="t")
 
 
 def test_networkx_edges_are_those_of_pyg() -> None:

@@ -143,6 +143,13 @@ def test_attacks_are_their_formulas() -> None:
     assert 0 < one.abs().max() < 5 and not one.equal(two)
 
 
+def test_an_attacker_that_is_no_client_is_named() -> None:
+    """A method without an attack looks robust."""
+    made = task()
+    with pytest.raises(ValueError, match=f"attackers .* {K}, but got {K + 5}"):
+        fgl.run(attacked(made.fedavg, [K + 5], noise()), made, num_rounds=1)
+
+
 def test_all_clients_hostile_is_still_a_run() -> None:
     uploads = inbox()
     assert same(dict(forged(little_is_enough(), uploads, list(range(5)))), dict(uploads))

@@ -61,6 +61,26 @@ def test_what_does_not_fit_is_refused(change: dict[str, Any], message: str) -> N
         graph(**(base | change if "relations" in change else change))
 
 
+@pytest.mark.parametrize("way", ["random", "class_capped"])
+def test_nodes_of_types_without_labels_are_not_split(way: str) -> None:
+    """Their label 0 is no answer; what is split is split as a graph of these nodes alone."""
+    y = torch.arange(30) % 3
+    nodes = {"paper": 50, "author": torch.eye(30)}
+    none = {BY: torch.zeros(2, 0, dtype=torch.int64)}
+    typed = fgl.data.splits.split(typed_graph(nodes, none, y={"author": y}), way, seed=3)
+    alone = fgl.Graph(torch.eye(30), none[BY], y=y)
+    alone = fgl.data.splits.split(alone, way, seed=3)
+    for name in ("train_mask", "val_mask", "test_mask"):
+        assert not getattr(typed, name)[:50].any()
+        assert torch.equal(getattr(typed, name)[50:], getattr(alone, name))
+    again = fgl.data.splits.random_split(typed.replace(train_mask=None), train=0.5, val=0.5)
+    assert int(again.train_mask.sum()) == 15  # type: ignore[union-attr]
+    pairs = {"edge_label_index": torch.arange(80).expand(2, 80), "y": None, "num_classes": None}
+    pairs |= {"train_mask": typed.train_mask, "val_mask": None, "test_mask": None}
+    asked = fgl.data.splits.random_split(typed.replace(**pairs))
+    assert int(sum(m.sum() for m in (asked.train_mask, asked.val_mask, asked.test_mask))) == 80  # type: ignore[union-attr]
+
+
 def test_shared_nodes_join_the_clients_that_touch_them() -> None:
     """Beside a twin in loops."""
     made = graph(both=True)
@@ -411,6 +431,21 @@ def test_a_split_among_some_is_a_split_of_these() -> None:
     assert torch.equal(masks.any(0), among) and masks.sum(1).tolist() == [6, 2, 2]
     with pytest.raises(TypeError, match="Expected among to be a bool tensor"):
         fgl.data.splits.random_split(whole, among=torch.ones(20))
+
+
+def test_types_without_labels_get_no_role() -> None:
+    """They have label 0: a model that tells types apart would be right on all of them."""
+    relation = {("user", "buys", "item"): torch.tensor([[0, 1], [0, 1]])}
+    nodes = {"user": torch.rand(40, 2), "item": torch.rand(60, 2)}
+    whole = fgl.data.typed_graph(nodes, relation, y={"user": torch.arange(40) % 2})
+    split = fgl.data.splits
+    for made in (
+        split.random_split(whole), split.random_split(split.random_split(whole), seed=1),
+        split.class_capped_split(whole, train_per_class=5, num_val=10),
+        split.split(whole, "random"),
+    ):  # fmt: skip
+        masks = torch.stack([made.train_mask, made.val_mask, made.test_mask])
+        assert torch.equal(masks.any(0), torch.arange(100) < 40)
 
 
 def test_a_bibliography_is_read_from_its_tables(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ import os
 import platform
 import statistics
 import subprocess
+import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -49,6 +51,20 @@ def commit() -> str:
         ["git", "-C", folder, "rev-parse", "--short", "HEAD"], capture_output=True, text=True
     )
     return found.stdout.strip()
+
+
+def forked(work: Callable[[], object]) -> int:
+    """The number of a process that does this and nothing else."""
+    sys.stdout.flush()
+    if child := os.fork():
+        return child
+    try:
+        work()
+        sys.stdout.flush()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
 
 
 @functools.cache

@@ -7,6 +7,8 @@ from typing import Any
 
 from scipy.stats import wilcoxon
 
+from fgl.study.statistics import holm
+
 from .machine import ROOT
 from .rows import FOLDS, Row, Table
 
@@ -106,23 +108,6 @@ def corrected(table: Table, found: Scored, datasets: Sequence[str]) -> str:
     left = [f"{name} ({said_of(p)})" for name, p in each if p < SIGNIFICANT]
     said = "none is below .05" if not left else f"these are below .05: {'; '.join(left)}"
     return f"\n{len(tested)} differences were tested. Corrected for their number (Holm), {said}.\n"
-
-
-def holm(values: Sequence[float]) -> list[float]:
-    """Holm's correction: of m p-values the i-th smallest times ``m - i + 1``, never falling.
-
-    A value below a level then says that the chance of any false one among the m is below it.
-
-    Example:
-        >>> holm([0.01, 0.04, 0.03])
-        [0.03, 0.06, 0.06]
-    """
-    order = sorted(range(len(values)), key=values.__getitem__)
-    found, least = [0.0] * len(values), 0.0
-    for rank, index in enumerate(order):
-        least = max(least, min(1.0, (len(values) - rank) * values[index]))
-        found[index] = least
-    return found
 
 
 def _line(

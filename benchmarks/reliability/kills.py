@@ -16,9 +16,8 @@ import statistics
 import sys
 import tempfile
 import time
-import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 import torch
 from conformance import case
 from harness.flags import arguments, flag, some
-from harness.machine import machine, write
-from reliability.small_federation import equal
+from harness.machine import forked, machine, write
+from reliability.small_federation import ending, equal
 
 import fgl
 
@@ -48,22 +47,8 @@ def run(name: str, folder: Path | None, tell: int | None = None) -> tuple[Any, .
     how: dict[str, Any] = {"checkpoint": folder, "callbacks": callbacks, "clients_at_once": 1}
     result = fgl.run(method, task.clients, num_rounds=ROUNDS, **how)
     outbox = [dict(result.outbox[client]) for client in range(len(task.clients))]
-    states = [dict(state) for _, state in sorted(result.client_states.items())]
-    history = [{**vars(record), "seconds": 0} for record in result.history]
-    return outbox, dict(result.server_state), states, [repr(record) for record in history]
-
-
-def forked(work: Callable[[], object]) -> int:
-    """The number of a process that does this and nothing else."""
-    child = os.fork()
-    if child:
-        return child
-    try:
-        work()
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
-    os._exit(0)
+    _, state, states, history = ending(result)
+    return outbox, state, states, [repr(record) for record in history]
 
 
 def ended(child: int) -> bool:

@@ -14,6 +14,12 @@ What has ended stands in `--folder`, and is not done again: stop it whenever you
 were added, `--again` runs the mutants that nobody noticed once more. A mutant that changes nothing
 that anybody could see is judged by hand: write its key and the reason into `equivalent` of the
 published file. Needs the extra `test`, and Linux.
+
+    python benchmarks/reliability/mutants.py --seeded benchmarks/results/truth_mutants.json
+
+It puts the faults of that file into the library instead, one at a time, each by a text and what
+stands in its place, and runs the tests that must find it. `--faults at_filing` are those of an
+earlier commit, `filed`, whose tests let them pass: they run in a checkout of that with this script.
 """
 
 import ast
@@ -26,7 +32,6 @@ import pkgutil
 import signal
 import sys
 import time
-import traceback
 import types
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,7 +45,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import pytest
 from harness.flags import arguments, flag
-from harness.machine import ROOT, kept, machine, write
+from harness.machine import ROOT, forked, kept, machine, write
 from harness.mutate import Mutant, functions, mutants, mutated, source
 
 import fgl
@@ -149,10 +154,14 @@ class Session:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         code, args = loaded_code(), self.args
-        chosen = [m for m in drawn(args.mutants, args.seed, args.rooms) if exchanges(m, code)]
+        items = {item.nodeid: item for item in session.items}
+        if args.seeded:
+            return run_seeded(self, items, code)
+        each = drawn(args.mutants, args.seed, args.rooms)
+        chosen = [m for m in each if exchanges(m.path, mutated(m), code)]
         gc.freeze()  # forked processes need not copy what they do not change
         note_lines(self, session.items)
-        run_mutants(self, chosen, {item.nodeid: item for item in session.items}, code)
+        run_mutants(self, chosen, items, code)
         return True
 
     def once(self, item: pytest.Item, following: pytest.Item | None, seconds: float) -> float:
@@ -164,49 +173,36 @@ class Session:
             signal.setitimer(signal.ITIMER_PROF, 1.0)  # again, where a test catches everything
             raise Slow(item.nodeid)
 
-        for timer, sign, limit in [
-            (signal.ITIMER_PROF, signal.SIGPROF, seconds),
-            (signal.ITIMER_REAL, signal.SIGALRM, WALL),
-        ]:
-            signal.signal(sign, stop)
-            signal.setitimer(timer, limit)
+        signal.signal(signal.SIGPROF, stop)
+        signal.signal(signal.SIGALRM, stop)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        signal.setitimer(signal.ITIMER_REAL, WALL)
         start = time.process_time()
         try:
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        except Slow:
-            self.late = True
+            with suppress(Slow):  # which notes that it is late
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.setitimer(signal.ITIMER_REAL, 0)
         return time.process_time() - start
 
 
-def forked(work: Callable[[], object], words: Path) -> bool:
+def ends_well(work: Callable[[], object], words: Path) -> bool:
     """Do some work in a process of its own, which prints to a file; whether it ended well."""
-    sys.stdout.flush()
-    child = os.fork()
-    if child:
-        return os.waitpid(child, 0)[1] == 0
-    status = 1
-    try:
+
+    def printing() -> None:
         out = os.open(words, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(out, 1)
         os.dup2(out, 2)
         work()
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        os._exit(status)
+
+    return os.waitpid(forked(printing), 0)[1] == 0
 
 
 def lines_of(file: Path) -> list[dict[str, Any]]:
     """The records of a file of JSON lines; a last line that was cut off is none."""
-    if not file.exists():
-        return []
-    lines = file.read_text(encoding="utf-8").split("\n")
-    return [json.loads(line) for line in lines[:-1]]
+    lines = file.read_text(encoding="utf-8").split("\n")[:-1] if file.exists() else []
+    return [json.loads(line) for line in lines]
 
 
 def append(file: Path, record: dict[str, Any]) -> None:
@@ -230,7 +226,7 @@ def note_lines(run: Session, items: Sequence[pytest.Item]) -> None:
     for number, (path, tests) in enumerate(by_file.items()):
         print(f"{number + 1} of {len(by_file)} files: {path.relative_to(ROOT)}", flush=True)
         begun = len(lines_of(notes))
-        while tests and not forked(partial(note_file, run, tests, notes), run.folder / "words"):
+        while tests and not ends_well(partial(note_file, run, tests, notes), run.folder / "words"):
             done = {record["test"] for record in lines_of(notes)[begun:]}
             tests = [item for item in tests if item.nodeid not in done]
             if tests:  # the process died in it
@@ -261,9 +257,7 @@ def note_file(run: Session, tests: Sequence[pytest.Item], notes: Path) -> None:
         append(notes, note(item, seconds, cut=cut, lines=lines if usable else {}))
 
 
-def note(
-    item: pytest.Item, seconds: float, *, cut: float = 0, lines: dict[str, str] | None = None
-) -> dict[str, Any]:
+def note(item: pytest.Item, seconds: float, cut: float = 0, lines: Any = None) -> dict[str, Any]:
     """A test's record: without lines for one that failed, was cut off or is a further copy."""
     name, of = item.nodeid, digest(item.path)
     return {"test": name, "of": of, "seconds": round(seconds, 4), "cut": cut, "lines": lines or {}}
@@ -342,31 +336,48 @@ def tried(
     able = coverage.of(mutant)
     spent = list(accumulate(coverage.seconds[test] for test in able))
     tests = [test for test, total in zip(able, spent, strict=True) if total <= run.args.budget]
+    limits = {test: SLACK + 10 * coverage.seconds[test] for test in tests}
+    by = noticed(run, mutant.path, mutated(mutant), code, limits, items)
+    return {"key": mutant.key, "by": by, "tests": len(tests), "left": len(able) - len(tests)}
+
+
+def noticed(
+    run: Session, path: str, changed: ast.Module, code: Code, limits: dict[str, float], items: Any
+) -> str | None:
+    """The first test that fails on a changed file, of tests with their seconds; or nobody."""
     answer = run.folder / "answer"
     answer.write_text("not begun", encoding="utf-8")
 
     def work() -> None:
-        for function, new in exchanges(mutant, code):
+        for function, new in exchanges(path, changed, code):
             function.__code__ = new
-        for test in tests:
+        for test, seconds in limits.items():
             answer.write_text(test, encoding="utf-8")
-            run.once(items[test], None, SLACK + 10 * coverage.seconds[test])
+            run.once(items[test], None, seconds)
             if run.failed or run.late:
                 return
         answer.write_text("", encoding="utf-8")
 
-    start = time.perf_counter()
-    forked(work, run.folder / "words")
+    ends_well(work, run.folder / "words")
     by = answer.read_text(encoding="utf-8") or None
     if by == "not begun":
         raise RuntimeError((run.folder / "words").read_text(encoding="utf-8"))
-    return {"key": mutant.key, "by": by, "tests": len(tests), "left": len(able) - len(tests),
-            "seconds": round(time.perf_counter() - start, 2)}  # fmt: skip
+    return by
 
 
-def exchanges(mutant: Mutant, code: Code) -> list[tuple[types.FunctionType, types.CodeType]]:
-    """Loaded functions and the mutant's code for them, of those inside the function too."""
-    file = str(ROOT / mutant.path)
+def run_seeded(run: Session, items: dict[str, pytest.Item], code: Code) -> bool:
+    """Print which test finds each fault of a file, and how many tests it was run against."""
+    for row in kept(run.args.seeded)[run.args.faults]:
+        changed = ast.parse(source(row["path"]).replace(row["before"], row["after"]))
+        limits = {test: WALL for test in items if test.startswith(tuple(row["tests"]))}
+        by = noticed(run, row["path"], changed, code, limits, items)
+        print(f"{by or 'NOBODY'} ({len(limits)} tests) <- {row['after']!r}", flush=True)
+    return True
+
+
+def exchanges(path: str, changed: ast.Module, code: Code) -> list[tuple[Any, types.CodeType]]:
+    """Loaded functions of a file and the changed code for them, of those inside a function too."""
+    file = str(ROOT / path)
 
     def below(code: types.CodeType) -> Iterator[types.CodeType]:
         for constant in code.co_consts:
@@ -376,7 +387,7 @@ def exchanges(mutant: Mutant, code: Code) -> list[tuple[types.FunctionType, type
 
     return [
         (function, new)
-        for new in below(compile(mutated(mutant), file, "exec", dont_inherit=True))
+        for new in below(compile(changed, file, "exec", dont_inherit=True))
         for function in code.get((file, new.co_qualname, new.co_firstlineno), [])
         if function.__code__ != new and function.__code__.co_freevars == new.co_freevars
     ]
@@ -415,6 +426,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         again=flag(False, "run the mutants again that nobody noticed"),
         tests=flag(["tests", "fgl"], "files and folders"),
         folder=flag(ROOT / "out" / "mutants", "where records are kept"),
+        seeded=flag(Path, "a file of faults that are put in, in the place of drawn ones"),
+        faults=flag("mutants", "which list of that file"),
         published=flag(ROOT / "benchmarks" / "results" / "mutants.json", "with `equivalent`"),
     )
     os.chdir(ROOT)

@@ -270,7 +270,10 @@ def _check_apart(graphs: Mapping[str, Graph]) -> None:
     for name in ("val's pairs", "test's pairs"):
         for other in earlier:
             if (both := int(torch.isin(keys[name], keys[other]).sum())) > 0:
-                raise ValueError(f"Expected no pair of {name} among {other}, but got {both}")
+                raise ValueError(
+                    f"Expected no pair of {name} among {other}, but got {both}: "
+                    "data.coalesce() before RandomLinkSplit leaves one of equal edges"
+                )
         earlier.append(name)
     labelled = torch.cat([graph.edge_label_index for graph in graphs.values()], 1)  # type: ignore[misc]
     is_edge = torch.cat([graph.y for graph in graphs.values()]) != 0  # type: ignore[misc]

@@ -213,17 +213,7 @@ def columns_of(of: str, table: Any, names_of: Collection[str]) -> dict[str, list
         {'id': [0, 1]}
     """
     if isinstance(table, str | Path):
-        with open(table, newline="", encoding="utf-8-sig") as file:
-            header, *rows = [row for row in csv.reader(file) if row] or [[]]
-        twice = [name for name in dict.fromkeys(header) if header.count(name) > 1]
-        reject_if(twice, f"{table} to have columns of different names", twice)
-        for place, row in enumerate(rows, 2):
-            if len(row) != len(header):
-                raise ValueError(
-                    f"Expected {table}, line {place}, to have {len(header)} values, but got "
-                    f"{len(row)}"
-                )
-        read = {name: [row[i] for row in rows] for i, name in enumerate(header)}
+        read = _csv_columns(table)
         return {n: values if n in names_of else _numeric(values) for n, values in read.items()}
     names = table if isinstance(table, Mapping) else getattr(table, "columns", None)
     if names is None:
@@ -235,6 +225,17 @@ def columns_of(of: str, table: Any, names_of: Collection[str]) -> dict[str, list
     lengths = {name: len(values) for name, values in columns.items()}
     reject_if(len(set(lengths.values())) > 1, f"the {of}s' columns to be equally long", lengths)
     return columns
+
+
+def _csv_columns(path: str | Path) -> dict[str, list[str]]:
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        header, *rows = [row for row in csv.reader(file) if row] or [[]]
+    twice = [name for name in dict.fromkeys(header) if header.count(name) > 1]
+    reject_if(twice, f"{path} to have columns of different names", twice)
+    for place, row in enumerate(rows, 2):
+        expected = f"{path}, line {place}, to have {len(header)} values"
+        reject_if(len(row) != len(header), expected, len(row))
+    return {name: [row[i] for row in rows] for i, name in enumerate(header)}
 
 
 def _length(columns: Mapping[str, list[Any]]) -> int:

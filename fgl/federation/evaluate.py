@@ -33,7 +33,7 @@ from ..targets import (
 from ..warn import warn
 from .executors import Executor, Value
 from .executors.loop import Score
-from .gate.guard import check_whole, data_of, unchanged
+from .gate.guard import check_whole, unchanged
 from .history import Result, Round
 from .method.message import Message, Params, State, as_number, check_names
 from .method.method import Evaluate, Method
@@ -184,7 +184,7 @@ def scored(
         for key, (params, graph) in pairs.items():
             if (id(params), id(graph)) not in metrics:
                 used = standing_in(model, model if own is None else own[key])
-                with used, unchanged(params, data_of(graph)):
+                with used, unchanged(params, graph.tensors):
                     metrics[id(params), id(graph)] = dict(score(params, graph))
     numbers = dict(zip(metrics, on_host(*metrics.values()), strict=True))
     return {key: numbers[id(params), id(graph)] for key, (params, graph) in pairs.items()}
@@ -208,8 +208,7 @@ def evaluate_on(
         graph: either a single graph with labels, a test mask and optionally a validation mask,
             usually the whole graph before it was divided among the clients; or one graph per client
             with labels and a test mask. In the second case each client is scored on its own data.
-            If there are fewer clients than graphs (a centralized run), the first client's model is
-            scored on all graphs.
+            If there is one client (a centralized run), its model is scored on all graphs.
         clients: the clients' graphs.
         score: ``(params, graph) -> metrics``. A metric is a number, or a tensor such as the results
             of `hit_counts` and `class_counts` in `fgl.metrics.classes`. The default score has
@@ -233,8 +232,9 @@ def evaluate_on(
 
     Raises:
         TypeError: in the default score, for floating-point ``y`` without a target.
-        ValueError: in the default score, if a graph lacks labels or test nodes, or no client has a
-            test node. The returned function raises a ValueError if a model lacks tensors.
+        ValueError: if several clients do not have one graph each; in the default score, if a graph
+            lacks labels or test nodes, or no client has a test node. The returned function raises a
+            ValueError if a model lacks tensors.
 
     Warns: UserWarning: if the default score is used, and the labels of some clients do not define a
         metric. The warning names these clients and the reason. With `each`, a single warning names
@@ -249,6 +249,10 @@ def evaluate_on(
         >>> list(evaluate_on(fgl.fedavg(model), [graph] * 3, [graph] * 3)(outbox, {}))
         ['local_accuracy']
     """
+    if not isinstance(graph, Graph) and len(clients) > 1 and len(graph) != len(clients):
+        raise ValueError(
+            f"Expected graph to be one for each of {len(clients)} clients, but got {len(graph)}"
+        )
     model, models = method.model, deployed(method, clients)
     usual = _whole_score if isinstance(graph, Graph) else _local_score
     scores = usual(model, graph, logits_of, target) if score is None else score

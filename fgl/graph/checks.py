@@ -37,7 +37,8 @@ def _check_values(values: Tensor) -> None:
         raise TypeError(f"Expected x to be floating point, but got {values.dtype}: {how}")
     check_constant("x", values)
     bad = sum(int((~torch.isfinite(part)).sum()) for part in values.split(ROWS))
-    reject_if(bad, "x to be finite", f"{bad} NaN or infinite values")
+    marked = ": torch.cat([x.nan_to_num(), x.isnan().to(x)], -1) marks unknown values"
+    reject_if(bad, "x to be finite", f"{bad} NaN or infinite values{marked}")
 
 
 def check_constant(name: str, value: Tensor) -> None:

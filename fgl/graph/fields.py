@@ -5,7 +5,7 @@ All functions that cut, join or stack graphs use these names, so that no field i
 
 import copy
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from ..checks import check_length, reject_if
 from ..warn import warn
 from .checks import MASKS, check_constant, check_index, check_mask
 
+AnyGraph = TypeVar("AnyGraph")
 FLOATS = (
     "several answers are y.float() with target=fgl.targets.ANSWERS, and several numbers y.float() "
     "with fgl.targets.REGRESSION"
@@ -92,7 +93,7 @@ def inside(pairs: Tensor, position: Tensor) -> Tensor:
     return (has[pairs[0]] & has[pairs[1]]).nonzero().squeeze(1)
 
 
-def learned(graph: Any, **values: Tensor) -> Any:
+def learned(graph: AnyGraph, **values: Tensor) -> AnyGraph:
     """A copy of a graph; its features or weights, as given, may require gradients.
 
     Args:
@@ -108,7 +109,7 @@ def learned(graph: Any, **values: Tensor) -> Any:
     return changed_copy(graph, **values)
 
 
-def changed_copy(graph: Any, **values: Any) -> Any:
+def changed_copy(graph: AnyGraph, **values: Any) -> AnyGraph:
     """A copy with changed values, unchecked; results cached for the old values are dropped.
 
     Example:

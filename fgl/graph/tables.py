@@ -195,7 +195,7 @@ def _number(table: Table, name: str, row: Hashable, value: Any) -> Any:
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"Expected {name!r} to be numbers, but got {value!r} of {table.of} {row!r}: write "
-            "words as a column of 0 and 1 for each"
+            "words as a column of 0 and 1 for each, and dates as value.timestamp()"
         ) from error
 
 
@@ -223,10 +223,12 @@ def of_networkx(
     if not graph.is_directed():
         ends += [(target, source, own) for source, target, own in ends if source != target]
     nodes = Table("node", names, _columns([graph.nodes[name] for name in names]))
-    edges = Table("edge", [each[:2] for each in ends], _columns([each[2] for each in ends]))
+    of_edges = [*edge_attr, *filter(None, (edge_weight, edge_time))]
+    values = _columns([own for *_, own in ends]) if ends else {key: [] for key in of_edges}
+    edges = Table("edge", [each[:2] for each in ends], values)
     index = [[place[source] for source, _, _ in ends], [place[target] for _, target, _ in ends]]
     nodes.warn_unread([*x, *([y] if y else [])], ignore)
-    edges.warn_unread([*edge_attr, *filter(None, (edge_weight, edge_time))], ignore)
+    edges.warn_unread(of_edges, ignore)
     fields: dict[str, Any] = edges.edge_fields(edge_weight, edge_attr, edge_time)
     if y:
         fields |= targets_of(nodes, y, classes, x)

@@ -341,8 +341,7 @@ def whole_graph(x: Tensor, y: Tensor, adjacency: Tensor, num_classes: int | None
     pairs = (~torch.eye(len(y), dtype=torch.bool, device=x.device)).nonzero().T
     weight = adjacency[pairs[0], pairs[1]]
     checked = Graph(x.detach(), pairs, y=y, num_classes=num_classes, edge_weight=weight.detach())
-    graph: Graph = learned(checked, x=x, edge_weight=weight)
-    return graph
+    return learned(checked, x=x, edge_weight=weight)
 
 
 def side_by_side(condensed: Any, num_classes: int | None = None) -> Graph:
@@ -353,7 +352,5 @@ def side_by_side(condensed: Any, num_classes: int | None = None) -> Graph:
     pairs = torch.block_diag(*[torch.ones_like(condensed["adjacency"][k]) for k in order])
     pairs = pairs.fill_diagonal_(0).nonzero().T
     weight = adjacency[pairs[0], pairs[1]]
-    graph: Graph = learned(
-        Graph(x.detach(), pairs, y=y, num_classes=num_classes, edge_weight=weight), x=x
-    )
-    return graph
+    checked = Graph(x.detach(), pairs, y=y, num_classes=num_classes, edge_weight=weight)
+    return learned(checked, x=x)

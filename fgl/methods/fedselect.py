@@ -212,7 +212,7 @@ def completed(inbox: Inbox, weight: Tensor, old: Any) -> Inbox:
         models[name] = filled(models[name], mask, weight, old[name])
     parts = inbox.messages({"model": models})
     whole = {client: {**inbox[client], **parts[client]} for client in inbox}
-    return Inbox(whole, inbox.num_clients, inbox.sent)
+    return Inbox(whole, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
 
 
 def filled(values: Tensor, own: Tensor, weight: Tensor, old: Tensor) -> Tensor:

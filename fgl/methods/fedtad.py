@@ -19,6 +19,7 @@ from ..graph.fields import learned
 from ..kinds import typed
 from ..nn.node_generator import NodeGenerator
 from ..properties.encodings import walk_returns
+from ..seeds import drawing_from
 from ..sparse import sum_rows
 from .inputs import check_entry, check_one_graph
 
@@ -250,8 +251,7 @@ def node_generator(like: Graph, *, seed: int = 0, **sizes: Any) -> NodeGenerator
         >>> node_generator(graph, widths=(8,)).head
         Linear(in_features=8, out_features=4, bias=True)
     """
-    with torch.random.fork_rng([]):
-        torch.manual_seed(seed)
+    with drawing_from(seed):
         generator = NodeGenerator(like.num_features, graph_classes(like), **sizes)
     return generator.to(like.device, like.x.dtype)
 
@@ -318,8 +318,7 @@ def joined(x: Tensor, neighbours: int) -> Graph:
     nearest = (unit @ unit.t()).topk(neighbours, dim=1).indices
     edges = torch.zeros(len(x), len(x), dtype=torch.bool, device=x.device).scatter(1, nearest, True)
     edges = (edges | edges.t()).fill_diagonal_(False)  # a network adds its own loops
-    graph: Graph = learned(Graph(x.detach(), edges.nonzero().t()), x=x)
-    return graph
+    return learned(Graph(x.detach(), edges.nonzero().t()), x=x)
 
 
 def distance(student: Tensor, taught: Tensor, weight: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from .. import federation as fed
 from ..checks import Natural, Weight, reject_if
 from ..federation import Message, Method, Params, Ragged, State
 from ..graph import Graph
+from ..seeds import drawing_from
 
 Query = Literal["half", "all", "validation"]
 EXAMPLES = "train_mask"  # the name of the examples that a loss reads from the graph's mask
@@ -109,8 +110,7 @@ def graphfl(
         params = fedavg.deploy(message, state, graph)
         start, context = fedavg.receive(message, state, graph)
         context = {**context, "start": start}  # as in a round
-        with torch.random.fork_rng([graph.device] if graph.device.type == "cuda" else []):
-            torch.manual_seed(0)  # the same minibatches in every call
+        with drawing_from(0, graph.device):  # the same minibatches in every call
             steps = fed.local_steps(fedavg.train, graph, context)
             with fed.in_mode(fedavg.model, False):
                 for index in range(adapt_steps if steps else 0):

@@ -41,7 +41,8 @@ def moon(fedavg: Method, *, contrast: Weight = 1.0, temperature: Positive = 0.5)
 
     Raises:
         TypeError: if the model does not take ``return_embedding``.
-        ValueError: if a number is out of range, or clients train tensors outside the model.
+        ValueError: if a number is out of range, clients train tensors outside the model, or
+            `fedavg` is a `moon`.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]))
@@ -54,6 +55,7 @@ def moon(fedavg: Method, *, contrast: Weight = 1.0, temperature: Positive = 0.5)
     """
     if not contrast:
         return fedavg
+    fed.refuse(fedavg, "moon", "moon", "both would keep their embeddings under one name")
     fed.check_model_alone(fedavg, "moon")
     fed.check_one_architecture(fedavg, "moon")
     frozen = copy.deepcopy(fedavg.model).eval()

@@ -6,13 +6,12 @@ import copy
 from functools import partial
 from typing import Any
 
-import torch
-
 from ..checks import Natural
 from ..federation import Result, Round, best_round, fedavg, run
 from ..kinds import typed
 from ..methods.adafgl import adafgl
 from ..nn import AdaFGL
+from ..seeds import drawing_from
 from .scores import evaluate_own, node_scores, validation
 from .task import Task, bounded
 
@@ -72,8 +71,7 @@ def adapted(
     extractor = copy.deepcopy(task.fedavg.model)
     extractor.load_state_dict(best[0])
     sizes = own.num_features, own_hidden, int(own.num_classes or 1)
-    with torch.random.fork_rng([]):
-        torch.manual_seed(seed)
+    with drawing_from(seed):
         how: Any = {"hops": own_hops, "alpha": own_alpha, "beta": own_beta, "dropout": own_dropout}
         model = AdaFGL(extractor, *sizes, **how)
     model = model.to(own.device, own.x.dtype)

@@ -90,15 +90,17 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
     if not of_pairs:
         ways.append({"steps": 0, "named": False, "most": MOST_COPIES})
     for how in ways:
-        known = [_recognised(own, **how) for own in clients]
-        train = [keys[:, own.training_mask.cpu()] for own, keys in zip(clients, known, strict=True)]
+        hashes = [_recognised(own, **how) for own in clients]
+        train = [
+            keys[:, own.training_mask.cpu()] for own, keys in zip(clients, hashes, strict=True)
+        ]
         for client, own in enumerate(scored):
             held_out = _held_out(own)
             if held_out is None:
                 continue
             anywhere = whole is not None or "most" in how
             elsewhere = [keys for other, keys in enumerate(train) if anywhere or other != client]
-            keys = known[client] if whole is None else _recognised(own, **how)
+            keys = hashes[client] if whole is None else _recognised(own, **how)
             copies = _num_copies(keys[:, held_out.cpu()], elsewhere)
             total = int(held_out.sum())
             if copies > max(2, total * (0.1 if how["named"] else 0.5)):
@@ -117,12 +119,12 @@ def _num_copies(keys: Tensor, train: Sequence[Tensor]) -> int:
 
     Clients may have equal features by their convention, such as a one-hot vector of a node's place.
     """
-    known = torch.cat([keys[:, :0], *train], 1)
-    trained, labelled = known[:, known[0] != 0].unique(dim=1)
+    every = torch.cat([keys[:, :0], *train], 1)
+    trained, labelled = every[:, every[0] != 0].unique(dim=1)
     features, num_labels = trained.unique(return_counts=True)
-    alike = torch.isin(keys[0], features)
+    same_features = torch.isin(keys[0], features)
     copies = torch.isin(keys[1], labelled) & ~torch.isin(keys[0], features[num_labels > 1])
-    return int(copies.sum()) if copies.sum() >= 0.95 * alike.sum() else 0
+    return int(copies.sum()) if copies.sum() >= 0.95 * same_features.sum() else 0
 
 
 def _warn_of_repeated(graphs: Sequence[Graph]) -> bool:
@@ -212,7 +214,7 @@ def _trained(clients: Sequence[Graph]) -> list[Tensor]:
     ]
     masks = []
     for own, mine in zip(clients, series, strict=True):
-        alike = [
+        same_series = [
             other
             for other, rows in zip(clients, series, strict=True)
             if mine is not None
@@ -220,7 +222,7 @@ def _trained(clients: Sequence[Graph]) -> list[Tensor]:
             and bool(torch.isin(rows[rows != 0], mine).any())
         ]
         windows = own.horizon_index is not None
-        masks.append(_trained_windows(own, [own, *alike]) if windows else own.training_mask)
+        masks.append(_trained_windows(own, [own, *same_series]) if windows else own.training_mask)
     return masks
 
 

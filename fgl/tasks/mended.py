@@ -23,6 +23,7 @@ from ..losses.weighted_mean import weighted_mean
 from ..methods.fedsage_plus import fedsage_plus, random_neighbours
 from ..methods.local import local
 from ..nn import NeighbourGenerator
+from ..seeds import drawing_from
 from ..warn import warn
 from .scores import evaluate_own, validation
 from .task import Task, bounded
@@ -170,8 +171,7 @@ def mend(
         6
     """
     part = graph if part is None else part
-    with torch.random.fork_rng([]), fed.in_mode(model, False):
-        torch.manual_seed(seed)
+    with drawing_from(seed), fed.in_mode(model, False):
         noise = model.draw(part.num_nodes)["noise"]
         count, features, _ = functional_call(model, params, (part.x, part.adj), {"noise": noise})
     missing = model.there(count)
@@ -323,8 +323,7 @@ def _generator(
     own = task.clients[0]
     _ = own.labels  # raises if labels are numbers
     sizes: Any = own.num_features, hidden, own.num_classes
-    with torch.random.fork_rng([]):
-        torch.manual_seed(seed)
+    with drawing_from(seed):
         model = NeighbourGenerator(*sizes, latent=latent, widths=(256, wide), rounded=rounded)
     return model.to(own.device, own.x.dtype)
 

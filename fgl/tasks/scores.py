@@ -499,8 +499,8 @@ def _evaluate_answers(
         used: Any = models(outbox, states)
         with fed.in_mode(model, False):
             whose = [k if k in used else 0 for k in range(len(tests))]
-            calls = [(used[k], graph, clients[k]) for k, graph in zip(whose, tests, strict=True)]
-            outputs = [output_of(*each) for each in calls]
+            calls = zip(whose, tests, strict=True)
+            outputs = [output_of(used[k], graph, clients[k]) for k, graph in calls]
             val = {k: output_of(used[k], graph, clients[k]) for k, graph in validated.items()}
         scores = {k: target.measure("test_", outputs[k], answers[k]) for k in range(len(tests))}
         for k in val:

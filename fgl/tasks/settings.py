@@ -20,7 +20,6 @@ from typing import (
     get_type_hints,
 )
 
-import torch
 from torch import Tensor, nn
 
 from .. import data
@@ -30,7 +29,7 @@ from ..data.partitions import Skew
 from ..federation import fold_in
 from ..graph import Graph
 from ..kinds import typed
-from ..seeds import one_thread
+from ..seeds import drawing_from, one_thread
 from .task import Local, Task
 
 Kind = TypeVar("Kind")
@@ -118,8 +117,7 @@ class Setting:
 
         `seed` determines its initial parameters.
         """
-        with one_thread(), torch.random.fork_rng([]):
-            torch.manual_seed(seed)
+        with one_thread(), drawing_from(seed):
             return make(*sizes, **how).to(self.device)
 
 

@@ -36,7 +36,7 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
             inbox.
 
     Raises:
-        ValueError: if an attacker's number is negative, if `method` is a `secure_sum`, or if its
+        ValueError: if an attacker's number is no client's, if `method` is a `secure_sum`, or if its
             uploads are coded.
 
     Example:
@@ -56,6 +56,8 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
+        for client in attackers:
+            check_number("attackers", client, at_least=0, below=inbox.num_clients)
         here = [client for client in inbox if client in attackers]
         if not here:
             return method.aggregate(inbox, state)
@@ -66,7 +68,8 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
                 del messages[client]
         if not messages:
             return {}, state
-        return method.aggregate(Inbox(messages, inbox.num_clients, inbox.sent), state)
+        forged_inbox = Inbox(messages, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
+        return method.aggregate(forged_inbox, state)
 
     return replace(method, aggregate=aggregate)
 

@@ -14,6 +14,7 @@ Mutants that this file finds and that the tests of splits, pairs and links let p
 - `_not_free` that takes edges in their own direction alone: a negative is a reverse.
 - `_not_free` that avoids edges alone: a pair without an edge is validated and tested.
 - `_two_sides` that returns None: half of the negatives join two users or two items.
+The first three stood in the library at 820a2c65, as `benchmarks/results/truth_mutants.json` says.
 Of trained models: the first, and `warn_of_trained` or `warn_of_copies` that return at once.
 Of copies at other clients, and no other test that enters the function finds these: examples that
 are not unique count; a pair is known by one end; repeated nodes are never told.

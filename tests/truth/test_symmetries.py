@@ -12,12 +12,14 @@ double, without dropout, so a difference is a fault and no rounding.
 - *classes*: labels are permuted, and the rows of the first model's last layer too.
 - *scaled*: the loss is four times as large, and every rate of it a quarter.
 
-Mutants that a test here finds, and the tests before this file let pass (each was tried):
+Faults that the suite let pass at 820a2c65, before this file stood (their texts, and the tests that
+ran, in `benchmarks/results/truth_mutants.json`; `mutants.py --seeded` puts them in):
 
-| mutant | found in |
-|---|---|
-| `adaptive_fedprox` sends 1 for its number of examples | split |
-| `moon` does, but for FedGL's messages | split |
+| fault | let pass | found in |
+|---|---|---|
+| clusters of GCFL count a client without examples | it stood | empty |
+| `adaptive_fedprox` sends at most 1 for its number of examples | tried, 1,072 tests | split |
+| `moon` does, but for FedGL's messages | tried, 1,153 tests | split |
 
 Others that a test here finds (each was tried):
 

@@ -181,14 +181,22 @@ def _fields(
     for name, field in {"node-feat": "x", **edge_files}.items():
         path = folder / f"{name}.csv.gz"
         if path.is_file():
-            whole = field == "edge_time"  # float32 holds no large times
-            table = _table(path, np.int64 if whole else np.float32, 1 if whole else None)
-            values = torch.from_numpy(table) if whole else dense_features(path, table)
-            check_size(path, len(values), total if field == "x" else len(source), "rows")
-            values = values if field == "x" else values.repeat_interleave(copies, 0)
+            size, times = (total, 1) if field == "x" else (len(source), copies)
+            values = _values(path, size, of_times=field == "edge_time")
+            values = values.repeat_interleave(times, 0) if times > 1 else values
             fields[field] = values if "feat" in name else values[:, 0]
     fields.setdefault("x", one_hot_degree(edge_index, total))
     return fields, num_nodes
+
+
+def _values(path: Path, size: int, *, of_times: bool) -> Tensor:
+    """The numbers of a file; times are integers, since float32 holds no large ones."""
+    if of_times:
+        values = torch.from_numpy(_table(path, np.int64, 1))
+    else:
+        values = dense_features(path, _table(path, np.float32, None))
+    check_size(path, len(values), size, "rows")
+    return values
 
 
 def _edges(path: Path, num_nodes: NDArray[np.int64], num_edges: NDArray[np.int64]) -> Tensor:

@@ -128,6 +128,16 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"Expected {path} to be JSON, but got {error}") from error
 
 
+def read_keys(folder: Path, file: str, keys: Sequence[str]) -> tuple[Path, Any]:
+    """A file's path, and its content: JSON that has these keys."""
+    (path,) = need(folder, [file])
+    data = read_json(path)
+    missing = [key for key in keys if not isinstance(data, dict) or key not in data]
+    if missing:
+        raise ValueError(f"Expected {path} to have {', '.join(keys)}, but got no {missing[0]}")
+    return path, data
+
+
 def _text(path: Path) -> str:
     content = path.read_bytes()
     if path.suffix == ".xz":

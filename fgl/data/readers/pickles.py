@@ -21,20 +21,9 @@ TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 PUT = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
 GET = {"GET", "BINGET", "LONG_BINGET"}
 IGNORED = {"PROTO", "FRAME"}
-WRITTEN = (
-    "INT",
-    "BININT",
-    "LONG",
-    "FLOAT",
-    "BINFLOAT",
-    "STRING",
-    "BINSTRING",
-    "UNICODE",
-    "BINUNICODE",
-    "BINBYTES",
-)
+KINDS = ("INT", "LONG", "FLOAT", "STRING", "UNICODE", "BYTES")
 VALUES = {
-    *(f"{prefix}{name}" for prefix in ("", "SHORT_") for name in WRITTEN),
+    *(f"{size}{kind}" for size in ("", "BIN", "SHORT_", "SHORT_BIN") for kind in KINDS),
     *("BININT1", "BININT2", "LONG1", "LONG4", "BINUNICODE8", "BINBYTES8"),
 }
 

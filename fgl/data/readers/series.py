@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...graph import Graph
 from .matrices import checked_array, checked_edges, dense_features
-from .parsing import need, read_json
+from .parsing import read_keys
 
 
 def read_chickenpox(folder: Path, name: str) -> Graph:
@@ -24,7 +24,7 @@ def read_chickenpox(folder: Path, name: str) -> Graph:
 
     Source: Rozemberczki et al. 2021, https://arxiv.org/abs/2102.08100
     """
-    path, data = _content(folder, "chickenpox.json", ["FX", "edges"])
+    path, data = read_keys(folder, "chickenpox.json", ["FX", "edges"])
     y = _series(path, "FX", data)
     return Graph(y[:, :, None].clone(), _edges(path, data["edges"], len(y)), y=y)
 
@@ -41,7 +41,7 @@ def read_england_covid(folder: Path, name: str) -> Graph:
 
     Source: Panagopoulos et al. 2021, https://arxiv.org/abs/2009.08388
     """
-    path, data = _content(folder, "england_covid.json", ["y", "edge_mapping"])
+    path, data = read_keys(folder, "england_covid.json", ["y", "edge_mapping"])
     y, moves = _series(path, "y", data), data["edge_mapping"]
     days = list(map(str, range(y.shape[1])))
     try:
@@ -61,15 +61,6 @@ def read_england_covid(folder: Path, name: str) -> Graph:
         edge_weight=torch.from_numpy(weights).float(),
         edge_time=torch.arange(len(days)).repeat_interleave(counts),
     )
-
-
-def _content(folder: Path, file: str, keys: list[str]) -> tuple[Path, Any]:
-    (path,) = need(folder, [file])
-    data = read_json(path)
-    missing = [key for key in keys if not isinstance(data, dict) or key not in data]
-    if missing:
-        raise ValueError(f"Expected {path} to have {', '.join(keys)}, but got no {missing[0]}")
-    return path, data
 
 
 def _series(path: Path, key: str, data: Any) -> Tensor:

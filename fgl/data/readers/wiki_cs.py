@@ -13,7 +13,7 @@ from ...graph import Graph
 from ...kinds import typed
 from ..undirected import undirected
 from .matrices import checked_array, checked_edges, checked_labels, dense_features
-from .parsing import need, read_json, warn_unread
+from .parsing import read_keys, warn_unread
 
 KNOWN = ("stopping_masks",)
 KEYS = ("features", "labels", "links", "train_masks", "val_masks", "test_mask")
@@ -54,11 +54,7 @@ def read_wiki_cs(
 
     Source: https://github.com/pmernyei/wiki-cs-dataset; https://arxiv.org/abs/2007.02901
     """
-    (path,) = need(Path(folder), ["data.json"])
-    data = read_json(path)
-    missing = [key for key in KEYS if not isinstance(data, dict) or key not in data]
-    if missing:
-        raise ValueError(f"Expected {path} to have {', '.join(KEYS)}, but got no {missing[0]}")
+    path, data = read_keys(Path(folder), "data.json", KEYS)
     warn_unread(path, (key for key in data if key not in (*KEYS, *KNOWN)), ignore)
     x = dense_features(path, _array(path, data, "features", "biuf", (None, None)))
     n = len(x)

@@ -10,6 +10,7 @@ from torch import Tensor
 from ...checks import Natural, reject_if
 from ...graph import MASKS, Graph
 from ...graph.checks import check_mask
+from ...graph.fields import present
 from ...kinds import typed
 from ...warn import warn
 from ..scaffolds import scaffold_groups
@@ -64,7 +65,8 @@ def class_capped_split(
 
     Of the other nodes, `num_val` are validation nodes, and the rest are test nodes. In a class with
     fewer nodes than the limit, all nodes are training nodes. The class distribution of the test
-    nodes is therefore skewed (FGSSL).
+    nodes is therefore skewed (FGSSL). If nodes have types and masks, only nodes of the types in a
+    mask are split.
 
     Args:
         graph: a graph with labels.
@@ -99,15 +101,16 @@ def class_capped_split(
             "Expected examples to be nodes or graphs, but got edge_label_index: "
             "random_split(graph) keeps copies of a pair together"
         )
-    n = graph.num_examples
+    examples = _of_types(graph)
+    n = len(examples)
     shares = (train_per_class != 0, num_val != 0, num_test != 0)
     if train_per_class is None:
         train_per_class = int(0.6 * n / graph.num_classes)
     if num_val is None:
         num_val = round(0.2 * n)
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    order = examples[torch.randperm(n, generator=torch.Generator().manual_seed(seed))]
     y = labels.cpu()[order]
-    train = torch.zeros(n, dtype=torch.bool)
+    train = torch.zeros(graph.num_examples, dtype=torch.bool)
     for label in range(graph.num_classes):
         train[order[y == label][:train_per_class]] = True
     rest = order[~train[order]]
@@ -137,7 +140,7 @@ def random_split(
             ``round((train + val) n)`` become training or validation examples.
         seed: random seed.
         among: bool ``[n]``, mask of the examples to split, such as the labelled examples; default
-            all examples.
+            all examples or, if nodes have types and masks, all nodes of the types in a mask.
 
     Returns:
         The graph with three new masks. Every example (of `among`, if given) is in exactly one mask.
@@ -153,7 +156,7 @@ def random_split(
         (5, 3, 2)
     """
     check_shares(train, val)
-    examples = torch.arange(graph.num_examples)
+    examples = _of_types(graph)
     if among is not None:
         check_mask("among", among, graph.num_examples)
         examples = among.cpu().nonzero().squeeze(1)
@@ -167,6 +170,20 @@ def random_split(
         parts = [torch.isin(unit, part).nonzero().squeeze(1) for part in parts]
     warn_of_empty((train, val, 1 - train - val > 1e-9), [len(part) for part in parts])
     return _with_masks(graph, *(examples[part] for part in parts))
+
+
+def _of_types(graph: Graph) -> Tensor:
+    """Ids of the examples; of nodes with types, only those whose type is in one of the masks.
+
+    The nodes of other types have no labels.
+    """
+    every = torch.arange(graph.num_examples)
+    masks = list(present(graph, MASKS).values())
+    of_nodes = graph.edge_label_index is None and graph.batch is None
+    if graph.node_type is None or not (of_nodes and masks):
+        return every
+    types = graph.node_type[torch.stack(masks).any(0)].unique()
+    return every[torch.isin(graph.node_type, types).cpu()]
 
 
 def _pairs_alike(graph: Graph, examples: Tensor) -> Tensor | None:

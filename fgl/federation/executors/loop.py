@@ -12,7 +12,7 @@ from torch import Tensor
 from ...graph import Graph
 from ...progress import shown
 from ...seeds import fold_in, stage
-from ..gate.guard import check_own, data_of, unchanged
+from ..gate.guard import check_own, unchanged
 from ..gate.uploads import Limits
 from ..method.message import Message, Params, State, as_number, check_names, compact
 from ..method.method import Method
@@ -109,7 +109,7 @@ class Loop:
             with stage(self.seed, index, client, "deploy"):
                 state = self.states.get(client, {})
                 params = self.method.deploy(outbox[client], state, graph)
-                with self.method.at(graph), unchanged(data_of(graph)):
+                with self.method.at(graph), unchanged(graph.tensors):
                     metrics: Any = self._score(params, graph)
                 check_names("score", metrics)
                 for name, value in metrics.items():
@@ -168,7 +168,7 @@ class Loop:
 
     def _trained(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
         """Train a group's clients locally, without changes to the arguments."""
-        inputs = [each for one in ready for each in (one.message, one.state, data_of(one.graph))]
+        inputs = [each for one in ready for each in (one.message, one.state, one.graph.tensors)]
         clients = [one.client for one in ready]
         with stage(self.seed, index, clients, "loss"), unchanged(*inputs):
             return self._minimised(index, ready)

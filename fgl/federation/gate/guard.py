@@ -67,25 +67,21 @@ def checked(method: Method) -> Method:
     check_seals(method)
     template = method.common()
     check_takes("accept", method.accept, ("message", "client", "state"))
-    explain = _says_what_a_message_lacks(method)
 
-    @explain
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        with unchanged(message, state, data_of(graph)), method.at(graph):
+        with unchanged(message, state, getattr(graph, "tensors", {})), method.at(graph):
             received = method.receive(message, state, graph)
         params, context = pair(received, "receive", "params, context")
         check_whole(method, params, graph, "receive's params", template, **method.own.personal)
         return params, context
 
-    @explain
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        with unchanged(context, state, data_of(graph)), method.at(graph):
+        with unchanged(context, state, getattr(graph, "tensors", {})), method.at(graph):
             received = method.send(params, context, state, graph)
         message, new = pair(received, "send", "message, state")
         check_message(new, name="state")
         return message, new
 
-    @explain
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         with unchanged(*inbox.values(), state):
             received = method.aggregate(inbox, state)
@@ -96,12 +92,14 @@ def checked(method: Method) -> Method:
         return outbox, new
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
-        with unchanged(message, state, data_of(graph)), method.at(graph):
+        with unchanged(message, state, getattr(graph, "tensors", {})), method.at(graph):
             params = method.deploy(message, state, graph)
         check_whole(method, params, graph, "deploy's params", template)
         return params
 
     guarded: dict[str, Any] = {"receive": receive, "send": send, "aggregate": aggregate}
+    if len(method.layers) > 1:
+        guarded = {name: _explained(method)(function) for name, function in guarded.items()}
     if method.privacy.account is not None:
         account = _checked_account(method.privacy.account)
         guarded["privacy"] = replace(method.privacy, account=account)
@@ -112,12 +110,12 @@ def checked(method: Method) -> Method:
 
 
 @contextmanager
-def _says_what_a_message_lacks(method: Method) -> Iterator[None]:
-    """A context: if a layer reads the model or the count of a message without one, say which."""
+def _explained(method: Method) -> Iterator[None]:
+    """A context that names the entry if a layer reads a message without model or num_examples."""
     try:
         yield
     except KeyError as error:
-        if len(method.layers) < 2 or error.args not in (("model",), ("num_examples",)):
+        if error.args not in (("model",), ("num_examples",)):
             raise
         raise ValueError(
             f"Expected messages with {error}, which a layer of {method} reads, but got one "
@@ -192,11 +190,6 @@ def check_whole(
     }
     common = method.common() if common is None else common
     check_model(params, {**common, **own, **more}, name)
-
-
-def data_of(graph: Any) -> Mapping[str, Tensor]:
-    """The tensors of a client's graph for `unchanged`; {} for what is no graph."""
-    return graph.tensors if isinstance(graph, Graph) else {}
 
 
 class unchanged:  # a class costs half of what `contextmanager` does

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ...checks import Count, reject_if
 from ...graph import Graph
 from ...kinds import typed
-from ...seeds import set_seed
+from ...seeds import drawing_from
 from ...sparse import SparseMatrix
 from .describe import architecture, bytes_of
 from .message import Aggregate, Inbox, Message, Params, State, check_model
@@ -99,8 +99,7 @@ class Models:
         return self._known[graph]
 
     def _made(self, graph: Graph, name: str) -> nn.Module:
-        with torch.random.fork_rng([graph.device] if graph.device.type == "cuda" else []):
-            set_seed(self._seed)
+        with drawing_from(self._seed, graph.device):
             module: Any = self.make(graph)
         if not isinstance(module, nn.Module):
             raise TypeError(f"Expected {name} to be a module, but got {type(module).__name__}")
