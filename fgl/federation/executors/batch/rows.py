@@ -99,27 +99,9 @@ def compacted(
     rows = _touched(calls, products.bags, sums.bags, stack)
     if len(rows.touched) > MOST * stack.shape[0] * stack.shape[1]:
         return None
-    new: list[Call] = []
-    source: dict[str, str] = {}  # of a view of the gradient
-    for number, call in enumerate(calls):
-        args = list(call.args)
-        if number in products.bags:
-            args[:2] = Name(recorder.name(stack)), torch.searchsorted(rows.touched, args[1])
-        elif number in sums.bags:
-            args[2] = torch.cat([args[2][rows.touched], args[2][-1:]])
-        elif number in sums.added:
-            args = [Name(source.get(name, name)) for name in call.reads]
-        elif number in sums.views:
-            source[call.results[0]] = source.get(call.reads[0], call.reads[0])
-            continue
-        elif number in products.views:
-            continue
-        else:
-            new.append(call)
-            continue
-        new.append(recorder.call_of(call.function, args, call.kwargs, call.out, call.results))
+    new, sources = _renumbered(recorder, calls, (products, sums), rows, recorder.name(stack))
     last = recorder.name(gradient)
-    outputs = [*outputs[:place], Name(source.get(last, last)), *outputs[place + 1 :]]
+    outputs = [*outputs[:place], Name(sources.get(last, last)), *outputs[place + 1 :]]
     return (new, outputs), rows
 
 
@@ -130,6 +112,41 @@ class _Uses(NamedTuple):
     bags: set[int]
     views: set[int]
     added: set[int]
+
+
+def _renumbered(
+    recorder: Recorder, calls: Sequence[Call], uses: tuple[_Uses, _Uses], rows: Rows, stack: str
+) -> tuple[list[Call], dict[str, str]]:
+    """The operations on touched rows, and the sources of the gradient's views, which are left out.
+
+    Args:
+        recorder, calls: the recording and its operations.
+        uses: operations on the stack and behind its gradient.
+        rows: the touched rows.
+        stack: the stack's name.
+    """
+    products, sums = uses
+    new: list[Call] = []
+    sources: dict[str, str] = {}
+    for number, call in enumerate(calls):
+        args = list(call.args)
+        if number in products.views:
+            continue
+        if number in sums.views:
+            sources[call.results[0]] = sources.get(call.reads[0], call.reads[0])
+            continue
+        if number in products.bags:
+            args[:2] = Name(stack), torch.searchsorted(rows.touched, args[1])
+        if number in sums.bags:
+            args[2] = torch.cat([args[2][rows.touched], args[2][-1:]])
+        if number in sums.added:
+            args = [Name(sources.get(name, name)) for name in call.reads]
+        changed = number in products.bags | sums.bags | sums.added
+        results = call.out, call.results
+        new.append(
+            recorder.call_of(call.function, args, call.kwargs, *results) if changed else call
+        )
+    return new, sources
 
 
 def _products(recorder: Recorder, calls: Sequence[Call], stack: Tensor) -> _Uses | None:
