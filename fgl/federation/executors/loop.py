@@ -109,7 +109,7 @@ class Loop:
             with stage(self.seed, index, client, "deploy"):
                 state = self.states.get(client, {})
                 params = self.method.deploy(outbox[client], state, graph)
-                with self.method.at(graph), unchanged(graph.tensors):
+                with self.method.at(graph), unchanged(getattr(graph, "tensors", {})):
                     metrics: Any = self._score(params, graph)
                 check_names("score", metrics)
                 for name, value in metrics.items():
@@ -168,7 +168,11 @@ class Loop:
 
     def _trained(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
         """Train a group's clients locally, without changes to the arguments."""
-        inputs = [each for one in ready for each in (one.message, one.state, one.graph.tensors)]
+        inputs = [
+            each
+            for one in ready
+            for each in (one.message, one.state, getattr(one.graph, "tensors", {}))
+        ]
         clients = [one.client for one in ready]
         with stage(self.seed, index, clients, "loss"), unchanged(*inputs):
             return self._minimised(index, ready)
