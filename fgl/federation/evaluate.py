@@ -236,9 +236,10 @@ def evaluate_on(
             lacks labels or test nodes, or no client has a test node. The returned function raises a
             ValueError if a model lacks tensors.
 
-    Warns: UserWarning: if the default score is used, and the labels of some clients do not define a
-        metric. The warning names these clients and the reason. With `each`, a single warning names
-        all clients that lack a metric.
+    Warns:
+        UserWarning: if the default score is used, and the labels of some clients do not define a
+            metric. The warning names these clients and the reason. With `each`, a single warning
+            names all clients that lack a metric.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
