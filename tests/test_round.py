@@ -37,6 +37,18 @@ def test_a_start_of_other_clients_is_refused() -> None:
         fgl.run(fedavg(model()), graphs(), num_rounds=1, start=phase)
 
 
+def test_a_start_with_states_of_another_optimizer_is_refused() -> None:
+    def kept(rule: Any) -> fgl.Method:
+        method = fedavg(model())
+        return replace(method, train=replace(method.train, optimizer=rule, keep_optimizer=True))
+
+    sgd, adam = partial(torch.optim.SGD, lr=0.1, momentum=0.9), partial(torch.optim.Adam, lr=0.1)
+    phase = fgl.run(kept(sgd), graphs(), num_rounds=1)
+    fgl.run(kept(sgd), graphs(), num_rounds=1, start=phase)
+    with pytest.raises(ValueError, match=r"optimizer of start, SGD.* got Adam"):
+        fgl.run(kept(adam), graphs(), num_rounds=1, start=phase)
+
+
 # Scores.
 
 

@@ -361,6 +361,7 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
             f"Expected start to be a run of {num_clients} clients, but got {len(start.outbox)}"
         )
     _check_whole_exchange(start)
+    _check_same_optimizer(method, start)
     state, before = carried(method, start, start.server_state), unprotected(method, start)
     return replace(start, server_state=state, history=[], form={}, older=[], unprotected=before)
 
@@ -373,6 +374,19 @@ def _check_whole_exchange(start: Result) -> None:
             f"Expected start to be a run of whole exchanges, each of {exchange} rounds of "
             f"{start.method}, but got {len(start.history)} rounds: "
             f"num_rounds={-(-len(start.history) // exchange) * exchange} ends the last exchange"
+        )
+
+
+def _check_same_optimizer(method: Method, start: Result) -> None:
+    """Raise an error if clients kept the state of another optimiser in `start`."""
+    if start.method is None or not (method.train.keep_optimizer and any(start.client_states.values())):
+        return
+    leaf = [torch.zeros(1, requires_grad=True)]
+    before, now = (type(each.train.optimizer(leaf)) for each in (start.method, method))
+    if before is not now and start.method.train.keep_optimizer:
+        raise ValueError(
+            f"Expected the optimizer of start, {before.__name__}, whose state clients kept, but "
+            f"got {now.__name__}: use {before.__name__} or keep_optimizer=False"
         )
 
 
