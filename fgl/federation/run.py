@@ -379,11 +379,12 @@ def _check_whole_exchange(start: Result) -> None:
 
 def _check_same_optimizer(method: Method, start: Result) -> None:
     """Raise an error if clients kept the state of another optimiser in `start`."""
-    if start.method is None or not (method.train.keep_optimizer and any(start.client_states.values())):
+    methods = [start.method, method] if start.method and any(start.client_states.values()) else []
+    if not methods or not all(each.train.keep_optimizer for each in methods):
         return
     leaf = [torch.zeros(1, requires_grad=True)]
-    before, now = (type(each.train.optimizer(leaf)) for each in (start.method, method))
-    if before is not now and start.method.train.keep_optimizer:
+    before, now = (type(each.train.optimizer(leaf)) for each in methods)
+    if before is not now:
         raise ValueError(
             f"Expected the optimizer of start, {before.__name__}, whose state clients kept, but "
             f"got {now.__name__}: use {before.__name__} or keep_optimizer=False"
