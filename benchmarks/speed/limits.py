@@ -7,7 +7,8 @@ bandwidth of a copy and the rate of a matrix product measured between the repeat
 
     limit / measured,    limit = max(bytes / bandwidth, multiplications / rate).
 
-Bytes: each parameter is read by the forward pass, its gradient is written and read, Adam reads and
+Bytes: each parameter (of a first layer on sparse features, those of the features that a client has)
+is read by the forward pass, its gradient is written and read, Adam reads and
 writes the parameter and its two moments; where a step sees a minibatch, its share of all else;
 features are read twice, with 4 more bytes an entry where
 they are sparse; an operator's entries (8 bytes) are read once a product; what a layer puts out is
@@ -80,7 +81,11 @@ def needed(method: fgl.Method, graph: fgl.Graph, passes: int, steps: int) -> Wor
         work.spread(edges, nodes, out)
     share = (1 + passes / 3) / steps
     work.bytes, work.products = share * work.bytes, share * work.products
-    work.trained(sum(p.numel() for p in parameters if p.requires_grad))
+    trained = sum(p.numel() for p in parameters if p.requires_grad)
+    if isinstance(graph.x, SparseMatrix):  # the first matrix has a column for each feature
+        absent = graph.num_features - int(graph.x.to_dense().any(0).sum())
+        trained -= absent * next(len(p) for p in parameters if p.dim() == 2)
+    work.trained(trained)
     return work
 
 
