@@ -248,6 +248,20 @@ def test_no_model_loss_or_metric_changes_a_graph() -> None:
             fgl.run(task.fedavg, task, num_rounds=1, clients_at_once=1)
 
 
+def test_no_loss_changes_the_copies_of_graphs_in_a_batch() -> None:
+    """They stay for all rounds; without padding no client is compared outside of the batch."""
+    method, changes = fedavg(model()), {"x": "mul_", "y": "clamp_max_"}
+    for name, change in changes.items():
+
+        def loss(params: Any, own: Any, context: Any, name: Any = name, how: Any = change) -> Any:
+            getattr(getattr(own, name), how)(0)
+            return method.loss(params, own, context)
+
+        alike = [graph(12, seed=seed) for seed in (0, 1)]
+        with pytest.raises(ValueError, match=f"'graph.{name}' .* in place"):
+            fgl.run(replace(method, loss=loss), alike, num_rounds=1, clients_at_once="all")
+
+
 @pytest.mark.parametrize("clients_at_once", [1, "all"])
 def test_one_network_for_all_clients_uploads_is_refused(clients_at_once: Any) -> None:
     """``state_dict()`` gives the network's own tensors, which the next client's turn overwrites."""

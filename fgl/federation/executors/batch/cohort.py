@@ -203,6 +203,12 @@ class Cohort:
         """Whether the features are sparse."""
         return isinstance(self.graphs[0].x, SparseMatrix)
 
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The stacked tensors of the graphs' fields by name, as `Graph.tensors`."""
+        stacks = {name: part for name, part in self.parts.items() if isinstance(part, Stacked)}
+        return {f"graph.{name}": each for name, part in stacks.items() for each in part.tensors}
+
     def known(self) -> list[Tensor]:
         """The stacked tensors that losses may use and that are still in memory.
 
