@@ -205,9 +205,12 @@ class Cohort:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """The stacked tensors of the graphs' fields by name, as `Graph.tensors`."""
+        """The stacked tensors so far: fields of the graphs by name, and all by number."""
         stacks = {name: part for name, part in self.parts.items() if isinstance(part, Stacked)}
-        return {f"graph.{name}": each for name, part in stacks.items() for each in part.tensors}
+        named = {f"graph.{name}": each for name, part in stacks.items() for each in part.tensors}
+        return named | {
+            f"stack {number} of graphs": each for number, each in enumerate(self.known())
+        }
 
     def known(self) -> list[Tensor]:
         """The stacked tensors that losses may use and that are still in memory.
