@@ -98,6 +98,16 @@ def test_rounds_are_the_authors(build: Any, controls: bool) -> None:
         assert apart(result.client_states[k]["drift"], drift[k]) < 1e-12
 
 
+@pytest.mark.parametrize("build", [feddyn, feddc])
+def test_weight_decay_at_a_client_without_examples_is_no_drift(build: Any) -> None:
+    own, base = clients(), plain()
+    own[1] = own[1].replace(train_mask=torch.zeros_like(own[1].train_mask))
+    decay = replace(base.train, optimizer=partial(torch.optim.SGD, lr=0.1, weight_decay=0.1))
+    result = fgl.run(build(replace(base, train=decay)), own, num_rounds=3, clients_at_once=1)
+    drift = mean([state["drift"] for state in result.client_states.values()])
+    assert apart(result.server_state["drift"], drift) < 1e-12
+
+
 def test_with_adam_what_a_client_knows_of_its_gradient_is_one() -> None:
     """A step of Adam is as large as its rate, whatever the gradient is."""
     own, base = clients()[:1], plain()

@@ -98,6 +98,18 @@ def test_a_run_in_which_a_client_joins_and_a_class_appears_is_a_loop(tmp_path: A
             one_by_one(other.fedavg, other, num_rounds=5, checkpoint=tmp_path)
 
 
+def test_all_data_at_one_client_leave_out_what_comes_later() -> None:
+    task = fgl.tasks.Nodes(clients=3, hidden=4).load(seed=0)
+    late: Any = task.clients[2]
+    (own,) = fgl.tasks.centralized(earlier(task, clients=[2], classes=[1])).clients
+    whole: Any = task.whole
+    mine = torch.isin(torch.arange(whole.num_nodes), late.node_id)
+    assert own.train_mask.equal(whole.train_mask & ~mine & (whole.y != 1))  # type: ignore[union-attr]
+    unnamed = replace(task, clients=[each.replace(node_id=None) for each in task.clients])
+    with pytest.raises(ValueError, match="whole"):
+        fgl.tasks.centralized(earlier(unnamed, clients=[2]))
+
+
 def test_a_study_and_a_command_have_clients_that_join_later(tmp_path: Any) -> None:
     def setting(seed: int, **local: Any) -> fgl.tasks.Task:
         task = fgl.tasks.Nodes(clients=3, hidden=4, local=fgl.tasks.Local(**local)).load(seed)
@@ -148,6 +160,11 @@ def test_what_cannot_come_later_is_refused() -> None:
         (lambda: earlier(links, clients=[1]), ValueError, "train_mask alone"),
         (lambda: earlier(nodes, clients=[1]), ValueError, "train_mask alone"),
         (lambda: earlier(task, clients=[1], rounds=0), ValueError, "rounds"),
+        (
+            lambda: earlier(earlier(task, clients=[1], rounds=1), classes=[1], rounds=2),
+            ValueError,
+            "rounds",
+        ),
         (lambda: fgl.run(central.fedavg, central, num_rounds=1), ValueError, "clients"),
         (lambda: earlier(replace(task, clients=numbers), classes=[0]), TypeError, "class labels"),
     ]:

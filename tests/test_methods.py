@@ -1,5 +1,6 @@
 """Methods of the library: the property that defines each, and the bounds of its numbers."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -128,6 +129,15 @@ def test_coded_uploads_leave_the_contexts_of_methods_alone() -> None:
     quantised = fgl.transforms.quantised(method)
     one, other = (fgl.run(m, task, num_rounds=2, clients_at_once=1) for m in (method, quantised))
     assert other.history[1].loss == pytest.approx(one.history[1].loss, rel=1e-2)
+
+
+def test_a_state_without_a_model_is_no_message_without_one() -> None:
+    def receive(message: Any, state: Any, graph: Any) -> Any:
+        return state["model"], {}
+
+    method = replace(adaptive_fedprox(FEDAVG, fit=lambda params, own: 0.0), receive=receive)
+    with pytest.raises(KeyError, match="model"):
+        run(fedopt(method), CLIENTS)
 
 
 def test_layers_that_send_under_one_name_are_refused() -> None:

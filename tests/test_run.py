@@ -248,6 +248,27 @@ def test_no_model_loss_or_metric_changes_a_graph() -> None:
             fgl.run(task.fedavg, task, num_rounds=1, clients_at_once=1)
 
 
+@pytest.mark.parametrize("at_once", [1, "all"])
+def test_no_loss_changes_copies_of_graphs(at_once: Any) -> None:
+    """They stay for all rounds; without padding no client is compared outside of the batch."""
+    method = fedavg(model())
+    reads: dict[str, Any] = {
+        "graph.x": lambda own: own.x.mul_(0),
+        "graph.y": lambda own: own.y.clamp_max_(0),
+        "(graph.ent|stack)": lambda own: own.entries("edge_attr").mul_(0),  # copied in round 0
+    }
+    for name, change in reads.items():
+
+        def loss(params: Any, own: Any, context: Any, change: Any = change) -> Any:
+            change(own)
+            return method.loss(params, own, context)
+
+        alike = [graph(12, seed=seed) for seed in (0, 1)]
+        alike = [own.replace(edge_attr=torch.ones(own.num_edges, 1)) for own in alike]
+        with pytest.raises(ValueError, match=f"['\"]{name}.* in place"):
+            fgl.run(replace(method, loss=loss), alike, num_rounds=2, clients_at_once=at_once)
+
+
 @pytest.mark.parametrize("clients_at_once", [1, "all"])
 def test_one_network_for_all_clients_uploads_is_refused(clients_at_once: Any) -> None:
     """``state_dict()`` gives the network's own tensors, which the next client's turn overwrites."""

@@ -96,5 +96,6 @@ def test_the_rate_of_the_path_is_plain_sgds() -> None:
 
     momentum = Training(partial(optim.SGD, lr=0.1, momentum=0.9))
     still = Training(partial(optim.SGD, lr=0.0))
-    hows = (SGD, Training(partial(optim.SGD, lr=0.3)), momentum, ADAM, Training(two), still)
-    assert [rate_of_path(plain(how)) for how in hows] == [LR, 0.3, None, None, None, None]
+    uphill = Training(partial(optim.SGD, lr=0.1, maximize=True))  # its path is minus the gradients
+    hows = (SGD, Training(partial(optim.SGD, lr=0.3)), momentum, ADAM, Training(two), still, uphill)
+    assert [rate_of_path(plain(how)) for how in hows] == [LR, 0.3, *[None] * 5]

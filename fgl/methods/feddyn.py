@@ -100,7 +100,8 @@ def drifting(fedavg: Method, name: str) -> Method:
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new_state = fedavg.send(params, context, state, graph)
         start, drift = context["start"], context["drift"]
-        drift = {key: drift[key] + (params[key] - start[key]) for key in drift}
+        if message["num_examples"]:  # else the server ignores how weight decay moved the model
+            drift = {key: drift[key] + (params[key] - start[key]) for key in drift}
         return message, {**new_state, "drift": drift}
 
     @torch.no_grad()

@@ -104,7 +104,7 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
 def rate_of_path(fedavg: Method) -> float | None:
     """The rate of plain SGD, whose path divided by it is a sum of gradients; else None.
 
-    None also for SGD with momentum, with several rates or with the rate 0.
+    None also for SGD with momentum, with `maximize`, with several rates or with the rate 0.
 
     Example:
         >>> rate_of_path(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -113,7 +113,8 @@ def rate_of_path(fedavg: Method) -> float | None:
     optimizer = fedavg.train.optimizer([p.detach().clone() for p in fedavg.model.parameters()])
     groups = optimizer.param_groups
     rates = {float(group["lr"]) for group in groups}
-    plain = type(optimizer) is torch.optim.SGD and not any(group["momentum"] for group in groups)
+    plain = type(optimizer) is torch.optim.SGD
+    plain = plain and not any(group["momentum"] or group["maximize"] for group in groups)
     return rates.pop() or None if plain and len(rates) == 1 else None
 
 

@@ -46,7 +46,7 @@ def warn_of_trained(
         scored += [(f"{name} of client {client}", count) for name, count in counts]
     of_nodes = whole is not None and whole.batch is None and whole.edge_label_index is None
     if not scored and whole is not None and of_nodes:
-        trains = _trained_windows if whole.has("window_index") else _trained_nodes
+        trains = _trained_windows if whole.has("window_index") else trained_nodes
         counts = _counts(whole, trains(whole, clients))[:1]
         scored = [(f"{name} of the whole graph", count) for name, count in counts]
     if not scored:
@@ -231,7 +231,7 @@ def _trained(clients: Sequence[Graph]) -> list[Tensor]:
     return masks
 
 
-def _trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
+def trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
     """Mask of the whole graph's nodes on which clients train; `node_id` identifies them."""
     ids = [own.node_id[own.training_mask] for own in clients if own.node_id is not None]
     nodes = torch.arange(whole.num_nodes, device=whole.device)

@@ -16,6 +16,7 @@ from ..federation import Evaluate, Message, Method, Params, State, Training
 from ..graph import Graph
 from ..graph.facts import check_graphs
 from ..kinds import typed
+from .apart import trained_nodes
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 
@@ -119,8 +120,9 @@ def earlier(
         rounds: number of rounds without these clients and classes; default all.
 
     Raises:
-        ValueError: for a client or a class that the task lacks, if no training example is left, or
-            if the clients' losses use more than the training examples, as in `link_task`.
+        ValueError: for a client or a class that the task lacks, if no training example is left, if
+            `task` already has first rounds, or if the clients' losses use more than the training
+            examples, as in `link_task`.
         TypeError: for `classes` of a task whose labels are numbers.
 
     Example:
@@ -144,8 +146,26 @@ def earlier(
     first = partial(_without, late=clients, classes=classes)
     own = first(task.clients)
     if rounds is not None:
+        got = f"one with {task.first_rounds} such rounds"
+        reject_if(bool(task.first_rounds), "a task without first rounds of its own", got)
         return replace(task, first_rounds=rounds, first=first)
-    return replace(task, clients=own)
+    whole = _whole_without(task.whole, own, clients, classes)
+    return replace(task, clients=own, whole=whole)
+
+
+def _whole_without(
+    whole: Graph | None, own: Sequence[Graph], late: Sequence[int], classes: Sequence[int]
+) -> Graph | None:
+    """The whole graph without later training examples; None if nobody knows the late clients'."""
+    if whole is None:
+        return None
+    (whole,) = _without([whole], late=(), classes=classes)
+    if not late:
+        return whole
+    of_nodes = whole.batch is None and whole.window_index is None
+    if not of_nodes or any(graph.node_id is None for graph in own):
+        return None
+    return whole.replace(train_mask=whole.training_mask & trained_nodes(whole, own))
 
 
 def _without(

@@ -1,8 +1,9 @@
 """The guard of a method: a copy of the method, in which all functions check their own results."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import wraps
 from itertools import pairwise, repeat
 from operator import attrgetter, is_
 from typing import Any
@@ -99,7 +100,7 @@ def checked(method: Method) -> Method:
 
     guarded: dict[str, Any] = {"receive": receive, "send": send, "aggregate": aggregate}
     if len(method.layers) > 1:
-        guarded = {name: _explained(method)(function) for name, function in guarded.items()}
+        guarded = {name: _explained(function, method) for name, function in guarded.items()}
     if method.privacy.account is not None:
         account = _checked_account(method.privacy.account)
         guarded["privacy"] = replace(method.privacy, account=account)
@@ -109,18 +110,27 @@ def checked(method: Method) -> Method:
     return replace(method, **guarded, deploy=deploy)
 
 
-@contextmanager
-def _explained(method: Method) -> Iterator[None]:
-    """A context that names the entry if a layer reads a message without model or num_examples."""
-    try:
-        yield
-    except KeyError as error:
-        if error.args not in (("model",), ("num_examples",)):
-            raise
-        raise ValueError(
-            f"Expected messages with {error}, which a layer of {method} reads, but got one "
-            "without: leave that layer out, or put it inside the layer that sends no such entry"
-        ) from error
+def _explained(function: Callable[..., Any], method: Method) -> Callable[..., Any]:
+    """The function, with an error that names the entry if a layer reads a message without it.
+
+    The first argument of the function is a message, an inbox, or the parameters before `send`.
+    """
+
+    @wraps(function)
+    def call(first: Any, *rest: Any) -> Any:
+        try:
+            return function(first, *rest)
+        except KeyError as error:
+            (key, *_) = (*error.args, None)
+            messages = first.values() if isinstance(first, Inbox) else [first]
+            if key not in ("model", "num_examples") or all(key in each for each in messages):
+                raise  # a state or another dict lacks the entry
+            raise ValueError(
+                f"Expected messages with {error}, which a layer of {method} reads, but got one "
+                "without: leave that layer out, or put it inside the layer that sends no such entry"
+            ) from error
+
+    return call
 
 
 def _checked_account(account: Account) -> Account:

@@ -11,6 +11,7 @@ from torch import Tensor
 from ....graph import Graph
 from ....seeds import fold_in
 from ....transfer import to_host
+from ...gate.guard import unchanged
 from ...method.message import State
 from ...method.method import Method
 from ...training.optimizer import SCALARS
@@ -120,16 +121,18 @@ class Batch(Loop):
         members = tuple(one.client for one in ready)
         if members not in self._cohorts:
             self._cohorts[members] = Cohort([one.graph for one in ready], members)
-        return train_cohort(
-            self.method,
-            [one.params for one in ready],
-            self._cohorts[members],
-            [one.context for one in ready],
-            seeds=[fold_in(self.seed, index, client) for client in members],
-            optimizers=[kept_optimizer(self.method, one.state) for one in ready],
-            checked=self._checked.setdefault(kind_of(self.method, ready[0].graph), set()),
-            tracer=self._tracer,
-        )
+        cohort = self._cohorts[members]
+        with unchanged(cohort.tensors):  # copies of the graphs' tensors, which stay for all rounds
+            return train_cohort(
+                self.method,
+                [one.params for one in ready],
+                cohort,
+                [one.context for one in ready],
+                seeds=[fold_in(self.seed, index, client) for client in members],
+                optimizers=[kept_optimizer(self.method, one.state) for one in ready],
+                checked=self._checked.setdefault(kind_of(self.method, ready[0].graph), set()),
+                tracer=self._tracer,
+            )
 
 
 def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:

@@ -203,6 +203,15 @@ class Cohort:
         """Whether the features are sparse."""
         return isinstance(self.graphs[0].x, SparseMatrix)
 
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The stacked tensors so far: fields of the graphs by name, and all by number."""
+        stacks = {name: part for name, part in self.parts.items() if isinstance(part, Stacked)}
+        named = {f"graph.{name}": each for name, part in stacks.items() for each in part.tensors}
+        return named | {
+            f"stack {number} of graphs": each for number, each in enumerate(self.known())
+        }
+
     def known(self) -> list[Tensor]:
         """The stacked tensors that losses may use and that are still in memory.
 
