@@ -164,7 +164,7 @@ def _parse(
 
     @registry.struct_rule
     def rule(info: Any) -> StructConstructorSpec | None:
-        """A rule for tyro: build the arguments of `main`, or a dataclass, from flags."""
+        """A rule for tyro: from flags, build a dataclass or the arguments of `main`."""
 
         def build(**values: Any) -> Any:
             try:

@@ -184,7 +184,7 @@ def scored(
         for key, (params, graph) in pairs.items():
             if (id(params), id(graph)) not in metrics:
                 used = standing_in(model, model if own is None else own[key])
-                with used, unchanged(params, getattr(graph, "tensors", {})):
+                with used, unchanged(params, getattr(graph, "all_tensors", {})):
                     metrics[id(params), id(graph)] = dict(score(params, graph))
     numbers = dict(zip(metrics, on_host(*metrics.values()), strict=True))
     return {key: numbers[id(params), id(graph)] for key, (params, graph) in pairs.items()}

@@ -256,16 +256,14 @@ class Facts:
         )
 
     @property
-    def tensors(self) -> dict[str, Tensor]:
-        """The tensors of the fields by name, and copies of them in the order of `adj` so far.
-
-        Of sparse features, the dict has the values.
-        """
+    def all_tensors(self) -> dict[str, Tensor]:
+        """The tensors of the fields by name, and copies of them in the order of `adj` so far."""
         copies = self.__dict__.get("in_order", {})
-        return {**self._fields, **{f"graph.entries({name!r})": own for name, own in copies.items()}}
+        return {**self.tensors, **{f"graph.entries({name!r})": own for name, own in copies.items()}}
 
     @cached_property
-    def _fields(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors of the fields by name; of sparse features, the values."""
         fields = {f"graph.{own.name}": getattr(self, own.name) for own in dataclasses.fields(self)}  # type: ignore[arg-type]
         values = {name: getattr(field, "value", field) for name, field in fields.items()}
         return {name: own for name, own in values.items() if isinstance(own, Tensor)}

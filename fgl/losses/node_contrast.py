@@ -58,8 +58,8 @@ def node_contrast(
         denominator: ``"negatives"`` is the formula above (the paper). ``"all"`` divides by the sum
             over all keys, as the authors' code does (supervised contrast with the sum outside the
             logarithm).
-        direction: ``"anchor"`` for the loss above, or ``"symmetric"`` for the mean of this loss and
-            the loss with anchors and keys exchanged.
+        direction: ``"anchor"`` for the loss above, or ``"symmetric"`` to exchange
+            anchors and keys, too, and average the two losses.
         block: largest number of similarities in memory at a time.
 
     Returns:

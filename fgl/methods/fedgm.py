@@ -181,7 +181,7 @@ def check_counts(count: Tensor, most: float) -> None:
 def with_gradients(inbox: Inbox) -> list[Any]:
     """The uploads that contain gradients.
 
-    Uploads without a condensed node are left out, and uploads with an unusual number of classes.
+    Uploads without a condensed node or with an unusual number of classes are left out.
     """
     uploads = [each for each in inbox.values() if "gradient" in each and each["count"].any()]
     usual = Counter(len(each["count"]) for each in uploads).most_common(1)

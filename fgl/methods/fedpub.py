@@ -50,7 +50,7 @@ def fedpub(
     m. The sum is over the tensors n of the model. The client starts from its own m, whose entries
     are 1 in the first round. The last term of this loss is used from the second round on. In the
     model with which the client predicts, entries with ``|m| < l1`` are 0. The client sends W and
-    ``e_i``, which is the mean of this masked model's embeddings of the nodes of `probes`. The
+    ``e_i``. The masked model embeds the nodes of `probes`, and ``e_i`` is the embeddings' mean. The
     server could not compute ``e_i`` itself, since it has no masks. Client i gets
     ``sum_j S_ij W_j``, where S is ``exp(scale cos(e_i, e_j))`` with each row divided by its sum. A
     new client gets the mean of the models. Each client keeps its masks and its batch norm

@@ -35,7 +35,7 @@ def fedselect(
     every: Count = 3,
     passes: Sequence[bool] = (True, False),
 ) -> Method:
-    """FedAvg of the entries that are not personal; clients make more entries personal (FedSelect).
+    """FedAvg of shared entries; round by round, clients make more entries personal (FedSelect).
 
     A local epoch has two passes over the task's steps. The first pass changes a client's personal
     entries, and the second pass changes its shared entries. The server averages each entry over the

@@ -197,7 +197,7 @@ class FreePairsLike:
 
     @property
     def enough(self) -> bool:
-        """Whether there is a different free pair for each given pair."""
+        """Whether each given pair can get its own free pair, with none used twice."""
         return all(free.count >= len(own) for free, _, _, own in self.parts)
 
     def __call__(

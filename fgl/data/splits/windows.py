@@ -98,7 +98,7 @@ def windows(
 
 
 def _scale(graph: Graph, end: int) -> Tensor:
-    """Mean and deviation of each node's features and known targets before a given time."""
+    """Mean and deviation of each node's features and known targets, over times before `end`."""
     y = graph.y[:, :end, None].to(graph.x.dtype)  # type: ignore[index]
     columns = torch.cat([dense(graph.x)[:, :end], y], 2).flatten(0, 1)
     mean = columns.nanmean(0)

@@ -109,7 +109,7 @@ class Loop:
             with stage(self.seed, index, client, "deploy"):
                 state = self.states.get(client, {})
                 params = self.method.deploy(outbox[client], state, graph)
-                with self.method.at(graph), unchanged(getattr(graph, "tensors", {})):
+                with self.method.at(graph), unchanged(getattr(graph, "all_tensors", {})):
                     metrics: Any = self._score(params, graph)
                 check_names("score", metrics)
                 for name, value in metrics.items():
@@ -171,7 +171,7 @@ class Loop:
         inputs = [
             each
             for one in ready
-            for each in (one.message, one.state, getattr(one.graph, "tensors", {}))
+            for each in (one.message, one.state, getattr(one.graph, "all_tensors", {}))
         ]
         clients = [one.client for one in ready]
         with stage(self.seed, index, clients, "loss"), unchanged(*inputs):

@@ -191,8 +191,8 @@ def after(
         equally: keys of an upload, each with a dict of tensors. `change` reads the unweighted means
             of these tensors.
         reads: keys of an upload that `change` reads client by client, from ``means.inbox``.
-        averages: whether the server still sends every client the mean of the models, provided that
-            `aggregate` does.
+        averages: whether the new server sends every client the mean of the models if `aggregate`
+            sends that mean.
 
     Raises:
         TypeError: if `change` does not accept four arguments, or `equally` or `reads` is a string.
