@@ -207,7 +207,7 @@ class PretendedDevice(TorchDispatchMode):
         with drawing():
             made = func(*args, **kwargs)
         if noted is not None:
-            noted.calls.append((func, args, kwargs, made, drawing))
+            noted.add(func, args, kwargs, made)
         for value in tree_leaves(made):
             new = isinstance(value, Tensor) and value not in TAGS
             if new and not any(storage._cdata in old for storage in storages(value)):

@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import test_rows
 import torch
 from federations import (
     CLASSES,
@@ -18,6 +19,7 @@ from federations import (
     same,
     script,
 )
+from test_rows import used  # noqa: F401
 
 import fgl
 from fgl import SparseMatrix, Training
@@ -111,6 +113,27 @@ def test_replayed_steps_have_the_bits_of_others(
     assert not tracer.why
     assert tracer.steps >= 2
     assert same(got, want)
+
+
+@pytest.mark.parametrize("name", test_rows.TAKEN)
+def test_touched_rows_have_the_bits_of_whole_stacks(
+    name: str,
+    used: list[bool],  # noqa: F811
+    monkeypatch: Any,
+) -> None:
+    there = [own.to("cuda") for own in test_rows.CLIENTS]
+    monkeypatch.setattr(test_rows, "gcn", lambda made=test_rows.gcn: made().cuda())
+    monkeypatch.setattr(
+        test_rows,
+        "fedavg",
+        lambda train=test_rows.ADAM, model=None: fgl.fedavg(
+            (model or test_rows.gcn()).cuda(), train=train
+        ),
+    )
+    method = test_rows.TAKEN[name]()
+    found, want = (test_rows.run(method, there, after=after) for after in (1, 10**9))
+    assert test_rows.equal(found, want)
+    assert all(used[2:6]) and not any(used[6:])
 
 
 @pytest.mark.filterwarnings("ignore:This instance was constructed with capturable")

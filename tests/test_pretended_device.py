@@ -72,6 +72,15 @@ def test_a_graph_reads_its_inputs_changes_them_and_draws_anew(gpu: PretendedDevi
         assert not repeat(x, total)[0].equal(second)
 
 
+def test_a_graph_keeps_the_constants_that_it_reads(gpu: PretendedDevice) -> None:
+    def made() -> Any:
+        twos = torch.full((3,), 2.0).cuda()
+        return lambda x: [x * twos]
+
+    repeat = captured(made(), [torch.ones(3).cuda()])
+    assert repeat(torch.full((3,), 4.0).cuda())[0].tolist() == [8.0] * 3
+
+
 def test_a_graph_has_no_part_of_the_processor(gpu: PretendedDevice) -> None:
     def call(x: Any, rate: Any) -> list[Any]:
         return [x * rate]

@@ -27,9 +27,9 @@ import fgl
 from fgl.federation import Cohort
 from fgl.federation.executors.batch import traced
 from fgl.federation.executors.batch.steps import StepPlan, View
-from fgl.federation.executors.batch.train_cohort import _optimizer, _stack, _step
+from fgl.federation.executors.batch.train_cohort import _alone, _optimizer, _stack, _step
 from fgl.federation.training.optimizer import Layout
-from fgl.federation.training.train import trainable, training
+from fgl.federation.training.train import training
 
 traced.AFTER = 1
 ADAM = partial(torch.optim.Adam, lr=0.01)
@@ -44,16 +44,17 @@ class Step:
         message = {"model": method.initial()}
         received = [method.receive(message, {}, graph) for graph in clients]
         params, contexts = zip(*received, strict=True)
-        layout = Layout(params[0], clients[0])
+        layout, cohort = Layout(params[0], clients[0]), Cohort(clients)
+        alone = _alone(method, params[0], cohort)
         self.stacks = _stack([layout.turn(own) for own in params], ())
-        names = trainable(method)
-        self.leaves = {n: stack.requires_grad_() for n, stack in self.stacks.items() if n in names}
-        self.stepper = _optimizer(method.train, params[0], self.leaves)
-        plan = StepPlan(method.train, Cohort(clients), contexts, range(len(clients)))
-        self.view, self.tracer = View(method, layout).at(*plan.at(0)), tracer
+        self.leaves = {name: self.stacks[name].requires_grad_() for name in alone.leaves}
+        self.stepper = _optimizer(alone, self.leaves)
+        plan = StepPlan(method.train, cohort, contexts, range(len(clients)))
+        self.view = View(method, layout).at(*plan.at(0))
+        self.differentiate = tracer.differentiate if tracer else traced.differentiated
 
     def __call__(self) -> torch.Tensor:
-        return _step(self.view, self.stacks, self.leaves, self.stepper, self.tracer)
+        return _step(self.view, self.stacks, self.leaves, self.stepper, self.differentiate)
 
 
 def method_of(name: str, clients: Sequence[fgl.Graph]) -> fgl.Method:

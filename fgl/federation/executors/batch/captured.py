@@ -53,7 +53,8 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
             outputs = call(*copies)
     changed = [place for place, own in enumerate(copies) if own._version != versions[place]]
 
-    def replay(*inputs: Tensor) -> list[Tensor | None]:
+    # The graph reads the memory of tensors that only `call` may hold.
+    def replay(*inputs: Tensor, call: Call = call) -> list[Tensor | None]:
         torch._foreach_copy_(copies, list(inputs))
         graph.replay()
         for place in changed:
