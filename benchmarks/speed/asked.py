@@ -4,7 +4,7 @@
     python benchmarks/speed/asked.py ../before        an hour, on a machine that does nothing else
     python benchmarks/speed/asked.py --report         the block of docs/speed.md, from the files
 
-Rounds are beside a PyG loop in the same process (`rounds.py`), or beside the older checkout in
+Rounds are beside a PyG loop in the same process (`rounds.py`; on Intel with `--json benchmarks/results/asked-intel.json`), or beside the older checkout in
 alternated pairs of processes (`versus.py --steps`). A figure that misses is bold, one that was not
 measured is empty.
 """
@@ -58,6 +58,7 @@ def over_pyg(case: str, way: str = "batch") -> Read:
 # The figure, what was asked, the file that holds it, and how it is read from there.
 ASKED: list[tuple[str, str, str, Read]] = [
     ("K = 10, batch over PyG", ">= 7", "rounds", over_pyg("gcn_fedavg/K=10")),
+    ("K = 10 on an Intel Xeon, batch over PyG", ">= 5", "intel", over_pyg("gcn_fedavg/K=10")),
     ("K = 30, batch over PyG", ">= 7", "rounds", over_pyg("gcn_fedavg/K=30")),
     ("K = 100, batch over PyG", ">= 6", "rounds", over_pyg("gcn_fedavg/K=100")),
     ("K = 1000, batch over PyG", ">= 6", "rounds", over_pyg("gcn_fedavg/K=1000")),

@@ -121,7 +121,7 @@ MORE = {  # further tables, each from a file that may not have been measured yet
 
 def write_speed() -> None:
     speed, kernels = kept(RESULTS / "speed.json"), kept(RESULTS / "kernels.json")
-    other, gpu = kept(RESULTS / "speed-intel.json"), kept(RESULTS / "speed-gpu.json")
+    other, gpu = kept(RESULTS / "asked-intel.json"), kept(RESULTS / "speed-gpu.json")
     ratio = other["gcn_fedavg/K=10/batch_over_pyg"]
     lines = [f"Rounds: {described(speed)}."]
     lines += [f"{described(other)} ({other['machine']['about']}): batch / PyG of FedAvg, K = 10:"]
