@@ -152,8 +152,9 @@ def load_graphs(
     Returns:
         The graphs and their targets. A graph's x is a float32 Tensor ``[num_nodes, num_features]``
         and its y is None; `Graph.join` joins the graphs into one collection. The targets are
-        classes, int64 ``[num_graphs]``, renumbered from 0 in ascending order; or floats, float32
-        ``[num_graphs]``, or ``[num_graphs, t]`` for several columns: see `fgl.targets`.
+        classes or floats (see `fgl.targets`). Classes are int64 ``[num_graphs]``, renumbered from 0
+        in ascending order. Floats are float32 ``[num_graphs]``, or ``[num_graphs, t]`` for several
+        columns.
 
     Raises:
         ValueError: for an unknown name, a malformed file, or a wrong checksum.
@@ -204,7 +205,7 @@ def load_molecules(
     has one. These datasets are read from `root`, or downloaded to it, and checked by SHA-256. Any
     other name is a folder in `root`. The folder or its subfolder ``raw`` holds ``NAME.csv``, which
     has a header, a column ``smiles``, and a column of numbers for each target. An unknown value is
-    written as an empty field, NA or NaN. A column that only numbers the rows (pandas writes such
+    written as an empty field, NA or NaN. A column that only counts the rows (pandas writes such
     columns) is left out, and a warning names the column.
 
     Atoms are nodes and bonds are edges in both directions; hydrogen atoms are counted but are not
@@ -305,7 +306,7 @@ def _names(entries: Mapping[str, Any]) -> str:
 
 
 def _elsewhere(name: str, entries: Mapping[str, Any], where: str) -> str:
-    """A hint about a name that another function loads, or whose files the user must provide."""
+    """A hint about a dataset that another function loads, or whose files the user must provide."""
     if name.startswith(OGB) and entries is catalogue.GRAPHS:
         return (
             ": it is not downloaded, for its checksums are not known; put the folders raw and "

@@ -30,7 +30,7 @@ class Borders(NamedTuple):
             client's part.
         client: int64 ``[m]``, the client that holds the edge's source.
         neighbour: int64 ``[m]``, the edge's source, as an index into the part of that client.
-        degree: int64 ``[num_nodes]``, for each node of this client its in-degree in the whole
+        degree: int64 ``[num_nodes]``, the in-degree that each node of this client has in the whole
             graph.
 
     Example:
@@ -103,7 +103,8 @@ def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -
     ``sum_u [x_u / sqrt(d_u), 1]``, where u runs over v and its neighbours, and ``d_u`` is the
     in-degree of u plus one. A client's graph has the client's nodes, followed by one node per row;
     these added nodes have zero features. An edge joins each node of the client to every row whose
-    sum contains it. The client's part of the sums is ``adj @ x`` at the nodes of the rows.
+    sum contains the node's features. The client's part of the sums is ``adj @ x``, restricted to
+    the added nodes.
 
     Args:
         graph: the whole graph, without weights.

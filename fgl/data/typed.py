@@ -107,7 +107,7 @@ def typed_graph(
 
 @typed
 def with_shared(graph: Graph, parts: Sequence[Tensor], types: Collection[int]) -> list[Tensor]:
-    """Add to each part the nodes of shared types that have an edge to one of the part's nodes.
+    """Add to each part the nodes of shared types that an edge joins to one of the part's nodes.
 
     For example, every client gets all conferences of its papers. Otherwise each conference would
     belong to only one client.

@@ -1,4 +1,4 @@
-"""Nodes of disjoint clients, cut from one graph and scored on this graph (as in FGSSL)."""
+"""Nodes of disjoint clients; one graph is cut into clients and used for scores (as in FGSSL)."""
 
 from __future__ import annotations
 

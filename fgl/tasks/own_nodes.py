@@ -1,4 +1,4 @@
-"""Nodes of clients, each with a test set of its own (FedVGAE's protocol for nodes)."""
+"""Nodes of clients that each have their own test set (FedVGAE's protocol for nodes)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def own_node_task(
 
 @setting
 class OwnNodes(Disjoint):
-    """Nodes of disjoint clients, each with its own split (FedVGAE's node protocol).
+    """Nodes of disjoint clients that each have their own split (FedVGAE's protocol for nodes).
 
     Example:
         >>> task = OwnNodes(clients=3, partition="random", hidden=8).load(seed=0)

@@ -105,7 +105,7 @@ def earlier(
     classes: Sequence[int] = (),
     rounds: Count | None = None,
 ) -> Task:
-    """The same task at an earlier time: some clients have not joined, some classes are missing.
+    """The same task at an earlier time, when some clients and some classes were still missing.
 
     Examples of later clients and classes are not used for training yet. Scored examples are
     unchanged. With `rounds`, the clients join and the classes appear after this number of rounds of
@@ -156,7 +156,7 @@ def earlier(
 def _whole_without(
     whole: Graph | None, own: Sequence[Graph], late: Sequence[int], classes: Sequence[int]
 ) -> Graph | None:
-    """The whole graph without later training examples; None if nobody knows the late clients'."""
+    """The whole graph without later training examples; None if it is unknown which are later."""
     if whole is None:
         return None
     (whole,) = _without([whole], late=(), classes=classes)

@@ -56,7 +56,7 @@ def partition_graph(
 
 
 class CutLoss(NamedTuple):
-    """The edges and pairs between nodes of different clients: their numbers, and how many are lost.
+    """Numbers of edges and pairs whose nodes belong to clients, and numbers of the lost ones.
 
     Example:
         >>> CutLoss(edges=4, lost_edges=1, pairs=0, lost_pairs=0).lost_edges
@@ -80,8 +80,8 @@ def cut_loss(graph: Graph, parts: Sequence[Tensor]) -> CutLoss:
         parts: int64 node ids, one tensor per client; parts may overlap.
 
     Returns:
-        The numbers of all edges and pairs between nodes of clients, and of the lost edges and
-        pairs.
+        The number of all edges and the number of all pairs between nodes of clients; for both, the
+        number that is lost.
 
     Raises:
         ValueError: for a collection, whose graphs are never cut, and for an invalid node id.

@@ -52,7 +52,8 @@ def community_clients(
     community have, on average, half of their nodes in common.
 
     Args:
-        communities: int64 node ids, one tensor per community, such as `metis_partition` returns.
+        communities: int64 node ids, one tensor per community, for example the result of
+            `metis_partition`.
         clients: number of clients per community.
         share: fraction of a community's nodes that each client draws; the number of nodes is
             rounded down.

@@ -29,8 +29,8 @@ def dirichlet_partition(
     ``p_i ~ Dirichlet(alpha 1)``. If an entry exceeds `cap`, the excess is spread evenly over the
     other entries. The excess is spread only once, so with three or more classes another entry may
     exceed `cap` afterwards. In each step, a random client that is not full draws a class from its
-    distribution. The client draws again if no example of this class is left. The client gets the
-    last remaining example of the class.
+    distribution. The client draws again if no example of this class is left. Of the remaining
+    examples of the class, the client gets the last.
 
     The rule does not cover one case: no class in a client's distribution has examples left. In that
     case all classes with remaining examples are equally likely.
@@ -282,8 +282,8 @@ def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]
         >>> [part.tolist() for part in sorted_partition(graph, 2, by="degrees")]
         [[1, 3], [0, 2]]
 
-    Source: "feature_skew" and "topology_skew" of OpenFGL, https://arxiv.org/abs/2408.16288, for
-    collections, in which the last client gets the remaining graphs
+    Source: "feature_skew" and "topology_skew" of OpenFGL, https://arxiv.org/abs/2408.16288, which
+    divides collections in this way, with all remaining graphs at the last client
     """
     check_choice("by", by, ("features", "degrees"))
     check_num_clients(num_clients, graph.num_nodes if graph.batch is None else graph.num_graphs)

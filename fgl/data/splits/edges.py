@@ -1,4 +1,4 @@
-"""Splits of edges into training, validation and test edges, and pairs without an edge."""
+"""Splits of edges into training, validation and test edges; samplers of pairs without an edge."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .reverses import reversed_share, symmetric, turned_relations, turned_round
 
 @dataclass(frozen=True, eq=False)
 class EdgeSplit:
-    """A graph with only the training edges, and the held-out pairs.
+    """The held-out edges, as many pairs without an edge, and a graph with only the training edges.
 
     Args:
         graph: the same nodes with only the training edges, in both directions. In a directed split,
@@ -88,14 +88,14 @@ def edge_split(
             is raised if every edge has its reverse.
 
     Returns:
-        The split. It has only training edges (`EdgeSplit.trains_only`) in three cases, with a
-        warning: if a positive fraction gives no edge, if no training edge would be left, or if
-        there are fewer pairs without an edge than held-out edges.
+        The split. The split has only training edges (`EdgeSplit.trains_only`), and a warning is
+        given, in three cases: if a positive fraction gives no edge, if no training edge would be
+        left, or if there are fewer pairs without an edge than held-out edges.
 
     Raises:
         ValueError: if a fraction is negative or their sum is not below 1; if the graph has pairs;
-            if edges have fields and `directed` is False; or if `directed` is True and every edge
-            has its reverse, or one relation is the reverse of another.
+            if edges have fields and `directed` is False; if `directed` is True and every edge has
+            its reverse; or if `directed` is True and one relation is the reverse of another.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -257,9 +257,9 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
         seed: random seed for the pairs without an edge, which are drawn among the client's nodes.
 
     Returns:
-        The split of ``split.graph.subgraph(nodes)``. It has only training edges if there is no
-        held-out edge between the nodes, or if there are fewer pairs without an edge than held-out
-        edges. It may have test edges but no validation edges.
+        The split of ``split.graph.subgraph(nodes)``. This split has only training edges if there is
+        no held-out edge between the nodes, or if there are fewer pairs without an edge than
+        held-out edges. A split may have test edges but no validation edges.
 
     Example:
         >>> whole = fgl.data.splits.edge_split(fgl.data.load("synthetic"))
@@ -344,8 +344,8 @@ def negative_edges(
         num: number of pairs.
         replacement: whether a pair may be drawn twice.
         directed: whether a pair and its reverse are different pairs.
-        node_type: int64 ``[num_nodes]``. If given, the drawn pairs join the same types of nodes as
-            the edges, and about as often. Edges between other types cannot exist.
+        node_type: int64 ``[num_nodes]``. With `node_type`, the drawn pairs join the same types of
+            nodes as the edges, and about as often. Edges between other types cannot exist.
         generator: random generator on the CPU; default torch's global generator.
 
     Returns:

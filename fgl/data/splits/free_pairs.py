@@ -107,8 +107,9 @@ class FreeCells:
 
         Args:
             rows: int64 ``[p]``; repeats are allowed.
-            like: int64 ``[p]``, columns to permute among the rows instead of drawing them. A row
-                gets a random empty cell if the permutation gives it a taken cell.
+            like: int64 ``[p]``, one column per row; if given, these columns are permuted among the
+                rows, and none is drawn. A row gets a random empty cell if the permutation gives it
+                a taken cell.
             generator: random generator on the CPU; default torch's global generator.
 
         Returns:

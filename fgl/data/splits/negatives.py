@@ -25,8 +25,8 @@ def with_negatives(
     of the added pair is drawn from the nodes that have the same type as the original pair's target.
     The drawn node has neither an edge nor a pair with the source, in any window. If every message
     edge has its reverse, a pair and its reverse are the same pair. The drawn node must have an edge
-    or a pair in this window or an earlier window. Nodes that only appear later are therefore never
-    drawn.
+    or a pair in the window of the original pair or in an earlier window. Nodes that appear only in
+    later windows are therefore never drawn.
 
     Suppose nodes have no types, and no node is the source of one edge and the target of another, as
     in a graph of users and items. Then the new targets are drawn from the targets of edges.
@@ -158,7 +158,7 @@ class Window:
     def __call__(
         self, positive: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Draw a target for the source of each pair in a mask; return pairs ``[2, *]`` and ids."""
+        """Draw a target for each source in a mask; return pairs ``[2, *]`` and old pairs' ids."""
         chosen = positive.nonzero().squeeze(1)
         target, drawn = torch.zeros_like(chosen), torch.zeros_like(chosen, dtype=torch.bool)
         for (relation, kind), (free, among) in self.free.items():

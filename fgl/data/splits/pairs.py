@@ -59,9 +59,9 @@ def split_by_time(
         shares: fractions of the edges that become message edges, training pairs, validation pairs
             and test pairs; all remaining edges become test pairs.
         edge_type: the relation whose edges are split by `shares`. Edges of other relations become
-            message edges if they are earlier than any pair; otherwise they are left out. Another
-            relation may reverse this relation; without `y`, its edges that are reverses of pairs
-            are also left out. By default the edges of all relations are split.
+            message edges if they are earlier than any pair; otherwise they are left out. If another
+            relation reverses this relation and `y` is None, the reverses of pairs are also left
+            out. By default the edges of all relations are split.
 
     Returns:
         The graph with the message edges and their fields. The pairs are in `edge_label_index` in
@@ -136,7 +136,7 @@ def _with_other_relations(
 
 
 def _at_once(graph: Graph, own: Tensor) -> tuple[Graph, Tensor]:
-    """Give an undirected edge and its reverse equal times; return the graph and the edges `own`."""
+    """Give an edge and its reverse the earlier time; return the graph and these edges' ids."""
     times, n = graph.edge_time[own], graph.num_nodes  # type: ignore[index]  # checked
     source, target = graph.edge_index[:, own]
     key = source * n + target
