@@ -80,7 +80,7 @@ def set_seed(seed: int) -> None:
 
 @contextmanager
 def drawing_from(seed: int, device: torch.device = CPU) -> Iterator[None]:
-    """A context with generators of this seed; afterwards, the device's states are as before.
+    """A context with generators of this seed; at the end, the generators' states are restored.
 
     Example:
         >>> with drawing_from(1):

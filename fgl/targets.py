@@ -190,7 +190,7 @@ def selected(metrics: Mapping[str, float], select: str) -> float:
 def less_is_better(name: str, select: str = "") -> bool:
     """Whether small values of this metric are good, as for losses, rmse, mae and mape.
 
-    If the metric for model selection, `select`, is the same metric, its minus decides.
+    If `select`, the metric for model selection, is this metric, a minus sign in `select` decides.
 
     Example:
         >>> less_is_better("val_rmse"), less_is_better("test_loss"), less_is_better("-val_rmse")
@@ -295,7 +295,7 @@ def warn_undefined(
 
 
 def kind_of(y: Any, mask: Any) -> str:
-    """A client's labels described as text.
+    """Description of a client's labels as text.
 
     Example:
         >>> kind_of(torch.ones(3), torch.tensor([True, True, False]))

@@ -205,8 +205,8 @@ def mash(
     Args:
         values: embeddings or one-hot labels, float ``[num_nodes, H]``.
         trees: int64 ``[num_trees, size]``, sampled by an `EgoSampler`.
-        batch_size: trees per mashed ego-graph; default all. For 1 there is a warning, because in
-            that case the result reveals individual ego-graphs.
+        batch_size: trees per mashed ego-graph; default all. A warning is given for 1, because the
+            result would reveal individual ego-graphs.
         least: smallest number of trees in the last batch; a smaller last batch is merged with the
             previous batch; default `batch_size`.
 

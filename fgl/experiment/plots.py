@@ -68,7 +68,7 @@ def plot(
             best validation score, or from the last round if there is no validation.
 
     Returns:
-        The matplotlib figure. A notebook shows it at the end of a cell.
+        The matplotlib figure. A notebook shows the figure at the end of a cell.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -227,7 +227,7 @@ def _usual(names: Sequence[str]) -> list[str]:
     """The names of the metrics that begin with ``test_``.
 
     If there are none, all metrics are returned except losses and metrics of single clients. If
-    these are missing too, the training loss is returned.
+    there are no such metrics either, the training loss is returned.
     """
     plain = [name for name in names if "/" not in name and not name.endswith("loss")]
     return [name for name in plain if name.startswith("test_")] or plain or ["train_loss"]

@@ -108,7 +108,7 @@ class Run:
             nodes were generated.
 
         Raises:
-            ValueError: for `patience` on a task without validation, and as `fgl.run`.
+            ValueError: for `patience` on a task without validation, and in the cases of `fgl.run`.
         """
         self._check(task)
         torch.set_num_threads(self.threads)

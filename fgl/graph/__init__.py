@@ -67,11 +67,11 @@ class Graph(Facts):
         pos: float ``[num_nodes, d]``, positions of the nodes.
         u: float ``[num_graphs, d]``, features of the graphs in a collection.
         scale: float ``[num_nodes, 2 * (num_features + 1)]``, means of the features and of `y`,
-            followed by their standard deviations. If given, models read standardised windows, and
-            their output is converted back to the units of `y`.
+            followed by their standard deviations. With `scale`, models read standardised windows,
+            and their output is converted back to the units of `y`.
         window_index: int64 ``[num_examples, steps]``, the times of `x` in each window.
         horizon_index: int64 ``[num_examples, h]``, the times of `y` that are the targets of each
-            window; they are later than the times in `window_index`.
+            window; these times are later than the window's times in `window_index`.
 
     Raises:
         TypeError: for a wrong type or dtype of a field.

@@ -121,7 +121,7 @@ def select(graph: Any, graphs: Tensor) -> Any:
 def _ranges(
     first: Tensor, parts: Tensor, count: Tensor, total: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Members of the ranges that begin at ``first[parts]``; the ranges' shifts and new starts."""
+    """Numbers in the ranges that begin at ``first[parts]``; each range's shift and new start."""
     begins = torch.cat([count.new_zeros(1), count.cumsum(0)])
     shift = begins[:-1] - first[parts]
     members = torch.arange(total, device=first.device)

@@ -257,13 +257,13 @@ class Facts:
 
     @property
     def all_tensors(self) -> dict[str, Tensor]:
-        """The tensors of the fields by name, and copies of them in the order of `adj` so far."""
+        """The tensors of the fields by name, and all existing copies in the order of `adj`."""
         copies = self.__dict__.get("in_order", {})
         return {**self.tensors, **{f"graph.entries({name!r})": own for name, own in copies.items()}}
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors of the fields by name; of sparse features, the values."""
+        """The tensors of the fields by name; for sparse features, the tensor of their values."""
         fields = {f"graph.{own.name}": getattr(self, own.name) for own in dataclasses.fields(self)}  # type: ignore[arg-type]
         values = {name: getattr(field, "value", field) for name, field in fields.items()}
         return {name: own for name, own in values.items() if isinstance(own, Tensor)}

@@ -23,7 +23,7 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
         mask: bool ``[num_nodes]``; default all nodes.
 
     Returns:
-        Between 0 and 1; ``nan`` if the mask is empty.
+        A number from 0 to 1; ``nan`` if the mask is empty.
 
     Raises:
         TypeError: if `mask` is not bool.
@@ -100,7 +100,7 @@ def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
         mask: bool ``[num_nodes]``; default all nodes.
 
     Returns:
-        Between 0 and 1; ``nan`` if the mask is empty.
+        A number from 0 to 1; ``nan`` if the mask is empty.
 
     Raises:
         TypeError: if `mask` is not bool.
@@ -124,9 +124,9 @@ def class_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tenso
         logits, y, mask: as for `macro_f1`.
 
     Returns:
-        int64 ``[3, num_classes + 1]``, an argument for `f1_of`. The rows hold, for each class, the
-        number of correct predictions, of all predictions, and of labels. The last entry of the last
-        row is the number of labels that are not a valid class.
+        int64 ``[3, num_classes + 1]``, an argument for `f1_of`. The three rows count, for each
+        class, correct predictions, all predictions, and labels. The last entry of the last row is
+        the number of labels that are not a valid class.
 
     Example:
         >>> class_counts(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
@@ -171,7 +171,7 @@ def f1_of(counts: Tensor) -> float:
 def _rows(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """The masked rows and a mask for these rows.
 
-    On a GPU all rows are returned, to avoid waiting for the GPU.
+    On a GPU, all rows are returned, to avoid waiting for the GPU.
     """
     check_classes(logits)
     check_length(len(logits), y=y)
@@ -213,8 +213,8 @@ def on_host(*metrics: Mapping[str, Any]) -> list[dict[str, float]]:
         metrics: name to a number, a scalar tensor, or a result of `hit_counts` or `class_counts`.
 
     Returns:
-        The same names, each with a number: `share` of a result of `hit_counts`, and `f1_of` of a
-        result of `class_counts`.
+        Dict from the same names to numbers. `share` is applied to results of `hit_counts`, and
+        `f1_of` to results of `class_counts`.
 
     Example:
         >>> on_host({"accuracy": torch.tensor([3, 4])}, {"loss": 0.5})

@@ -173,7 +173,7 @@ def prelu(h: Tensor, slope: Tensor) -> Tensor:
 
 
 def alike(answers: Tensor) -> Tensor:
-    """Cosine similarity of the softmaxes of each pair of nodes, float ``[n, n]``; diagonal 0."""
+    """Cosine similarity of every two nodes' softmaxes, float ``[n, n]``; 0 on the diagonal."""
     share = answers.softmax(1)
     unit = share / share.square().sum(1, keepdim=True).sqrt()
     eye = torch.eye(len(answers), dtype=torch.bool, device=answers.device)

@@ -23,7 +23,7 @@ class GINConv(nn.Module):
 
     Args:
         in_channels: width of the input.
-        out_channels: width of the hidden and of the output layer of the MLP.
+        out_channels: width of the MLP's hidden layer and of its output layer.
 
     Shapes:
         x: float ``[num_nodes, in_channels]``; edges: ``edge_index`` or a `SparseMatrix` with

@@ -20,7 +20,7 @@ class SAGEConv(nn.Module):
     """GraphSAGE convolution ``h_v = W_r x_v + W_l mean_{u in N(v)} x_u + b``.
 
     This is FedEgo's Eq. 9, but with separate matrices for a node and for its neighbours. For a node
-    without neighbours the mean is 0. Keys and outputs equal those of
+    without neighbours, the mean is 0. Keys and outputs equal those of
     ``torch_geometric.nn.SAGEConv``.
 
     Args:

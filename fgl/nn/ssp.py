@@ -35,12 +35,12 @@ class SSP(nn.Module):
 
     Args:
         in_channels: number of node features, without the spectrum.
-        hidden_channels: width d of all hidden layers, even and a multiple of `heads`.
+        hidden_channels: width d of all hidden layers; d must be even and a multiple of `heads`.
         out_channels: number of classes.
         num_layers: number of convolutions.
         heads: number of filters, and of attention heads.
-        dropout: probability of dropping a hidden unit, a weight of an edge or an attention in
-            training.
+        dropout: probability, in training, of dropping a hidden unit, an edge weight or an attention
+            weight.
 
     Shapes:
         x: float ``[num_nodes, in_channels + 1 + width]``, features and

@@ -211,7 +211,7 @@ class SparseMatrix:
         return SparseMatrix(self.pattern.incidence, value)
 
     def as_operator(self) -> SparseMatrix:
-        """The same matrix, which a GCN does not normalise: its `gcn_norm` is the matrix itself.
+        """The same matrix, but a GCN will not normalise it: its `gcn_norm` is the matrix itself.
 
         Example:
             >>> operator = SparseMatrix.from_dense(torch.eye(2) / 2).as_operator()

@@ -191,8 +191,7 @@ def tune(
         folder: a folder from which trials can be resumed; default a temporary folder.
 
     Returns:
-        Dict from names to methods with their chosen values, as functions of a task for
-        `fgl.compare`.
+        Dict from names to methods with their chosen values; `fgl.compare` calls each with a task.
 
     Raises:
         RuntimeError: if a method has no trial with a validation score.
