@@ -223,8 +223,8 @@ def damaged(
         how: the kinds and amounts of damage.
         seed: random seed.
         features: a function that computes features from a graph's edges, such as `degree_features`.
-            It is called after the edges have been damaged, and before the features are damaged. By
-            default features are not recomputed.
+            The function is called after the edges have been damaged, and before the features are
+            damaged. By default features are not recomputed.
 
     Returns:
         The damaged graphs; the given graphs if nothing is damaged and `features` is None.

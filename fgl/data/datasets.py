@@ -364,7 +364,7 @@ def _first_missing(folders: list[Path], files: list[str], entry: Entry[Any]) -> 
 def _found(
     places: list[Path], layouts: Mapping[str, Reader[Content]]
 ) -> dict[str, tuple[Path, Reader[Content]]]:
-    """Folders with a file of a known layout, each with its reader."""
+    """Folders that have a file of a known layout, and for each folder the layout's reader."""
     folders: dict[str, tuple[Path, Reader[Content]]] = {}
     for place in filter(Path.is_dir, places):
         for child in sorted(filter(Path.is_dir, place.iterdir())):

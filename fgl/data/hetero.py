@@ -310,7 +310,7 @@ def to_hetero(graph: Graph, like: Any) -> Any:
 
     Returns:
         A new object of the class of `like`. Nodes of a type keep the graph's order; features are
-        dense. Reverse relations (``both=True``) are named ``(b, "rev_r", a)``, as by PyG's
+        dense. Reverse relations (``both=True``) are named ``(b, "rev_r", a)``, as in PyG's
         `ToUndirected`. `node_id` becomes PyG's ``n_id``. Masks that the graph has and `like` does
         not have are written to the types with labels. Reverse relations without an edge in this
         graph are left out. Pairs, their labels and their masks become ``edge_label_index``,

@@ -214,11 +214,11 @@ def neighbour_sums(
         graph: the whole graph.
         parts: int64 node ids, one tensor per client; the parts are disjoint.
         hops: 0, 1 or 2.
-        total: a function that adds up the requested rows from the graphs of `asked_rows`. It
-            returns the rows for each client (float64 ``[rows, F + 1]``) and the number of bytes
-            sent. With two hops, clients also request the rows of their neighbours at other clients.
-            The last column of a row is the degree of its node. Nodes that no client holds are not
-            included in the sums. By default the rows are added without encryption.
+        total: a function that adds up the requested rows from the graphs of `asked_rows`. The
+            function returns the rows for each client (float64 ``[rows, F + 1]``) and the number of
+            bytes sent. With two hops, clients also request the rows of their neighbours at other
+            clients. The last column of a row is the degree of its node. Nodes that no client holds
+            are not included in the sums. By default the rows are added without encryption.
 
     Raises:
         ValueError: if `hops` is not 0, 1 or 2, if parts are not disjoint, or if `total` is given

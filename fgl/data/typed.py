@@ -48,8 +48,8 @@ def typed_graph(
             and times. The reverse relations follow all given relations, in the same order.
         y: dict from type to labels or floats of its nodes, all of one dtype. Nodes of other types
             have label 0, or NaN for floats.
-        num_classes: number of classes; default the largest label plus one. It is required if
-            several types have labels, to confirm that the types share the same classes.
+        num_classes: number of classes; default the largest label plus one. The number is required
+            if several types have labels, to confirm that the types share the same classes.
         train_mask, val_mask, test_mask: dict from type to bool ``[n_t]``. If `y` is given, only
             types in `y` may have masks. Nodes of types without a mask are in no mask. A type in `y`
             may have no training mask; in that case its nodes that are in no other mask are training

@@ -57,9 +57,9 @@ def plot(
         what: a result; a comparison; or a dict from names to a result or a list of results (one per
             seed).
         metrics: names of the metrics. The default is the comparison's metric. Without a comparison,
-            all metrics that begin with ``test_`` are drawn; if there are none, all metrics except
-            losses are drawn, or the training loss if there is nothing else. ``"train_loss"`` is
-            `Round.loss`.
+            all metrics that begin with ``test_`` are drawn. If there are none, all metrics except
+            losses are drawn. If there are no metrics at all, the training loss is drawn.
+            ``"train_loss"`` is `Round.loss`.
         title: title of the figure.
         path: file to write; the file extension determines the format. By default no file is
             written.

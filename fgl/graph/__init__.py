@@ -206,7 +206,7 @@ class Graph(Facts):
         return Reading(self)
 
     def with_adj(self, adj: SparseMatrix, *, x: Any = None) -> Graph:
-        """Return the graph with a given operator ``A[target, source]`` as `adj`, without checks.
+        """Return the graph with another `adj`, an operator ``A[target, source]``, without checks.
 
         Models do not normalise an operator from `SparseMatrix.as_operator`. If `x` is given, it
         replaces the features. Edges and all other fields do not change.
@@ -336,7 +336,7 @@ class Graph(Facts):
 
         Features become dense. Fields of nodes and edges are kept, but labels and masks of the nodes
         are dropped. `fields` may contain masks with a row for each graph. If only some graphs have
-        edge weights, the other edges get weight 1.
+        edge weights, the edges of all other graphs get weight 1.
 
         Raises:
             ValueError: if there is no graph, a graph has no nodes, the graphs differ in

@@ -164,7 +164,7 @@ def appended(
 
 
 def _weights(weights: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor | None:
-    """Weights of the old and new edges; if only some edges have weights, all others get 1."""
+    """Weights of the old and new edges; if only some edges have weights, all other edges get 1."""
     some = [weight for weight in weights if weight is not None]
     if not some:
         return None

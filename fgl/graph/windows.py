@@ -148,7 +148,7 @@ def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tup
 
 
 def select_windows(graph: Any, rows: Tensor) -> Any:
-    """Return the series with only the given windows, by id (int64 ``[m]``), without checks.
+    """Return the series with only the windows of these ids (int64 ``[m]``); nothing is checked.
 
     The series, the edges and results computed from them are shared, not copied.
     """

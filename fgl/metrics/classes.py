@@ -210,7 +210,8 @@ def on_host(*metrics: Mapping[str, Any]) -> list[dict[str, float]]:
     """Convert metrics to numbers, with only one wait for a GPU.
 
     Args:
-        metrics: name to a number, a scalar tensor, or a result of `hit_counts` or `class_counts`.
+        metrics: dict from names to numbers, scalar tensors, and results of `hit_counts` or
+            `class_counts`.
 
     Returns:
         Dict from the same names to numbers. `share` is applied to results of `hit_counts`, and

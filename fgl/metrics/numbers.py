@@ -66,8 +66,8 @@ def mae(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
 def mape(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean relative error ``|error / label|`` of each task, averaged over the tasks.
 
-    ``1/|T| sum_{j in T} 1/|K_j| sum_{v in K_j} |output_vj - y_vj| /
-    |y_vj|``, with T and K_j from `rmse`. Labels equal to 0 are left out.
+    ``1/|T| sum_{j in T} 1/|K_j| sum_{v in K_j} |(output_vj - y_vj) / y_vj|``, with T and K_j from
+    `rmse`. Labels equal to 0 are left out.
 
     Args:
         output, y, mask: as for `rmse`.

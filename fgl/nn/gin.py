@@ -163,8 +163,8 @@ class GIN(OfGraphs):
     def _first(self, x: Features, edges: SparseMatrix) -> tuple[Tensor, Linear | None]:
         """Sum ``pre(x)`` over neighbours; if `pre` can be applied later, sum x itself.
 
-        `pre` and the sum are linear, so x can be summed first. This is faster if x has few columns
-        and needs no gradient.
+        `pre` and the sum are linear, so x can be summed first. Summing first is faster if x has few
+        columns and needs no gradient.
         """
         if isinstance(x, SparseMatrix):
             h = (x @ self.pre.weight.t()).add_(self.pre.bias)

@@ -1,4 +1,4 @@
-"""Wrapper that calls PyG's networks, which take dicts by type, with a typed graph."""
+"""Wrapper that splits a typed graph into dicts by type and calls PyG's networks with them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Hetero(nn.Module):
 
     Args:
         model: called as ``model(x_dict, edge_index_dict)``, and also with ``edge_attr_dict=`` if
-            its forward has that argument. It returns a row for each node of the target type, or a
-            dict from types to rows that contains the target type. If the target is a relation, the
-            model is also called with ``edge_label_index=``, int64 ``[2, p]`` with node indices
+            its forward has that argument. The model returns a row for each node of the target type,
+            or a dict from types to rows that contains the target type. If the target is a relation,
+            the model is also called with ``edge_label_index=``, int64 ``[2, p]`` with node indices
             local to their types, and returns a row for each pair.
         columns: node type to its number of features, in the order of the graph's types. A type
             without features has one column.

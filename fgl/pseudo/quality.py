@@ -86,8 +86,8 @@ def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], d
 
     Returns:
         Function of ``(outbox, states)`` that returns the result of `describe` for ``"labels"`` and
-        for the pseudo edges ``"row"``, ``"col"``, ``"weight"`` of the messages. It returns an empty
-        dict if the messages have neither labels nor edges.
+        for the pseudo edges ``"row"``, ``"col"``, ``"weight"`` of the messages. The function
+        returns an empty dict if the messages have neither labels nor edges.
 
     Raises:
         ValueError: for a client without labels or without `node_id`.

@@ -109,7 +109,7 @@ def check_local(name: str, setting: Any, local: Mapping[str, Any]) -> None:
 
 
 def _stops(patience: int | None, rounds: int, task: Task) -> list[Callable[[Round, Result], bool]]:
-    """A rule that stops a run early, but only in its second half.
+    """A rule that stops a run early, but only in the second half of the run.
 
     The reason is that the first half often has plateaus.
     """

@@ -175,7 +175,7 @@ def _with_labels(key: Tensor, graph: Graph) -> Tensor:
 def _unlabelled(graph: Graph, steps: int) -> Tensor:
     """Hash of each example; each of `steps` steps also mixes in the neighbours' hashes.
 
-    If the examples are pairs, two nodes are neighbours if an edge or a pair joins them, since a
+    For examples that are pairs, two nodes are neighbours if an edge or a pair joins them, since a
     split turns edges into pairs.
     """
     if graph.edge_label_index is None:

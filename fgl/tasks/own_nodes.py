@@ -30,9 +30,10 @@ def own_node_task(
     """Classify a client's nodes with a variational encoder and an MLP.
 
     ``L = CE + kl / n KL(q(z | x, A) || N(0, 1))``, where KL is the mean over the n nodes. So the
-    paper's sum is divided by n twice, as it is in `link_task`. A client's weight is its number of
-    nodes. A client keeps its trained model; this model is scored on the client's own test nodes. A
-    metric whose name ends in ``_before`` scores the model at the start of a client's round.
+    paper's sum is divided by n twice, in the same way as in `link_task`. A client's weight is its
+    number of nodes. A client keeps its trained model; this model is scored on the client's own test
+    nodes. A metric whose name ends in ``_before`` scores the model at the start of a client's
+    round.
 
     Args:
         clients: graphs with their own labels and masks.

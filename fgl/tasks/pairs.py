@@ -78,9 +78,9 @@ def pair_task(
 
     Raises:
         ValueError: if a client has no pairs. With `negatives`: if `y` is not 0 or 1, if local
-            training defines its own batches, or if the target is not `fgl.targets.ANSWERS`. The
-            error is also raised if `negatives` is a number and `ranking` is missing, or if
-            `ranking` is given and `negatives` is not a number.
+            training defines its own batches, or if the target is not `fgl.targets.ANSWERS`. A
+            number for `negatives` requires `ranking`, and `ranking` requires a number for
+            `negatives`; otherwise this error is raised too.
 
     Example:
         >>> whole = fgl.data.splits.split_by_time(fgl.data.ratings())

@@ -251,9 +251,9 @@ def evaluate_ego(
         ``(outbox, states) -> metrics``, empty if no client has taken part. ``local_f1``,
         ``global_f1``, ``val_f1`` and ``val_loss`` are means over the ``scored_clients``.
         ``local_unseen_f1`` counts only own test nodes on which no other client trains
-        (`unseen_nodes`). It is a mean over the ``unseen_clients`` that have such nodes, and is left
-        out if no client has any. Each client's metrics are ``local_f1/0``, ``global_f1/0``,
-        ``local_unseen_f1/0``, ...
+        (`unseen_nodes`). This metric is a mean over the ``unseen_clients`` that have such nodes,
+        and is left out if no client has any. Each client's metrics are ``local_f1/0``,
+        ``global_f1/0``, ``local_unseen_f1/0``, ...
 
     Example:
         >>> test, clients = fgl.data.partitions.major_label_partition(fgl.data.load("synthetic"), 2)

@@ -29,8 +29,8 @@ class Task:
     Args:
         clients: the clients' graphs.
         fedavg: FedAvg with the task's model, loss and local training; methods are built from it.
-        scores: ``(method, clients) -> evaluate``, see `evaluate`. It has a keyword argument `each`
-            if the task has scores of each client.
+        scores: ``(method, clients) -> evaluate``, see `evaluate`. The function has a keyword
+            argument `each` if the task has scores of each client.
         select: the metric that selects the best round by its largest value, or by its smallest
             value if the name begins with a minus, such as ``"-val_rmse"``; "" if the protocol has
             no validation. ``"worst_val_accuracy"`` is the worst client's metric.

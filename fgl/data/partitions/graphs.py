@@ -173,8 +173,8 @@ def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:
         parts: int64 node ids, one tensor per client.
 
     Returns:
-        The subgraph with `node_id`, with nodes sorted by id. An edge is lost if no client has both
-        of its ends.
+        The subgraph with `node_id`; its nodes are sorted by id. An edge is lost if no client has
+        both of its ends.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(4, 1), torch.tensor([[0, 1, 2], [1, 2, 3]]))

@@ -73,8 +73,8 @@ def edge_split(
     By default, both directions of a held-out edge are removed. The function also draws negative
     pairs, which have no edge. If nodes have types, the negative pairs join the same types as the
     held-out edges. In a graph of users and items, no node is the source of one edge and the target
-    of another. In such a graph, each negative pair joins a source and a target. This also holds if
-    the graph's edges are stored in both directions.
+    of another. In such a graph, each negative pair joins a source and a target, even if the edges
+    are stored in both directions.
 
     Args:
         graph: a graph. If `directed` is False, the graph is taken as undirected, and its self-loops
@@ -88,9 +88,9 @@ def edge_split(
             is raised if every edge has its reverse.
 
     Returns:
-        The split. The split has only training edges (`EdgeSplit.trains_only`), and a warning is
-        given, in three cases: if a positive fraction gives no edge, if no training edge would be
-        left, or if there are fewer pairs without an edge than held-out edges.
+        The split. A warning is given, and the split has only training edges
+        (`EdgeSplit.trains_only`), if a positive fraction gives no edge, if no training edge would
+        be left, or if there are fewer pairs without an edge than held-out edges.
 
     Raises:
         ValueError: if a fraction is negative or their sum is not below 1; if the graph has pairs;

@@ -19,13 +19,13 @@ from .reverses import symmetric
 def with_negatives(
     graph: Graph, *, seed: int = 0, negatives: Literal["uniform", "degree"] = "uniform"
 ) -> Graph:
-    """Add pairs without an edge, with label 0, to the validation and test pairs of a graph.
+    """Add pairs that no edge joins, with label 0, to a graph's validation and test pairs.
 
     For each validation or test pair with label 1, a pair with the same source is added. The target
     of the added pair is drawn from the nodes that have the same type as the original pair's target.
     The drawn node has neither an edge nor a pair with the source, in any window. If every message
     edge has its reverse, a pair and its reverse are the same pair. The drawn node must have an edge
-    or a pair in the window of the original pair or in an earlier window. Nodes that appear only in
+    or a pair that is not later than the window of the original pair. Nodes that appear only in
     later windows are therefore never drawn.
 
     Suppose nodes have no types, and no node is the source of one edge and the target of another, as
