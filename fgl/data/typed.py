@@ -290,8 +290,8 @@ def metapaths(graph: Graph, paths: Sequence[Sequence[int]]) -> Graph:
         paths: a sequence of edge types for each path, at least one type.
 
     Returns:
-        The graph with these edges. Their `edge_type` is the index of the path; other fields of
-        edges are dropped.
+        The graph with these edges. The `edge_type` of an edge is the index of its path; other
+        fields of edges are dropped.
 
     Raises:
         ValueError: if edges have no types, or a path is empty.

@@ -47,7 +47,7 @@ def cli(
             first word of the command selects the function (``task`` in the report's config). A
             parameter needs documentation in only one of the functions.
         presets: dict from each dataset to a dict from flags to values. If `main` is a dict,
-            `presets` maps each of its names to such a dict.
+            `presets` maps each name in `main` to a dict of this kind.
         argv: the command line, by default the program's.
         words: the first words of the command, which are not in `argv`; the help shows these words.
 

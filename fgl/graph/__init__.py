@@ -284,9 +284,9 @@ class Graph(Facts):
                 weights, the other edges get weight 1.
             node_id: int64 ``[m]``, ids of the new nodes; if it is missing, the result has no
                 `node_id`.
-            fields: `edge_attr`, `edge_type` and `edge_time` of the new edges and `node_type` of the
-                new nodes. Each of these fields is required if the graph has it, and is not allowed
-                otherwise.
+            fields: `edge_attr`, `edge_type` and `edge_time` of the new edges, and `node_type` of
+                the new nodes. Each of these fields is required if the graph has it, and is not
+                allowed otherwise.
 
         Raises:
             TypeError, ValueError: as for a `Graph`; if the graph is a collection; or if a required

@@ -102,7 +102,7 @@ def r2(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
         output, y, mask: as for `rmse`.
 
     Returns:
-        A scalar as from `rmse`, but at most 1; NaN if no task has two known labels.
+        A float64 scalar of at most 1, as for `rmse`; NaN if no task has two known labels.
 
     Raises:
         TypeError, ValueError: as for `rmse`.

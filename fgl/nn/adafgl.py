@@ -20,8 +20,8 @@ class AdaFGL(nn.Module):
 
     Let ``P = softmax(extractor(x, A))``. Edges between nodes with similar rows of P are added to
     the graph: ``A' = alpha A + (1 - alpha) R``. R_ij is 1 if ``alike(P)_ij > 0.999`` (see `alike`),
-    and 0 otherwise. The networks read ``S = [x || A^ x || ... || A^^k x]`` with
-    ``A^ = D^-1/2 (A' + I)^T D^-1/2``:
+    and 0 otherwise. The networks read ``S = [x || A^ x || ... || A^^k x]``, where
+    ``A^ = D^-1/2 (A' + I)^T D^-1/2`` normalises A'.
 
     - On a homophilous graph an MLP reads S. The output is ``(softmax(MLP) + softmax(P)) / 2``. As
       in the public code, softmax(P) replaces P.

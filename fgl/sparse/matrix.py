@@ -26,7 +26,7 @@ from .rows import row_sum, widened
 
 
 class SparseMatrix:
-    """A sparse matrix ``[rows, cols]`` of floats that multiplies dense matrices.
+    """A sparse float matrix ``[rows, cols]``, which can multiply dense matrices.
 
     ``A @ x`` is differentiable in the values of ``A`` and in ``x``, and works under
     ``torch.func.vmap``.

@@ -113,7 +113,7 @@ class Setting:
         return data.damaged(clients, self.damage, seed=chance, features=features)
 
     def seeded(self, seed: int, make: Callable[..., Network], *sizes: Any, **how: Any) -> Network:
-        """A network, created with a seed on the setting's device.
+        """A network on the setting's device, created with a seed.
 
         `seed` determines its initial parameters.
         """

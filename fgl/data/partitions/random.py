@@ -145,7 +145,7 @@ def overlapping_partition(
 
 
 def _move_apart(owns: Tensor, shared: Tensor, generator: torch.Generator) -> None:
-    """Replace each node that all clients hold at one random client; nodes in `shared` stay."""
+    """If all clients hold a node, replace it at one random client; nodes in `shared` stay."""
     everywhere = owns.all(0)
     everywhere[shared] = False
     for node in everywhere.nonzero().flatten().tolist():

@@ -331,7 +331,7 @@ def negative_edges(
     node_type: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Draw pairs of different nodes without an edge; all such pairs are equally likely.
+    """Draw pairs of different nodes that no edge joins; all such pairs are equally likely.
 
     The function draws ranks among the pairs without an edge. The function finds the pairs with
     these ranks by searching the sorted edges, so no draw is rejected. The run time is

@@ -17,7 +17,7 @@ SWAPS = 100  # attempts to swap columns whose cells are taken
 
 
 class FreePairs:
-    """Sampler that repeatedly draws pairs of different nodes without an edge.
+    """Sampler that repeatedly draws pairs of different nodes that no edge joins.
 
     Args:
         edge_index, num_nodes, directed: as for `negative_edges`, which draws only once.

@@ -86,8 +86,8 @@ def copying_relations(
     """Find the relations that also contain most edges of relation `only`, in the same direction.
 
     Returns:
-        ``{b: share}``: the fraction of the distinct edges of relation `only` that are also in b.
-        `turned_relations` defines "most".
+        ``{b: share}``: the fraction of relation `only`'s distinct edges that relation b also
+        contains. `turned_relations` defines "most".
 
     Example:
         >>> edges = torch.tensor([[0, 1, 0, 1, 3], [2, 3, 2, 3, 0]])
@@ -120,7 +120,7 @@ def reversed_share(keys: Tensor, num_nodes: int) -> float:
     The result is 0 if this fraction does not count as "most" (see `turned_relations`).
 
     Args:
-        keys: int64, sorted distinct numbers ``source * num_nodes + target`` of the edges.
+        keys: int64, the edges as sorted distinct numbers ``source * num_nodes + target``.
         num_nodes: number of nodes.
 
     Example:
