@@ -277,7 +277,7 @@ def check_options(
     *,
     taken: Collection[str] = (),
 ) -> None:
-    """Raise an error if `outer` passes an option to `inner` that is not an argument of `inner`.
+    """Raise an error if `outer` passes an option that `inner` does not take.
 
     Args:
         outer, inner: the function that received the options, and the function that it calls.

@@ -66,7 +66,7 @@ def _read_cora_full(folder: Path, _: str) -> Graph:
 
 
 def _read_polblogs(folder: Path, name: str) -> Graph:
-    """Read polblogs, as papers do, as an undirected graph without the blogs' names and sources."""
+    """Read polblogs as papers do: undirected, and without the blogs' names and sources."""
     return read_gml(folder, name, ignore=("label", "source", "directed"))
 
 

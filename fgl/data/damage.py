@@ -273,8 +273,8 @@ def move_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
 
     A moved edge joins two nodes that no edge joined before. Both directions of a moved edge keep
     their weights, features and times. In a collection an edge stays within its graph. If the graph
-    has too few unlinked pairs of nodes, as in an almost complete graph, the number of moved edges is
-    smaller than ``round(share m)``.
+    has too few unlinked pairs of nodes, as in an almost complete graph, fewer edges than
+    ``round(share m)`` are moved.
 
     Args:
         graph: an undirected graph or a collection, without relations, since a relation joins nodes

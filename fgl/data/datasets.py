@@ -62,7 +62,7 @@ def load(
     Only cora_full's features change: they become 0 and 1, as in PyG. If the files have no features
     (polblogs), one-hot degrees with 64 columns are used. The last column means a degree of 63 or
     more. If the files have no public split, masks are None. Planetoid's split has 20 training nodes
-    per class, 500 validation nodes and 1000 test nodes. Wiki-CS has twenty splits and a
+    per class, 500 validation nodes and 1000 test nodes. Wiki-CS has twenty splits, and a
     heterophilous graph has ten official splits; `split` selects one. In CiteSeer, 15 node ids have
     no row of features. As in PyG, these 15 nodes get zero features and class 0; they are in no
     mask. ``"dblp_four_area"`` is a typed graph. The node types are, in this order: papers (8920
@@ -208,7 +208,7 @@ def load_molecules(
     written as an empty field, NA or NaN. A column that only counts the rows (pandas writes such
     columns) is left out, and a warning names the column.
 
-    Atoms are nodes and bonds are edges in both directions; hydrogen atoms are counted but are not
+    Atoms are nodes, and bonds are edges in both directions; hydrogen atoms are counted but are not
     nodes. The nine features of an atom and the three of a bond are the integers of
     ``torch_geometric.utils.from_smiles``, converted to floats. A molecule that rdkit cannot read (8
     of tox21's 7831) is left out, and a warning gives the number of such molecules.

@@ -384,7 +384,10 @@ def _write_edges(data: Any, like: Any, graph: Any, place: Tensor) -> None:
 
 
 def _write_pairs(stored: Any, labelled: bool, graph: Any, number: int, place: Tensor) -> None:
-    """Write one relation's pairs; if no relation has pairs, write empty fields for its labels."""
+    """Write the pairs of one relation.
+
+    If the graph has no pairs, a relation with labels gets empty fields.
+    """
     kinds = graph.edge_label_type
     own = (kinds == number).nonzero().squeeze(1)
     if len(own) or (labelled and not len(kinds)):

@@ -277,7 +277,7 @@ def _scipy(matrix: SparseMatrix) -> Any:
 
 
 def _with_neighbours(own: Graph, whole: Graph, cut: Borders) -> Graph:
-    """Add to a client's graph the neighbours at other clients, and the edges from them."""
+    """Add the neighbours at other clients, with the edges from them, to a client's graph."""
     weight: Any = whole.edge_weight
     ids, place = whole.edge_index[0, cut.edge].unique(return_inverse=True)
     x = rows_of(whole.x, ids)

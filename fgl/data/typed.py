@@ -199,7 +199,7 @@ def _others(
 def _ends(
     relation: Relation, edges: Tensor, sizes: Mapping[str, int], start: Mapping[str, int]
 ) -> Tensor:
-    """Edges of a relation with node indices of the whole graph."""
+    """Edges of a relation, as node indices of the whole graph."""
     source, _, target = relation
     unknown = [name for name in (source, target) if name not in sizes]
     if unknown:

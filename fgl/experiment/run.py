@@ -98,7 +98,7 @@ class Run:
             recipe: the recipe's name for the report; default from the command line.
             dataset: the dataset's name for the report; default from the command line.
             config: further settings for the report; they must not change if a checkpoint is
-                resumed. In the report they precede the flags of a command.
+                resumed. In the report, these settings precede the flags of a command.
             evaluate: the evaluation function; default the task's.
             watch: metrics of the server's state, as for `fgl.run`.
 

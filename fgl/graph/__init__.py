@@ -34,7 +34,7 @@ class Graph(Facts):
     """A graph with node features, and with data of its nodes, edges and examples.
 
     `y` and the masks have a row for each example. By default the examples are the nodes. With
-    `batch`, the object is a collection of graphs and the examples are the graphs, so
+    `batch`, the object is a collection of graphs, and the examples are these graphs; then
     ``[num_examples]`` means ``[num_graphs]``. With `edge_label_index`, the examples are pairs of
     nodes. With `window_index`, the examples are windows of a time series, each with targets for all
     nodes.

@@ -221,7 +221,7 @@ class Facts:
         return torch.ones(self.num_examples, dtype=torch.bool, device=self.device)
 
     def before(self, time: float) -> Any:
-        """Return the graph without edges at or after a given time; nodes and examples stay.
+        """Return the graph with only the edges before a given time; nodes and examples stay.
 
         Raises:
             ValueError: if the edges have no times.

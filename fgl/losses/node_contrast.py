@@ -63,8 +63,8 @@ def node_contrast(
         block: largest number of similarities in memory at a time.
 
     Returns:
-        Scalar: the mean over the anchors that have a positive; 0, with a gradient, if there is no
-        such anchor. Rows of length zero have similarity 0 to all rows and get no gradient.
+        A scalar: the mean over the anchors that have a positive. If there is no such anchor, it is
+        0 and has a gradient. Rows of length zero have similarity 0 to all rows and get no gradient.
 
     Raises:
         TypeError: if `mask` is not bool.
@@ -292,7 +292,7 @@ def _over_all(sim: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
 
 
 def _chunks(tensors: Sequence[Tensor], block: int) -> Iterator[Any]:
-    """Split tensors into chunks of clients; a chunk of several clients fits into `block`.
+    """Split tensors into chunks of clients; only a single client may exceed `block` similarities.
 
     On a GPU the size of the mask is not read, because reading it would wait for the GPU.
     """

@@ -1,4 +1,4 @@
-"""FedSage+: train generators of neighbours, add neighbours to the clients' graphs, run FedAvg."""
+"""FedSage+: train neighbour generators, add neighbours to clients' graphs, and run FedAvg."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def mended(
     new optimiser and with gradients from the other clients (`fgl.methods.fedsage_plus`). The
     generator reads the client's graph without hidden nodes. Generated neighbours are added to the
     graph that still has the hidden nodes. New nodes do not affect a client's weight, the divergence
-    term of a loss, or the number of local steps. If no client gets a new node, a warning is given
+    term of a loss, or the number of local steps. If no client gets a new node, a warning is given,
     and the task is unchanged.
 
     The default values come from the public code (src/utils/config.py). The clients' weights differ

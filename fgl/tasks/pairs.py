@@ -77,10 +77,10 @@ def pair_task(
             ``val_mrr``.
 
     Raises:
-        ValueError: if a client has no pairs. With `negatives`: if `y` is not 0 or 1, if local
-            training defines its own batches, or if the target is not `fgl.targets.ANSWERS`. A
-            number for `negatives` requires `ranking`, and `ranking` requires a number for
-            `negatives`; otherwise this error is raised too.
+        ValueError: if a client has no pairs. With `negatives`, this error is also raised if `y` is
+            not 0 or 1, if local training defines its own batches, or if the target is not
+            `fgl.targets.ANSWERS`. A number for `negatives` requires `ranking`, and `ranking`
+            requires a number for `negatives`; otherwise this error is raised too.
 
     Example:
         >>> whole = fgl.data.splits.split_by_time(fgl.data.ratings())

@@ -56,9 +56,9 @@ def node_scores(
         target: meaning of the values of ``graph.y``; default class labels.
 
     Returns:
-        ``(params, graph) -> {"val_accuracy", "test_accuracy"}``, with `fgl.targets.REGRESSION`
-        ``{"val_rmse", "test_rmse", "test_mae", "test_r2"}``. A metric is left out if its mask is
-        missing or empty, or if no label is known.
+        ``(params, graph) -> {"val_accuracy", "test_accuracy"}``; with `fgl.targets.REGRESSION` the
+        names are ``{"val_rmse", "test_rmse", "test_mae", "test_r2"}``. A metric is left out if its
+        mask is missing or empty, or if no label is known.
 
     Example:
         >>> mask = torch.tensor([True, False])
@@ -437,8 +437,9 @@ def evaluate_graphs(
     Returns:
         ``(outbox, states) -> {"test_accuracy", "majority_accuracy"}``, means over clients;
         ``"majority_accuracy"`` is the control's score, which is constant. With
-        `fgl.targets.ANSWERS` ``{"val_auc", "test_auc", "test_ap", "pooled_test_auc",
-        "pooled_test_ap"}``, without metrics that are undefined.
+        `fgl.targets.ANSWERS` the names are
+        ``{"val_auc", "test_auc", "test_ap", "pooled_test_auc", "pooled_test_ap"}``, without
+        undefined metrics.
 
     Raises:
         TypeError: for numbers in ``y`` without a target that describes them.

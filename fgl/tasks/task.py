@@ -109,12 +109,12 @@ def earlier(
 
     Examples of later clients and classes are not used for training yet. Scored examples are
     unchanged. With `rounds`, the clients join and the classes appear after this number of rounds of
-    a run. Without `rounds`, a run of the whole task continues from this earlier task's result if it
-    gets ``start=result``.
+    a run. Without `rounds`, a run of the whole task with ``start=result`` continues from this
+    earlier task's result.
 
     Args:
         task: the whole task.
-        clients: the numbers of clients that join later.
+        clients: the indices of the clients that join later.
         classes: the labels that appear later; this task has none of their examples in training
             masks.
         rounds: number of rounds without these clients and classes; default all.
@@ -156,7 +156,7 @@ def earlier(
 def _whole_without(
     whole: Graph | None, own: Sequence[Graph], late: Sequence[int], classes: Sequence[int]
 ) -> Graph | None:
-    """The whole graph without later training examples; None if it is unknown which are later."""
+    """The whole graph without later training examples; None if these examples are unknown."""
     if whole is None:
         return None
     (whole,) = _without([whole], late=(), classes=classes)

@@ -56,7 +56,7 @@ def partition_graph(
 
 
 class CutLoss(NamedTuple):
-    """Numbers of edges and pairs whose nodes belong to clients, and numbers of the lost ones.
+    """Number of edges and of pairs whose nodes belong to clients, and how many of them are lost.
 
     Example:
         >>> CutLoss(edges=4, lost_edges=1, pairs=0, lost_pairs=0).lost_edges
@@ -80,8 +80,8 @@ def cut_loss(graph: Graph, parts: Sequence[Tensor]) -> CutLoss:
         parts: int64 node ids, one tensor per client; parts may overlap.
 
     Returns:
-        The number of all edges and the number of all pairs between nodes of clients; for both, the
-        number that is lost.
+        The number of edges and the number of pairs whose two nodes belong to clients, and how many
+        of them are lost.
 
     Raises:
         ValueError: for a collection, whose graphs are never cut, and for an invalid node id.

@@ -38,7 +38,7 @@ def dirichlet_partition(
     Args:
         y: classes, int64 ``[n]``.
         num_clients: number of clients, at most n.
-        alpha: concentration. With a small value each client has mostly one class; with a large
+        alpha: concentration. With a small value, each client has mostly one class; with a large
             value the clients are similar.
         cap: largest probability of a class in a client's distribution; the excess is spread as
             above.
@@ -105,7 +105,7 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
     Args:
         y: classes, int64 ``[n]``, in the order of the dataset's files.
         num_clients: number of clients, at most n.
-        alpha: concentration. With a small value each client has mostly one class; with a large
+        alpha: concentration. With a small value, each client has mostly one class; with a large
             value the clients are similar.
 
     Returns:

@@ -36,7 +36,7 @@ CONVERT = (  # allows arrays of numbers only, under both of NumPy's names for th
 
 
 def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Graph:
-    """Read OGB's folders ``raw`` and ``split``, which are next to each other, from gzipped text.
+    """Read OGB's gzipped text files from the folders ``raw`` and ``split``, which are neighbours.
 
     ``num-node-list.csv.gz`` and ``num-edge-list.csv.gz`` hold a number for each graph. Each line of
     ``edge.csv.gz`` holds a source and a target, and each line of ``node-feat.csv.gz`` holds the

@@ -18,7 +18,7 @@ from .reverses import reversed_share, symmetric, turned_relations, turned_round
 
 @dataclass(frozen=True, eq=False)
 class EdgeSplit:
-    """The held-out edges, as many pairs without an edge, and a graph with only the training edges.
+    """The held-out edges, an equal number of negative pairs, and the graph of the training edges.
 
     Args:
         graph: the same nodes with only the training edges, in both directions. In a directed split,

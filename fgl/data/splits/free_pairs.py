@@ -1,8 +1,8 @@
 """Pairs of nodes encoded as numbers, and samplers that draw pairs without an edge.
 
-Nodes may have sides: types, sources and targets, or the two colours of a bipartite graph. If nodes
-have sides, edges join only certain sides. A pair that joins other sides can never be an edge, so
-such a pair is useless as a negative example.
+A node's side is its type, its role as a source or target, or its colour in a bipartite graph. If
+nodes have sides, edges join only certain sides. A pair that joins other sides can never be an edge,
+so such a pair is useless as a negative example.
 """
 
 from typing import Any

@@ -38,7 +38,7 @@ def split_by_time(
     shares: Sequence[float] = SHARES,
     edge_type: int | None = None,
 ) -> Graph:
-    """Split edges by time: early edges become message edges, later edges become labelled pairs.
+    """Split edges by time: early edges become message edges, and later edges labelled pairs.
 
     The model reads only the message edges, all of which are earlier than any pair. Training pairs
     are earlier than validation pairs, and validation pairs are earlier than test pairs. No edge is
