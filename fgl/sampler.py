@@ -23,7 +23,7 @@ NOBODY = torch.iinfo(torch.int32).max
 
 
 class NeighbourSampler:
-    """Samples neighbourhoods: in each hop, a given number of neighbours per node.
+    """Sampler of neighbourhoods: each hop draws a given number of neighbours per node.
 
     A node's neighbours are the sources of its incoming edges. Neighbours are sampled uniformly and
     without replacement. If a node's number of neighbours does not exceed the fan-out, all its

@@ -30,9 +30,9 @@ class Target:
 
     Args:
         loss: ``(output, y, mask) -> scalar``, the loss that a client minimises.
-        metrics: name to ``(output, y, mask) -> number``. The result may also be a tensor, as with
-            `fgl.metrics.rmse`, or with `hit_counts` and `class_counts` in `fgl.metrics.classes`. If
-            there are no examples to score, the result is NaN.
+        metrics: dict from names to functions ``(output, y, mask) -> number``. The result may also
+            be a tensor, as with `fgl.metrics.rmse`, or with `hit_counts` and `class_counts` in
+            `fgl.metrics.classes`. If there are no examples to score, the result is NaN.
         lower: the names of the metrics for which smaller is better; stored as a frozenset.
 
     Raises:

@@ -46,7 +46,7 @@ def levels(fanouts: Sequence[int]) -> list[int]:
 
 
 class EgoSampler:
-    """Samples ego-graphs of a fixed shape: each node has a fixed number of sampled neighbours.
+    """Sampler of ego-graphs of a fixed shape: each node has a fixed number of drawn neighbours.
 
     Neighbours are the sources of a node's incoming edges. Neighbours are sampled uniformly and with
     replacement. Each hop needs only one gather operation on the neighbour table. A neighbour's

@@ -16,7 +16,7 @@ from .layers import Edges, Features, adjacency, dropout
 
 
 class AdaFGL(nn.Module):
-    """A frozen federated model, and personal networks of a client that refine the predictions.
+    """A frozen federated model, and a client's personal networks, which refine the predictions.
 
     Let ``P = softmax(extractor(x, A))``. Edges between nodes with similar rows of P are added to
     the graph: ``A' = alpha A + (1 - alpha) R``. R_ij is 1 if ``alike(P)_ij > 0.999`` (see `alike`),

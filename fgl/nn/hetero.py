@@ -31,16 +31,16 @@ class Hetero(nn.Module):
             or a dict from types to rows that contains the target type. If the target is a relation,
             the model is also called with ``edge_label_index=``, int64 ``[2, p]`` with node indices
             local to their types, and returns a row for each pair.
-        columns: node type to its number of features, in the order of the graph's types. A type
-            without features has one column.
+        columns: dict from each node type to its number of features, in the order of the graph's
+            types. A type without features has one column.
         relations: ``(source type, name, target type)``, in the order of the graph's relations. If
             `typed_graph` was called with ``both=True``, the reverse relations follow all other
             relations, in the same order.
         target: the node type, or the relation, that has labels.
-        edge_columns: relation to its number of edge features, in the order of the columns in the
-            graph. With ``both=True`` the reverse relations are listed after the other relations,
-            with the same numbers, since they use the same columns. A relation has no edge features
-            if its number is 0 or if it is not listed.
+        edge_columns: dict from each relation to its number of edge features, in the order of the
+            columns in the graph. With ``both=True`` the reverse relations are listed after the
+            other relations, with the same numbers, since they use the same columns. A relation has
+            no edge features if its number is 0 or if it is not listed.
 
     Shapes:
         x: float ``[num_nodes, sum of columns]``, dense; edge_index: int64 ``[2, E]``; node_type:

@@ -25,7 +25,7 @@ class OfEdges(Protocol):
 
 
 def of_edges(measure: Callable[[Simple], Tensor]) -> OfEdges:
-    """Register a measure in `MEASURES`, and return a function of edges that computes it."""
+    """Register a measure in `MEASURES`, and return a function that computes it from edges."""
     MEASURES[measure.__name__] = measure
 
     def measured(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None) -> Tensor:

@@ -152,8 +152,8 @@ def augmented_operator(
     Returns:
         `SparseMatrix` ``[n, n]``, for a model that does not normalise its operator
         (``GCN(..., normalize=False)``). If both terms have an entry at a position, both entries are
-        kept. GAT and SAGE use only the sparsity pattern: they would see repeated edges and ignore
-        `beta`.
+        kept. GAT and SAGE use only the sparsity pattern, so they would see repeated edges and
+        ignore `beta`.
 
     Raises:
         ValueError: if the shapes differ.

@@ -66,9 +66,9 @@ def study(
         settings: dict from names to settings with ``load(seed)``, such as ``fgl.tasks.Nodes(...)``,
             or to functions ``(seed, **local) -> task``.
         num_rounds: number of rounds of a test run.
-        local: the search space of local training, shared by all methods. It lists fields of the
-            settings, such as ``{"lr": LogUniform(0.01, 1), "steps": [1, 5]}``. `local` can also be
-            a list of alternative spaces; trials alternate between them.
+        local: the search space of local training, shared by all methods. The space lists fields of
+            the settings, such as ``{"lr": LogUniform(0.01, 1), "steps": [1, 5]}``. `local` can also
+            be a list of alternative spaces; trials alternate between them.
         trials: number of trials for each method on each setting.
         tuning_seeds: seeds of the trials, distinct from `seeds`. With ``"each"``, every test seed
             is tuned separately, so that tuning uses no data of other seeds, and intervals include
