@@ -238,7 +238,7 @@ class _KeySlopes(Function):
 
 
 def _batched(info: Any, in_dims: Any, args: tuple[Any, ...]) -> list[Tensor]:
-    """Move the clients' dimension of anchors, keys, labels and masks to the front."""
+    """In anchors, keys, labels and masks, move the clients' dimension to the front."""
     pairs = zip(args[:4], in_dims[:4], strict=True)
     return [batched(arg, dim, info.batch_size) for arg, dim in pairs]
 

@@ -39,7 +39,7 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
 @explained
 def hit_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Numbers of correct predictions and of all predictions, as a tensor on the device.
+    """The number of correct and the number of all predictions, as a tensor on the device.
 
     Args:
         logits, y, mask: as for `accuracy`.

@@ -15,7 +15,7 @@ LARGEST_LOG_SIGMA = 10.0
 
 
 class VGAE(nn.Module):
-    """Encoder from nodes to normal distributions of embeddings, and decoder of links or classes.
+    """Network that encodes nodes as normal distributions, and decodes links or classes.
 
     ``H = ReLU(GCN_1(X, A))``, ``mu = GCN_mu(H, A)``, ``log sigma = GCN_sigma(H, A)``,
     ``z = mu + noise * sigma`` in training and ``z = mu`` otherwise (FedVGAE, Eq. 2-4). Links are

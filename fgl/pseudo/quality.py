@@ -20,7 +20,7 @@ def describe(
     node_id: Sequence[Tensor],
     y: Tensor,
 ) -> dict[str, float]:
-    """Measure the fraction of correct pseudo labels and pseudo edges over all clients.
+    """Measure which fractions of all clients' pseudo labels and pseudo edges are correct.
 
     Args:
         labels: pseudo labels ``[N_k]`` per client, -1 for nodes without a pseudo label. The list

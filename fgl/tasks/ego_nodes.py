@@ -41,7 +41,7 @@ def ego_node_task(
 
     Every client starts from its own model.
 
-    A client keeps the state of its optimiser and its trained model. All clients have equal weights.
+    A client keeps its trained model and the state of its optimiser. All clients have equal weights.
     A client is scored on its own test nodes, and on a graph that no client trained on.
 
     Args:

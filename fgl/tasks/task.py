@@ -171,7 +171,7 @@ def _whole_without(
 def _without(
     graphs: Sequence[Graph], *, late: Sequence[int], classes: Sequence[int]
 ) -> list[Graph]:
-    """The clients' graphs without training examples of the late clients and of some classes."""
+    """The clients' graphs; the late clients and some classes have no training examples in them."""
     for client in late:
         check_number("clients", client, at_least=0, below=len(graphs), integer=True)
     if classes:

@@ -53,9 +53,9 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
     the ids of the split are ids of graphs. Labels are classes if they form a single column of
     non-negative integers. Otherwise labels are float targets, and an empty field becomes NaN. If
     ``split/NAME/{train,valid,test}.pt`` exist (ogbl), the examples are pairs. The pairs of
-    ``edge_neg`` and ``target_node_neg`` have label 0, and all other pairs have label 1. Edges keep
-    their repeats and the fields of ``edge-feat``, ``edge_weight`` and ``edge_year``. If pairs have
-    no ``source_node``, both directions of an edge are stored.
+    ``edge_neg`` and ``target_node_neg`` have label 0, and all other pairs have label 1. Repeated
+    edges are kept, and edges have the fields of ``edge-feat``, ``edge_weight`` and ``edge_year``.
+    If pairs have no ``source_node``, both directions of an edge are stored.
 
     Args:
         folder: the folder ``raw``.
