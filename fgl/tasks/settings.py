@@ -108,7 +108,7 @@ class Setting:
         seed: int,
         features: Callable[[Graph], Graph] | None = None,
     ) -> list[Graph]:
-        """The clients' graphs with edge features, and with missing or corrupted data."""
+        """The clients' graphs with missing or corrupted data, as from `fgl.data.damaged`."""
         chance = fold_in(seed, "damage")
         return data.damaged(clients, self.damage, seed=chance, features=features)
 
