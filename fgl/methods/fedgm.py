@@ -43,8 +43,8 @@ def fedgm(
     """Train the server's model on small graphs that reproduce the clients' gradients (FedGM).
 
     In its first round, a client with n training nodes creates ``int(reduction n)`` condensed nodes.
-    Each class has about the same fraction of the condensed nodes as of the training nodes. A
-    condensed node starts with the features of a random training node of the same class. All pairs
+    The proportions of the classes are about the same among condensed nodes as among training nodes.
+    A condensed node starts with the features of a random training node of the same class. All pairs
     of condensed nodes are connected by edges (`PairWeights`). In each of `condense_steps` steps the
     client initialises a new model and takes one Adam step. The steps alternate between
     `adjacency_steps` steps on the edge network and `feature_steps` steps on the features. All steps
@@ -69,8 +69,9 @@ def fedgm(
     labels. The public code applies each client's edge network to the nodes of all clients, and
     keeps only the block of the client's own nodes. So batch norm statistics are over the nodes of
     all clients. Here a client computes and sends only its own block. The public code's server uses
-    the training step with the best score on validation nodes of the whole graph, which a real
-    server does not have. Here the server uses the last step.
+    the model of the training step with the best score on validation nodes. These are nodes of the
+    whole graph, and a real server does not have the whole graph. Here the server uses the last
+    step.
 
     Args:
         fedavg: FedAvg of a task. Its model is used; its loss and local training are not.
@@ -80,14 +81,15 @@ def fedgm(
         feature_steps: consecutive steps on the features.
         condense_lr: learning rate of condensation, at clients and at the server.
         condense_width: width of the edge network.
-        fit_steps: steps of the server's training in a round; the second half uses a tenth of the
-            learning rate.
+        fit_steps: number of training steps of the server in a round; the second half of these steps
+            uses a tenth of the learning rate.
         fit_lr: learning rate of the server's training.
         fit_decay: weight decay of the server's training.
 
     Raises:
         TypeError: if the model cannot be re-initialised.
-        ValueError: if a number is out of range, or the server of `fedavg` does not only average.
+        ValueError: if a number is out of range, or the server of `fedavg` does not simply average
+            the models.
 
     Example:
         >>> fedgm(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), reduction=0.2)
@@ -325,7 +327,7 @@ def condensed_labels(graph: Graph, reduction: float) -> Tensor:
 
 
 def first_features(graph: Graph, y: Tensor) -> Tensor:
-    """Features of training nodes drawn at random from the classes in `y`, as floats ``[n, d]``."""
+    """For each label in `y`, the features of a random training node with this label, ``[n, d]``."""
     rows = []
     for c, number in zip(*y.unique_consecutive(return_counts=True), strict=True):
         nodes = (graph.training_mask & (graph.labels == c)).nonzero().squeeze(1)

@@ -43,7 +43,7 @@ def fedhgn(
     Args:
         fedavg: FedAvg of a task; its model has bases, such as ``fgl.nn.RGCN(..., num_bases=4)``.
         align: weight of the alignment, at least 0.
-        coefficients: the last part of the names of the coefficients, which are tensors
+        coefficients: the last part of the name of each tensor of coefficients,
             ``[num_relations, num_bases]``.
         draw: whether each client initialises its own coefficients in its first round, by Glorot's
             uniform rule as in `fgl.nn.RGCN`. Otherwise all clients start from the same

@@ -84,7 +84,7 @@ def fedsage_plus(
     compared with the first m neighbours of a node of client j. A node without hidden neighbours is
     not compared. Clients send generated rows and gradients of the loss for such rows. Clients send
     neither their own features nor their generators. A client that is absent in a round is left out
-    of this round. A client that receives no gradients learns only from its own loss.
+    of that round. A client that receives no gradients learns only from its own loss.
 
     Args:
         fedavg: FedAvg of a `fgl.tasks.generator_task`; its model is a `fgl.nn.NeighbourGenerator`.
@@ -218,7 +218,7 @@ def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
 
 
 def relayed(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-    """Forward each client's offer to all other clients, and later their gradients to the client."""
+    """Forward each client's offer to all other clients, and later return the gradients to it."""
     stage = int(state.get("stage", OFFER))
     following = torch.tensor((stage + 1) % len(UPLOADS))
     relays: dict[int, Callable[[Inbox, int], Message]] = {

@@ -116,8 +116,8 @@ def gcfl(
             clients of a cluster; the result is symmetric and non-negative.
         seq_length: number of rounds in a client's sequence. A cluster with a shorter sequence does
             not split, and after a split all sequences are cleared. So at most one cluster splits
-            per round: among the clusters that could split, it is the cluster with the smallest
-            number. If the value is 0, several clusters can split in one round.
+            per round. If several clusters could split, the cluster with the smallest number splits.
+            If the value is 0, several clusters can split in one round.
         measure: ``(inbox, updates [k, P]) -> [k]``, the next entry of each client's sequence.
 
     Returns:

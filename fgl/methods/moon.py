@@ -1,4 +1,4 @@
-"""MOON: a loss pulls embeddings towards the received model, away from the client's last model."""
+"""MOON: a loss pulls embeddings to the received model's, and away from the last own model's."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01
     determines both the optimiser and the scored model.
 
     Args:
-        fedavg: a task's FedAvg, whose server only averages.
+        fedavg: a task's FedAvg, whose server simply averages the models.
         prior: lambda, above 0, weight of the fractions of examples. For very large values the
             method becomes FedAvg.
         attraction: mu, weight of a model's attraction to the direction of its mix. The public code
@@ -44,7 +44,8 @@ def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01
             from their mixes. Use a negative number for this behaviour.
 
     Raises:
-        ValueError: if a number is out of range, or the server of `fedavg` does not only average.
+        ValueError: if a number is out of range, or the server of `fedavg` does not simply average
+            the models.
 
     Example:
         >>> method = pfedgraph(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -127,7 +128,7 @@ def alignment(params: Mapping[str, Tensor], direction: Mapping[str, Tensor]) -> 
     """Projection of a direction v onto a model of length 1: ``<v, theta> / ||theta||`` (pFedGraph).
 
     Args:
-        params: theta, the model being trained, name to tensor.
+        params: theta, the model being trained, a dict from name to tensor.
         direction: v, with some or all of the names of `params`; theta is restricted to these names.
             No gradient flows to v.
 

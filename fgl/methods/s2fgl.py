@@ -38,11 +38,11 @@ def s2fgl(
 
     A client ranks its nodes by ``max_j P_ij t_j + restart sum_j P_ij t_j``. Here ``P = (I - (1 -
     restart) D^-1 A)^-1``, and t_j is 1 for training nodes and 0 for other nodes. From the first
-    third of the ranked nodes, the client computes the mean embedding and the number of nodes of
-    each class, and sends both. The server computes `books` codebooks, each from a random fraction
-    of the clients. A codebook holds the mean of each class, or 0 if no client of the codebook has
-    the class. Let c run over all rows of all codebooks, let h be a client's embeddings, and let g
-    be the embeddings of the received model. From the second round on the loss is
+    third of the ranked nodes, the client computes each class's mean embedding and number of nodes,
+    and sends both. The server computes `books` codebooks, each from a random fraction of the
+    clients. A codebook holds the mean of each class, or 0 if no client of the codebook has the
+    class. Let c run over all rows of all codebooks, let h be a client's embeddings, and let g be
+    the embeddings of the received model. From the second round on the loss is
 
     ``CE + knowledge mean_i KL(softmax_c cos(g_i, c), softmax_c cos(h_i, c)) + alignment A(h, g)``,
 
@@ -69,17 +69,17 @@ def s2fgl(
     codebook lacks each class whose number exceeds the largest class number of the first client. If
     a third of the nodes are training nodes, the public code's codebook uses the same labels as
     here. The public code computes embeddings before the last step, with dropout. Here embeddings
-    are computed with the sent model and without dropout. The public code's server shuffles the
-    clients, and gives the i-th client in this order a weight equal to the number of nodes of client
-    i. The public code computes weights from the distances between test nodes and training nodes
-    (``LPS``), but does not use these weights. The public code applies dropout during evaluation.
-    The network of the public code is an ACM-GCN with a linear head. Here the task determines the
-    clients' weights and the network.
+    are computed with the sent model and without dropout. The public code's server weights a client
+    by a number of nodes. It shuffles the clients but not these numbers, so a client can get another
+    client's number. The public code computes weights from the distances between test nodes and
+    training nodes (``LPS``), but does not use these weights. The public code applies dropout during
+    evaluation. The network of the public code is an ACM-GCN with a linear head. Here the task
+    determines the clients' weights and the network.
 
     The public script trains with SGD (learning rate .2), 10 steps, a width of 128 and dropout .1.
 
     Args:
-        fedavg: a task's FedAvg, whose server only averages. Its model takes
+        fedavg: a task's FedAvg, whose server simply averages the models. Its model takes
             ``return_embedding=True``, and its loss sees all nodes in each step.
         knowledge: weight of the term with the codebooks; the public code uses .05 times 100.
         alignment: weight of A.
@@ -91,9 +91,9 @@ def s2fgl(
 
     Raises:
         TypeError: if the model has no embeddings.
-        ValueError: if a number is out of range, or the server of `fedavg` does not only average.
-            The method's functions raise this error if a client holds a collection, or trains on
-            sampled nodes.
+        ValueError: if a number is out of range, or the server of `fedavg` does not simply average
+            the models. The method's functions raise this error if a client holds a collection, or
+            trains on sampled nodes.
 
     Example:
         >>> s2fgl(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), books=2)
@@ -208,7 +208,7 @@ def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
 
 
 def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
-    """Mean KL divergence of two softmaxes, over cosines of g and h with the rows of a codebook.
+    """Mean KL divergence between two softmaxes: of the cosines of g, and of h, with a book's rows.
 
     Args:
         h: float ``[n, d]``.
