@@ -1,4 +1,4 @@
-"""The weighted mean, sums over clients, and square roots; results are reproducible bit by bit."""
+"""Weighted means, sums over clients, and square roots, with results that are bit-reproducible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mix of the clients' tensors, with weights from a matrix; the product has no rounding error."""
+"""Mixes of clients' tensors by a matrix of weights; the matrix product has no rounding error."""
 
 from __future__ import annotations
 

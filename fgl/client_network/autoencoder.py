@@ -1,4 +1,4 @@
-"""Auto-encoder for a network of clients; it is trained to reconstruct the network (GPFL)."""
+"""Auto-encoder that is trained to reconstruct a network of clients (GPFL)."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def reconstruct(
     weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Embed the clients by an auto-encoder of their network, which is trained in every call.
+    """Embed the clients by an auto-encoder of their network; each call trains a new auto-encoder.
 
     Each call starts with new weights from `init_encoder`. Adam then minimises `link_loss` for the
     embeddings from `encode`. The gradient is computed by explicit formulas, without autograd. Both

@@ -32,7 +32,7 @@ def rounded_downloads(
         dtype: dtype of the sent entries.
 
     Returns:
-        The method. It must be the outermost wrapper.
+        The method. This transform must be the outermost wrapper.
 
     Raises:
         ValueError: if `dtype` is not supported. The method's server raises this error if an entry

@@ -1,4 +1,4 @@
-"""FedGCN's exchange of rows by a secure sum, from which each client learns only its own rows."""
+"""FedGCN's exchange of rows by a secure sum: each client learns only its own rows."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
     requests also include the ids of these neighbours.
 
     If a row is the sum over a single neighbour, the requesting client still learns the features of
-    this neighbour. Pads are bounded. Therefore the masked value reveals information about a number
-    x with probability ``|x| / 2^26``.
+    this neighbour. Pads are bounded. Therefore, with probability ``|x| / 2^26``, the masked value
+    reveals information about a number x.
 
     Args:
         threshold: as for `secure_sum`.
@@ -94,7 +94,7 @@ def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
 
 @fed.layer
 def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Method:
-    """A method in which clients send their parts of sums of rows.
+    """A method in which each client sends its part of every requested sum of rows.
 
     A client adds a pad to the rows that it requested. A round is an exchange of rows without
     training. `deploy` returns the sums of the rows that the client requested. All other rows are

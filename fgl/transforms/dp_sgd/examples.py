@@ -153,7 +153,7 @@ def check_alone(method: Method, graph: Graph, context: Any) -> None:
     known labels. In that case, an example has half the weight if half of its labels are known.
 
     Args:
-        method: the method, for its loss.
+        method: the method whose loss is checked.
         graph: the client's graph; only its form is read (`made_up`).
         context: the context of this round.
 

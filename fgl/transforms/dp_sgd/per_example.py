@@ -82,8 +82,8 @@ def per_example_gaussian(
         delta, unprotected: as for `local_gaussian`.
 
     Returns:
-        The method. Only `secure_sum` may wrap it. A loss term of an outer wrapper would be ignored
-        or would have no noise, so a run of such a method raises an error.
+        The method. Only `secure_sum` may wrap this method. A loss term of an outer wrapper would be
+        ignored or would have no noise, so a run of such a method raises an error.
 
     Raises:
         ValueError: if a number is out of range, the method's training has an `adjust` or a
