@@ -234,7 +234,7 @@ def _without_blame(
 def _bad_model(
     refused: Mapping[int, Exception], answers: Mapping[int, Answer], history: Sequence[Round]
 ) -> str:
-    """Text with evidence that the server had sent a bad model; empty if there is none.
+    """Text with evidence that the server had sent a bad model; empty without evidence.
 
     Evidence of a bad model can be of two kinds. In the first kind, most clients diverged from the
     received model. In the second kind, at least one client diverged and the received model has a
@@ -345,7 +345,7 @@ def check_goes_on(
         cause: the error of the server's function, if it is the reason.
 
     Raises:
-        RuntimeError: with each client's reason in the last round.
+        RuntimeError: if so; the error has each client's reason in the last round.
 
     Example:
         >>> check_goes_on([Round(4, [0, 1], {0: "late", 1: "late"})], 1)

@@ -114,8 +114,8 @@ def run(
             own states do not change.
         each: whether rounds also record each client's own metrics, from the task's score and from
             `score`, such as ``test_accuracy/3`` of client 3, and the worst value, such as
-            ``worst_test_accuracy``; see `fgl.experiment.spread`. It does not change an `evaluate`
-            that you give.
+            ``worst_test_accuracy``; see `fgl.experiment.spread`. This argument does not change an
+            `evaluate` that you give.
 
     Returns:
         The `Result`.

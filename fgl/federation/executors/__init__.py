@@ -23,7 +23,7 @@ class Answer:
             does not include the client's losses.
         problem: the reason why there is no message.
         paid: upper bound on the number of this round's answers that had a privacy cost for the
-            client. It is above 1 if the request was repeated and the client's answers may have
+            client. `paid` is above 1 if the request was repeated and the client's answers may have
             differed.
 
     Example:

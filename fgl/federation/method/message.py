@@ -172,7 +172,7 @@ def check_model(received: Any, model: Mapping[str, Tensor], name: str = "message
     """Check that `received` is a complete model, with the names, shapes and dtypes of `model`.
 
     Raises:
-        TypeError: if `received` is no dict of tensors, or a dtype differs.
+        TypeError: if `received` is not a dict of tensors, or a dtype differs.
         ValueError: if a name is missing or extra, or a shape differs.
 
     Example:
@@ -263,7 +263,7 @@ def check_names(what: str, metrics: Any) -> None:
         metrics: the value.
 
     Raises:
-        TypeError: if the value is no mapping, or a name is no string.
+        TypeError: if the value is not a mapping, or a name is not a string.
 
     Example:
         >>> check_names("score", {3: 0.5})
@@ -346,7 +346,7 @@ class Inbox(Mapping[int, Message]):
         The stack is a copy, so it may be changed in place.
 
         Raises:
-            TypeError: if an entry is no tensor, or its dtype differs from the first client's.
+            TypeError: if an entry is not a tensor, or its dtype differs from the first client's.
             ValueError: if the inbox is empty, a client's message lacks the key, or the keys or
                 shapes of two clients differ.
         """

@@ -41,10 +41,10 @@ class Training:
         optimizer: function from a list of tensors to a `torch.optim` optimiser.
         num_steps: number of local steps per round, each on all training examples; default 1.
         batches: ``(graph, context) -> pairs (graph, context)``, used instead of `num_steps`: each
-            local step computes the loss on one pair. Use it for minibatches (`node_minibatches`,
-            `graph_minibatches`), sampled neighbours and negative edges. All pairs are sampled
-            before the first step, with torch's global generator; with `Steps` each pair is sampled
-            just before its step.
+            local step computes the loss on one pair. Use `batches` for minibatches
+            (`node_minibatches`, `graph_minibatches`), sampled neighbours and negative edges. All
+            pairs are sampled before the first step, with torch's global generator; with `Steps`
+            each pair is sampled just before its step.
         epochs: number of passes of `batches` over a client's examples in a round; default 1. Each
             pass has the same number of steps. With `num_steps` each step is an epoch.
         max_grad_norm: the gradient is clipped to this norm; default no clipping.
@@ -233,7 +233,7 @@ class Method:
         return without(tensors, self.own.modules) if self.own.modules else dict(tensors)
 
     def model_of(self, graph: Graph) -> nn.Module:
-        """A client's model: the client's own model if clients have their own, else `model`."""
+        """A client's model: its own model if clients have their own models, otherwise `model`."""
         models = self.own.models
         return self.model if models is None else models(graph)
 

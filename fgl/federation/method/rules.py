@@ -80,7 +80,7 @@ class Models:
             name: the model's name in errors.
 
         Raises:
-            TypeError: if `make` returns no module, or a common tensor has another dtype.
+            TypeError: if `make` does not return a module, or a common tensor has another dtype.
             ValueError: if a common tensor is missing or has another shape, or parameters are tied.
         """
         return self._of(graph, name).module
@@ -280,7 +280,7 @@ class Rules:
             or rounds; `accept` checks them. All other keys must have the names, shapes and dtypes
             on which most clients agree.
         max_examples: largest ``"num_examples"`` that a client can have; an upload with a larger
-            number is refused. Tasks set it; default no bound.
+            number is refused. Tasks set this bound; by default there is no bound.
         max_change: a bound c on the changes of an entry. Sizes are root mean squares, and s is the
             size of the entry that was sent. The server refuses an upload in two cases. First, the
             change is larger than c times the round's median change and larger than s (or 1 if

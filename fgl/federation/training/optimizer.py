@@ -25,7 +25,7 @@ class Layout:
     copied in every step of training.
 
     Args:
-        params: name to tensor.
+        params: dict from name to tensor.
         graph: the graph whose features the parameters multiply; default none.
     """
 

@@ -96,7 +96,7 @@ def check_width(method: Method, graph: Graph, client: int) -> None:
     """Raise an error if the model does not accept the client's number of features.
 
     Raises:
-        Refusal: with the number of features.
+        Refusal: if the widths differ; the error has the client's number of features.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0], [1]]))
@@ -150,7 +150,7 @@ def plan(agreed: Mapping[str, Any]) -> str:
 
 
 def check_approved(path: Any, plan: str, unknown: Sequence[str], state: Any) -> None:
-    """Raise a ValueError if a site has approved plans and this plan is not one of them.
+    """Raise a ValueError if a site has a list of approved plans and this plan is not in the list.
 
     The settings of a function are missing from a plan if no builder recorded these settings. So a
     site with a list rejects runs that have such functions.

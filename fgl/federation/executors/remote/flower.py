@@ -265,9 +265,9 @@ class Flower:
         num_clients: number of clients in the federation, including absent clients.
         timeout: seconds for which a round waits for answers, and for which the first round waits
             until all clients have registered.
-        names: for client 0, 1, ... the name under which the client's SuperNode is registered, or
-            the public key of this SuperNode in hexadecimal digits. By default, client k is the
-            first node that claims the number k.
+        names: one text per client, in order: either the name under which the client's SuperNode is
+            registered, or the public key of this SuperNode in hexadecimal digits. By default,
+            client k is the first node that claims the number k.
         per_tensor: whether to send one array for each tensor, which Flower's own mods can read.
             This is slower and does not support bfloat16.
         poll: seconds between two checks for answers. The time between two checks for new nodes is
