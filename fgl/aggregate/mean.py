@@ -1,4 +1,4 @@
-"""Weighted means, sums over clients, and square roots, with results that are bit-reproducible."""
+"""Weighted means, sums over clients, and square roots, with bit-reproducible results."""
 
 from __future__ import annotations
 

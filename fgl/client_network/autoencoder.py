@@ -108,7 +108,7 @@ def link_entropy(probability: Tensor) -> Tensor:
     """Entropy of the links: ``mean_ij(-a log(a + e) - (1 - a) log(1 - a + e))``.
 
     Args:
-        probability: float ``[k, k]`` in [0, 1]; e is 1e-6.
+        probability: float ``[k, k]`` in ``[0, 1]``; e is 1e-6.
 
     Returns:
         Scalar.
@@ -129,7 +129,7 @@ def link_cost(probability: Tensor) -> Tensor:
     """Penalty that grows with links: ``mean_ij(-log(1 + e - a))``.
 
     Args:
-        probability: float ``[k, k]`` in [0, 1]; e is 1e-6.
+        probability: float ``[k, k]`` in ``[0, 1]``; e is 1e-6.
 
     Returns:
         Scalar.

@@ -168,7 +168,7 @@ def probe_graphs(
         directions of each edge, sorted by target; and batch, int64 ``[num num_nodes]``.
 
     Raises:
-        ValueError: if a number is not positive, `p` is not in [0, 1], or `features` is unknown.
+        ValueError: if a number is not positive, `p` is not in ``[0, 1]``, or `features` is unknown.
 
     Example:
         >>> x, edge_index, batch = probe_graphs(2, 3, 1.0, num_features=2)

@@ -26,7 +26,7 @@ def similarity(rows: Tensor, *, clip: bool = False, centre: bool = True) -> Tens
             FED-PUB).
 
     Returns:
-        float ``[k, k]`` in [-1, 1], up to rounding.
+        float ``[k, k]`` in ``[-1, 1]``, up to rounding.
 
     Raises:
         TypeError: if `rows` is not floating point.
@@ -58,7 +58,7 @@ def property_network(properties: Tensor) -> Tensor:
         properties: float ``[k, P]``, each client's mean over its training graphs.
 
     Returns:
-        float ``[k, k]`` in [0, 1], up to rounding.
+        float ``[k, k]`` in ``[0, 1]``, up to rounding.
 
     Raises:
         TypeError, ValueError: as `similarity`.
@@ -168,7 +168,7 @@ def running_network(
 
     Raises:
         TypeError, ValueError: if a matrix is not floating point, square and finite, if sizes
-            differ, or if `beta` is not in [0, 1].
+            differ, or if `beta` is not in ``[0, 1]``.
 
     Example:
         >>> running_network(torch.eye(2), torch.tensor([[1.0, -1.0], [1.0, 1.0]]), beta=0.5)
@@ -227,8 +227,8 @@ def softmax_attention(alike: Tensor, *, scale: Weight = 10.0, own: Share | None 
     Args:
         alike: float ``[k, k]``, S, e.g. a `similarity`.
         scale: inverse temperature of the softmax, at least 0; 0 gives equal weights.
-        own: each client's weight for itself, in [0, 1]. If `own` is given, the remaining weight is
-            divided among the other clients by a softmax (HeurFedAMP). By default the softmax is
+        own: each client's weight for itself, in ``[0, 1]``. If `own` is given, the remaining weight
+            is divided among the other clients by a softmax (HeurFedAMP). By default the softmax is
             over all clients, including the client itself (FED-PUB).
 
     Returns:

@@ -72,8 +72,8 @@ def deployed(
         ValueError: if a model lacks some tensors. The returned function raises this error.
 
     Warns:
-        UserWarning: if the function is called in a run of a method that deploys other models. The
-            warning is given a single time.
+        UserWarning: if the function is called in a run whose method deploys different models than
+            `method`. The warning is given a single time.
 
     Example:
         >>> model = torch.nn.Linear(1, 1)
@@ -378,7 +378,7 @@ def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[
 def _without(
     taken: Collection[str], scores: Mapping[int, Mapping[str, Value]], index: int
 ) -> dict[int, Mapping[str, Value]]:
-    """The clients' scores, without clients whose score has the same name as a server's metric."""
+    """The clients' scores; a client is left out if a server's metric has the name of its score."""
     out: dict[int, Mapping[str, Value]] = {}
     for client, score in scores.items():
         both = sorted(set(score) & set(taken))
@@ -439,7 +439,8 @@ def merging(
 
     Args:
         each: whether to add each client's metrics and the worst value.
-        graphs: the graphs on which clients are scored. Their masks explain why a metric is missing.
+        graphs: the graphs on which clients are scored. The masks of these graphs explain why a
+            metric is missing.
         lower: names of metrics, without their prefix, for which smaller is better.
 
     Example:

@@ -73,7 +73,7 @@ def heurfedamp(
 
     Args:
         fedavg: a task's FedAvg, whose server simply averages the models.
-        own: xi_ii, a client's weight for its own model, in [0, 1].
+        own: xi_ii, a client's weight for its own model, in ``[0, 1]``.
         scale: sharpness of the other clients' weights, at least 0.
         penalty: lambda, at least 0.
 

@@ -68,30 +68,31 @@ def feddep(
     only on prototypes. So here clients send prototypes, and each client computes the same gradient
     locally, as in the paper's abstract ("pseudo-FL"). As in the public code, the encoder's output
     after a softmax is passed to a cross-entropy that applies a second softmax. The generated count
-    of neighbours is rounded for the comparison with hidden neighbours and for mending a graph. The
-    count is truncated for the comparison with prototypes. The input of each layer is the output of
-    the layer below; in the paper's appendix, the input is the embedding. A node's embedding is the
-    mean over P slots, including empty slots.
+    of neighbours is rounded when it is compared with hidden neighbours, and when a graph is mended.
+    The count is truncated for the comparison with prototypes. The input of each layer is the output
+    of the layer below; in the paper's appendix, the input is the embedding. A node's embedding is
+    the mean over P slots, including empty slots.
 
-    The clustering differs from the public code. Here k-means runs on the encoder's embeddings. The
-    public code applies k-means and then DEC to the embeddings of a stacked autoencoder. Here a
-    sampled prototype belongs to the node itself. The public code sometimes samples the prototype of
-    a hidden neighbour, and ignores a prototype if its entries have a negative sum. Here each step
-    uses the local gradient once, and uses the same noise for all clients. The public code uses the
-    local gradient twice, and adds gradients for one client to the gradients for the next client.
-    Here every forward pass mends the whole graph, without noise or dropout. The public code mends
-    the graph only once, in training mode and after nodes were hidden. The public code also computes
-    scores on graphs without generated neighbours. All clients start from the same generator.
-    Clients do not send numbers of missing neighbours, since no client uses these numbers. For
-    embeddings, both layers use the same sampled neighbours. After the first round, ``l CE`` uses a
-    copy of the received classifier. In the public code, this term uses the generator's own
-    classifier, which is randomly initialised. In both implementations, this classifier is trained
-    for `gen_local_epochs` steps and then discarded. So classifiers are trained for one round before
-    any graph is mended. Here the optimiser of a generator keeps its state from step to step. The
-    public code creates a new optimiser (SGD with learning rate .1) in each step. The published 200
-    epochs correspond to 100 exchanges of two steps. The public code trains the classifier on
-    minibatches of 64 nodes with 5 sampled neighbours per layer. Here the task defines the
-    minibatches. Unlike the paper, this implementation does not claim differential privacy of edges.
+    The clustering differs from the clustering in the public code. Here k-means runs on the
+    encoder's embeddings. The public code applies k-means and then DEC to the embeddings of a
+    stacked autoencoder. Here a sampled prototype belongs to the node itself. The public code
+    sometimes samples the prototype of a hidden neighbour, and ignores a prototype if its entries
+    have a negative sum. Here each step uses the local gradient once, and uses the same noise for
+    all clients. The public code uses the local gradient twice, and adds gradients for one client to
+    the gradients for the next client. Here every forward pass mends the whole graph, without noise
+    or dropout. The public code mends the graph only once, in training mode and after nodes were
+    hidden. The public code also computes scores on graphs without generated neighbours. All clients
+    start from the same generator. Clients do not send numbers of missing neighbours, since no
+    client uses these numbers. For embeddings, both layers use the same sampled neighbours. After
+    the first round, ``l CE`` uses a copy of the received classifier. In the public code, this term
+    uses the generator's own classifier, which is randomly initialised. In both implementations,
+    this classifier is trained for `gen_local_epochs` steps and then discarded. So classifiers are
+    trained for one round before any graph is mended. Here the optimiser of a generator keeps its
+    state from step to step. The public code creates a new optimiser (SGD with learning rate .1) in
+    each step. The published 200 epochs correspond to 100 exchanges of two steps. The public code
+    trains the classifier on minibatches of 64 nodes with 5 sampled neighbours per layer. Here the
+    task defines the minibatches. Unlike the paper, this implementation does not claim differential
+    privacy of edges.
 
     Args:
         fedavg: a task's FedAvg, whose server simply averages the models. Generators also use the

@@ -52,14 +52,14 @@ def fedgm(
 
     ``sum_c (n_c / max n_c) ||grad CE_c(condensed) - grad CE_c(own)||^2``.
 
-    CE_c is the mean over training nodes of class c, and n_c is the number of condensed nodes of
-    class c. The client sends the condensed graph with the smallest loss. The server combines the
-    clients' condensed graphs into one graph, and trains a newly initialised model on this graph.
-    All clients use this model. In later rounds clients send ``grad CE_c(own)``, evaluated at a
-    model that the server has initialised. The server then takes one Adam step on the features of
-    the condensed nodes. The Adam step minimises the same loss, with
-    ``sum_k (n_kc / n_c) grad_k CE_c`` as the clients' gradient. After this step, the server trains
-    a newly initialised model. Clients train nothing else.
+    CE_c is the mean cross-entropy over training nodes of class c, and n_c is the number of
+    condensed nodes of class c. The client sends the condensed graph with the smallest loss. The
+    server combines the clients' condensed graphs into one graph, and trains a newly initialised
+    model on this graph. All clients use this model. In later rounds clients send
+    ``grad CE_c(own)``, evaluated at a model that the server has initialised. The server then takes
+    one Adam step on the features of the condensed nodes. The Adam step minimises the same loss,
+    with ``sum_k (n_kc / n_c) grad_k CE_c`` as the clients' gradient. After this step, the server
+    trains a newly initialised model. Clients train nothing else.
 
     The public code differs in five places. The public code's GCN of width 256 initialises weights
     and biases uniformly in ``+-1 / sqrt(width of the input)``. Here the network of the task has its
@@ -74,8 +74,8 @@ def fedgm(
     step.
 
     Args:
-        fedavg: FedAvg of a task. Its model is used; its loss and local training are not.
-        reduction: condensed nodes per training node, in [0, 1].
+        fedavg: FedAvg of a task. Only the model is used, not the loss and the local training.
+        reduction: condensed nodes per training node, in ``[0, 1]``.
         condense_steps: number of a client's condensation steps.
         adjacency_steps: consecutive steps on the edge network.
         feature_steps: consecutive steps on the features.

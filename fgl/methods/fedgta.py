@@ -55,7 +55,8 @@ def fedgta(
         fedavg: a task's FedAvg, whose server simply averages the models. The model returns a row of
             logits for each node of the client's graph.
         propagations: steps of label propagation; the authors use 5.
-        neighbour_share: alpha, weight of the neighbours in a step, in [0, 1]; the authors use 0.5.
+        neighbour_share: alpha, weight of the neighbours in a step, in ``[0, 1]``; the authors use
+            0.5.
         temperature: temperature of the confidence's softmax, above 0; the authors use 20.
         moments: ``"origin"`` for moments of the entries, ``"mean"`` for moments of the entries'
             differences from the mean, or ``"hybrid"`` for both. The authors use ``"hybrid"`` for
@@ -199,7 +200,7 @@ def confidence(probabilities: Tensor, graph: Graph) -> Tensor:
         graph: the graph whose degrees are used.
 
     Returns:
-        Scalar, not negative: ``-p log p`` is at most 1 / e.
+        Scalar; it is not negative, since ``-p log p`` is at most 1 / e.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))

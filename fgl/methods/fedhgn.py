@@ -21,7 +21,7 @@ from ..graph import Graph
 def fedhgn(
     fedavg: Method, *, align: Weight = 0.5, coefficients: str = "comp", draw: bool = True
 ) -> Method:
-    """FedAvg of basis matrices; coefficients for each relation stay at the client (FedHGN).
+    """Average basis matrices; each client keeps its coefficients for every relation (FedHGN).
 
     The matrix of relation r is ``W_r = sum_b c_rb V_b``. The server averages the bases V and all
     other tensors except the coefficients c. Each client keeps its own coefficients c, so one

@@ -22,7 +22,7 @@ def fedper(
     shared: Sequence[str],
     models: Callable[[Graph], nn.Module] | None = None,
 ) -> Method:
-    """FedAvg of the layers named in `shared`; each client keeps all other layers (FedPer).
+    """Average the layers named in `shared`; each client keeps all other layers (FedPer).
 
     With `models`, clients may have different models. Feature widths, numbers of classes, and all
     layers outside `shared` may then differ. The shared tensors must have the same names, shapes and

@@ -25,7 +25,7 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
     embedding of its training examples of class c (Eq. 3). The server sends ``C^c`` to all clients.
     ``C^c`` is the mean of ``C_i^c`` over the clients that have class c. A client minimises
     ``loss + lambda mean_v ||h_v - C^{y_v}||^2 / d`` over its training examples v and the d entries
-    of an embedding. The second term of this loss is absent in the first round, and for a class
+    of an embedding. The second term of this loss is 0 in the first round, and also for a class
     without ``C^c``. If no participant has class c, the earlier ``C^c`` is kept.
 
     In the paper's Eq. 6, clients have weights in proportion to their numbers of examples, while Eq.

@@ -194,7 +194,7 @@ def offer(model: Any, params: Params, graph: Graph, context: Any, drawn: Any) ->
 
 
 def gradients(context: Any, graph: Graph, neighbours: Neighbours) -> Message:
-    """For each other client's offer, the gradient of the greedy loss."""
+    """For the offer of every other client, the gradient of the greedy loss."""
     by_owner = {}
     for owner, generated in context.get("made", {}).items():
         features, number = neighbours(graph, generated.shape[0], generated.shape[1])
@@ -205,7 +205,7 @@ def gradients(context: Any, graph: Graph, neighbours: Neighbours) -> Message:
 
 
 def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
-    """Returned gradients for all nodes, and the number of clients in the mean of the loss."""
+    """Returned gradients for all nodes, and the number of clients in the average of the loss."""
     like: Tensor = model.count.weight
     whole = like.new_zeros(graph.num_nodes, model.num_neighbours, graph.num_features)
     if "pull" in message:

@@ -207,7 +207,7 @@ def select(changes: Tensor, mask: Tensor, *, top: float, cap: float) -> Tensor:
 
 
 def completed(inbox: Inbox, weight: Tensor, old: Any) -> Inbox:
-    """In an inbox, replace each personal entry by the mean of the other clients for this entry."""
+    """In an inbox, replace each personal entry by the other clients' mean of this entry."""
     own, models = inbox.stack("own"), inbox.stack("model")
     for name, mask in own.items():
         models[name] = filled(models[name], mask, weight, old[name])

@@ -54,7 +54,7 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
 
     Args:
         fedavg: a task's FedAvg, whose server simply averages the models.
-        feature_share: fraction of the features in the energy, in (0, 1].
+        feature_share: fraction of the features in the energy, in ``(0, 1]``.
 
     Raises:
         ValueError: if an argument is out of range, the model has no such tensors, or the server of

@@ -54,7 +54,7 @@ def fedtad(
     k's reliability for class c, divided by the sum over the participants. The server runs `epochs`
     turns per round. In each turn, the server samples noise z and generates a graph of `num_nodes`
     nodes, with equally many nodes per class. Nodes of class c have the features ``x = G(z, c)``,
-    where G is the generator. Each node is connected to its `neighbours` most similar nodes by
+    where G is the generator. Each node is connected to the `neighbours` nodes with the largest
     cosine similarity. The node itself is one of these nodes. Then G takes `generator_steps` Adam
     steps on ``fit L_CE - L_div + diversity L_dis``, and the mean model takes `distil_steps` Adam
     steps on ``L_div``:
@@ -80,7 +80,8 @@ def fedtad(
     Args:
         fedavg: a task's FedAvg, whose server simply averages the models.
         generator: G, with as many features and classes as the clients' graphs have.
-        topology: ``graph -> [num_nodes, d]``, added to the features when nodes are compared.
+        topology: ``graph -> [num_nodes, d]``; the results are added to the features when nodes are
+            compared.
         num_nodes: nodes of a generated graph, at least the number of classes.
         neighbours: number of nodes to which each node is joined, including the node itself; at
             least 1.

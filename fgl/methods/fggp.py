@@ -51,12 +51,12 @@ def fggp(
     the output of this model is scored. The authors score the output of `by_prototypes` for the
     prototypes of the last rounds. So in the authors' code the last layer starts every round from
     its initial weights. Here the last layer is averaged like all other layers. The authors' network
-    has three layers, and batch norm without parameters. Here the network is a `GCN`. Clients are
-    weighted as in `fedavg`; in the authors' code, a client's weight is its number of nodes. Here
-    P_1 is computed after training. P_1, and the embeddings by which the nearest nodes are found,
-    are computed without dropout. If a client lacks a class, the client sends the other prototypes
-    under their own labels. In the authors' code, prototypes of later classes then get labels of
-    other classes.
+    has three layers and uses batch norm without parameters. Here the network is a `GCN`. Clients
+    are weighted as in `fedavg`; in the authors' code, a client's weight is its number of nodes.
+    Here P_1 is computed after training. P_1, and the embeddings by which the nearest nodes are
+    found, are computed without dropout. If a client lacks a class, the client sends the other
+    prototypes under their own labels. In the authors' code, prototypes of later classes then get
+    labels of other classes.
 
     Args:
         fedavg: FedAvg of a task; its model is a `fgl.nn.GCN` that normalises its edges.

@@ -45,7 +45,7 @@ def graphfl(
     tau=1e-8, weight_decay=5e-4, bias_correction=True, anew=True)`` for a task with one local step
     of SGD at a learning rate of 1. In the public code clients then fine-tune the new model, and the
     next round starts from the mean of the fine-tuned models. Here the server keeps the model before
-    fine-tuning. Only this model is trained for adaptation; the mean of fine-tuned models is not.
+    fine-tuning. Only this model, and not the mean of fine-tuned models, is trained for adaptation.
 
     Args:
         fedavg: FedAvg of a task; clients adapt to its loss.

@@ -1,4 +1,4 @@
-"""Mixes of models with weights from a matrix: a personalised method's messages to its clients."""
+"""Mixes of models, weighted by a matrix: the messages of a personalised method to its clients."""
 
 from typing import Any
 

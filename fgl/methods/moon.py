@@ -1,4 +1,4 @@
-"""MOON: a loss pulls embeddings to the received model's, and away from the last own model's."""
+"""MOON: a contrastive loss between the trained model, the received model and the last model."""
 
 from __future__ import annotations
 

@@ -72,9 +72,9 @@ def opfgl(
     own labels, and it learns rare classes more from f_g.
 
     Before the sums are computed, some nodes that are not training nodes also get labels. A node
-    gets a label under two conditions. The node's degree must be at least `min_degree`. Of the
-    node's propagated labels, one of the `expand` classes with the largest H_c must have at least
-    the fraction `sure`.
+    gets a label under two conditions. The node's degree must be at least `min_degree`. One of the
+    `expand` classes with the largest H_c must have at least the fraction `sure` of the node's
+    propagated labels.
 
     The public code differs in the following places. In the public code, clients upload means and
     deviations instead of sums. In the public code, each client trains the initial model on the
@@ -96,18 +96,18 @@ def opfgl(
         propagations: steps of S in the summed rows.
         expand: number of classes for which further nodes get labels; with 0, no further node gets a
             label.
-        sure: a node gets a label if a class has at least this fraction of its propagated labels, in
-            [0, 1].
+        sure: a node gets a label if a class has at least this fraction of the node's propagated
+            labels, in ``[0, 1]``.
         min_degree: smallest degree of a node that gets a label.
         label_steps: steps of label propagation.
-        label_share: weight of the neighbours in a step, in [0, 1].
+        label_share: weight of the neighbours in a step, in ``[0, 1]``.
         nodes_per_class: nodes of each class in the server's graph.
         condense_steps: steps in which the server generates its graph.
         feature_lr: learning rate of the Adam for the features of the server's graph.
         edge_lr: learning rate of the Adam for the edges of the server's graph.
         condense_width: width of the edge network.
-        alignment: weight of the distance between the server's graph and the clients in the moments
-            of the classes.
+        alignment: weight of the distance between the class moments of the server's graph and the
+            class moments over all clients.
         smoothness: weight of the similarity of joined nodes.
         fit_steps: steps of the server's training on its graph.
         fit_lr: learning rate of the server's training.
@@ -315,7 +315,7 @@ def expanded(
         graph: a graph with class labels.
         spread: propagated labels, float64 ``[n, C]``.
         chosen: int64 ``[k]``, the chosen classes.
-        sure: a node gets a label if a class has at least this fraction of its row.
+        sure: a node gets a label if a class has at least this fraction of the node's row.
         min_degree: smallest degree of a node that gets a label.
 
     Returns:

@@ -86,8 +86,8 @@ def collaboration(similarities: Tensor, num_examples: Tensor, *, prior: float = 
 
     Args:
         similarities: float ``[K, K]``, ``-d_ij``, the cosine of two clients' models.
-        num_examples: ``[K]``, not negative; p are the fractions of the total, or 0 if no client has
-            examples.
+        num_examples: ``[K]``, not negative; p has each client's fraction of the total, or 0 if no
+            client has examples.
         prior: lambda, above 0.
 
     Returns:
@@ -129,8 +129,8 @@ def alignment(params: Mapping[str, Tensor], direction: Mapping[str, Tensor]) -> 
 
     Args:
         params: theta, the model being trained, a dict from name to tensor.
-        direction: v, with some or all of the names of `params`; theta is restricted to these names.
-            No gradient flows to v.
+        direction: v, a dict with some or all names of `params`; the other tensors of theta are not
+            used. No gradient flows to v.
 
     Returns:
         Scalar, 0 for a zero model; float32 for models in half precision.

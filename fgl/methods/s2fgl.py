@@ -48,9 +48,9 @@ def s2fgl(
 
     ``A = sum_f mean (v_f v_f^T h - u_f u_f^T g)^2`` over the first fifth of the ranked nodes. The
     vectors v_f are the first and last `frequencies` eigenvectors of the Laplacian of a similarity
-    graph. The similarity graph connects each node to itself and to the `neighbours` most similar
-    nodes by the cosine of h, with the cosines as weights. The vectors u_f are the corresponding
-    eigenvectors for g. No gradient flows through the eigenvectors.
+    graph. The similarity graph connects each node to itself and to the `neighbours` nodes with the
+    largest cosine of h. The cosines are the weights of the edges. The vectors u_f are the
+    corresponding eigenvectors for g. No gradient flows through the eigenvectors.
 
     The public code passes the Laplacian of a directed graph to a solver for symmetric matrices. The
     results of this solver are not eigenvectors, and they differ from call to call. Here the weights
@@ -58,7 +58,7 @@ def s2fgl(
     eigenvalue, such as 0 for a graph with several components. A ramp of 1e-6 along the nodes then
     determines the order of these eigenvectors. So A is smaller here than in the public code, and
     has a different gradient. Here h and g have the same eigenvectors for the eigenvalue 0; in the
-    public code these eigenvectors differ (decision 2841 has numbers). A client with fewer nodes
+    public code these eigenvectors differ (see decision 2841 for numbers). A client with fewer nodes
     than `frequencies` uses as many frequencies as it has nodes. The public code raises an error if
     the first fifth of the ranked nodes has at most `frequencies` nodes. The public code also raises
     an error for clients without training nodes. Here a client without training nodes uses neither
@@ -70,11 +70,11 @@ def s2fgl(
     a third of the nodes are training nodes, the public code's codebook uses the same labels as
     here. The public code computes embeddings before the last step, with dropout. Here embeddings
     are computed with the sent model and without dropout. The public code's server weights a client
-    by a number of nodes. It shuffles the clients but not these numbers, so a client can get another
-    client's number. The public code computes weights from the distances between test nodes and
-    training nodes (``LPS``), but does not use these weights. The public code applies dropout during
-    evaluation. The network of the public code is an ACM-GCN with a linear head. Here the task
-    determines the clients' weights and the network.
+    by a number of nodes. The server shuffles the clients but not these numbers, so a client can get
+    another client's number. The public code computes weights from the distances between test nodes
+    and training nodes (``LPS``), but does not use these weights. The public code applies dropout
+    during evaluation. The network of the public code is an ACM-GCN with a linear head. Here the
+    task determines the clients' weights and the network.
 
     The public script trains with SGD (learning rate .2), 10 steps, a width of 128 and dropout .1.
 
@@ -86,8 +86,9 @@ def s2fgl(
         frequencies: number of eigenvectors at either end of the spectrum.
         neighbours: number of nodes to which each node is joined, excluding the node itself.
         books: number of codebooks.
-        book_share: fraction of the clients whose means a codebook includes, at least one client.
-        restart: alpha of the ranking, in [0, 1].
+        book_share: fraction of the clients whose means a codebook includes; a codebook includes at
+            least one client.
+        restart: alpha of the ranking, in ``[0, 1]``.
 
     Raises:
         TypeError: if the model has no embeddings.
@@ -208,7 +209,7 @@ def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
 
 
 def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
-    """Mean KL divergence between two softmaxes: of the cosines of g, and of h, with a book's rows.
+    """Mean KL divergence of two softmaxes over a codebook's rows: of cosines with g and with h.
 
     Args:
         h: float ``[n, d]``.

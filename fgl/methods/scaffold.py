@@ -1,4 +1,4 @@
-"""SCAFFOLD: clients add the server's control variate to each gradient, and subtract their own."""
+"""SCAFFOLD: to each gradient, clients add the server's control variate minus their own variate."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .fedopt import fedopt
 def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
     """FedAvg in which clients add ``c - c_i`` to every gradient (SCAFFOLD, Algorithm 1).
 
-    The control variate ``c_i`` estimates the gradient of client i, and ``c`` is the mean over all
-    clients. The next control variate of a client depends on its optimiser:
+    The control variate ``c_i`` estimates the gradient of client i, and ``c`` is the mean of all
+    clients' variates. The next control variate of a client depends on its optimiser:
 
     - With plain SGD of one learning rate eta (option II in the paper) the next variate is
       ``c_i - c + (theta^t - theta_i) / (S eta)`` after S local steps. This is the mean of the
@@ -104,7 +104,8 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
 def rate_of_path(fedavg: Method) -> float | None:
     """The learning rate of plain SGD, whose steps are ``-rate`` times a gradient; otherwise None.
 
-    None also for SGD with momentum, with `maximize`, with several rates or with the rate 0.
+    The result is also None for SGD with momentum, with `maximize`, with several rates or with the
+    rate 0.
 
     Example:
         >>> rate_of_path(fgl.fedavg(torch.nn.Linear(1, 1)))

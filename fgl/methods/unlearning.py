@@ -77,8 +77,8 @@ def unlearned(
     by its own local steps, with a new optimiser. After each step, the model ``w`` is projected to
     the ball ``||w - w_ref|| <= radius``. The client stops after the first step with
     ``||w - w_k||^2 > far``, where w_k is the last model that the client trained. The result becomes
-    the model of all clients. From then on, only the other clients' uploads are used. If the client
-    to be forgotten is absent, the server repeats the request in the next round. If there are
+    the model of all clients. After the ascent, only the other clients' uploads are used. If the
+    client to be forgotten is absent, the server repeats the request in the next round. If there are
     several clients to be forgotten, all of them must take part. The new model is then the mean of
     the results of these clients, weighted as in `fedavg`. The mean of several results also lies in
     the ball. In the paper, only one client is forgotten.

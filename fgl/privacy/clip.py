@@ -51,7 +51,8 @@ def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
         length: the bound, above 0.
 
     Returns:
-        Dict from name to tensor, with the same dtypes; a short enough update is returned unchanged.
+        Dict from name to tensor, with the same dtypes; an update that is short enough is returned
+        unchanged.
 
     Raises:
         TypeError: if a tensor is not in floating point.

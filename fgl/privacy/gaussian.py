@@ -139,7 +139,7 @@ def standard_normal(shape: torch.Size, unprotected: torch.Generator | None = Non
 
 
 def uniform(shape: torch.Size, unprotected: torch.Generator | None = None) -> Tensor:
-    """Uniform random numbers in [0, 1) from the operating system; float64 on the CPU.
+    """Uniform random numbers in ``[0, 1)`` from the operating system; float64 on the CPU.
 
     Args:
         shape: shape of the tensor.

@@ -1,4 +1,4 @@
-"""Records of how often each client replied under each noise, as tensors of a server's state."""
+"""Records of how often each client replied with each noise, as tensors of a server's state."""
 
 import math
 from collections.abc import Iterable, Mapping

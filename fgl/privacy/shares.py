@@ -30,7 +30,7 @@ class CannotUnmask(ValueError):
 
 
 def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
-    """Shamir's shares of a secret over GF(2^128), by row; `threshold` shares recover the secret.
+    """Shamir's shares of a secret over GF(2^128), by row; any `threshold` of them recover it.
 
     Example:
         >>> shares = split(bytes(range(32)), 2, 3)

@@ -35,9 +35,9 @@ def clipped(method: Method, *, length: Positive) -> Method:
         could send more data, so a run of such a method raises an error.
 
     Raises:
-        ValueError: if `length` is not positive, or the server declares that it reads other entries.
-            The method's functions raise this error if a message has other entries, no model, or a
-            tensor that the server has not sent.
+        ValueError: if `length` is not positive, or the server declares that it reads further
+            entries. The method's functions raise this error if a message has other entries, no
+            model, or a tensor that the server has not sent.
 
     Example:
         >>> method = clipped(fgl.fedavg(torch.nn.Linear(1, 1, bias=False)), length=0.5)

@@ -37,8 +37,9 @@ def robust(
         bucket: number of clients in a bucket; the rule gets the means of random buckets. The means
             of honest clients differ less than their updates. But the same number of hostile clients
             is then among fewer inputs.
-        untouched: other keys of an upload that the server reads by `OfMeans.equally` or
-            `OfMeans.reads`. The server gets these entries unchanged, so no rule protects them.
+        untouched: keys of an upload, other than ``"model"``, that the server reads by
+            `OfMeans.equally` or `OfMeans.reads`. The server gets these entries unchanged, so no
+            rule protects them.
 
     Returns:
         The method. If a round has too few clients for the rule, all clients keep the old model, and

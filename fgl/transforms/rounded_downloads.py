@@ -1,4 +1,4 @@
-"""Rounded downloads: the server sends its models in half as many bytes."""
+"""Rounded downloads: the server sends its models with 16 bits per entry."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
     client that requests a row also adds a pad to it. A pad consists of secret random numbers
     between ``-2^45`` and ``2^45`` units of the last digit. So neither the server nor the other
     clients learn the complete row. The requesting client then subtracts its pad. The requests are
-    public: the ids of a client's nodes that have neighbours at other clients. With two hops, the
-    requests also include the ids of these neighbours.
+    public. A request contains the ids of a client's nodes that have neighbours at other clients.
+    With two hops, the requests also include the ids of these neighbours.
 
     If a row is the sum over a single neighbour, the requesting client still learns the features of
     this neighbour. Pads are bounded. Therefore, with probability ``|x| / 2^26``, the masked value

@@ -319,8 +319,8 @@ class Limits:
     """Bounds on uploads and on empty rounds: ``fgl.run(..., limits=Limits(metrics=20))``.
 
     Args:
-        upload_bytes: largest size of an upload. Default 16 times the model plus 16 MiB, and 1 GiB
-            more if the method has `ragged` keys, whose sizes depend on a client's data.
+        upload_bytes: largest size of an upload. Default 16 times the size of the model plus 16 MiB,
+            and 1 GiB more if the method has `ragged` keys, whose sizes depend on a client's data.
         note_bytes: largest size of the data that a remote client sends in addition to its message:
             numbers, losses, names, metrics. Default 1 MiB plus 16 times the total length of the
             model's names.
@@ -328,10 +328,10 @@ class Limits:
             together. If there are more metrics, the metrics that most clients have are kept.
         metric_length: largest number of characters of a metric's name.
         empty_rounds: the run raises an error after this number of consecutive rounds in which no
-            upload was accepted. It also raises an error at the end if no upload was accepted in any
-            round. If a method has exchanges of several rounds, such as for a secure sum, exchanges
-            are counted instead of rounds. An exchange is counted if at least one of its rounds has
-            no accepted upload. None for no limit.
+            upload was accepted. The run also raises an error at the end if no upload was accepted
+            in any round. If a method has exchanges of several rounds, such as for a secure sum,
+            exchanges are counted instead of rounds. An exchange is counted if at least one of its
+            rounds has no accepted upload. None for no limit.
 
     Raises:
         TypeError, ValueError: if a number is not an integer or is out of range.

@@ -370,8 +370,8 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
         ``(params, graph, context) -> scalar``. This function raises a ValueError for a graph
         without labels, for parameters with other names or shapes than the model's, for an output
         with fewer classes than the labels, and for an output with a row per node if the examples
-        are pairs. It raises a TypeError for floating-point labels if no target is given, and for a
-        model that does not return a tensor.
+        are pairs. This function raises a TypeError for floating-point labels if no target is given,
+        and for a model that does not return a tensor.
 
     Example:
         >>> model = fgl.nn.GCN(2, 8, 2)
@@ -568,8 +568,8 @@ def accept_equally(message: Message, client: int, state: State) -> None:
 
     With equal weights, ``"num_examples"`` is at most 1.
 
-    `Rules.max_examples` does not change: it is the number of examples of the largest client,
-    because an upload may contain such numbers in other entries.
+    `Rules.max_examples` is still the number of examples of the largest client, because other
+    entries of an upload may contain such numbers.
 
     Example:
         >>> accept_equally({"num_examples": torch.tensor(2)}, 0, {})

@@ -1,4 +1,4 @@
-"""Messages between clients and server (dicts of named tensors); a round's inbox and outbox."""
+"""Messages between clients and server (dicts of named tensors), and a round's inbox and outbox."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def compact(message: Message) -> Message:
 
 
 def to(message: Any, device: torch.device) -> Any:
-    """Move tensors to a device: a message, a state, or a dict of messages or states by client.
+    """Move a message, a state, or a dict of messages or states by client to a device.
 
     Example:
         >>> to({"w": torch.zeros(1)}, torch.device("cpu"))
@@ -140,7 +140,7 @@ def check_message(
         name: name of the message in errors.
 
     Raises:
-        TypeError: if the message is something other than tensors in dicts, or a dtype differs.
+        TypeError: if the message is not a dict of tensors, or a dtype differs.
         ValueError: if a key is missing or extra, a shape differs, or a tensor is not detached.
 
     Example:

@@ -51,8 +51,8 @@ class Training:
         keep_optimizer: whether a client keeps the optimiser's state until its next round, under
             ``"optimizer"`` in its own state; default a fresh optimiser in each round.
         adjust: ``(grads, params, context) -> grads``, called after clipping and before the
-            optimiser's step. `grads` has a gradient for each trained tensor, which is zero if the
-            loss does not depend on that tensor.
+            optimiser's step. `grads` has a gradient for each trained tensor. This gradient is zero
+            if the loss does not depend on the tensor.
         settle: ``(new, old, context) -> params``, called after each optimiser step with the new and
             the old tensors. The returned tensors replace the new tensors.
         settle_moments: whether `settle` is also called with each of the optimiser's moments. In
@@ -92,11 +92,11 @@ class Training:
                 check_takes(name, function, arguments)
 
     def adjusted(self, grads: Params, params: Params, context: Any) -> Params:
-        """The gradients after `adjust`, or unchanged if there is no `adjust`."""
+        """The gradients: changed by `adjust`, or unchanged if there is no `adjust`."""
         return grads if self.adjust is None else self.adjust(grads, params, context)
 
     def settled(self, new: Params, old: Params, context: Any) -> Params:
-        """The new tensors after `settle`, or unchanged if there is no `settle`."""
+        """The new tensors: changed by `settle`, or unchanged if there is no `settle`."""
         return new if self.settle is None else self.settle(new, old, context)
 
 
@@ -159,7 +159,7 @@ class Method:
     the other rules, write ``replace(method, rules=replace(method.rules, exchange=2))``.
 
     Raises:
-        TypeError: if `rules`, `privacy` or `own` has another type.
+        TypeError: if `rules`, `privacy` or `own` has an invalid type.
         ValueError: if `own` names a module that the model lacks, or has a personal tensor with a
             name of the model.
 

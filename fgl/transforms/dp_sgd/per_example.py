@@ -75,7 +75,7 @@ def per_example_gaussian(
         method: the method; its optimiser runs the steps.
         length: the bound of an example's gradient, above 0.
         noise_multiplier: the noise's standard deviation divided by `length`, above 0.
-        sample_rate: q, in (0, 1].
+        sample_rate: q, in ``(0, 1]``.
         expected_batch_size: b, above 0. Choose b from public knowledge, such as q times a client's
             usual number of examples, since b is public.
         num_steps: local steps of a round, at least 1.

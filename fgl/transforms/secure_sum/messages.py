@@ -36,8 +36,8 @@ class Terms:
         bits, bound: bits and range of the fixed point.
         colluders: number of clients that may collude with the server.
         signed: the keys of signatures, in the signed mode.
-        models: whether clients send models. If not, they send only values to sum, see
-            `fgl.federation.OfSums`.
+        models: whether clients send models. Otherwise, clients send only values that are summed,
+            see `fgl.federation.OfSums`.
 
     Example:
         >>> Terms(threshold=3).names

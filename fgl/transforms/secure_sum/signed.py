@@ -31,8 +31,8 @@ class Signatures:
     """All clients' public keys, and this client's private key.
 
     Args:
-        public: Ed25519 keys of 32 bytes, by client number. Clients must get them from a trusted
-            source outside of this library, not from the server.
+        public: Ed25519 keys of 32 bytes, by client number. Clients must get these keys from a
+            trusted source outside of this library, not from the server.
         own: the client's private key, 32 bytes; None at the server. If one process simulates all
             clients, `own` is a function from a client's graph to the client's key.
 
@@ -67,7 +67,7 @@ class Signatures:
         return cls(keys, None if own is None else ed25519.read_private(own))
 
     def __repr__(self) -> str:
-        """Text with only the public keys, for reports, checkpoints and agreements with nodes."""
+        """Text with a digest of the public keys, for reports, checkpoints and checks at clients."""
         return f"Signatures({len(self.public)} clients, {self.digest.hex()[:16]})"
 
     @property

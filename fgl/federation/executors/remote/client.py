@@ -40,7 +40,7 @@ class Note(NamedTuple):
         round: number of the round, from 0.
         client: number of this client.
         base: the last round in which the server accepted this client's message. The client's state
-            after that round is the valid state. -1 means the empty state.
+            after that round is the valid state. The value -1 means the empty state.
 
     Example:
         >>> Note(run=7, seed=0, round=3, client=1, base=2).base
@@ -333,7 +333,8 @@ def _marks(shelf: Shelf, note: Note) -> tuple[Any, ...]:
 def _clear(shelf: Shelf, note: Note) -> None:
     """Delete old states and replies.
 
-    The last two stay, since a server may resume one round earlier.
+    A server may resume one round earlier. Therefore the valid state, the state before it, and the
+    last two replies stay.
 
     The newest reply is never deleted, since it shows which round the run has reached.
     """

@@ -112,7 +112,7 @@ def refusing() -> Iterator[None]:
 
 @contextmanager
 def during(stage: str) -> Iterator[None]:
-    """A context that adds its stage to an error; of nested contexts, only the innermost adds one.
+    """A context that adds its stage to an error; among nested contexts, only the innermost does so.
 
     Example:
         >>> try:
