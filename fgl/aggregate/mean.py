@@ -1,4 +1,4 @@
-"""The weighted mean, sums over clients, and square roots; results are reproducible bit by bit."""
+"""Weighted means, sums over clients, and square roots, with bit-reproducible results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Auto-encoder for a network of clients; it is trained to reconstruct the network (GPFL)."""
+"""Auto-encoder that is trained to reconstruct a network of clients (GPFL)."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def link_entropy(probability: Tensor) -> Tensor:
     """Entropy of the links: ``mean_ij(-a log(a + e) - (1 - a) log(1 - a + e))``.
 
     Args:
-        probability: float ``[k, k]`` in [0, 1]; e is 1e-6.
+        probability: float ``[k, k]`` in ``[0, 1]``; e is 1e-6.
 
     Returns:
         Scalar.
@@ -129,7 +129,7 @@ def link_cost(probability: Tensor) -> Tensor:
     """Penalty that grows with links: ``mean_ij(-log(1 + e - a))``.
 
     Args:
-        probability: float ``[k, k]`` in [0, 1]; e is 1e-6.
+        probability: float ``[k, k]`` in ``[0, 1]``; e is 1e-6.
 
     Returns:
         Scalar.
@@ -179,7 +179,7 @@ def reconstruct(
     weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Embed the clients by an auto-encoder of their network, which is trained in every call.
+    """Embed the clients by an auto-encoder of their network; each call trains a new auto-encoder.
 
     Each call starts with new weights from `init_encoder`. Adam then minimises `link_loss` for the
     embeddings from `encode`. The gradient is computed by explicit formulas, without autograd. Both

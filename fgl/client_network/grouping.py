@@ -15,7 +15,7 @@ from .features import unit
 
 @explained
 def dtw_distances(sequences: Tensor) -> Tensor:
-    """Dynamic time warping distance of each pair of sequences, computed for all pairs at once.
+    """Dynamic time warping distances between sequences, computed for all pairs at once.
 
     ``d_ij = sqrt(min_path sum_{(a, b) in path} (s_i[a] - s_j[b])^2)``. A path leads from the first
     entries to the last entries. Each step advances by one entry in one sequence or in both. The

@@ -149,10 +149,10 @@ class Round:
         participants: clients to which a message was sent.
         dropped: clients whose messages were not used, each with the reason.
         zero_weight: participants that have no training examples or no known labels.
-        loss: mean of the mean local losses of all clients that have training examples and whose
-            upload was used. A client's mean is left out if it is not finite. A client's mean is
-            also left out if it exceeds both 300 and 300 times the median of these means, in
-            absolute values.
+        loss: each client's mean local loss, averaged over the clients that have training examples
+            and whose upload was used. A client's mean is left out if it is not finite. It is also
+            left out if its absolute value exceeds both 300 and 300 times the median absolute value
+            of these means.
         padding: fraction of padded nodes among all nodes of the batches.
         one_by_one: the reason why clients could not train as a batch, or an empty string. If there
             is a reason, clients trained one at a time in this round and in all later rounds. The

@@ -77,7 +77,8 @@ def run(
         num_rounds: total number of rounds, including the rounds before a resume.
         on: former name of `clients` for a place.
         seed: seed of the whole run; it does not change the initial model, which is `method.model`.
-        participation: fraction of the clients that take part in each round, at least one client.
+        participation: fraction of the clients that take part in each round; at least one client
+            takes part.
         dropouts: simulated faults: the probability that a participant drops out after it has
             received its message, or a function ``(round, client) -> bool``.
         clients_at_once: number of clients that train as one batch, or ``"all"``; with 1, clients
@@ -109,13 +110,13 @@ def run(
         strict: whether to raise at the first refused upload, for development.
         limits: bounds on uploads, and on rounds without uploads; see `fgl.federation.Limits`.
         go_back: number of rounds by which the server goes back if most clients of a round diverged
-            from the model that the server had sent. By default the server never goes back. The
-            server keeps this number of older outboxes and states, also in checkpoints. The clients'
-            own states do not change.
+            when they trained the model that the server had sent. By default the server never goes
+            back. The server keeps this number of older outboxes and states, also in checkpoints.
+            The clients' own states do not change.
         each: whether rounds also record each client's own metrics, from the task's score and from
             `score`, such as ``test_accuracy/3`` of client 3, and the worst value, such as
-            ``worst_test_accuracy``; see `fgl.experiment.spread`. It does not change an `evaluate`
-            that you give.
+            ``worst_test_accuracy``; see `fgl.experiment.spread`. This argument does not change an
+            `evaluate` that you give.
 
     Returns:
         The `Result`.
@@ -250,8 +251,8 @@ def _executor(
 ) -> Executor:
     """The executor of a run that continues from an earlier result.
 
-    The new executor shares the states of the result. In this process, it has the clients' graphs in
-    the result's next round.
+    The new executor shares the states of the result. If clients are in this process, the new
+    executor has the graphs of the result's next round.
     """
     how: dict[str, Any] = {"states": result.client_states, "config": config or {}}
     place = place.in_round(len(result.history)) if isinstance(place, Here) else place
@@ -264,7 +265,7 @@ def _executor(
 
 
 def _resumed(folder: Folder, method: Method, place: Place) -> Result | None:
-    """Load a run from its checkpoint folder to the device of the clients, else of the model."""
+    """Load a run from its checkpoint folder to the clients' device, or else to the model's."""
     tensors = method.model.state_dict().values()
     devices = [*place.devices, *(tensor.device for tensor in tensors), torch.device("cpu")]
     saved = folder.load(devices[0])

@@ -38,12 +38,12 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     clipped only if `fedavg` clips gradients; the authors clip gradients at norm 10.
 
     Args:
-        fedavg: a task's FedAvg, whose server only averages.
+        fedavg: a task's FedAvg, whose server simply averages the models.
         penalty: alpha, weight of the regulariser, at least 0; 0.01 in the authors' code.
 
     Raises:
-        ValueError: if `penalty` is negative, the server of `fedavg` does not only average, or
-            clients train tensors outside the model.
+        ValueError: if `penalty` is negative, the server of `fedavg` does not simply average the
+            models, or clients train tensors outside the model.
 
     Example:
         >>> method = feddyn(fgl.fedavg(torch.nn.Linear(1, 1)), penalty=0.1)
@@ -76,7 +76,7 @@ def drifting(fedavg: Method, name: str) -> Method:
     ``n_k / n``.
 
     Args:
-        fedavg: a task's FedAvg, whose server only averages.
+        fedavg: a task's FedAvg, whose server simply averages the models.
         name: name of the method, for errors.
 
     Raises:
@@ -135,7 +135,7 @@ def say_size(graph: Graph) -> Message:
 
 
 def add_sizes(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-    """Add the number of all examples, and of clients with examples, to messages and state."""
+    """Add the total numbers of examples and of clients with examples to messages and state."""
     count = inbox.stack("num_examples")
     # If no joined client has examples, a later client's ratio is its number of examples.
     total, clients = count.sum().clamp(min=1), (count > 0).sum().clamp(min=1)
@@ -145,7 +145,7 @@ def add_sizes(inbox: Inbox, state: State) -> tuple[Outbox, State]:
 
 
 def share_of(message: Mapping[str, Any], graph: Graph) -> Tensor:
-    """A client's number of training examples, relative to the mean over all clients.
+    """A client's number of training examples, divided by the mean number over all clients.
 
     Args:
         message: the server's message, with the total numbers of examples and of clients.

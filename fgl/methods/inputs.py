@@ -90,7 +90,7 @@ def check_prototypes(message: Message, most: float) -> tuple[Tensor, Tensor]:
 def latest_uploads(
     state: Mapping[str, Any], inbox: Mapping[int, Message], keys: Collection[str]
 ) -> dict[str, Any]:
-    """For each key, the newest entry of each client: from this round's uploads, or from the state.
+    """For each key, each client's newest entry: from its upload in this round, else from the state.
 
     Example:
         >>> latest_uploads({"n": {"0": 3, "1": 4}}, {1: {"n": 5}}, ["n"])

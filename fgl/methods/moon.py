@@ -1,4 +1,4 @@
-"""MOON: a loss pulls embeddings towards the received model, away from the client's last model."""
+"""MOON: a contrastive loss between the trained model, the received model and the last model."""
 
 from __future__ import annotations
 

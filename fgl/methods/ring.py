@@ -19,10 +19,10 @@ def ring(fedavg: Method) -> Method:
     the other client twice.
 
     Args:
-        fedavg: a task's FedAvg, whose server only averages.
+        fedavg: a task's FedAvg, whose server simply averages the models.
 
     Raises:
-        ValueError: if the server of `fedavg` does not only average.
+        ValueError: if the server of `fedavg` does not simply average the models.
 
     Example:
         >>> inbox = fgl.federation.Inbox({k: {"model": {"w": torch.tensor(3.0 * k)}}

@@ -33,7 +33,7 @@ def krum(stack: Stack, *, bad: int, neighbours: int | None = None) -> dict[str, 
 
     Raises:
         TooManyBad: if ``2 bad >= K``.
-        ValueError: if `neighbours` is not from 1 to K - 1.
+        ValueError: if `neighbours` is not between 1 and K - 1.
 
     Example:
         >>> krum({"w": torch.tensor([[0.0], [1.0], [1.5], [1e9]])}, bad=1)

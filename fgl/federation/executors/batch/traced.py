@@ -181,7 +181,7 @@ class Trace:
         keys: entries of the contexts that the loss reads, if each client has its own context.
         form: the conditions under which the operations are valid.
         holdings: the Python objects that must not have changed.
-        pinned: inputs to which the loss also refers by itself, each with its position; these inputs
+        pinned: inputs to which the loss also refers directly, each with its position; these inputs
             must stay the same.
     """
 

@@ -75,8 +75,8 @@ def train_cohort(
         optimizers: each client's optimiser state; all states must have the same number of steps.
             Default none.
         checked: kinds of padding that were checked before, see `check_padding`. If there is a new
-            kind and the loss uses no random numbers in evaluation mode, `check_padding` checks it
-            and the kind is added. Default empty.
+            kind and the loss uses no random numbers in evaluation mode, `check_padding` checks this
+            kind and adds it to `checked`. Default empty.
         tracer: repeats steps that it has traced; by default every step is an ordinary step.
 
     Returns:
@@ -143,7 +143,8 @@ def _train(
     """Train all clients; of the stacks that are named in `rows`, train only these rows.
 
     Raises:
-        Refused: if other rows would change, a step has other graphs, or `differentiate` raises it.
+        Refused: if rows outside `rows` would change, if a step does not use the cohort's graphs, or
+            if `differentiate` raises this error.
     """
     cohort = plan.cohort
     first, how = cohort.graphs[0], method.train
