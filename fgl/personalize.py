@@ -135,7 +135,7 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
 
     Raises:
         TypeError: if `y` is not int64, or if `mask` is not bool.
-        ValueError: if `y` has another shape, a label is out of range, or `mask` has another shape.
+        ValueError: if `y` or `mask` has the wrong shape, or a label is out of range.
 
     Example:
         >>> label_distribution(torch.tensor([0, 2, 2, 2]), 3)

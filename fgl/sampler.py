@@ -101,7 +101,7 @@ class NeighbourSampler:
 
         Raises:
             TypeError: if `seeds` is not an int64 tensor.
-            ValueError: if `seeds` has another shape or a repeat, or a seed is not a node of the
+            ValueError: if `seeds` has the wrong shape or a repeat, or a seed is not a node of the
                 graph.
         """
         check_index("seeds", seeds, (None,), self.graph.num_nodes)

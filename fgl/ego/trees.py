@@ -103,7 +103,7 @@ class EgoSampler:
 
         Raises:
             TypeError: if `centres` is not an int64 tensor.
-            ValueError: if `centres` has another shape, or if a centre is not a node of the graph.
+            ValueError: if `centres` has the wrong shape, or if a centre is not a node of the graph.
         """
         check_index("centres", centres, (None,), self.num_nodes)
         batch = centres.numel()

@@ -289,8 +289,8 @@ class Graph(Facts):
                 allowed otherwise.
 
         Raises:
-            TypeError, ValueError: as for a `Graph`; if the graph is a collection; or if a required
-                field is missing or the graph does not have a given field.
+            TypeError, ValueError: as for a `Graph`; if the graph is a collection; or if `fields`
+                lacks a field of the graph, or has a field that the graph lacks.
 
         Example:
             >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))

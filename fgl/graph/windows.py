@@ -84,7 +84,7 @@ def unscaled(graph: Any, output: Any) -> Any:
     """Convert a model's output for windows to the units of `y`; return any other output unchanged.
 
     Raises:
-        ValueError: if the output for windows has another shape.
+        ValueError: if the output for windows has the wrong shape.
     """
     if not (graph.has("window_index") and isinstance(output, Tensor)):
         return output
@@ -110,7 +110,7 @@ def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any,
     becomes ``[w * num_nodes, horizons]``.
 
     Raises:
-        ValueError: if the output for windows has another shape.
+        ValueError: if the output for windows has the wrong shape.
     """
     if not graph.has("window_index"):
         return output, graph.y, mask

@@ -123,7 +123,8 @@ class GIN(OfGraphs):
     Raises:
         ValueError: if `num_layers` is not positive, `dropout` is not in [0, 1], or `pooling` is
             unknown.
-        TypeError, ValueError: in a call, if `pool` has another dtype or shape, or a negative entry.
+        TypeError, ValueError: in a call, if `pool` has the wrong dtype or shape, or a negative
+            entry.
 
     Example:
         >>> batch = torch.tensor([0, 0, 1])

@@ -42,7 +42,7 @@ class Star(nn.Module):
 
     Raises:
         TypeError, ValueError: if a number is out of range or `pooling` is unknown; in a call, if x
-            is a `SparseMatrix` or has another width.
+            is a `SparseMatrix` or has the wrong width.
 
     Example:
         >>> model = Star(4, 8, 2, structure_channels=3)

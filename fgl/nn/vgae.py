@@ -38,7 +38,7 @@ class VGAE(nn.Module):
         training, noise is sampled if it is not given.
 
     Raises:
-        ValueError: in a call, if the noise has another shape.
+        ValueError: in a call, if the noise has the wrong shape.
 
     Example:
         >>> model = VGAE(4, 8, 2).eval()

@@ -49,7 +49,7 @@ def dirichlet_partition(
 
     Raises:
         TypeError: if `y` is not int64.
-        ValueError: if `y` has another shape or a negative class, `num_clients` is not in
+        ValueError: if `y` has the wrong shape or a negative class, `num_clients` is not in
             ``[1, n]``, `alpha` is not positive, or `cap` is not in ``[1 / num_classes, 1]``.
 
     Example:
@@ -113,7 +113,7 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
 
     Raises:
         TypeError: if `y` is not int64.
-        ValueError: if `y` has another shape or a negative class, `num_clients` is not in
+        ValueError: if `y` has the wrong shape or a negative class, `num_clients` is not in
             ``[1, n]``, `alpha` is not positive, or `alpha` is so small or large that a probability
             is NaN.
 
@@ -193,7 +193,7 @@ def quantile_labels(y: Tensor, bins: Several) -> Tensor:
 
     Raises:
         TypeError: if `y` is not floating point.
-        ValueError: if `y` has another shape, or `bins` is less than 2.
+        ValueError: if `y` is not a vector, or `bins` is less than 2.
 
     Example:
         >>> quantile_labels(torch.tensor([0.1, 9.0, 0.3, torch.nan, 4.0]), bins=2)

@@ -35,7 +35,7 @@ def stratified_folds(y: Tensor, num_folds: Several, *, seed: int = 0) -> Tensor:
 
     Raises:
         TypeError: if `y` is not int64.
-        ValueError: if `y` has another shape or a negative class, or `num_folds` is less than 2 or
+        ValueError: if `y` has the wrong shape or a negative class, or `num_folds` is less than 2 or
             more than n.
 
     Example:
@@ -128,7 +128,7 @@ def balanced_classes(y: Tensor, *, seed: int = 0) -> Tensor:
 
     Raises:
         TypeError: if `y` is not int64.
-        ValueError: if `y` has another shape or a negative class.
+        ValueError: if `y` has the wrong shape or a negative class.
 
     Example:
         >>> y = torch.tensor([0, 0, 0, 1, 1, 0])

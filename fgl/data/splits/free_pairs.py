@@ -23,7 +23,7 @@ class FreePairs:
         edge_index, num_nodes, directed: as for `negative_edges`, which draws only once.
 
     Raises:
-        ValueError: if `edge_index` has another shape, a node is out of range or `num_nodes` is
+        ValueError: if `edge_index` has the wrong shape, a node is out of range, or `num_nodes` is
             negative.
         TypeError: if `edge_index` is not int64.
 

@@ -254,7 +254,7 @@ def pair_split(
         >>> split.num_edges, split.num_examples
         (4, 2)
 
-    Source: the last three arguments are those of PyG's `RandomLinkSplit`
+    Source: the last three arguments are named as in PyG's `RandomLinkSplit`
     """
     _check_split(graph, y, shares)
     check_relations(graph, edge_type, rev_edge_type, is_undirected)
