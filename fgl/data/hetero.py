@@ -227,9 +227,9 @@ def from_link_split(train: Any, val: Any, test: Any, **options: Any) -> Graph:
         their labels, and the three masks mark the part of each pair.
 
     Raises:
-        ValueError: if a part has no ``edge_label``, or its nodes differ from the nodes of `train`;
-            if a pair is in two parts; or if a validation or test pair, or its reverse, is an edge
-            of `train`.
+        ValueError: if a part has no ``edge_label``, or does not have as many nodes as `train`; if a
+            pair is in two parts; or if a validation or test pair, or its reverse, is an edge of
+            `train`.
 
     Example:
         >>> from torch_geometric.data import Data  # doctest: +SKIP

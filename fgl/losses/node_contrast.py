@@ -351,7 +351,7 @@ def _contrast_batch(
 
 
 def _at_once(y: Tensor, block: int) -> bool:
-    """Whether to compute all similarities at once: on a GPU, if one tensor can hold them."""
+    """Whether to compute all similarities at once: on a GPU, if their number is at most `block`."""
     return y.is_cuda and y.numel() ** 2 <= block
 
 

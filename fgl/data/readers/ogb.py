@@ -162,7 +162,8 @@ def _fields(
     """Join the fields of a folder's graphs into one graph; also return each graph's node count.
 
     Without `edge_files`, edges are kept as stored. With `edge_files`, edges have fields. In that
-    case missing reverses are added, unless `directed` is True or every edge has its reverse.
+    case the reverse of each edge is added, unless `directed` is True or every edge has its reverse
+    already.
     """
     tables = [file.name.removesuffix(".csv.gz") for file in sorted(folder.glob("*.csv.gz"))]
     read = {*KNOWN, *others, *edge_files}
