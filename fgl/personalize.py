@@ -274,7 +274,7 @@ def adaptive_aggregation(
         delta: accepted drop of the score.
         max_adjust: largest number of mixing steps; with 0, the model is only scored.
         strict: whether a drop of exactly `delta` is accepted, as in the paper's text. If False,
-            such a drop leads to mixing; with ``delta=0`` this is Algorithm 1 as printed.
+            such a drop leads to mixing; with ``delta=0``, this is Algorithm 1 as printed.
 
     Returns:
         The model, its score, and the number of mixing steps.

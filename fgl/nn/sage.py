@@ -155,8 +155,8 @@ class EgoSAGE(nn.Module):
         fanouts: children per node, for each level of the trees; there is one SAGE layer per level.
         dropout: probability of dropping a unit after the reduction layer and after the SAGE layers.
         linear: whether to omit the ReLU between the SAGE layers; the ReLU after the last SAGE layer
-            is kept. With True, the order of children in a mashed ego-graph does not matter (Theorem
-            4.1).
+            is kept. If `linear` is True, the order of children in a mashed ego-graph does not
+            matter (Theorem 4.1).
 
     Shapes:
         ``model(x, edges)``: logits ``[num_nodes, C]`` on a graph;

@@ -379,7 +379,7 @@ def with_pooled(
     tests: Sequence[Graph],
     target: Target,
 ) -> Evaluate:
-    """The score function; if needed, pooled scores are added.
+    """The score function, extended by pooled scores if they are needed.
 
     `evaluate_pooled` is added if a metric is undefined for the labels of some
     client.

@@ -79,7 +79,7 @@ def edge_split(
     Args:
         graph: a graph. If `directed` is False, the graph is taken as undirected, and its self-loops
             and weights are dropped.
-        val, test: fractions of the edges to hold out, rounded to whole edges; with 0 no edge is
+        val, test: fractions of the edges to hold out, rounded to whole edges; with 0, no edge is
             held out.
         seed: random seed.
         directed: whether an edge and its reverse are different edges. If True, edges keep their

@@ -228,11 +228,11 @@ def pair_split(
             By default the edges of all relations are split.
         rev_edge_type: the relation that holds the reverses of the edges. The reverse of each pair
             is removed from the message edges.
-        is_undirected: with True, the graph or the relation is undirected. An edge and its reverse
-            are held out together and become one pair in a random direction; a missing reverse of a
-            message edge is added. With False, every edge is separate, and the reverse of a pair may
-            be a message edge. None, the default, is like False, but raises an error if most edges
-            have a reverse.
+        is_undirected: True if the graph or the relation is undirected. In that case an edge and its
+            reverse are held out together and become one pair in a random direction; a missing
+            reverse of a message edge is added. With False, every edge is separate, and the reverse
+            of a pair may be a message edge. None, the default, is like False, but raises an error
+            if most edges have a reverse.
 
     Returns:
         The graph with the message edges in their order. The pairs are in `edge_label_index`, with
