@@ -118,10 +118,11 @@ class NeighbourSampler:
         """Sample the nodes and edges of a minibatch, without checks.
 
         Returns:
-            Four tensors: the nodes, int32 ``[n]``; the number of sampled neighbours of each
-            expanded node, int64, where the expanded nodes are the first nodes; for each sampled
-            edge the index of its source among the nodes, int32 ``[m]``; and the edge's index in the
-            adjacency, int32 ``[m]``. Edges are ordered by expanded node.
+            Four tensors. The first holds the nodes, int32 ``[n]``. The second holds the number of
+            sampled neighbours of each expanded node, int64; the expanded nodes come first among the
+            nodes. The third and the fourth have an entry for each sampled edge, int32 ``[m]``: the
+            index of its source among the nodes, and its index in the adjacency. Edges are ordered
+            by expanded node.
         """
         frontier = seeds.int()
         nodes, counts, entries, sources = [frontier], [], [], []
@@ -255,9 +256,9 @@ def drawn(
 ) -> tuple[Tensor, Tensor]:
     """Sample `fanout` distinct entries of each row, or all entries if the row has fewer.
 
-    The function uses Robert Floyd's algorithm for all rows at once, in O(rows * fanout^2). Sample
-    k, counted from 0, is one of the first ``degree - fanout + k + 1`` entries. If this entry was
-    sampled before, the last of these entries is used instead.
+    The function uses Robert Floyd's algorithm for all rows at once, in O(rows * fanout^2). The k-th
+    sample, counted from 0, is one of the first ``degree - fanout + k + 1`` entries. If this entry
+    was sampled before, the last of these entries is used instead.
 
     Args:
         begin: int32 ``[n]``, index of each row's first entry.

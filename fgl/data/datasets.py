@@ -150,7 +150,7 @@ def load_graphs(
             mention.
 
     Returns:
-        The graphs and their targets. A graph's x is a float32 Tensor ``[num_nodes, num_features]``
+        The graphs and their targets. A graph's x is a float32 Tensor ``[num_nodes, num_features]``,
         and its y is None; `Graph.join` joins the graphs into one collection. The targets are
         classes or floats (see `fgl.targets`). Classes are int64 ``[num_graphs]``, renumbered from 0
         in ascending order. Floats are float32 ``[num_graphs]``, or ``[num_graphs, t]`` for several

@@ -100,11 +100,11 @@ def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -
     """Build one graph per client; its adjacency computes the client's part of all requested rows.
 
     Row (k, v) is the row of node v that client k requests. Row (k, v) is
-    ``sum_u [x_u / sqrt(d_u), 1]``, where u runs over v and its neighbours, and ``d_u`` is the
-    in-degree of u plus one. A client's graph has the client's nodes, followed by one node per row;
-    these added nodes have zero features. An edge joins each node of the client to every row whose
-    sum contains the node's features. The client's part of the sums is ``adj @ x``, restricted to
-    the added nodes.
+    ``sum_u [x_u / sqrt(d_u), 1]``, where u runs over v and its neighbours, and ``d_u`` is 1 plus
+    the in-degree of u. A client's graph has the client's nodes, followed by one node per row; these
+    added nodes have zero features. An edge joins each node of the client to every row whose sum
+    contains the node's features. The client's part of the sums is ``adj @ x``, restricted to the
+    added nodes.
 
     Args:
         graph: the whole graph, without weights.

@@ -63,7 +63,8 @@ def node_contrast(
         block: largest number of similarities in memory at a time.
 
     Returns:
-        A scalar: the mean over the anchors that have a positive. If there is no such anchor, it is
+        A scalar: the mean over the anchors that have a positive key. If there is no such anchor, it
+            is
         0 and has a gradient. Rows of length zero have similarity 0 to all rows and get no gradient.
 
     Raises:

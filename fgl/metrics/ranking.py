@@ -139,7 +139,7 @@ def _precision(hits: Tensor, total: Tensor) -> float:
 
 
 def _by_threshold(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """For each distinct score t, count the rows that score at least t: positive rows, and all rows.
+    """For each distinct score t, count all rows that score at least t, and the positive ones.
 
     Distinct scores are in descending order.
 

@@ -138,7 +138,7 @@ class DeepGenerator(nn.Module):
 
 
 class FusedSAGE(nn.Module):
-    """GraphSAGE; each layer adds a linear map of an embedding that is given for each node.
+    """GraphSAGE in which each layer adds a linear map of an embedding, given for each node.
 
     ``e_k = V_k e_(k-1) + c_k`` and ``h_k = SAGE_k(h_(k-1)) + e_k``, where ``e_0`` is given. ReLU
     and dropout are applied between the layers.

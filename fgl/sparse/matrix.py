@@ -159,8 +159,8 @@ class SparseMatrix:
 
         Raises:
             ValueError: for a negative value, since a negative degree has no square root. On a GPU
-                and inside a transform this is not checked, to avoid a synchronisation; instead a
-                row of negative degree becomes NaN.
+                and inside a transform, values are not checked, to avoid a synchronisation; instead,
+                a row of negative degree becomes NaN.
         """
         return self._once("gcn_norm", self._normalised)
 

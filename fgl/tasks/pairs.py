@@ -79,8 +79,8 @@ def pair_task(
     Raises:
         ValueError: if a client has no pairs. With `negatives`, this error is also raised if `y` is
             not 0 or 1, if local training defines its own batches, or if the target is not
-            `fgl.targets.ANSWERS`. A number for `negatives` requires `ranking`, and `ranking`
-            requires a number for `negatives`; otherwise this error is raised too.
+            `fgl.targets.ANSWERS`. The error is also raised if only one of two conditions holds:
+            `ranking` is given, and `negatives` is a number.
 
     Example:
         >>> whole = fgl.data.splits.split_by_time(fgl.data.ratings())

@@ -329,8 +329,8 @@ def evaluate_pooled(
         target: meaning of the values of ``graph.y``; default class labels.
 
     Returns:
-        ``(outbox, states) -> metrics``, every defined metric of the target, with ``pooled_test_``
-        before its name.
+        ``(outbox, states) -> metrics``. These are all defined metrics of the target, with
+        ``pooled_test_`` before their names.
 
     Raises:
         ValueError: if no client has a test example; and, when called, if a model is incomplete.
