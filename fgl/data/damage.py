@@ -54,8 +54,8 @@ def wrong_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Grap
 
     Every other class is equally likely. If ``y`` holds binary labels as floats, n counts only known
     labels, and a changed label is 1 minus the old label. Labels of validation and test examples are
-    never changed. If there is no training mask, all examples outside these two masks count as
-    training examples.
+    never changed. If there is no training mask, all examples outside the validation and test masks
+    count as training examples.
 
     Args:
         graph: a graph or a collection, with at least two classes or with binary labels.

@@ -33,11 +33,11 @@ def spread(
             if the task selects the round with the metric's smallest value.
 
     Returns:
-        ``mean`` over clients with equal weights; ``worst`` and ``worst_client``; ``tenth``, the
-        tenth percentile counted from the worst client, with linear interpolation; ``deviation``,
-        the standard deviation with the number of clients as divisor; ``clients``, the number of
-        clients that have the metric; and ``groups``, the mean of each group. All values are NaN if
-        any client's metric is NaN.
+        A dict. ``mean`` is the mean over clients with equal weights. ``worst`` is the value of the
+        client ``worst_client``. ``tenth`` is the tenth percentile counted from the worst client,
+        with linear interpolation. ``deviation`` is the standard deviation with the number of
+        clients as divisor. ``clients`` is the number of clients that have the metric, and
+        ``groups`` has the mean of each group. All values are NaN if any client's metric is NaN.
 
     Raises:
         ValueError: if no client has the metric, or if `groups` does not have one entry per client.

@@ -58,7 +58,7 @@ def plot(
             seed).
         metrics: names of the metrics. The default is the comparison's metric. Without a comparison,
             all metrics that begin with ``test_`` are drawn. If there are none, all metrics except
-            losses are drawn. If there are no such metrics either, the training loss is drawn.
+            losses are drawn. If all metrics are losses, the training loss is drawn.
             ``"train_loss"`` is `Round.loss`.
         title: title of the figure.
         path: file to write; the file extension determines the format. By default no file is

@@ -31,9 +31,10 @@ def describe(
         y: true labels ``[N]`` by global id.
 
     Returns:
-        ``pseudo_label_share`` and ``pseudo_label_accuracy`` over the nodes that at least one client
-        holds; ``pseudo_homophily`` (fraction of edges within a class, without self-loops) and
-        ``pseudo_column_sum`` (the largest column sum) over the distinct edges.
+        ``pseudo_label_share`` and ``pseudo_label_accuracy`` are computed over the nodes that at
+        least one client holds. ``pseudo_homophily`` (fraction of edges within a class, without
+        self-loops) and ``pseudo_column_sum`` (the largest column sum) are computed over the
+        distinct edges.
 
     Example:
         >>> found = describe([torch.tensor([1, -1])], [], [torch.tensor([0, 2])], torch.ones(3))

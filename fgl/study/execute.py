@@ -34,10 +34,10 @@ def execute(plan: Plan, job: Job, folder: Path | None = None) -> dict[str, Any]:
         folder: the study's folder, for checkpoints.
 
     Returns:
-        The record. The record has the job's values; ``status``, which is "finished", "failed" or
-        "diverged"; ``validation``, where larger is better; ``metric`` and ``at``, the compared
-        metric and round; the ``report``; the ``warnings``; the ``seconds``; ``processor`` (CPU
-        seconds); and ``peak`` (bytes of memory).
+        The record. The record has the job's values. ``status`` is "finished", "failed" or
+        "diverged". A larger ``validation`` is better. ``metric`` and ``at`` are the compared metric
+        and round. The record also has the ``report``, the ``warnings``, the ``seconds``,
+        ``processor`` (CPU seconds) and ``peak`` (bytes of memory).
     """
     start, spent = time.perf_counter(), time.process_time()
     record = {**about(job), "status": "failed", "validation": None}

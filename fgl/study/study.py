@@ -77,9 +77,9 @@ def study(
         tuning_rounds: number of rounds of a trial; default `num_rounds`.
         patience: in the second half of a run, stop after this number of rounds without a better
             validation score.
-        workers: number of worker processes; 0 runs everything in this process; ``"ray"`` uses a Ray
-            cluster; ``"later"`` starts no runs, for studies that other processes execute; default
-            one worker per core.
+        workers: number of worker processes; default one worker per core. 0 runs everything in this
+            process. ``"ray"`` uses a Ray cluster. ``"later"`` starts no runs, for studies that
+            other processes execute.
         folder: the study's folder.
         metric: the metric to compare; default the test metric that belongs to the task's `select`.
         checkpoint: whether runs save each round, so that an interrupted run can be resumed.

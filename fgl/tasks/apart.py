@@ -234,7 +234,7 @@ def _trained(clients: Sequence[Graph]) -> list[Tensor]:
 
 
 def trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
-    """Mask of the whole graph's nodes on which clients train; `node_id` identifies them."""
+    """Mask of the whole graph's nodes on which clients train; `node_id` identifies these nodes."""
     ids = [own.node_id[own.training_mask] for own in clients if own.node_id is not None]
     nodes = torch.arange(whole.num_nodes, device=whole.device)
     own = nodes if whole.node_id is None else whole.node_id
