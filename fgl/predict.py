@@ -444,9 +444,9 @@ def _checked(model: nn.Module, read: Reads, own: dict[str, Any]) -> dict[str, An
             f"default, but got {list(read.strange)}: it may read {(*WITH_EDGE_INDEX, *FIELDS)}"
         )
     missing = [name for name in read.names if name in read.needed and own[name] is None]
-    if missing:
-        raise ValueError(
-            f"Expected the graph to have {missing}, which {type(model).__name__}'s forward reads, "
-            "but got none"
-        )
+    reject_if(
+        missing,
+        f"the graph to have {missing}, which {type(model).__name__}'s forward reads",
+        "none",
+    )
     return {name: value for name, value in own.items() if value is not None}
