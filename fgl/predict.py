@@ -1,7 +1,5 @@
 """Predictions: outputs of a model that reads fields of a graph."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

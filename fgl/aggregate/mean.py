@@ -1,7 +1,5 @@
 """The weighted mean, sums over clients, and square roots; results are reproducible bit by bit."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import inf, prod
 from typing import Any

@@ -1,7 +1,5 @@
 """A mix of the clients' tensors, with weights from a matrix; the product has no rounding error."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import inf
 from typing import Any

@@ -1,7 +1,5 @@
 """A client's folder: the arrays of the client's graph, and a list of their shapes and checksums."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

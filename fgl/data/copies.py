@@ -1,7 +1,5 @@
 """Graphs of a collection that are copies of each other."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Conversions between PyG's `HeteroData` and one typed graph."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any

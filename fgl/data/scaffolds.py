@@ -1,7 +1,5 @@
 """Scaffolds of molecules (rings and their linkers), and partitions by scaffold."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Synthetic data: a block model, small graphs, molecules, ratings and a bibliography."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Edge lists without self-loops or repeats, undirected or directed; the largest component."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

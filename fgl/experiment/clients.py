@@ -1,7 +1,5 @@
 """The spread of a metric over clients: the worst client, the tenth percentile, means of groups."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Graphs of a partition: one graph per client, or the union of all clients' graphs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Splits of edges into training, validation and test edges, and pairs without an edge."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

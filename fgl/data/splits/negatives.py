@@ -1,7 +1,5 @@
 """Pairs without an edge, as negative examples for training, validation and test."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Windows of a time series, split in the order of time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
