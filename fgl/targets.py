@@ -95,11 +95,11 @@ class Target:
         values, before = {}, output._version
         for name, metric in self.metrics.items():
             values[f"{prefix}{name}"] = metric(output, y, mask)
-            if output._version != before:
-                raise ValueError(
-                    f"Expected the metric {name!r} to leave output as it is, but got one that "
-                    "changes it in place: output.sigmoid() in place of output.sigmoid_()"
-                )
+            reject_if(
+                output._version != before,
+                f"the metric {name!r} to leave output as it is",
+                "one that changes it in place: output.sigmoid() in place of output.sigmoid_()",
+            )
         return values
 
 

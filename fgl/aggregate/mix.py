@@ -1,7 +1,5 @@
 """Mixes of clients' tensors by a matrix of weights; the matrix product has no rounding error."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import inf
 from typing import Any

@@ -1,7 +1,5 @@
 """Groups of clients: distances between sequences (DTW), clusters (FINCH) and minimum cuts."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from typing import Any
 

@@ -1,14 +1,12 @@
 """The spread of a metric over clients: the worst client, the tenth percentile, means of groups."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..checks import check_choice
+from ..checks import check_choice, reject_if
 from ..federation import Result, Round
 from ..kinds import typed
 from ..targets import less_is_better
@@ -73,8 +71,7 @@ def round_of(result: Result) -> Round:
         >>> round_of(fgl.Result({}, {}, {}, [Round(0, [0]), Round(1, [0])])).round
         1
     """
-    if not result.history:
-        raise ValueError("Expected a result of at least one round, but got none")
+    reject_if(not result.history, "a result of at least one round", "none")
     return result.best() if result.selects else result.history[-1]
 
 
@@ -89,11 +86,11 @@ def of_clients(record: Round, metric: str) -> dict[int, float]:
     values = {int(k): v for name, k, v in pairs if name == metric and k.isdecimal()}
     if not values:
         own = list(dict.fromkeys(name for name, k, _ in pairs if k.isdecimal() and name))
-        if not own:
-            raise ValueError(
-                f"Expected metrics of each client, such as {metric}/0, but got "
-                f"{list(record.metrics)}: fgl.run(..., each=True) records them"
-            )
+        reject_if(
+            not own,
+            f"metrics of each client, such as {metric}/0",
+            f"{list(record.metrics)}: fgl.run(..., each=True) records them",
+        )
         check_choice("metric", metric, own)
     return dict(sorted(values.items()))
 

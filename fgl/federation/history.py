@@ -316,11 +316,11 @@ class Result:
         first = self._deployed(0)
         for client in range(1, len(self.outbox)):
             other = self._deployed(client)
-            if other is not first and not _equal(first, other):
-                raise ValueError(
-                    f"Expected clients to use one model, but got another of client {client}: "
-                    "result.model_of(client) is that of one client"
-                )
+            reject_if(
+                other is not first and not _equal(first, other),
+                "clients to use one model",
+                f"another of client {client}: result.model_of(client) is that of one client",
+            )
         return self._module(0, first)
 
     def model_of(self, client: int) -> nn.Module:

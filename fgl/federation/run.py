@@ -385,22 +385,22 @@ def _check_same_optimizer(method: Method, start: Result) -> None:
         return
     leaf = [torch.zeros(1, requires_grad=True)]
     before, now = (type(each.train.optimizer(leaf)) for each in methods)
-    if before is not now:
-        raise ValueError(
-            f"Expected the optimizer of start, {before.__name__}, whose state clients kept, but "
-            f"got {now.__name__}: use {before.__name__} or keep_optimizer=False"
-        )
+    reject_if(
+        before is not now,
+        f"the optimizer of start, {before.__name__}, whose state clients kept",
+        f"{now.__name__}: use {before.__name__} or keep_optimizer=False",
+    )
 
 
 def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:
     """Whether another round follows; False if a callback ended the run."""
     unscored = folder.unscored is not None
     rounds = len(result.history) + unscored
-    if rounds > num_rounds:
-        raise ValueError(
-            f"Expected num_rounds to be at least the {rounds} rounds of the checkpoint in "
-            f"{folder.path}, but got {num_rounds}"
-        )
+    reject_if(
+        rounds > num_rounds,
+        f"num_rounds to be at least the {rounds} rounds of the checkpoint in {folder.path}",
+        num_rounds,
+    )
     if not unscored and (rounds == num_rounds or folder.has_stopped(rounds)):
         return False
     folder.check_room(result)

@@ -1,7 +1,5 @@
 """FedPer: clients average one part of the model, and each client keeps the other part."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any

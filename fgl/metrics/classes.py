@@ -1,7 +1,5 @@
 """Metrics for classes: accuracy and macro F1, their counts, and conversion to numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Results of a study: paired statistics, a table, LaTeX, curves and the single runs."""
 
-from __future__ import annotations
-
 import functools
 import math
 import os

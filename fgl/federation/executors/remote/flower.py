@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from ....checks import check_count, check_number
+from ....checks import check_count, check_number, reject_if
 from ....graph import Graph
 from ...method.message import Message as Sent
 from ...method.message import State, leaves, to
@@ -285,11 +285,11 @@ class Flower:
         check_count(num_clients=self.num_clients)
         check_number("timeout", self.timeout, above=0)
         check_number("poll", self.poll, at_least=0)
-        if self.names and len(self.names) != self.num_clients:
-            raise ValueError(
-                f"Expected names to be {self.num_clients}, one per client, "
-                f"but got {len(self.names)}"
-            )
+        reject_if(
+            self.names and len(self.names) != self.num_clients,
+            f"names to be {self.num_clients}, one per client",
+            len(self.names),
+        )
 
     @property
     def devices(self) -> Sequence[torch.device]:
