@@ -66,7 +66,9 @@ def usual_select(
     validation = [name for name in names if name.startswith("val_") and "/" not in name]
     # A loss is chosen only if there is no other metric.
     validation.sort(key=lambda name: name.endswith("_loss"))
-    usual = f"{'-' * less_is_better(validation[0], lower=lower)}{validation[0]}" if validation else ""
+    usual = (
+        f"{'-' * less_is_better(validation[0], lower=lower)}{validation[0]}" if validation else ""
+    )
     if select and usual:
         warn(
             f"No round has {select}, so {usual} selects the best round{did_you_mean(select, names)}"
