@@ -9,7 +9,7 @@ import numpy as np
 from ..checks import check_choice, reject_if
 from ..federation import Result, Round
 from ..kinds import typed
-from ..targets import less_is_better
+from ..targets import less_is_better, lower_of
 
 
 @typed
@@ -28,7 +28,8 @@ def spread(
         metric: name of a metric of individual clients, without a client's suffix such as ``/3``.
         groups: the group of each client, such as its region. By default there are no groups.
         lower: whether smaller is better; by default True if the metric is a loss, rmse
-            or mae, or the task selects rounds by its smallest value.
+            or mae, the task selects rounds by its smallest value, or the run's target names it in
+            its `lower`.
 
     Returns:
         ``mean`` over clients with equal weights; ``worst`` and ``worst_client``; ``tenth``, the
@@ -49,8 +50,8 @@ def spread(
     record = run if isinstance(run, Round) else round_of(run)
     values = of_clients(record, metric)
     numbers = np.array([*values.values()])
-    select = "" if isinstance(run, Round) else run.select
-    less = less_is_better(metric, select) if lower is None else lower
+    known = ("", ()) if isinstance(run, Round) else (run.select, lower_of(run.config))
+    less = less_is_better(metric, *known) if lower is None else lower
     unknown = [client for client, value in values.items() if math.isnan(value)]
     worst = (unknown or sorted(values, key=lambda k: values[k], reverse=less))[0]
     return {

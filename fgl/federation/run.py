@@ -33,7 +33,7 @@ from .method.rules import without_noise
 from .process import memory_kept, young_only
 from .round import Dropouts, Plan, check_exchanges, check_goes_on, kept, num_participants, play
 from .saved.checkpoint import Folder, opened
-from .saved.identity import digest, identity, with_layers
+from .saved.identity import digest, identity, scoring, with_layers
 from .training.train import in_mode
 
 Callback = Callable[[Round, Result], bool | None]
@@ -162,11 +162,11 @@ def run(
     place = _place(clients, on, clients_at_once, score, start)
     place.check(method)
     _check_participants(method, place.num_clients, participation)
-    guarded, evaluate = checked(method), evaluate or place.evaluate(method, each=each)
+    guarded, scores = checked(method), evaluate or place.evaluate(method, each=each)
     result = _first(method, place.num_clients, start)
     _check_go_back(method, go_back, result.server_state)
-    plan = Plan(seed, participation, dropouts, evaluate, watch, strict, limits, go_back, each)
-    values = {} if checkpoint is None else _identity(method, place, plan, config, start)
+    plan = Plan(seed, participation, dropouts, scores, watch, strict, limits, go_back, each)
+    values = {} if checkpoint is None else _identity(method, place, plan, config, start, evaluate)
     with ExitStack() as stack:
         stack.enter_context(one_thread())
         folder = stack.enter_context(opened(checkpoint, values))
@@ -206,10 +206,16 @@ def _identity(
     plan: Plan,
     config: Mapping[str, Any] | None,
     start: Result | None,
+    evaluate: Evaluate | None,
 ) -> dict[str, Any]:
     """Values of the method, place and run; a resume requires equal values in the checkpoint."""
     values = identity(method, plan.seed, plan.participation, plan.dropouts, config)
     values |= {**place.identity(method), "start": start and digest(start)}
+    task = getattr(place, "clients", None)
+    scores = evaluate or getattr(task, "scores", None)
+    if scores is not None:
+        known = [*getattr(place, "graphs", ()), getattr(task, "whole", None)]
+        values["evaluate"] = scoring(scores, known)
     return values | ({"go_back": plan.go_back} if plan.go_back else {})
 
 
