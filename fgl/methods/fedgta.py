@@ -1,4 +1,4 @@
-"""FedGTA: clients with similar moments of propagated labels are averaged with each other."""
+"""FedGTA: average clients whose propagated labels have similar moments."""
 
 from __future__ import annotations
 

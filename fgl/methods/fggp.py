@@ -56,7 +56,7 @@ def fggp(
     Here P_1 is computed after training. P_1, and the embeddings by which the nearest nodes are
     found, are computed without dropout. If a client lacks a class, the client sends the other
     prototypes under their own labels. In the authors' code, prototypes of later classes then get
-    labels of other classes.
+    wrong labels.
 
     Args:
         fedavg: FedAvg of a task; its model is a `fgl.nn.GCN` that normalises its edges.

@@ -121,10 +121,10 @@ def gcfl(
         measure: ``(inbox, updates [k, P]) -> [k]``, the next entry of each client's sequence.
 
     Returns:
-        A method. Its server keeps ``"clusters"``, int64 ``[num_clients]``, and ``"rounds"``, int64.
-        The server also keeps ``"sequences"``, float64 ``[num_clients, seq_length]``. The last
-        ``"lengths"`` (int64 ``[num_clients]``) entries of each row are valid. The server state of
-        `fedavg` for cluster 0 is stored under ``"0/..."``.
+        A method. The method's server keeps ``"clusters"``, int64 ``[num_clients]``, and
+        ``"rounds"``, int64. The server also keeps ``"sequences"``, float64
+        ``[num_clients, seq_length]``. The last ``"lengths"`` (int64 ``[num_clients]``) entries of
+        each row are valid. The server state of `fedavg` for cluster 0 is stored under ``"0/..."``.
 
     Raises:
         TypeError: if an argument is not a number.

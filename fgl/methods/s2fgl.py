@@ -79,8 +79,8 @@ def s2fgl(
     The public script trains with SGD (learning rate .2), 10 steps, a width of 128 and dropout .1.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models. Its model takes
-            ``return_embedding=True``, and its loss sees all nodes in each step.
+        fedavg: a task's FedAvg, whose server simply averages the models. The model takes
+            ``return_embedding=True``, and the loss sees all nodes in each step.
         knowledge: weight of the term with the codebooks; the public code uses .05 times 100.
         alignment: weight of A.
         frequencies: number of eigenvectors at either end of the spectrum.

@@ -50,8 +50,8 @@ def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
         unprotected: as for `secure_sum`; in that case pads also come from the run's seed.
 
     Returns:
-        A function of the graphs of `fgl.data.asked_rows`. It returns the rows for each client,
-        float64 ``[rows, F + 1]``, and the bytes of all uploads and downloads.
+        A function of the graphs of `fgl.data.asked_rows`. The function returns the rows for each
+        client, float64 ``[rows, F + 1]``, and the bytes of all uploads and downloads.
 
     Raises:
         ValueError: as `secure_sum`. The returned function raises a ValueError if a client dropped
