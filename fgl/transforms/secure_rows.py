@@ -148,7 +148,7 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
 
 
 def _rows(graph: Any) -> Tensor:
-    """A bool mask ``[R]`` of the rows that the client requested, from a graph without features."""
+    """A bool mask ``[R]`` of the rows that the client requested."""
     mask, x = graph.train_mask, graph.x
     num_own = int((x[:, -1] != 0).sum())
     return mask[num_own:].cpu()  # type: ignore[no-any-return]

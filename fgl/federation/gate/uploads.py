@@ -78,7 +78,8 @@ def changes(
 
     Returns:
         The `Change` by client and key. The key ``"num_examples"`` and keys without a floating-point
-        tensor are left out. Also, by client, an error for each upload that is not finite.
+        tensor are left out. The second result has, by client, an error for each upload that is not
+        finite.
 
     Example:
         >>> uploads = {3: {"model": {"w": torch.tensor([3.0])}}}
