@@ -32,7 +32,7 @@ def fedgta(
     num_moments: Count = 6,
     threshold: float = 0.5,
 ) -> Method:
-    """Average clients with similar moments of propagated labels, weighted by confidence (FedGTA).
+    """Average clients whose propagated labels have similar moments; confidences are the weights.
 
     After training, a client propagates ``Y``, whose rows are one-hot labels for training nodes and
     the model's probabilities for all other nodes. Propagation starts from ``F = Y``. Each of

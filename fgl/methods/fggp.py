@@ -216,7 +216,7 @@ def augmented(params: Params, graph: Graph, matrix: Tensor) -> tuple[Tensor, Ten
 def second_view(
     model: GCN, params: Params, graph: Graph, drawn_edges: Tensor, matrix: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """A GCN's logits and embedding: sampled edges in hidden layers, all edges in the last layer."""
+    """A GCN's logits and embedding; every layer except the last one uses sampled edges."""
     h: Any = graph.x
     last = len(model.convs) - 1
     for depth in range(last):
