@@ -62,8 +62,8 @@ def fedgta(
             differences from the mean, or ``"hybrid"`` for both. The authors use ``"hybrid"`` for
             Cora and CiteSeer, ``"origin"`` for PubMed.
         num_moments: number of moments; the authors use 6 for Cora, 20 for CiteSeer, 13 for PubMed.
-        threshold: clients are averaged if the cosine of their moments is above this value, in [-1,
-            1]; the authors use 0.5 for Cora, 0.6 for CiteSeer and 0.65 for PubMed.
+        threshold: clients are averaged if the cosine of their moments is above this value, in
+            ``[-1, 1]``; the authors use 0.5 for Cora, 0.6 for CiteSeer and 0.65 for PubMed.
 
     Raises:
         ValueError: if a number is out of range, or the server of `fedavg` does not simply average
