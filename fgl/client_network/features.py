@@ -164,8 +164,8 @@ def probe_graphs(
         features: one-hot degrees (GPFL), or numbers from N(0, 1) (FED-PUB).
 
     Returns:
-        x, float ``[num num_nodes, num_features]``; edge_index, int64 ``[2, num_edges]``, both
-        directions of each edge, sorted by target; and batch, int64 ``[num num_nodes]``.
+        x, float ``[num num_nodes, num_features]``; edge_index, int64 ``[2, num_edges]``, with both
+        directions of each edge and sorted by target; and batch, int64 ``[num num_nodes]``.
 
     Raises:
         ValueError: if a number is not positive, `p` is not in ``[0, 1]``, or `features` is unknown.

@@ -107,9 +107,9 @@ def feddep(
         count_weight: a.
         embedding_weight: b.
         label_weight: l.
-        targets: how another client's prototype is selected for the comparison with a node: either
-            the prototype of one of that client's nodes, sampled for each node and step, or the
-            nearest prototype.
+        targets: the prototype of another client that is compared with a node. It is either the
+            nearest prototype, or the prototype of a node of the other client. This node is sampled
+            for each comparison.
 
     Raises:
         ValueError: if a number is out of range, the model is not a `fgl.nn.DeepNeighbours`, or the

@@ -320,8 +320,9 @@ class Limits:
     """Bounds on uploads and on empty rounds: ``fgl.run(..., limits=Limits(metrics=20))``.
 
     Args:
-        upload_bytes: largest size of an upload. Default 16 times the size of the model plus 16 MiB,
-            and 1 GiB more if the method has `ragged` keys, whose sizes depend on a client's data.
+        upload_bytes: largest size of an upload. Default 16 times the size of the model plus 16 MiB.
+            The default is 1 GiB larger if the method has `ragged` keys, since their sizes depend on
+            a client's data.
         note_bytes: largest size of the data that a remote client sends in addition to its message:
             numbers, losses, names, metrics. Default 1 MiB plus 16 times the total length of the
             model's names.
