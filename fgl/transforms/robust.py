@@ -35,8 +35,8 @@ def robust(
             with examples, and returns a dict of tensors ``[...]``. An example is
             ``partial(fgl.aggregate.robust.trimmed_mean, bad=1)``.
         bucket: number of clients in a bucket; the rule gets the means of random buckets. The means
-            of honest clients differ less than their updates. But the same number of hostile clients
-            is then among fewer inputs.
+            of honest clients differ from each other less than the honest clients' updates do. But
+            the same number of hostile clients is then among fewer inputs.
         untouched: keys of an upload, other than ``"model"``, that the server reads by
             `OfMeans.equally` or `OfMeans.reads`. The server gets these entries unchanged, so no
             rule protects them.
