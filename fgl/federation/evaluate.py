@@ -214,7 +214,7 @@ def evaluate_on(
         clients: the clients' graphs.
         score: ``(params, graph) -> metrics``. A metric is a number, or a tensor such as the results
             of `hit_counts` and `class_counts` in `fgl.metrics.classes`. The default score has
-            accuracy and the other metrics below.
+            accuracy and further metrics, which are listed below.
         logits_of: ``(model, params, graph) -> logits`` for the default score; by default the
             model's output on the whole graph.
         target: meaning of the values of ``graph.y`` for the default score. The target also names

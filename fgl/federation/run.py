@@ -113,10 +113,10 @@ def run(
             when they trained the model that the server had sent. By default the server never goes
             back. The server keeps this number of older outboxes and states, also in checkpoints.
             The clients' own states do not change.
-        each: whether rounds also record each client's own metrics, from the task's score and from
-            `score`, such as ``test_accuracy/3`` of client 3, and the worst value, such as
-            ``worst_test_accuracy``; see `fgl.experiment.spread`. This argument does not change an
-            `evaluate` that you give.
+        each: whether rounds also record the metrics of each client, such as ``test_accuracy/3`` of
+            client 3, and the worst value, such as ``worst_test_accuracy``. These metrics come from
+            the task's score and from `score`; see `fgl.experiment.spread`. This argument does not
+            change an `evaluate` that you give.
 
     Returns:
         The `Result`.

@@ -46,8 +46,8 @@ def layer(
     Args:
         builder: a function that returns a method.
         sealed: fields of the method, such as ``"send"`` or ``"rules.silent"``, that no outer
-            builder may change, since the guarantee of this builder covers only its own functions. A
-            run raises an error if a sealed field was replaced.
+            builder may change. The reason is that the guarantee of this builder covers only the
+            functions of this builder. A run raises an error if a sealed field was replaced.
         checks: functions, such as `check_averages`, that raise if the builder does not work with a
             method. Each function is called with the method and the builder's name.
 

@@ -185,9 +185,10 @@ def after(
 
     Args:
         aggregate: the server's function, of any type.
-        change: ``(outbox, new, means, state) -> outbox, state``. `outbox` and `new` are the results
-            of `aggregate`, and `state` is the state that `aggregate` received. `means` has the
-            means of `equally`. The outbox is empty in a round in which no client has an example.
+        change: ``(outbox, new, means, state) -> outbox, state``. The values `outbox` and `new` are
+            the results of `aggregate`, and `state` is the state that `aggregate` received. `means`
+            has the means of `equally`. The outbox is empty in a round in which no client has an
+            example.
         equally: keys of an upload, each with a dict of tensors. `change` reads the unweighted means
             of these tensors.
         reads: keys of an upload that `change` reads client by client, from ``means.inbox``.

@@ -269,7 +269,7 @@ class Flower:
             registered, or the public key of this SuperNode in hexadecimal digits. By default,
             client k is the first node that claims the number k.
         per_tensor: whether to send one array for each tensor, which Flower's own mods can read.
-            This is slower and does not support bfloat16.
+            One array per tensor is slower and does not support bfloat16.
         poll: seconds between two checks for answers. The time between two checks for new nodes is
             ten times as long.
     """
