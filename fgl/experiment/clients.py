@@ -27,9 +27,9 @@ def spread(
             best validation score is used, or the last round if there is no validation.
         metric: name of a metric of individual clients, without a client's suffix such as ``/3``.
         groups: the group of each client, such as its region. By default there are no groups.
-        lower: whether smaller is better; by default True if the metric is a loss, rmse
-            or mae, the task selects rounds by its smallest value, or the run's target names it in
-            its `lower`.
+        lower: whether smaller is better; by default True if the metric is a loss, rmse or mae, if
+            the task selects the round with the metric's smallest value, or if the `lower` of the
+            run's target names the metric.
 
     Returns:
         ``mean`` over clients with equal weights; ``worst`` and ``worst_client``; ``tenth``, the

@@ -57,9 +57,9 @@ def plot(
         what: a result; a comparison; or a dict from names to a result or a list of results (one per
             seed).
         metrics: names of the metrics. The default is the comparison's metric. Without a comparison,
-            all metrics that begin with ``test_`` are drawn; if there are none, all metrics except
-            losses are drawn, or the training loss if there is nothing else. ``"train_loss"`` is
-            `Round.loss`.
+            all metrics that begin with ``test_`` are drawn. If there are none, all metrics except
+            losses are drawn. If there are no such metrics either, the training loss is drawn.
+            ``"train_loss"`` is `Round.loss`.
         title: title of the figure.
         path: file to write; the file extension determines the format. By default no file is
             written.
@@ -68,7 +68,7 @@ def plot(
             best validation score, or from the last round if there is no validation.
 
     Returns:
-        The matplotlib figure. A notebook shows it at the end of a cell.
+        The matplotlib figure. A notebook shows the figure at the end of a cell.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -228,7 +228,7 @@ def _usual(names: Sequence[str]) -> list[str]:
     """The names of the metrics that begin with ``test_``.
 
     If there are none, all metrics are returned except losses and metrics of single clients. If
-    these are missing too, the training loss is returned.
+    there are no such metrics either, the training loss is returned.
     """
     plain = [name for name in names if "/" not in name and not name.endswith("loss")]
     return [name for name in plain if name.startswith("test_")] or plain or ["train_loss"]

@@ -86,7 +86,7 @@ class DeepGenerator(nn.Module):
     """Generator that predicts how many neighbours each node lacks, and their embeddings (DGen).
 
     ``h = SAGE(x)`` has two layers; ``c = ReLU(w h + b)``;
-    ``z = tanh(W_3 ReLU(W_2 ReLU(W_1 (h + e))))``. In training e is standard normal noise, and
+    ``z = tanh(W_3 ReLU(W_2 ReLU(W_1 (h + e))))``. In training, e is standard normal noise, and
     dropout is applied before ``W_3``. The count's bias b is initially 1, because a ReLU whose
     output is 0 at every node has no gradient.
 

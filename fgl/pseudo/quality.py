@@ -18,7 +18,7 @@ def describe(
     node_id: Sequence[Tensor],
     y: Tensor,
 ) -> dict[str, float]:
-    """Measure the fraction of correct pseudo labels and pseudo edges over all clients.
+    """Measure which fractions of all clients' pseudo labels and pseudo edges are correct.
 
     Args:
         labels: pseudo labels ``[N_k]`` per client, -1 for nodes without a pseudo label. The list
@@ -84,8 +84,8 @@ def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], d
 
     Returns:
         Function of ``(outbox, states)`` that returns the result of `describe` for ``"labels"`` and
-        for the pseudo edges ``"row"``, ``"col"``, ``"weight"`` of the messages. It returns an empty
-        dict if the messages have neither labels nor edges.
+        for the pseudo edges ``"row"``, ``"col"``, ``"weight"`` of the messages. The function
+        returns an empty dict if the messages have neither labels nor edges.
 
     Raises:
         ValueError: for a client without labels or without `node_id`.

@@ -24,7 +24,7 @@ class Name(str):
 
 
 class Call(NamedTuple):
-    """A recorded operation, the names of its results and of what it reads, and its source text."""
+    """A recorded operation with its source text and the names of its results and of its inputs."""
 
     function: Any
     args: Sequence[Any]
@@ -151,7 +151,7 @@ class Recorder(TorchDispatchMode):
     def call_of(
         self, function: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any, to: list[str]
     ) -> Call:
-        """A call of an operation, whose results have the names `to`; arguments may be names."""
+        """Describe a call of an operation: its results are named `to`; arguments may be names."""
         reads: list[str] = []
         words = [self._text(arg, reads) for arg in args]
         words += [f"{name}={self._text(arg, reads)}" for name, arg in kwargs.items()]
@@ -201,7 +201,7 @@ class Recorder(TorchDispatchMode):
         """Build a function that repeats the operations; it frees a tensor after its last use.
 
         Args:
-            outputs: results of recorded operations or their names, or None.
+            outputs: results of recorded operations, names of such results, or None.
             calls: the operations; default `needed`.
 
         Returns:

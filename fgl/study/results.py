@@ -32,10 +32,10 @@ POINT = 0.01
 
 @dataclass(frozen=True)
 class Tested:
-    """A method compared with the first method, on one setting or on the mean over settings.
+    """Comparison of a method with the first method, on one setting or on the mean over settings.
 
     Args:
-        difference: statistics of the differences within seeds.
+        difference: statistics of the differences between runs with the same seed.
         holm: p-value after Holm's correction over all tests of the table.
         better: probability of improvement over the first method; NaN for the mean over settings.
         least: the smallest difference that a test with this number of seeds detects with a power

@@ -43,7 +43,7 @@ TO_TEXT = CONVERT + (
 
 
 def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Graph:
-    """Read OGB's folders ``raw`` and ``split``, which are next to each other, from gzipped text.
+    """Read OGB's gzipped text files from the folders ``raw`` and ``split``, which are neighbours.
 
     ``num-node-list.csv.gz`` and ``num-edge-list.csv.gz`` hold a number for each graph. Each line of
     ``edge.csv.gz`` holds a source and a target, and each line of ``node-feat.csv.gz`` holds the
@@ -51,27 +51,27 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
     the graph itself. A warning names unread tables in the folder, except for ``node_year``, which
     defines the split of ogbn-arxiv.
 
-    With ``node-label.csv.gz`` (ogbn), there is one graph, and each line is the class of a node.
-    ``split/NAME/{train,valid,test}.csv.gz`` hold node ids, which become the masks. NAME is ``time``
-    for ogbn-arxiv and ``sales_ranking`` for ogbn-products. The graph is undirected, without
-    self-loops and repeats.
+    If ``node-label.csv.gz`` exists (ogbn), there is one graph, and each line of this file is the
+    class of a node. ``split/NAME/{train,valid,test}.csv.gz`` hold node ids, which become the masks.
+    NAME is ``time`` for ogbn-arxiv and ``sales_ranking`` for ogbn-products. The graph is
+    undirected, without self-loops and repeats.
 
-    With ``graph-label.csv.gz`` (ogbg), the graphs become one collection with a `batch`, and the ids
-    of the split are ids of graphs. Labels are classes if they form a single column of non-negative
-    integers. Otherwise labels are float targets, and an empty field becomes NaN. With
-    ``split/NAME/{train,valid,test}.pt`` (ogbl), the examples are pairs, and their labels are 1, or
-    0 for ``edge_neg`` and ``target_node_neg``. Edges keep their repeats and the fields of
-    ``edge-feat``, ``edge_weight`` and ``edge_year``. If pairs have no ``source_node``, both
-    directions of an edge are stored.
+    If ``graph-label.csv.gz`` exists (ogbg), the graphs become one collection with a `batch`, and
+    the ids of the split are ids of graphs. Labels are classes if they form a single column of
+    non-negative integers. Otherwise labels are float targets, and an empty field becomes NaN. If
+    ``split/NAME/{train,valid,test}.pt`` exist (ogbl), the examples are pairs. The pairs of
+    ``edge_neg`` and ``target_node_neg`` have label 0, and all other pairs have label 1. Repeated
+    edges are kept, and edges have the fields of ``edge-feat``, ``edge_weight`` and ``edge_year``.
+    If pairs have no ``source_node``, both directions of an edge are stored.
 
     Args:
         folder: the folder ``raw``.
-        ignore: names of tables that the warning should not mention, such as ``"node_year"``, of
-            negative pairs that are left out, such as ``"edge_neg"``, or of a pickled split.
+        ignore: names of tables that the warning should not mention, such as ``"node_year"``, names of
+            negative pairs to leave out, such as ``"edge_neg"``, or the name of a pickled split.
 
     Raises:
         ValueError: for a missing or malformed file, several graphs with labels of nodes, several
-            splits, or a split that is a pickle of other objects than tensors.
+            splits, or a split whose pickle has objects other than tensors.
 
     Source: https://ogb.stanford.edu/docs/nodeprop/ and https://github.com/snap-stanford/ogb
     """
@@ -168,8 +168,9 @@ def _fields(
 ) -> tuple[dict[str, Any], NDArray[np.int64]]:
     """Join the fields of a folder's graphs into one graph; also return each graph's node count.
 
-    Without `edge_files`, edges are kept as stored. Otherwise edges have fields. If edges are
-    neither `directed` nor stored in both directions, missing reverses are added.
+    Without `edge_files`, edges are kept as stored. With `edge_files`, edges have fields. In that
+    case the reverse of each edge is added, unless `directed` is True or every edge has its reverse
+    already.
     """
     tables = [file.name.removesuffix(".csv.gz") for file in sorted(folder.glob("*.csv.gz"))]
     read = {*KNOWN, *others, *edge_files}
@@ -197,7 +198,7 @@ def _fields(
 
 
 def _values(path: Path, size: int, *, of_times: bool) -> Tensor:
-    """The numbers of a file; times are integers, since float32 holds no large ones."""
+    """The numbers of a file; times are integers, since float32 rounds large integers."""
     if of_times:
         values = torch.from_numpy(_table(path, np.int64, 1))
     else:
@@ -239,7 +240,7 @@ def _masks(folder: Path, num_examples: int, ignore: Collection[str]) -> dict[str
 
 
 def _only(folder: Path, file: str) -> Path | None:
-    """The only split of a folder in which this file exists; None if there is no such split."""
+    """The only split that has this file; None if no split in the folder has it."""
     splits = sorted(path.parent for path in folder.glob(f"*/{file}"))
     reject_if(
         len(splits) > 1, f"{folder} to hold one split", ", ".join(path.name for path in splits)

@@ -1,8 +1,8 @@
 """Pairs of nodes encoded as numbers, and samplers that draw pairs without an edge.
 
-Nodes may have sides: types, sources and targets, or the two colours of a bipartite graph. If nodes
-have sides, edges join only certain sides. A pair that joins other sides can never be an edge, so
-such a pair is useless as a negative example.
+A node's side is its type, its role as a source or target, or its colour in a bipartite graph. If
+nodes have sides, edges join only certain sides. A pair that joins other sides can never be an edge,
+so such a pair is useless as a negative example.
 """
 
 from typing import Any
@@ -18,13 +18,13 @@ SWAPS = 100  # attempts to swap columns whose cells are taken
 
 
 class FreePairs:
-    """Sampler that repeatedly draws pairs of different nodes without an edge.
+    """Sampler that repeatedly draws pairs of different nodes that no edge joins.
 
     Args:
         edge_index, num_nodes, directed: as for `negative_edges`, which draws only once.
 
     Raises:
-        ValueError: if `edge_index` has another shape, a node is out of range or `num_nodes` is
+        ValueError: if `edge_index` has the wrong shape, a node is out of range, or `num_nodes` is
             negative.
         TypeError: if `edge_index` is not int64.
 
@@ -107,8 +107,9 @@ class FreeCells:
 
         Args:
             rows: int64 ``[p]``; repeats are allowed.
-            like: int64 ``[p]``, columns to permute among the rows instead of drawing them. A row
-                gets a random empty cell if the permutation gives it a taken cell.
+            like: int64 ``[p]``, one column per row; if given, these columns are permuted among the
+                rows, and none is drawn. A row gets a random empty cell if the permutation gives it
+                a taken cell.
             generator: random generator on the CPU; default torch's global generator.
 
         Returns:
