@@ -192,7 +192,7 @@ def less_is_better(name: str, select: str = "", lower: Collection[str] = ()) -> 
     """Whether small values of this metric are good, as for losses, rmse, mae and mape.
 
     If `select`, the metric for model selection, is this metric, a minus sign in `select` decides.
-    Small values are also good for the metrics that `lower` names (without a prefix such as ``"test_"``).
+    Small values are also good for the metrics in `lower` (without a prefix such as ``"test_"``).
 
     Example:
         >>> less_is_better("val_rmse"), less_is_better("test_loss"), less_is_better("-val_rmse")

@@ -50,8 +50,8 @@ def spread(
     record = run if isinstance(run, Round) else round_of(run)
     values = of_clients(record, metric)
     numbers = np.array([*values.values()])
-    known = ("", ()) if isinstance(run, Round) else (run.select, lower_of(run.config))
-    less = less_is_better(metric, *known) if lower is None else lower
+    rules = ("", ()) if isinstance(run, Round) else (run.select, lower_of(run.config))
+    less = less_is_better(metric, *rules) if lower is None else lower
     unknown = [client for client, value in values.items() if math.isnan(value)]
     worst = (unknown or sorted(values, key=lambda k: values[k], reverse=less))[0]
     return {

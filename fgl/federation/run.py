@@ -214,8 +214,8 @@ def _identity(
     task = getattr(place, "clients", None)
     scores = evaluate or getattr(task, "scores", None)
     if scores is not None:
-        known = [*getattr(place, "graphs", ()), getattr(task, "whole", None)]
-        values["evaluate"] = scoring(scores, known)
+        graphs = [*getattr(place, "graphs", ()), getattr(task, "whole", None)]
+        values["evaluate"] = scoring(scores, graphs)
     return values | ({"go_back": plan.go_back} if plan.go_back else {})
 
 

@@ -295,11 +295,11 @@ class Facts:
 
 def _stored(name: str, matrix: SparseMatrix) -> dict[str, Tensor]:
     """The values of a matrix and of the matrices made of it so far, by name."""
-    known = {f"{name}.values": own for own in vars(matrix.pattern).get("_ones", {}).values()}
-    known |= {} if matrix.value is None else {name: matrix.value}
+    tensors = {f"{name}.values": own for own in vars(matrix.pattern).get("_ones", {}).values()}
+    tensors |= {} if matrix.value is None else {name: matrix.value}
     for key, derived in vars(matrix).get("_made", {}).items():
-        known |= _stored(f"{name}.{key}", derived)
-    return known
+        tensors |= _stored(f"{name}.{key}", derived)
+    return tensors
 
 
 FROM = {

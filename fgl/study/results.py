@@ -120,7 +120,7 @@ class Study:
 
     def _less_is_better(self, setting: str) -> bool:
         runs = (run for m in self.plan.methods for run in self._tests[setting, m].values())
-        run = next((run for run in runs if "report" in run), {"report": {}})
+        run: dict[str, Any] = next((run for run in runs if "report" in run), {"report": {}})
         lower = lower_of(run["report"].get("config", {}))
         return less_is_better(self.metric(setting), run.get("select", ""), lower)
 
