@@ -66,8 +66,8 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
 
     Args:
         folder: the folder ``raw``.
-        ignore: names of tables that the warning should not mention, such as ``"node_year"``; names of
-            negative pairs to leave out, such as ``"edge_neg"``; the name of a pickled split.
+        ignore: names of tables that the warning should not mention, such as ``"node_year"``; names
+            of negative pairs to leave out, such as ``"edge_neg"``; the name of a pickled split.
 
     Raises:
         ValueError: for a missing or malformed file, several graphs with labels of nodes, several
