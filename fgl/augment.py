@@ -1,7 +1,5 @@
 """Random views of a graph, with dropped edges and masked feature columns."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import TypeVar
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .checks import check_choice
+from .checks import check_choice, reject_if
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Check = Callable[[str, Any], None]
@@ -498,8 +498,7 @@ def check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
         TypeError: Expected score to be a function of (params, graph), but got torch's relu
     """
     call = f"a function of ({', '.join(arguments)})"
-    if not callable(function):
-        raise TypeError(f"Expected {name} to be {call}, but got {function!r}")
+    reject_if(not callable(function), f"{name} to be {call}", f"{function!r}", TypeError)
     of_torch = str(getattr(function, "__module__", None) or type(function).__module__)
     if of_torch.split(".")[0] in ("torch", "builtins") and not isinstance(function, type):
         named = getattr(function, "__name__", type(function).__name__)

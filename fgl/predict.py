@@ -1,7 +1,5 @@
 """Predictions: outputs of a model that reads fields of a graph."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -444,9 +442,9 @@ def _checked(model: nn.Module, read: Reads, own: dict[str, Any]) -> dict[str, An
             f"default, but got {list(read.strange)}: it may read {(*WITH_EDGE_INDEX, *FIELDS)}"
         )
     missing = [name for name in read.names if name in read.needed and own[name] is None]
-    if missing:
-        raise ValueError(
-            f"Expected the graph to have {missing}, which {type(model).__name__}'s forward reads, "
-            "but got none"
-        )
+    reject_if(
+        missing,
+        f"the graph to have {missing}, which {type(model).__name__}'s forward reads",
+        "none",
+    )
     return {name: value for name, value in own.items() if value is not None}

@@ -1,7 +1,5 @@
 """Seeds for each client, round and purpose. Only one thread at a time may use the generators."""
 
-from __future__ import annotations
-
 import hashlib
 import operator
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Weighted means, sums over clients, and square roots, with bit-reproducible results."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import inf, prod
 from typing import Any

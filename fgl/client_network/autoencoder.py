@@ -35,8 +35,9 @@ def init_encoder(
         dtype: dtype of the weights; default torch's default dtype.
 
     Returns:
-        ``weight0 [width, hidden]``, ``bias0``, ``norm_weight``, ``norm_bias`` ``[hidden]``,
-        ``weight1 [hidden, out]``, ``bias1 [out]``.
+        Two weights, ``weight0 [width, hidden]`` and ``weight1 [hidden, out]``; two biases,
+        ``bias0 [hidden]`` and ``bias1 [out]``; and the layer norm's ``norm_weight`` and
+        ``norm_bias``, both ``[hidden]``.
 
     Example:
         >>> {name: list(value.shape) for name, value in init_encoder(5, hidden=3, out=2).items()}
@@ -146,7 +147,7 @@ def link_cost(probability: Tensor) -> Tensor:
 
 @explained
 def link_loss(z: Tensor, *, weight: float = 1.0) -> Tensor:
-    """Loss that `reconstruct` minimises: `link_entropy` plus `weight` times `link_cost`.
+    """The loss that `reconstruct` minimises: ``link_entropy + weight link_cost``.
 
     Args:
         z: float ``[k, d]``.

@@ -46,7 +46,7 @@ def flat_parameters(stack: Mapping[str, Tensor]) -> Tensor:
     """Flatten each client's parameters into one row.
 
     Args:
-        stack: dict from name to ``[k, ...]``, e.g. ``inbox.stack("model")``; only floating-point
+        stack: dict from name to ``[k, ...]``, such as ``inbox.stack("model")``; only floating-point
             tensors are used.
 
     Returns:
@@ -125,8 +125,8 @@ def functional_embedding(outputs: Tensor) -> Tensor:
 
     Raises:
         TypeError: if `outputs` is not floating point.
-        ValueError: if `outputs` has another shape, or if an output is not finite; in the last case
-            the error names the client.
+        ValueError: if `outputs` does not have three dimensions, or if an output is not finite; in
+            the last case the error names the client.
 
     Example:
         >>> functional_embedding(torch.arange(8.0).view(2, 2, 2))
@@ -164,8 +164,8 @@ def probe_graphs(
         features: one-hot degrees (GPFL), or numbers from N(0, 1) (FED-PUB).
 
     Returns:
-        x, float ``[num num_nodes, num_features]``; edge_index, int64 ``[2, num_edges]``, both
-        directions of each edge, sorted by target; and batch, int64 ``[num num_nodes]``.
+        x, float ``[num num_nodes, num_features]``; edge_index, int64 ``[2, num_edges]``, with both
+        directions of each edge and sorted by target; and batch, int64 ``[num num_nodes]``.
 
     Raises:
         ValueError: if a number is not positive, `p` is not in ``[0, 1]``, or `features` is unknown.

@@ -1,7 +1,5 @@
 """Groups of clients: distances between sequences (DTW), clusters (FINCH) and minimum cuts."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from typing import Any
 
@@ -126,7 +124,8 @@ def nearest_rows(rows: Tensor, count: int) -> Tensor:
 def min_cut(weight: Tensor) -> Tensor:
     """Divide a network by a minimum cut (Stoer and Wagner), and return the smaller part.
 
-    ``argmin_S sum_{i in S, j not in S} w_ij`` over all sets S except the empty and the full set.
+    ``argmin_S sum_{i in S, j not in S} w_ij`` over all sets S except the empty set and the full
+    set.
 
     Args:
         weight: float ``[k, k]``, symmetric and non-negative, for at least two clients; the diagonal

@@ -20,7 +20,7 @@ def similarity(rows: Tensor, *, clip: bool = False, centre: bool = True) -> Tens
     its similarity to all rows, including itself, is 0.
 
     Args:
-        rows: float ``[k, *]``, e.g. a `functional_embedding`.
+        rows: float ``[k, *]``, such as a `functional_embedding`.
         clip: whether to set negative entries to 0.
         centre: whether to subtract the mean row m, as GPFL does; if False, m is 0 (pFedGraph,
             FED-PUB).
@@ -225,7 +225,7 @@ def softmax_attention(alike: Tensor, *, scale: Weight = 10.0, own: Share | None 
     """Softmax over each row: ``exp(scale S_ij) / sum_k exp(scale S_ik)`` (FED-PUB; HeurFedAMP).
 
     Args:
-        alike: float ``[k, k]``, S, e.g. a `similarity`.
+        alike: float ``[k, k]``, S, such as a `similarity`.
         scale: inverse temperature of the softmax, at least 0; 0 gives equal weights.
         own: each client's weight for itself, in ``[0, 1]``. If `own` is given, the remaining weight
             is divided among the other clients by a softmax (HeurFedAMP). By default the softmax is

@@ -1,7 +1,5 @@
 """Datasets by name: a dataset is downloaded once, checked by SHA-256, and read."""
 
-from __future__ import annotations
-
 import glob
 import inspect
 import os

@@ -1,7 +1,5 @@
 """Downloads of files, with a size limit and a SHA-256; a partial file is never left behind."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Node features: normalised rows, degrees, features on disk, and a common space for clients."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from itertools import accumulate

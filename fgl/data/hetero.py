@@ -1,7 +1,5 @@
 """Conversions between PyG's `HeteroData` and one typed graph."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
@@ -126,11 +124,11 @@ def _nodes(data: Any, x: Mapping[str, Any]) -> dict[str, Any]:
     """Features of each node type; for a type without features, its number of nodes."""
     nodes = {of: pyg.narrowed(x.get(of, data[of].num_nodes)) for of in data.node_types}
     for of, own in nodes.items():
-        if own is None:
-            raise ValueError(
-                f"Expected data[{of!r}] to have x or num_nodes, but got neither: "
-                f"data[{of!r}].num_nodes = ..."
-            )
+        reject_if(
+            own is None,
+            f"data[{of!r}] to have x or num_nodes",
+            f"neither: data[{of!r}].num_nodes = ...",
+        )
     return nodes
 
 
@@ -158,11 +156,11 @@ def _of_targets(fields: Fields, targets: Collection[str] | None) -> dict[str, An
     if isinstance(chosen, str) or not all(name in y for name in chosen):
         raise ValueError(f"Expected targets to be a list of {list(y)}, but got {targets!r}")
     classes = [of for of, own in y.items() if not own.is_floating_point()]
-    if targets is None and len(classes) > 1:
-        raise ValueError(
-            "Expected y of one type of nodes, since the classes of two types are not one, but got "
-            f"y of {classes}: targets={classes[:1]} reads the first alone"
-        )
+    reject_if(
+        targets is None and len(classes) > 1,
+        "y of one type of nodes, since the classes of two types are not one",
+        f"y of {classes}: targets={classes[:1]} reads the first alone",
+    )
     read = {of: y[of] for of in chosen}
     labels: dict[str, Any] = {"y": read or None}
     for name in MASKS:
@@ -175,11 +173,11 @@ def _of_targets(fields: Fields, targets: Collection[str] | None) -> dict[str, An
 def _of_types(name: str, masks: dict[Any, Any], types: Collection[str], all_: bool) -> Any:
     """A mask for these node types; None if no type has this mask."""
     others = [of for of in masks if of not in types]
-    if others and all_:
-        raise ValueError(
-            f"Expected {name} to be of types with y, but got it of {others}: "
-            f"targets={list(types)} leaves it out"
-        )
+    reject_if(
+        others and all_,
+        f"{name} to be of types with y",
+        f"it of {others}: targets={list(types)} leaves it out",
+    )
     return {of: mask for of, mask in masks.items() if of in types} or None
 
 
@@ -334,11 +332,11 @@ def to_hetero(graph: Graph, like: Any) -> Any:
     _check_types("like", like)
     if graph.node_type is None or graph.edge_type is None:
         raise ValueError("Expected the graph to have node_type and edge_type, but got none")
-    if graph.edge_label_index is not None and graph.edge_label_type is None:
-        raise ValueError(
-            "Expected the graph's pairs to have edge_label_type, but got none: "
-            "graph.replace(edge_label_type=torch.full_like(graph.edge_label_index[0], relation))"
-        )
+    reject_if(
+        graph.edge_label_index is not None and graph.edge_label_type is None,
+        "the graph's pairs to have edge_label_type",
+        "none: graph.replace(edge_label_type=torch.full_like(graph.edge_label_index[0], relation))",
+    )
     if graph.num_nodes and int(graph.node_type.max()) >= len(like.node_types):
         got = int(graph.node_type.max()) + 1
         raise ValueError(f"Expected {len(like.node_types)} types of nodes, but got {got}")

@@ -1,12 +1,11 @@
 """Synthetic data: a block model, small graphs, molecules, ratings and a bibliography."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
 from torch import Generator, Tensor
 
+from ..checks import reject_if
 from ..graph import Graph
 from ..kinds import typed
 from ..sparse import SparseMatrix
@@ -99,8 +98,7 @@ def csbm(
         ("topic", topic, 0, 1),
         ("flavour", flavour, 0, 1 - topic),
     ):
-        if not low <= value <= high:
-            raise ValueError(f"Expected {name} to be in [{low}, {high}], but got {value}")
+        reject_if(not low <= value <= high, f"{name} to be in [{low}, {high}]", value)
     generator = torch.Generator().manual_seed(seed)
     y, community = _labels(num_nodes, class_weights, communities_per_class)
     share = y.bincount() / num_nodes

@@ -176,11 +176,11 @@ def _answers(
     for name, value in masks.items():
         _check_names(name, value, sizes if y is None else y)
     labelled = [name for name, own in (y or {}).items() if not own.is_floating_point()]
-    if len(labelled) > 1 and num_classes is None:
-        raise ValueError(
-            "Expected y to be of one type of nodes, since the classes of two types are not one, "
-            f"but got {labelled}: leave out the others, or give num_classes if all count the same"
-        )
+    reject_if(
+        len(labelled) > 1 and num_classes is None,
+        "y to be of one type of nodes, since the classes of two types are not one",
+        f"{labelled}: leave out the others, or give num_classes if all count the same",
+    )
     return {name: _of_nodes(name, value, sizes) for name, value in {"y": y, **masks}.items()}
 
 

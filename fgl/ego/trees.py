@@ -4,8 +4,6 @@ A tree with fan-outs ``(6, 6)`` has ``1 + 6 + 36`` positions in the order of a b
 First comes the centre, then its children, then the children of the first child, and so on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from operator import index, mul

@@ -1,7 +1,5 @@
 """Checks of mashed ego-graphs that a client uploads (FedEgo)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

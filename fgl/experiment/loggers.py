@@ -1,7 +1,5 @@
 """Loggers: callbacks that write each round's numbers to TensorBoard, W&B, MLflow or a file."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

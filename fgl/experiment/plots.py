@@ -166,7 +166,8 @@ def _direction(metric: str) -> str:
     """The end of an axis label: it tells whether high or low values are better; "" if unknown."""
     if less_is_better(metric):
         return " (lower is better)"
-    return " (higher is better)" if metric.split("@")[0].endswith(HIGH) else ""
+    last = metric.split("@")[0].rsplit("_", 1)[-1]  # "gap" is no "ap"
+    return " (higher is better)" if last in HIGH else ""
 
 
 def _check(metrics: Sequence[str], recorded: Mapping[str, None]) -> None:

@@ -214,7 +214,7 @@ def evaluate_on(
         clients: the clients' graphs.
         score: ``(params, graph) -> metrics``. A metric is a number, or a tensor such as the results
             of `hit_counts` and `class_counts` in `fgl.metrics.classes`. The default score has
-            accuracy and the other metrics below.
+            accuracy and further metrics, which are listed below.
         logits_of: ``(model, params, graph) -> logits`` for the default score; by default the
             model's output on the whole graph.
         target: meaning of the values of ``graph.y`` for the default score. The target also names
@@ -479,12 +479,7 @@ def _worst(name: str, values: Sequence[float], lower: Collection[str]) -> float:
     """
     if any(map(math.isnan, values)):
         return math.nan
-    name = name.removesuffix("_before")
-    names = {name, name.split("@")[0]}  # "test_mae@3" is the mae of one horizon
-    less = less_is_better(name) or any(
-        each == own or each.endswith(f"_{own}") for each in names for own in lower
-    )
-    return max(values) if less else min(values)
+    return max(values) if less_is_better(name, lower=lower) else min(values)
 
 
 def _why_none(graphs: Any, client: int, name: str) -> str:

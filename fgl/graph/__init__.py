@@ -193,11 +193,11 @@ class Graph(Facts):
         if name not in EDGE_FIELDS or not self.has(name):
             raise ValueError(f"Expected the graph to have {name} of edges, but got none")
         own: Graph = self.__dict__.get("edges_of", self)
-        if not self.adj.pattern.same(own.adj.pattern):
-            raise ValueError(
-                f"Expected adj to have the graph's own edges, whose {name} is known, "
-                "but got other entries"
-            )
+        reject_if(
+            not self.adj.pattern.same(own.adj.pattern),
+            f"adj to have the graph's own edges, whose {name} is known",
+            "other entries",
+        )
         return own._entries(name)
 
     @cached_property

@@ -1,7 +1,5 @@
 """Cross-entropies over a mask: for class labels, for soft labels, and for binary labels."""
 
-from __future__ import annotations
-
 import weakref
 from functools import partial
 from typing import Any

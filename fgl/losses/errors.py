@@ -1,7 +1,5 @@
 """Regression losses over a mask: squared error, absolute error, and the Huber loss."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from ..checks import check_number

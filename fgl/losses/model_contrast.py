@@ -1,7 +1,5 @@
 """Contrastive loss that keeps embeddings near the received model and far from earlier models."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Distance from generated neighbours to the nearest true neighbours (FedSage+'s greedy loss)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -4,8 +4,6 @@ The similarities of one client are computed one block of rows at a time. Under `
 similarities of many small clients are computed as one masked tensor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Penalties on the distance to a reference model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

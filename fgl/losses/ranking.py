@@ -1,7 +1,5 @@
 """Bayesian personalised ranking: chosen items should get higher scores than other items."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid

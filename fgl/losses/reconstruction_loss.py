@@ -1,7 +1,5 @@
 """Losses of a variational graph autoencoder: graph reconstruction and KL divergence."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor

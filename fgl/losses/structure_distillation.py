@@ -1,7 +1,5 @@
 """Structure distillation: the student learns the teacher's similarities between neighbours."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from ..checks import check_length, check_number, reject_if

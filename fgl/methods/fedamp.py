@@ -67,9 +67,9 @@ def heurfedamp(
     ``xi_ii`` is fixed. The rest of the weight is divided among the other clients in proportion to
     ``exp(scale cos(theta_i - theta_0, theta_j - theta_0))``. The penalty is
     ``lambda / 2 ||theta - u_i||^2``. As in the public code, the optimiser is reset in every round.
-    In a client's first round, there is no penalty. (In the public code, only the first round of the
+    In a client's first round, there is no penalty. In the public code, only the first round of the
     federation is without a penalty. Here a client that joins later cannot know whether its first
-    round was the federation's first round.)
+    round was the federation's first round.
 
     Args:
         fedavg: a task's FedAvg, whose server simply averages the models.

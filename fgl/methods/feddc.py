@@ -32,9 +32,9 @@ def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     The server computes ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``, as in FedDyn, and adds
     ``1 / K sum_S n_k / n (change of s_k)`` to ``s``. Client k has n_k training examples, and n is
     the mean of n_k over all clients. Clients send n_k before the first round
-    (`fgl.federation.Joining`). At a fixed point ``s = 1 / K sum_k n_k / n s_k = 0`` and
-    ``sum_k h_k = 0``, so the total gradient over all clients' examples is 0, regardless of which
-    clients take part in a round.
+    (`fgl.federation.Joining`). A fixed point has ``s = 1 / K sum_k n_k / n s_k = 0`` and
+    ``sum_k h_k = 0``. So the total gradient over all clients' examples is 0 there, regardless of
+    which clients take part in a round.
 
     With plain SGD, the trajectory is the same as in the authors' code, except for three
     differences. Here S is the client's own number of steps; in the authors' code S is the mean

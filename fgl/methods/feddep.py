@@ -60,8 +60,8 @@ def feddep(
     the clients j whose prototypes arrived. K is the number of these clients, plus 1 for the client
     itself. Each term of the sum is computed from all nodes. `near` is the squared distance between
     each generated neighbour and the nearest embedding in the second argument, averaged over entries
-    (`fgl.losses.nearest_features`). Classifiers are averaged in all rounds. Generators are not
-    sent: each client uses its own generator.
+    (`fgl.losses.nearest_features`). Classifiers are averaged in all rounds. Clients do not send
+    generators, and each client uses its own generator.
 
     The public code uses the protocol of FedSage+: a client sends its generator and the generator's
     inputs to all other clients, which return gradients. The gradients of the other clients depend
@@ -107,9 +107,9 @@ def feddep(
         count_weight: a.
         embedding_weight: b.
         label_weight: l.
-        targets: how another client's prototype is selected for the comparison with a node: either
-            the prototype of one of that client's nodes, sampled for each node and step, or the
-            nearest prototype.
+        targets: the prototype of another client that is compared with a node. It is either the
+            nearest prototype, or the prototype of a node of the other client. This node is sampled
+            for each comparison.
 
     Raises:
         ValueError: if a number is out of range, the model is not a `fgl.nn.DeepNeighbours`, or the
@@ -231,7 +231,7 @@ def generated(
     """Train a client's generator: at first all layers, then only the layers for embeddings.
 
     Returns:
-        A dict from names in the model to tensors: the generator's tensors and `mends`.
+        The generator's tensors and `mends`, as a dict whose keys are their names in the model.
     """
 
     def loss(params: Params, prototypes: Mapping[str, tuple[Tensor, Tensor]]) -> Tensor:

@@ -29,9 +29,9 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     client's number of training examples and n is the mean of n_k over all clients. Clients send n_k
     before the first round (`fgl.federation.Joining`). The server computes
     ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``. S is the set of participants, which have
-    equal weights, and K is the number of all clients. At a fixed point
-    ``n_k grad_k = -alpha n h_k`` and ``sum_k h_k = 0``, so the total gradient over all clients'
-    examples is 0, regardless of which clients take part in a round.
+    equal weights, and K is the number of all clients. A fixed point has
+    ``n_k grad_k = -alpha n h_k`` and ``sum_k h_k = 0``. So the total gradient over all clients'
+    examples is 0 there, regardless of which clients take part in a round.
 
     The trajectory is the same as in the authors' code, except for two differences. Clients predict
     with theta; the authors' plots show results of the mean of all clients' models. Gradients are

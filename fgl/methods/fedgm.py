@@ -327,7 +327,7 @@ def condensed_labels(graph: Graph, reduction: float) -> Tensor:
 
 
 def first_features(graph: Graph, y: Tensor) -> Tensor:
-    """For each label in `y`, the features of a random training node with this label, ``[n, d]``."""
+    """For each label in `y`, features of a random training node of this class, float ``[n, d]``."""
     rows = []
     for c, number in zip(*y.unique_consecutive(return_counts=True), strict=True):
         nodes = (graph.training_mask & (graph.labels == c)).nonzero().squeeze(1)

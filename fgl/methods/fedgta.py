@@ -1,4 +1,4 @@
-"""FedGTA: clients with similar moments of propagated labels are averaged with each other."""
+"""FedGTA: average clients whose propagated labels have similar moments."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fedgta(
     num_moments: Count = 6,
     threshold: float = 0.5,
 ) -> Method:
-    """Average clients with similar moments of propagated labels, weighted by confidence (FedGTA).
+    """Average clients whose propagated labels have similar moments; confidences are the weights.
 
     After training, a client propagates ``Y``, whose rows are one-hot labels for training nodes and
     the model's probabilities for all other nodes. Propagation starts from ``F = Y``. Each of
@@ -62,8 +62,8 @@ def fedgta(
             differences from the mean, or ``"hybrid"`` for both. The authors use ``"hybrid"`` for
             Cora and CiteSeer, ``"origin"`` for PubMed.
         num_moments: number of moments; the authors use 6 for Cora, 20 for CiteSeer, 13 for PubMed.
-        threshold: clients are averaged if the cosine of their moments is above this value, in [-1,
-            1]; the authors use 0.5 for Cora, 0.6 for CiteSeer and 0.65 for PubMed.
+        threshold: clients are averaged if the cosine of their moments is above this value, in
+            ``[-1, 1]``; the authors use 0.5 for Cora, 0.6 for CiteSeer and 0.65 for PubMed.
 
     Raises:
         ValueError: if a number is out of range, or the server of `fedavg` does not simply average

@@ -121,7 +121,8 @@ def mean_prototypes(rows: Tensor, has: Tensor) -> tuple[Tensor, Tensor]:
         has: bool ``[K, C]``, marks the prototypes that exist.
 
     Returns:
-        float ``[C, d]``, 0 for a class that no client has; bool ``[C]``, marks the other classes.
+        float ``[C, d]``, 0 for a class that no client has; bool ``[C]``, True for all other
+        classes.
 
     Example:
         >>> rows = torch.tensor([[[1.0], [5.0]], [[3.0], [7.0]]])
@@ -141,7 +142,7 @@ def prototypes(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         graph: a graph with labels, C classes and a training mask.
 
     Returns:
-        float ``[C, d]``, 0 for a class without a training example; bool ``[C]``, marks the other
+        float ``[C, d]``, 0 for a class without a training example; bool ``[C]``, True for all other
         classes.
 
     Raises:

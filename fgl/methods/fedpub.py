@@ -66,9 +66,9 @@ def fedpub(
             Adam's state between rounds: ``Training(keep_optimizer=True)``.
         probes: the common random graph, or a collection if clients hold collections; see
             `proxy_graph`.
-        sparsity: l1, at least 0: the weight of the masks' size, and the size below which a mask's
-            entry is treated as 0.
-        proximity: l2, at least 0: the weight of the distance to the received weights.
+        sparsity: l1, at least 0, the weight of the masks' size. Entries of a mask with a magnitude
+            below l1 are treated as 0.
+        proximity: l2, at least 0, the weight of the distance to the received weights.
         scale: sharpness of the server's weights, at least 0; 0 gives all clients equal weights. The
             public code's default is 10; its scripts use 3 (disjoint) and 5 (overlapping).
         penalties: whether the penalties have a gradient; in the public code they have no gradient.

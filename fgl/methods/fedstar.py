@@ -1,7 +1,5 @@
 """FedStar: clients average the structure channel, and keep their own feature channels."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -53,11 +53,11 @@ def fedtad(
     A client also sends its reliability for each class (see `class_reliability`). ``w_kc`` is client
     k's reliability for class c, divided by the sum over the participants. The server runs `epochs`
     turns per round. In each turn, the server samples noise z and generates a graph of `num_nodes`
-    nodes, with equally many nodes per class. Nodes of class c have the features ``x = G(z, c)``,
-    where G is the generator. Each node is connected to the `neighbours` nodes with the largest
-    cosine similarity. The node itself is one of these nodes. Then G takes `generator_steps` Adam
-    steps on ``fit L_CE - L_div + diversity L_dis``, and the mean model takes `distil_steps` Adam
-    steps on ``L_div``:
+    nodes, with the same number of nodes for every class. Nodes of class c have the features
+    ``x = G(z, c)``, where G is the generator. Each node is connected to the `neighbours` nodes with
+    the largest cosine similarity. The node itself is one of these nodes. Then G takes
+    `generator_steps` Adam steps on ``fit L_CE - L_div + diversity L_dis``, and the mean model takes
+    `distil_steps` Adam steps on ``L_div``:
 
     - ``L_CE = sum_k sum_c w_kc mean_{i of c} CE(f_k(x)_i, c)``, where f_k is the model of client k;
     - ``L_div = sum_k sum_c w_kc mean_{i of c} |f(x)_i - f_k(x)_i|``, where the mean is also over

@@ -56,7 +56,7 @@ def fggp(
     Here P_1 is computed after training. P_1, and the embeddings by which the nearest nodes are
     found, are computed without dropout. If a client lacks a class, the client sends the other
     prototypes under their own labels. In the authors' code, prototypes of later classes then get
-    labels of other classes.
+    wrong labels.
 
     Args:
         fedavg: FedAvg of a task; its model is a `fgl.nn.GCN` that normalises its edges.
@@ -216,7 +216,7 @@ def augmented(params: Params, graph: Graph, matrix: Tensor) -> tuple[Tensor, Ten
 def second_view(
     model: GCN, params: Params, graph: Graph, drawn_edges: Tensor, matrix: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """A GCN's logits and embedding: sampled edges in hidden layers, all edges in the last layer."""
+    """A GCN's logits and embedding; every layer except the last one uses sampled edges."""
     h: Any = graph.x
     last = len(model.convs) - 1
     for depth in range(last):

@@ -107,10 +107,10 @@ def gcfl(
         fedavg: FedAvg of a task. The server of `fedavg` runs separately for each cluster, with a
             separate state; a new cluster starts with a copy of the state of the cluster that was
             split.
-        eps1: a cluster splits only if the norm of its mean update is below this value, at least 0;
-            .025 to .08 in the public code, depending on the dataset.
-        eps2: a cluster splits only if the norm of an update is above this value, at least 0; .045
-            to .4 in the public code.
+        eps1: a cluster splits only if the norm of its mean update is below this value, at least 0.
+            The public code uses .025 to .08, depending on the dataset.
+        eps2: a cluster splits only if the norm of an update is above this value, at least 0. The
+            public code uses .045 to .4.
         first_round: number of rounds before the first split.
         similarity: ``(updates [k, P], sequences [k, seq_length]) -> [k, k]``, for the present
             clients of a cluster; the result is symmetric and non-negative.
@@ -121,10 +121,10 @@ def gcfl(
         measure: ``(inbox, updates [k, P]) -> [k]``, the next entry of each client's sequence.
 
     Returns:
-        A method. Its server keeps ``"clusters"``, int64 ``[num_clients]``, and ``"rounds"``, int64.
-        The server also keeps ``"sequences"``, float64 ``[num_clients, seq_length]``. The last
-        ``"lengths"`` (int64 ``[num_clients]``) entries of each row are valid. The server state of
-        `fedavg` for cluster 0 is stored under ``"0/..."``.
+        A method. The method's server keeps ``"clusters"``, int64 ``[num_clients]``, and
+        ``"rounds"``, int64. The server also keeps ``"sequences"``, float64
+        ``[num_clients, seq_length]``. The last ``"lengths"`` (int64 ``[num_clients]``) entries of
+        each row are valid. The server state of `fedavg` for cluster 0 is stored under ``"0/..."``.
 
     Raises:
         TypeError: if an argument is not a number.

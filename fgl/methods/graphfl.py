@@ -146,7 +146,7 @@ def halves(graph: Graph, context: Any) -> dict[str, Ragged]:
     query set has one more example than the support set.
 
     Returns:
-        Masks of the support set: a dict whose keys are ``"train_mask"`` and the names of the
+        The masks of the support set, as a dict whose keys are ``"train_mask"`` and the names of the
         `Ragged` entries.
 
     Example:

@@ -24,7 +24,7 @@ def network_of(method: Method, kind: type[Network], outer: str, way: str) -> Net
         way: how to build such a method, for the error message.
 
     Raises:
-        ValueError: if the model is of another class.
+        ValueError: if the model is not of the class `kind`.
 
     Example:
         >>> network_of(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), fgl.nn.SSP, "fedssp", "model='ssp'")

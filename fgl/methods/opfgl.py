@@ -56,12 +56,12 @@ def opfgl(
     sends three values: the number of these nodes, and the sums of ``h`` and of ``h^2`` over these
     nodes. ``h = [x || S x || ...]`` has `propagations` propagation steps, with ``S = D^-1/2 (A + I)
     D^-1/2``. The server reads only sums over clients, so `fgl.transforms.secure_sum` works with
-    this method. (If only one client has a class, the sums of the class are that client's sums; if
-    the class has two nodes, the sums reveal the nodes' features.) The server generates a graph
-    whose classes have these means and deviations (`surrogate.Condensation`). Then the server trains
-    the initial model on the generated graph, and sends the trained model ``f_g`` to all clients.
-    From the second round on, clients and server send nothing. In the second round a client starts
-    from f_g; in later rounds it starts from its own model. The client minimises
+    this method. If only one client has a class, the sums of the class are that client's sums. If
+    the class has two nodes, the sums reveal the nodes' features. The server generates a graph whose
+    classes have these means and deviations (`surrogate.Condensation`). Then the server trains the
+    initial model on the generated graph, and sends the trained model ``f_g`` to all clients. From
+    the second round on, clients and server send nothing. In the second round a client starts from
+    f_g; in later rounds it starts from its own model. The client minimises
 
     ``fedavg's loss + 1/n sum_v gamma_v KL(f_g(v) || f(v))``.
 

@@ -15,7 +15,7 @@ def ring(fedavg: Method) -> Method:
     """FedAvg of neighbours: ``theta_i <- (theta_{i-1} + theta_i + theta_{i+1}) / 3`` (D-FedGNN).
 
     An absent client is left out of all means and gets no message. If there are two clients, the
-    mean contains each of them once. The code of FedEgo, the only known public implementation, adds
+    mean contains each client once. The code of FedEgo, the only known public implementation, adds
     the other client twice.
 
     Args:

@@ -69,8 +69,8 @@ def s2fgl(
     codebook lacks each class whose number exceeds the largest class number of the first client. If
     a third of the nodes are training nodes, the public code's codebook uses the same labels as
     here. The public code computes embeddings before the last step, with dropout. Here embeddings
-    are computed with the sent model and without dropout. The public code's server weights a client
-    by a number of nodes. The server shuffles the clients but not these numbers, so a client can get
+    are computed with the sent model and without dropout. In the public code, a client's weight is a
+    number of nodes. The server shuffles the clients but not these numbers, so a client can get
     another client's number. The public code computes weights from the distances between test nodes
     and training nodes (``LPS``), but does not use these weights. The public code applies dropout
     during evaluation. The network of the public code is an ACM-GCN with a linear head. Here the
@@ -79,8 +79,8 @@ def s2fgl(
     The public script trains with SGD (learning rate .2), 10 steps, a width of 128 and dropout .1.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models. Its model takes
-            ``return_embedding=True``, and its loss sees all nodes in each step.
+        fedavg: a task's FedAvg, whose server simply averages the models. The model takes
+            ``return_embedding=True``, and the loss sees all nodes in each step.
         knowledge: weight of the term with the codebooks; the public code uses .05 times 100.
         alignment: weight of A.
         frequencies: number of eigenvectors at either end of the spectrum.

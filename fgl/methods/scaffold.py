@@ -24,9 +24,9 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
     - With plain SGD of one learning rate eta (option II in the paper) the next variate is
       ``c_i - c + (theta^t - theta_i) / (S eta)`` after S local steps. This is the mean of the
       gradients of the S steps, since each step is ``-eta`` times its gradient.
-    - With any other optimiser, such as Adam or SGD with momentum (option I in the paper), the next
-      variate is the mean of S gradients of the loss at ``theta^t``, one for each step's minibatch.
-      These further gradients are computed without dropout.
+    - With any other optimiser, such as Adam or SGD with momentum (option I in the paper), the
+      client computes S further gradients at ``theta^t``, one for each step's minibatch and without
+      dropout. The next variate is the mean of these gradients.
 
     All clients with examples have the same weight. The server computes
     ``theta += eta_g mean_i (theta_i - theta^t)`` and ``c += |S| / K mean_i (c_i^+ - c_i)`` over the

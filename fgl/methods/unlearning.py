@@ -99,8 +99,8 @@ def unlearned(
         client: number of the client to forget, counted from 0; or several numbers.
         at: number of rounds before the ascent, at least 1.
         radius: radius of the ball, above 0; default `usual_radius`.
-        far: squared distance from w_k above which the client stops, at least 0; the authors use 2.2
-            for a small network on MNIST.
+        far: the client stops if its squared distance from w_k is above this value, at least 0; the
+            authors use 2.2 for a small network on MNIST.
         max_norm: largest gradient norm of the ascent, above 0; larger gradients are clipped.
 
     Raises:

@@ -1,7 +1,5 @@
 """Metrics for several binary tasks: one score per task, averaged over tasks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Metrics for classes: accuracy and macro F1, their counts, and conversion to numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -202,9 +200,6 @@ def check_labels(logits: Tensor, y: Tensor) -> None:
         reject_if(not 0 <= label < shape[1], expected, label)
 
 
-NUMBER: Any = (float, share, f1_of)  # converter by a tensor's dimension: number, hits, classes
-
-
 @explained
 def on_host(*metrics: Mapping[str, Any]) -> list[dict[str, float]]:
     """Convert metrics to numbers, with only one wait for a GPU.
@@ -216,6 +211,9 @@ def on_host(*metrics: Mapping[str, Any]) -> list[dict[str, float]]:
     Returns:
         Dict from the same names to numbers. `share` is applied to results of `hit_counts`, and
         `f1_of` to results of `class_counts`.
+
+    Raises:
+        TypeError: for a metric that is not a number, such as None or one number per class.
 
     Example:
         >>> on_host({"accuracy": torch.tensor([3, 4])}, {"loss": 0.5})
@@ -230,5 +228,21 @@ def on_host(*metrics: Mapping[str, Any]) -> list[dict[str, float]]:
     ]
     values = to_host(*(value for _, _, value in tensors))
     for (named, name, _), value in zip(tensors, values, strict=True):
-        named[name] = NUMBER[value.dim()](value)
-    return numbers
+        named[name] = value
+    return [{name: _number(name, value) for name, value in named.items()} for named in numbers]
+
+
+def _number(name: str, value: Any) -> float:
+    """A metric as a number; counts of hits and of classes are int64."""
+    shape = value.shape if isinstance(value, Tensor) and value.dtype == torch.int64 else ()
+    if shape == (2,):
+        return share(value)
+    if len(shape) == 2 and shape[0] == 3:
+        return f1_of(value)
+    try:
+        if not isinstance(value, str):
+            return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        pass
+    got = f"a tensor {list(value.shape)}" if isinstance(value, Tensor) else repr(value)
+    raise TypeError(f"Expected metric {name} to return a number, but got {got}")

@@ -1,7 +1,5 @@
 """Regression metrics averaged over tasks: squared, absolute and relative errors, and R2."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Metrics for rankings: area under the ROC curve, average precision and hit rate."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

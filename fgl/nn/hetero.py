@@ -214,11 +214,11 @@ class Hetero(nn.Module):
     def _check_examples(self, node_type: Tensor, mask: Tensor | None, pairs: Tensor | None) -> None:
         """Raise an error if a training node, or an end of a pair, does not have a target type."""
         types, target = list(self.columns), self.target
-        if isinstance(target, str) == (pairs is not None):
-            raise ValueError(
-                "Expected target to be a relation if the examples are pairs, and a type of nodes "
-                f"otherwise, but got {target!r}"
-            )
+        reject_if(
+            isinstance(target, str) == (pairs is not None),
+            "target to be a relation if the examples are pairs, and a type of nodes otherwise",
+            f"{target!r}",
+        )
         if pairs is not None:
             ends = node_type.new_tensor([[types.index(target[end])] for end in (0, 2)])
             others = int((node_type[pairs] != ends).any(0).sum())

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_fanouts, check_share
+from ..checks import check_fanouts, check_share, reject_if
 from ..kinds import explained
 from ..sparse import gather_rows
 from .layers import Edges, Features, Stack, adjacency, dropout, widths
@@ -90,11 +90,11 @@ def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
         tensor([1.5000, 3.5000, 5.5000])
     """
     counts = [*accumulate(fanouts, mul, initial=1)]
-    if x.dim() != 3 or x.shape[1] != sum(counts):
-        raise ValueError(
-            f"Expected x to have shape [*, {sum(counts)}, *] for fan-outs {tuple(fanouts)}, "
-            f"but got {list(x.shape)}"
-        )
+    reject_if(
+        x.dim() != 3 or x.shape[1] != sum(counts),
+        f"x to have shape [*, {sum(counts)}, *] for fan-outs {tuple(fanouts)}",
+        list(x.shape),
+    )
     if len(set(fanouts)) == 1:
         mean: Tensor = x[:, 1:].unflatten(1, (-1, fanouts[0])).mean(2)
         return mean
@@ -223,8 +223,7 @@ class EgoSAGE(nn.Module):
         if trees is not None:
             chosen = gather_rows(r, trees.flatten())
             return self._on_trees(chosen.unflatten(0, trees.shape))
-        if edges is None:
-            raise ValueError("Expected edges or trees to be given, but got neither")
+        reject_if(edges is None, "edges or trees to be given", "neither")
         for conv in self.convs[:-1]:
             r = conv(r, edges) if self.linear else conv(r, edges).relu()
         return self._classified(self.convs[-1](r, edges))

@@ -59,9 +59,9 @@ def epsilon(
             must be secret. If the probability is below 1, neighbouring data sets differ by adding
             or removing a party. A run's `participation` is sampled with the run's seed and is not
             secret.
-        orders: orders of Renyi divergence, e.g. `ORDERS`; if they are given, epsilon is bounded by
-            these divergences instead, as in Opacus. This bound is 1 to 30 % larger. Orders for
-            which the series does not converge are omitted.
+        orders: orders of Renyi divergence, such as `ORDERS`. If orders are given, epsilon is
+            bounded by these divergences instead, as in Opacus. This bound is 1 to 30 % larger.
+            Orders for which the series does not converge are omitted.
 
     Returns:
         Epsilon; 0 for no rounds, infinite without noise.

@@ -1,7 +1,5 @@
 """Clipping: a limit on the length of a client's update, or of an example's gradient."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any

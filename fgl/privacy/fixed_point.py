@@ -1,7 +1,5 @@
 """Fixed point: numbers become integers modulo 2^64, so that sums of masked numbers are exact."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Gaussian noise for privacy, made of the operating system's random bits."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping

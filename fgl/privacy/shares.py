@@ -3,8 +3,6 @@
 Shamir's secret sharing comes from `pycryptodome`.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

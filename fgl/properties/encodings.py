@@ -1,7 +1,5 @@
 """Structural encodings: vectors that describe a node's neighbourhood without its features."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

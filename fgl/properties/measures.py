@@ -1,7 +1,5 @@
 """Six properties of a graph (GPFL), computed only from its edges."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Fusion: several clients' predictions for the same node are averaged."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

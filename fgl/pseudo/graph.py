@@ -1,7 +1,5 @@
 """Pseudo graph: computed in blocks, cut into parts for clients, and added to a GCN's operator."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Quality of pseudo labels and pseudo edges: the fractions that are correct."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Statistics for a study: paired differences, Holm's correction, power and improvement."""
 
-from __future__ import annotations
-
 import functools
 import math
 import statistics

@@ -101,7 +101,7 @@ def generator_task(
         return {"count_error": (count - of[graph].missing).abs().mean()}
 
     clients = [each.graph for each in hidden]
-    scores = partial(evaluate_own, score, lower={"error"})
+    scores = partial(evaluate_own, score, lower={"count_error"})
     return Task(clients, bounded(method, clients), scores, "", validation(score, ""))
 
 

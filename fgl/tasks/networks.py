@@ -1,7 +1,5 @@
 """Networks for node tasks, chosen by name, and the inputs that these networks read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial

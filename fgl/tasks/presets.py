@@ -3,8 +3,6 @@
 Some methods are FedAvg on the task of such a setting.
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 from ..federation import Method

@@ -3,8 +3,6 @@
 Each field is a command-line flag.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 from collections.abc import Callable, Sequence

@@ -184,11 +184,11 @@ def _without(
         if classes:
             mask = mask & ~torch.isin(graph.labels, torch.tensor(classes, device=graph.device))
         own.append(graph.replace(train_mask=mask))
-    if not any(graph.num_train for graph in own):
-        raise ValueError(
-            f"Expected clients and classes to leave an example that trains, but got {late} and "
-            f"{classes}"
-        )
+    reject_if(
+        not any(graph.num_train for graph in own),
+        "clients and classes to leave an example that trains",
+        f"{late} and {classes}",
+    )
     return own
 
 

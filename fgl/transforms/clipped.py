@@ -36,7 +36,7 @@ def clipped(method: Method, *, length: Positive) -> Method:
 
     Raises:
         ValueError: if `length` is not positive, or the server declares that it reads further
-            entries. The method's functions raise this error if a message has other entries, no
+            entries. The method's functions raise this error if a message has further entries, no
             model, or a tensor that the server has not sent.
 
     Example:

@@ -1,7 +1,5 @@
 """Rounded downloads: the server sends its models with 16 bits per entry."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Literal
 

@@ -50,8 +50,8 @@ def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
         unprotected: as for `secure_sum`; in that case pads also come from the run's seed.
 
     Returns:
-        A function of the graphs of `fgl.data.asked_rows`. It returns the rows for each client,
-        float64 ``[rows, F + 1]``, and the bytes of all uploads and downloads.
+        A function of the graphs of `fgl.data.asked_rows`. The function returns the rows for each
+        client, float64 ``[rows, F + 1]``, and the bytes of all uploads and downloads.
 
     Raises:
         ValueError: as `secure_sum`. The returned function raises a ValueError if a client dropped
@@ -148,7 +148,7 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
 
 
 def _rows(graph: Any) -> Tensor:
-    """A bool mask ``[R]`` of the rows that the client requested, from a graph without features."""
+    """A bool mask ``[R]`` of the rows that the client requested."""
     mask, x = graph.train_mask, graph.x
     num_own = int((x[:, -1] != 0).sum())
     return mask[num_own:].cpu()  # type: ignore[no-any-return]

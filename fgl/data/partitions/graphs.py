@@ -1,7 +1,5 @@
 """Graphs of a partition: one graph per client, or the union of all clients' graphs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...checks import reject_if
 from ...graph import Graph
 from ...graph.checks import check_index
 from ...kinds import typed
@@ -91,8 +90,7 @@ def cut_loss(graph: Graph, parts: Sequence[Tensor]) -> CutLoss:
         >>> cut_loss(graph, [torch.tensor([0, 1]), torch.tensor([2])])
         CutLoss(edges=2, lost_edges=1, pairs=0, lost_pairs=0)
     """
-    if graph.batch is not None:
-        raise ValueError("Expected a graph without batch, since no graph is cut, but got one")
+    reject_if(graph.batch is not None, "a graph without batch, since no graph is cut", "one")
     return _counts(graph, parts, _held(graph, parts))
 
 

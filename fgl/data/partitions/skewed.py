@@ -235,11 +235,11 @@ class Skew:
     clients' models."""
 
     def __post_init__(self) -> None:
-        if self.skew_alpha != Skew.skew_alpha and self.skew_by != "labels":
-            raise ValueError(
-                f"Expected skew_by to be 'labels' beside skew_alpha, {self.skew_alpha}, "
-                f"but got {self.skew_by!r}"
-            )
+        reject_if(
+            self.skew_alpha != Skew.skew_alpha and self.skew_by != "labels",
+            f"skew_by to be 'labels' beside skew_alpha, {self.skew_alpha}",
+            f"{self.skew_by!r}",
+        )
 
     def parts(self, graph: Graph, num_clients: int, *, seed: int = 0) -> list[Tensor]:
         """Ids of each client's nodes or graphs; only the Dirichlet partition uses `seed`.
@@ -249,11 +249,11 @@ class Skew:
                 labels.
         """
         if self.skew_by == "labels":
-            if graph.edge_label_index is not None:
-                raise ValueError(
-                    "Expected skew_by to be 'features' or 'degrees' where pairs have the labels, "
-                    "but got 'labels'"
-                )
+            reject_if(
+                graph.edge_label_index is not None,
+                "skew_by to be 'features' or 'degrees' where pairs have the labels",
+                "'labels'",
+            )
             return dirichlet_partition(graph.labels, num_clients, alpha=self.skew_alpha, seed=seed)
         return sorted_partition(graph, num_clients, by=self.skew_by)
 
@@ -292,11 +292,11 @@ def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]
     if graph.batch is not None:
         total = value.new_zeros(graph.num_graphs).index_add_(0, graph.batch, value)
         value = total / graph.batch.bincount(minlength=graph.num_graphs).clamp(min=1)
-    if by == "features" and num_clients > 1 and _alike(value, graph):
-        raise ValueError(
-            "Expected features whose means differ between examples, but got means that are equal "
-            "up to rounding; cut before features are normalized"
-        )
+    reject_if(
+        by == "features" and num_clients > 1 and _alike(value, graph),
+        "features whose means differ between examples",
+        "means that are equal up to rounding; cut before features are normalized",
+    )
     order = value.argsort(stable=True)
     return [part.sort().values for part in order.tensor_split(num_clients)]
 

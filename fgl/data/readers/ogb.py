@@ -27,11 +27,18 @@ KNOWN = (*FILES, "node-feat")
 ROLES = ("train", "valid", "test")
 PAIRS = {"edge": 2, "edge_neg": 2, "source_node": 1, "target_node": 1, "target_node_neg": None}
 CONVERT = (  # allows arrays of numbers only, under both of NumPy's names for their function
-    "import numpy, pathlib, torch; new = numpy.zeros(1).__reduce__()[0]; "
+    "import numpy, pathlib, torch; new = numpy.zeros(1).__reduce__()[0]; folder = {!r}; "
     "torch.serialization.add_safe_globals([*((new, f'numpy.{{core}}.multiarray._reconstruct') for "
     "core in ('core', '_core')), numpy.ndarray, numpy.dtype, *(type(numpy.dtype(kind)) for kind in "
-    "('int64', 'int32', 'float64', 'float32'))]); [torch.save({{name: torch.as_tensor(value) for "
-    "name, value in torch.load(file).items()}}, file) for file in pathlib.Path({!r}).glob('*.pt')]"
+    "('int64', 'int32', 'float64', 'float32'))]); "
+)
+TO_TENSORS = CONVERT + (
+    "[torch.save({{name: torch.as_tensor(value) for name, value in torch.load(file).items()}}, "
+    "file) for file in pathlib.Path(folder).glob('*.pt')]"
+)
+TO_TEXT = CONVERT + (
+    "[numpy.savetxt(f'{{folder}}/{{role}}.csv.gz', ids, '%d') for role, ids in "
+    "torch.load(f'{{folder}}/split_dict.pt').items()]"
 )
 
 
@@ -59,8 +66,8 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
 
     Args:
         folder: the folder ``raw``.
-        ignore: names of tables that the warning should not mention, such as ``"node_year"``, and
-            names of negative pairs to leave out, such as ``"edge_neg"``.
+        ignore: names of tables that the warning should not mention, such as ``"node_year"``; names
+            of negative pairs to leave out, such as ``"edge_neg"``; the name of a pickled split.
 
     Raises:
         ValueError: for a missing or malformed file, several graphs with labels of nodes, several
@@ -78,7 +85,7 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
     fields, (n,) = _fields(folder, ("node-label", "node_year"), ignore, {}, one=True)
     y = _table(labels, np.int64, 1)[:, 0]
     check_size(labels, len(y), n, "labels")
-    fields |= {"edge_index": undirected(fields["edge_index"], n), **_masks(split, n)}
+    fields |= {"edge_index": undirected(fields["edge_index"], n), **_masks(split, n, ignore)}
     return Graph(**fields, y=checked_labels(str(labels), y, n))
 
 
@@ -95,7 +102,7 @@ def _collection(folder: Path, split: Path, ignore: Collection[str]) -> Graph:
     classes = y.ndim == 1 and y.dtype == np.int64 and bool((y >= 0).all())
     fields["y"] = torch.from_numpy(y if classes else y.astype(np.float32))
     fields["batch"] = torch.arange(len(num_nodes)).repeat_interleave(torch.from_numpy(num_nodes))
-    return Graph(**fields, **_masks(split, len(num_nodes)))
+    return Graph(**fields, **_masks(split, len(num_nodes), ignore))
 
 
 def _of_pairs(folder: Path, split: Path, ignore: Collection[str]) -> Graph:
@@ -120,7 +127,7 @@ def _tensors(path: Path, ignore: Collection[str]) -> dict[str, Tensor]:
     except pickle.UnpicklingError as error:
         raise ValueError(
             f"Expected {path} to hold only tensors, but got a pickle of other objects: convert "
-            f"NumPy's arrays in the files of this folder by `{CONVERT.format(str(path.parent))}`"
+            f"NumPy's arrays in the files of this folder by `{TO_TENSORS.format(str(path.parent))}`"
         ) from error
     except (RuntimeError, EOFError) as error:
         raise ValueError(f"Expected {path} to be a file of torch.save, but got {error}") from error
@@ -215,11 +222,17 @@ def _edges(path: Path, num_nodes: NDArray[np.int64], num_edges: NDArray[np.int64
     return torch.from_numpy(np.ascontiguousarray(pairs.T))
 
 
-def _masks(folder: Path, num_examples: int) -> dict[str, Any]:
+def _masks(folder: Path, num_examples: int, ignore: Collection[str]) -> dict[str, Any]:
     """The masks of the only split in a folder; an empty dict if the folder has no split."""
     where = _only(folder, "train.csv.gz")
     if where is None:
-        warn_unread(folder, (file.name for file in sorted(folder.glob("*/*.pt"))), ())
+        for file in sorted(folder.glob("*/*.pt")):
+            reject_if(
+                file.name not in ignore,
+                f"{file.parent} to hold train.csv.gz, valid.csv.gz and test.csv.gz",
+                f"the pickle {file.name}: write the ids in OGB's split_dict.pt as text by "
+                f"`{TO_TEXT.format(str(file.parent))}`, or read no masks by ignore=[{file.name!r}]",
+            )
         return {}
     paths = need(where, [f"{role}.csv.gz" for role in ROLES])
     parts = [checked_edges(str(p), _table(p, np.int64, 1)[:, 0], num_examples) for p in paths]

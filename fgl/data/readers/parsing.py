@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...checks import reject_if
 from ...warn import warn
 
 
@@ -75,8 +76,7 @@ def floats(
     text = _text(path)
     if header:
         first = text.split("\n", 1)[0].strip()
-        if first != header:
-            raise ValueError(f"Expected {path}, line 1, to be {header!r}, but got {first[:60]!r}")
+        reject_if(first != header, f"{path}, line 1, to be {header!r}", f"{first[:60]!r}")
         text = text[text.find("\n") :] if "\n" in text else ""
     return _table(path, text, np.float64, columns, separator)
 
@@ -110,8 +110,7 @@ def bad_row(path: Path, row: int, be: str, got: object) -> ValueError:
 
 def contiguous(path: Path, values: NDArray[np.int64]) -> tuple[Tensor, int]:
     """Renumber labels as int64 0, 1, ... in ascending order; also return the number of labels."""
-    if not values.size:
-        raise ValueError(f"Expected {path} to hold labels, but got none")
+    reject_if(not values.size, f"{path} to hold labels", "none")
     used, labels = np.unique(values, return_inverse=True)
     return torch.from_numpy(labels.reshape(values.shape).astype(np.int64)), len(used)
 

@@ -1,13 +1,12 @@
 """Splits of edges into training, validation and test edges; samplers of pairs without an edge."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from ...checks import reject_if
 from ...graph import EDGE_FIELDS, Graph
 from ...graph.checks import check_index
 from ...kinds import typed
@@ -105,11 +104,11 @@ def edge_split(
 
     Source: Kipf and Welling 2016, https://arxiv.org/abs/1611.07308
     """
-    if not (val >= 0 and test >= 0 and val + test < 1):
-        raise ValueError(
-            f"Expected val and test to be at least 0 and their sum below 1, but got {val} and "
-            f"{test}"
-        )
+    reject_if(
+        not (val >= 0 and test >= 0 and val + test < 1),
+        "val and test to be at least 0 and their sum below 1",
+        f"{val} and {test}",
+    )
     if graph.edge_label_index is not None:
         raise ValueError("Expected a graph whose edges have no fields, but got edge_label_index")
     fields = [name for name in EDGE_FIELDS[1:] if graph.has(name)]
@@ -369,8 +368,7 @@ def negative_edges(
         check_index("edge_index", edge_index, (2, None), num_nodes)
         check_index("node_type", node_type, (num_nodes,), None)
         edges = edge_index[:, edge_index[0] != edge_index[1]]
-        if not edges.shape[1]:
-            raise ValueError("Expected edge_index to have edges, whose types are drawn, but got 0")
+        reject_if(not edges.shape[1], "edge_index to have edges, whose types are drawn", "0")
         order = torch.randperm(edges.shape[1], generator=generator)
         like = edges[:, order[torch.arange(num) % len(order)].to(edges.device)]
         own = free_pairs.FreePairsLike(edges, num_nodes, like, side=node_type, directed=directed)

@@ -104,11 +104,11 @@ def fold_clients(
                 f"Expected parts to be disjoint, but got a graph in those of {other} and {client}"
             )
         owner[part] = client
-        if part.numel() < num_folds:
-            raise ValueError(
-                f"Expected client {client} to have at least {num_folds} graphs, one per fold, "
-                f"but got {part.numel()}"
-            )
+        reject_if(
+            part.numel() < num_folds,
+            f"client {client} to have at least {num_folds} graphs, one per fold",
+            part.numel(),
+        )
         own = stratified_folds(y[part], num_folds, seed=seed)
         train.append(graph.select(part[own != fold]))
         test.append(graph.select(part[own == fold]))

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...checks import reject_if
 from ...graph.checks import check_index
 from ...transfer import to_device
 
@@ -35,8 +36,7 @@ class FreePairs:
 
     def __init__(self, edge_index: Tensor, num_nodes: int, *, directed: bool = False) -> None:
         check_index("edge_index", edge_index, (2, None), num_nodes)
-        if num_nodes < 0:
-            raise ValueError(f"Expected num_nodes to be at least 0, but got {num_nodes}")
+        reject_if(num_nodes < 0, "num_nodes to be at least 0", num_nodes)
         keys = directed_keys(edge_index, num_nodes) if directed else keys_of(edge_index)
         self.num_nodes, self.directed = num_nodes, directed
         self.count = num_nodes * (num_nodes - 1) // (1 if directed else 2) - keys.numel()
@@ -47,11 +47,11 @@ class FreePairs:
         self, num: int, *, replacement: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
         """Draw the given number of pairs, as `negative_edges` does."""
-        if num < 0 or num > self.count * (num if replacement else 1):
-            raise ValueError(
-                f"Expected num to be in [0, {self.count}], the pairs of {self.num_nodes} nodes "
-                f"without an edge, but got {num}"
-            )
+        reject_if(
+            num < 0 or num > self.count * (num if replacement else 1),
+            f"num to be in [0, {self.count}], the pairs of {self.num_nodes} nodes without an edge",
+            num,
+        )
         return self._ranked(_ranks(self.count, num, replacement, generator))
 
     def _ranked(self, rank: Tensor) -> Tensor:

@@ -1,13 +1,12 @@
 """Pairs without an edge, as negative examples for training, validation and test."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from ...checks import reject_if
 from ...graph import MASKS, Graph
 from ...kinds import typed
 from ...warn import warn
@@ -181,8 +180,7 @@ def _not_free(graph: Graph, relation: int | None, own: Tensor) -> Tensor:
     """
     edges, pairs, n = graph.edge_index, graph.edge_label_index[:, own], graph.num_nodes  # type: ignore[index]
     if relation is not None:
-        if graph.edge_type is None:
-            raise ValueError("Expected edge_type beside edge_label_type, but got none")
+        reject_if(graph.edge_type is None, "edge_type beside edge_label_type", "none")
         edges = edges[:, graph.edge_type == relation]
     both = torch.cat([edges, pairs], 1)
     directed = not symmetric(edges, n)

@@ -114,8 +114,7 @@ def class_capped_split(
     for label in range(graph.num_classes):
         train[order[y == label][:train_per_class]] = True
     rest = order[~train[order]]
-    if not 0 <= num_val <= rest.numel():
-        raise ValueError(f"Expected num_val to be in [0, {rest.numel()}], but got {num_val}")
+    reject_if(not 0 <= num_val <= rest.numel(), f"num_val to be in [0, {rest.numel()}]", num_val)
     test = rest[num_val:][:num_test]
     parts = order[train[order]], rest[:num_val], test
     warn_of_empty(shares, [len(part) for part in parts])
@@ -206,11 +205,11 @@ def warn_of_empty(shares: Sequence[float | bool], sizes: Sequence[int]) -> None:
 
 def check_shares(train: float, val: float) -> None:
     """Raise a ValueError unless these are valid fractions."""
-    if not (train >= 0 and val >= 0 and train + val <= 1):
-        raise ValueError(
-            f"Expected train and val to be at least 0 and their sum at most 1, "
-            f"but got {train} and {val}"
-        )
+    reject_if(
+        not (train >= 0 and val >= 0 and train + val <= 1),
+        "train and val to be at least 0 and their sum at most 1",
+        f"{train} and {val}",
+    )
 
 
 @typed

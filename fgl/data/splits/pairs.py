@@ -1,7 +1,5 @@
 """Splits of edges into message edges and labelled pairs, by time or at random."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import nn
 
+from ...checks import reject_if
 from ...graph import EDGE_FIELDS, NODE_FIELDS, TIME_FIELDS, Graph
 from ...graph.facts import check_graphs
 from ...predict import reads
@@ -217,8 +218,7 @@ class Here:
 
 def _check_graphs(clients: Sequence[Graph]) -> None:
     """Raise an error unless `clients` has at least one graph and contains only graphs."""
-    if not clients:
-        raise ValueError("Expected clients to be at least one graph, but got none")
+    reject_if(not clients, "clients to be at least one graph", "none")
     check_graphs(clients)
 
 
@@ -229,11 +229,11 @@ def _check_fields(clients: Sequence[Graph], model: nn.Module) -> None:
     """
     for name in (*EDGE_FIELDS[1:], *NODE_FIELDS, *TIME_FIELDS, "u"):
         lacking = [client for client, graph in enumerate(clients) if not graph.has(name)]
-        if 0 < len(lacking) < len(clients) and name in reads(model).names:
-            raise ValueError(
-                f"Expected all clients to have {name}, which {type(model).__name__} reads, or "
-                f"none of them, but got none for clients {lacking}"
-            )
+        reject_if(
+            0 < len(lacking) < len(clients) and name in reads(model).names,
+            f"all clients to have {name}, which {type(model).__name__} reads, or none of them",
+            f"none for clients {lacking}",
+        )
 
 
 def _check_widths(clients: Sequence[Graph]) -> None:

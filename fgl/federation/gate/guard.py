@@ -57,7 +57,7 @@ def checked(method: Method) -> Method:
     or NumPy are missed.
 
     Raises:
-        ValueError: if another method was wrapped around a transform that must be outermost.
+        ValueError: if a method was wrapped around a transform that must be outermost.
 
     Example:
         >>> method = checked(fgl.fedavg(torch.nn.Linear(1, 1)))

@@ -78,7 +78,8 @@ def changes(
 
     Returns:
         The `Change` by client and key. The key ``"num_examples"`` and keys without a floating-point
-        tensor are left out. Also, by client, an error for each upload that is not finite.
+        tensor are left out. The second result has, by client, an error for each upload that is not
+        finite.
 
     Example:
         >>> uploads = {3: {"model": {"w": torch.tensor([3.0])}}}
@@ -319,8 +320,9 @@ class Limits:
     """Bounds on uploads and on empty rounds: ``fgl.run(..., limits=Limits(metrics=20))``.
 
     Args:
-        upload_bytes: largest size of an upload. Default 16 times the size of the model plus 16 MiB,
-            and 1 GiB more if the method has `ragged` keys, whose sizes depend on a client's data.
+        upload_bytes: largest size of an upload. Default 16 times the size of the model plus 16 MiB.
+            The default is 1 GiB larger if the method has `ragged` keys, since their sizes depend on
+            a client's data.
         note_bytes: largest size of the data that a remote client sends in addition to its message:
             numbers, losses, names, metrics. Default 1 MiB plus 16 times the total length of the
             model's names.

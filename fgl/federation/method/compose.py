@@ -46,8 +46,8 @@ def layer(
     Args:
         builder: a function that returns a method.
         sealed: fields of the method, such as ``"send"`` or ``"rules.silent"``, that no outer
-            builder may change, since the guarantee of this builder covers only its own functions. A
-            run raises an error if a sealed field was replaced.
+            builder may change. The reason is that the guarantee of this builder covers only the
+            functions of this builder. A run raises an error if a sealed field was replaced.
         checks: functions, such as `check_averages`, that raise if the builder does not work with a
             method. Each function is called with the method and the builder's name.
 
@@ -233,11 +233,11 @@ def check_no_joining(method: Method, outer: str, why: str) -> None:
     Example:
         >>> check_no_joining(fgl.fedavg(torch.nn.Linear(1, 1)), "local", "nobody would answer")
     """
-    if method.rules.joining is not None:
-        raise ValueError(
-            f"Expected {outer} to be given a method whose clients say nothing when they join, but "
-            f"got {method}: {why}"
-        )
+    reject_if(
+        method.rules.joining is not None,
+        f"{outer} to be given a method whose clients say nothing when they join",
+        f"{method}: {why}",
+    )
 
 
 @explained
@@ -254,11 +254,11 @@ def check_one_architecture(method: Method, outer: str) -> None:
     Example:
         >>> check_one_architecture(fgl.fedavg(torch.nn.Linear(1, 1)), "moon")
     """
-    if method.own.models is not None:
-        raise ValueError(
-            f"Expected {outer} to be given a method whose clients have one architecture, but got "
-            f"{method}, whose clients have models of their own"
-        )
+    reject_if(
+        method.own.models is not None,
+        f"{outer} to be given a method whose clients have one architecture",
+        f"{method}, whose clients have models of their own",
+    )
 
 
 @explained

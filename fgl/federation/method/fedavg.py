@@ -185,9 +185,10 @@ def after(
 
     Args:
         aggregate: the server's function, of any type.
-        change: ``(outbox, new, means, state) -> outbox, state``. `outbox` and `new` are the results
-            of `aggregate`, and `state` is the state that `aggregate` received. `means` has the
-            means of `equally`. The outbox is empty in a round in which no client has an example.
+        change: ``(outbox, new, means, state) -> outbox, state``. The values `outbox` and `new` are
+            the results of `aggregate`, and `state` is the state that `aggregate` received. `means`
+            has the means of `equally`. The outbox is empty in a round in which no client has an
+            example.
         equally: keys of an upload, each with a dict of tensors. `change` reads the unweighted means
             of these tensors.
         reads: keys of an upload that `change` reads client by client, from ``means.inbox``.
@@ -402,11 +403,11 @@ def _check_params(
     """Raise an error unless `params` has all tensors of the model."""
     missing = [name for name in names if name not in params]
     others = [name for name, tensor in params.items() if shapes.get(name) != tensor.shape]
-    if missing or others:
-        raise ValueError(
-            f"Expected params to be all of the {type(model).__name__} that this loss is made of, "
-            f"but got {others} of another shape or name, and {missing} missing"
-        )
+    reject_if(
+        missing or others,
+        f"params to be all of the {type(model).__name__} that this loss is made of",
+        f"{others} of another shape or name, and {missing} missing",
+    )
 
 
 def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -> None:
@@ -420,11 +421,11 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
             f"{type(output).__name__} of {type(model).__name__}"
         )
     pairs = graph.edge_label_index is not None
-    if pairs and "edge_label_index" not in reads(model).names:
-        raise ValueError(
-            "Expected a model whose forward reads edge_label_index, since the graph's examples are "
-            f"pairs, but got {type(model).__name__}"
-        )
+    reject_if(
+        pairs and "edge_label_index" not in reads(model).names,
+        "a model whose forward reads edge_label_index, since the graph's examples are pairs",
+        type(model).__name__,
+    )
     name, y = type(model).__name__, graph.y
     if graph.has("window_index"):
         return  # `by_answer` compares the whole shape
@@ -441,11 +442,11 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
             "number an example"
         )
     classes = graph.num_classes if target == CLASSES else None
-    if classes is not None and output.dim() == 2 and output.shape[1] < classes:
-        raise ValueError(
-            f"Expected the model to give {classes} numbers an example, one a class, "
-            f"but got {output.shape[1]} of {name}"
-        )
+    reject_if(
+        classes is not None and output.dim() == 2 and output.shape[1] < classes,
+        f"the model to give {classes} numbers an example, one a class",
+        f"{output.shape[1]} of {name}",
+    )
 
 
 @explained

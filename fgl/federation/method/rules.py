@@ -246,7 +246,8 @@ class Joining:
     number of examples. A remote client that sends no such message still takes part in the rounds.
 
     Args:
-        say: ``(graph) -> message``, a client's message. Its bytes are recorded in the first round.
+        say: ``(graph) -> message``, a client's message. The bytes of this message are recorded in
+            the first round.
         welcome: ``(inbox, state) -> outbox, state``, the server's part, as `Method.aggregate`.
             ``inbox.sent`` has the messages of the first round; the outbox replaces these messages.
         max_examples: largest ``"num_examples"`` of such a message; a message with a larger number
@@ -358,9 +359,10 @@ class Own:
 
     Args:
         modules: names of modules of the model, such as an input layer or a head, that each client
-            keeps for itself. Their shapes may differ between clients, and a client may lack them.
-            They are never sent: the first message does not have them, and an upload with them is
-            refused. So clients may have different features and classes.
+            keeps for itself. The shapes of these modules may differ between clients, and a client
+            may lack some of the modules. These modules are never sent: the first message does not
+            have them, and an upload with them is refused. So clients may have different features
+            and classes.
         models: the clients' own models, built from their graphs; see `fgl.methods.own_models`.
         personal: dict from names to initial tensors. Every client trains these tensors, such as
             masks or mixing weights, in addition to the model. `receive` returns them among the

@@ -130,8 +130,8 @@ def check_keys(signed: Signatures, asked: Mapping[str, Tensor], row: int, own: i
 
     Args:
         signed: the known keys of clients.
-        asked: ``keys`` uint8 ``[n, 64]``, ``clients`` int64 ``[n]``, ``signatures`` uint8
-            ``[n, 64]``.
+        asked: dict with ``"keys"``, uint8 ``[n, 64]``, with ``"clients"``, int64 ``[n]``, and with
+            ``"signatures"``, uint8 ``[n, 64]``.
         row, own: this client's row in the list, and this client's number.
     """
     keys = asked["keys"]
@@ -164,7 +164,7 @@ def check_lists(
 
     Args:
         signed: the known keys of clients.
-        asked: ``signatures``, uint8 ``[n, 64]``.
+        asked: dict with ``"signatures"``, uint8 ``[n, 64]``.
         clients: the numbers of all clients in the exchange.
         sent: bool ``[n]``, the clients in the sum.
         what: the result of `of_list` at this client.

@@ -47,8 +47,8 @@ def secure_sum(
     Args:
         method: its `aggregate` is a `fgl.federation.OfMeans` that reads no single upload, or a
             `fgl.federation.OfSums`.
-        threshold: number of clients that must complete an exchange. It is at least
-            ``honest + colluders``, and more than half of the participants, or with `signed` more
+        threshold: number of clients that must complete an exchange. The threshold is at least
+            ``honest + colluders``. It is more than half of the participants, or with `signed` more
             than two thirds.
         honest: the smallest number of honest clients in a sum, at least 2. An upload is hidden in
             the sum of the honest clients. If only one client is honest, colluders can subtract

@@ -237,7 +237,7 @@ class Cohort:
         padded with zeros, and the mask of a `Ragged` excludes the padding.
 
         Raises:
-            TypeError: if a value has another type than the first client's value.
+            TypeError: if the type of a value differs from the type of the first client's value.
             ValueError: if shapes, keys or dtypes differ, and the values are not `Ragged`.
         """
         return self._stacked(name, values, pad=False)

@@ -2,7 +2,7 @@
 
 The parameter of a first layer on sparse features has a row for each feature. A small client has few
 of the features. If a recording shows that only products with sparse features use a parameter, the
-rows of all other features do not influence the losses, and their gradient is 0.
+rows of features that a client lacks do not influence the losses, and their gradient is 0.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Rows(NamedTuple):
 
 
 def stands_still(how: Training, optimizer: optim.Optimizer) -> bool:
-    """Whether local training leaves a row as it was if the row's gradient is always 0.
+    """Whether local training leaves a row unchanged if the row's gradient is always 0.
 
     The optimiser must be new and must change each entry by itself.
     """
@@ -215,7 +215,7 @@ def _is_flat(matrix: Tensor, stack: Tensor) -> bool:
 def _is_bag(recorder: Recorder, call: Call) -> bool:
     """Whether an operation is a sparse product with a constant pattern, as `kernels.py` writes it.
 
-    Then its indices and offsets are neither inputs nor results.
+    In that case the indices and offsets of the product are neither inputs nor results.
     """
     if call.function not in BAGS or len(call.args) != 8 or call.kwargs:
         return False

@@ -377,7 +377,7 @@ def _compact(
     recorder: Recorder, outputs: Sequence[Tensor | None], inputs: Sequence[Tensor], trace: Trace
 ) -> CompactTrace | None:
     """The trace for compact stacks; None if no stack can be compact."""
-    step: Any = recorder.calls, [*outputs]
+    step: Any = recorder.needed(outputs), [*outputs]
     inputs, forms, rows = [*inputs], [*trace.form.tensors], {}
     for place, name in enumerate(trace.leaves):
         new = compacted(recorder, step, inputs[place], place + 1)

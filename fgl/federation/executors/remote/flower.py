@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from ....checks import check_count, check_number
+from ....checks import check_count, check_number, reject_if
 from ....graph import Graph
 from ...method.message import Message as Sent
 from ...method.message import State, leaves, to
@@ -269,7 +269,7 @@ class Flower:
             registered, or the public key of this SuperNode in hexadecimal digits. By default,
             client k is the first node that claims the number k.
         per_tensor: whether to send one array for each tensor, which Flower's own mods can read.
-            This is slower and does not support bfloat16.
+            One array per tensor is slower and does not support bfloat16.
         poll: seconds between two checks for answers. The time between two checks for new nodes is
             ten times as long.
     """
@@ -285,11 +285,11 @@ class Flower:
         check_count(num_clients=self.num_clients)
         check_number("timeout", self.timeout, above=0)
         check_number("poll", self.poll, at_least=0)
-        if self.names and len(self.names) != self.num_clients:
-            raise ValueError(
-                f"Expected names to be {self.num_clients}, one per client, "
-                f"but got {len(self.names)}"
-            )
+        reject_if(
+            self.names and len(self.names) != self.num_clients,
+            f"names to be {self.num_clients}, one per client",
+            len(self.names),
+        )
 
     @property
     def devices(self) -> Sequence[torch.device]:
