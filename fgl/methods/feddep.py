@@ -16,7 +16,7 @@ from .. import federation as fed
 from ..checks import Count, Natural, Share, Weight, reject_if
 from ..federation import Means, Message, Method, OptimizerFactory, Outbox, Params, Ragged, State
 from ..graph import Graph
-from ..graph.neighbours import neighbour_features, neighbour_table
+from ..graph.neighbours import hidden_neighbours
 from ..losses import cross_entropy, nearest_features
 from ..losses.weighted_mean import weighted_mean
 from ..nn import DeepNeighbours
@@ -139,7 +139,7 @@ def feddep(
         own = state if "cluster" in state else grouped(model, graph, num_prototypes, encoder_epochs)
         others = prototypes_of_others(message)
         if others and not params["mends"]:
-            hidden = hidden_neighbours(model, graph, own, gen_hide)
+            hidden = hidden_nodes(model, graph, own, gen_hide)
             params = {**params, **learn(params, *hidden, others)}
         return params, {**context, **fed.pick(own, KEYS), "cluster": Ragged(own["cluster"])}
 
@@ -189,7 +189,7 @@ def prototypes_of_others(message: Message) -> dict[str, tuple[Tensor, Tensor]]:
     return {k: (rows[k], counts[k]) for k in rows if counts[k].sum()}
 
 
-def hidden_neighbours(
+def hidden_nodes(
     model: DeepNeighbours, graph: Graph, own: Mapping[str, Any], share: float
 ) -> tuple[Graph, Tensor, Tensor]:
     """Hide some validation nodes.
@@ -203,15 +203,9 @@ def hidden_neighbours(
     """
     nodes: Any = graph.val_mask.nonzero().squeeze(1)  # type: ignore[union-attr]
     order = torch.randperm(len(nodes), device=nodes.device)
-    hidden = torch.zeros_like(graph.node_mask)
-    hidden[nodes[order[: int(share * len(nodes))]]] = True
-    source, target = graph.edge_index
-    lost = graph.edge_index[:, hidden[source] & ~hidden[target]]
-    stay = (~hidden).nonzero().squeeze(1)
-    table, number = neighbour_table(lost, graph.num_nodes, model.generator.num_neighbours)
+    hidden, width = nodes[order[: int(share * len(nodes))]], model.generator.num_neighbours
     rows = graph.replace(x=own["prototypes"][own["cluster"]])
-    targets = neighbour_features(rows, table[stay], number[stay])
-    missing = lost[1].bincount(minlength=graph.num_nodes)[stay]
+    stay, missing, targets = hidden_neighbours(graph, hidden, width, rows)
     return graph.subgraph(stay), missing, targets
 
 

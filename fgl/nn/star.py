@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..checks import check_choice, check_count, check_share
 from ..sparse import SparseMatrix
 from .gcn import GCNConv
-from .gin import GINConv, membership
+from .gin import GINConv, pooled_rows
 from .layers import Edges, adjacency, dropout
 
 
@@ -98,16 +98,7 @@ class Star(nn.Module):
             s = structure_conv(s, edges).tanh()
         h = self.join(torch.cat([h, s], dim=-1))
         if self.pooling == "sum":
-            h = _summed(h, pool)
+            h = pooled_rows(h, pool, "sum")
         h = dropout(self.post(h).relu(), self.dropout, self.training)
         out: Tensor = self.readout(h)
         return out
-
-
-def _summed(h: Tensor, pool: SparseMatrix | Tensor | None) -> Tensor:
-    """Sum over each graph's nodes; without `pool`, all nodes are one graph."""
-    if pool is None:
-        return h.sum(0, keepdim=True)
-    if isinstance(pool, Tensor):
-        pool = membership(pool, h.shape[0])
-    return pool.astype(h.dtype) @ h

@@ -22,23 +22,12 @@ from .clipped import clipped
 from .gaussian import counted, noise_source
 from .secure_sum.messages import told_shares
 from .secure_sum.signed import Signatures
-from .secure_sum.transform import secure_sum
+from .secure_sum.transform import SEALED, secure_sum
 
 EXACT = 2.0**53  # up to this number a float64 represents every integer
 
 
-@layer(
-    sealed=(
-        "receive",
-        "send",
-        "aggregate",
-        "train",
-        "deploy",
-        "accept",
-        "rules.silent",
-        "rules.joining",
-    )
-)
+@layer(sealed=SEALED)
 def summed_gaussian(
     method: Method,
     *,
