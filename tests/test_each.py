@@ -213,5 +213,8 @@ def test_a_dot_for_each_client_is_drawn() -> None:
     wanted = [result.history[0].metrics[f"test_accuracy/{k}"] for k in range(4)]
     assert list(first.get_ydata()) == wanted
     assert list(second.get_ydata()) == wanted * 2
+    figure.draw_without_rendering()
+    label = figure.axes[0].yaxis.label.get_window_extent()
+    assert figure.bbox.y0 < label.y0 and label.y1 < figure.bbox.y1  # no word is cut off
     with pytest.raises(ValueError, match="test_auc"):
         fgl.plot(result, metrics=["test_auc"], clients=True)

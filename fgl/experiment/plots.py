@@ -145,7 +145,8 @@ def _plot_clients(what: Any, metrics: Sequence[str] | None, title: str, path: An
             mean = statistics.fmean(numbers)
             axis.hlines(mean, place - 0.3, place + 0.3, color="black")
         axis.set_xticks(range(len(runs)), list(runs))
-        axis.set(ylabel=f"{metric} of each client{_direction(metric)}")
+        which_way = _direction(metric).replace(" ", "\n", 1)  # one line is longer than the axis
+        axis.set(ylabel=f"{metric} of each client{which_way}")
         axis.grid(alpha=0.25, axis="y")
     return _finished(pyplot, figure, title, path)
 
