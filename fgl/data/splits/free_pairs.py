@@ -127,7 +127,7 @@ class FreeCells(_Free):
             torch.rand(rows.numel(), dtype=torch.float64, generator=generator), rows.device
         )
         rank = (skipped[0] + (drawn * free).long())[free > 0]
-        columns = self._ranked(rank) % max(self.num_columns, 1)
+        columns = self._ranked(rank) % self.num_columns  # none is drawn where there is no column
         if like is not None:
             columns = self._reordered(first[free > 0], like[free > 0], columns, generator)
         return columns, free > 0
