@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from by_loops import apart, clients, mean, plain, sgd, supervised, train_nodes
+from conformance import case
 from federations import SGD, graphs, model, same, script
 
 import fgl
@@ -39,9 +40,17 @@ def test_a_client_that_joins_later_changes_nothing_before(build: Any, at_once: A
     assert not same(then.outbox[0], alone.outbox[0])
 
 
-@pytest.mark.parametrize("setting", [fgl.tasks.EgoNodes, fgl.tasks.Graphs])
-def test_tasks_with_batches_of_their_own_have_clients_that_join_later(setting: Any) -> None:
-    task = setting(clients=3, hidden=4).load(seed=0)
+LATER: dict[str, Any] = {  # tasks whose batches or weights are their own
+    "ego": fgl.tasks.EgoNodes(clients=3, hidden=4).load,
+    "graphs": fgl.tasks.Graphs(clients=3, hidden=4).load,
+    "generators": lambda seed: case("fedavg", "generators")[1],  # draws for a graph it knows
+    "overlapping": lambda seed: case("fedavg", "overlapping")[1],  # weighed by nodes
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_tasks_with_batches_of_their_own_have_clients_that_join_later(name: str) -> None:
+    task = LATER[name](seed=0)
     first = one_by_one(task.fedavg, earlier(task, clients=[1]), num_rounds=1)
     assert first.history[0].zero_weight == [1]
     assert all(value == value for value in first.history[0].metrics.values())
