@@ -143,7 +143,7 @@ def typed(function: Function) -> Function:
 
 
 def explained(function: Function) -> Function:
-    """If a failed call's arguments are the cause, explain the failure in one sentence.
+    """Explain the failure of a call in one sentence, if the call's arguments are the cause.
 
     A successful call costs no extra time: names and types are checked only after an error.
 
@@ -277,7 +277,7 @@ def check_options(
     *,
     taken: Collection[str] = (),
 ) -> None:
-    """Raise an error if `outer` passes an option to `inner` that is not an argument of `inner`.
+    """Raise an error if `outer` passes an option that `inner` does not take.
 
     Args:
         outer, inner: the function that received the options, and the function that it calls.
@@ -558,7 +558,7 @@ def shown(value: Any) -> str:
 
 
 def _way(expected: str, value: Any, name: str, rest: str) -> str:
-    """A correct call as an example, if `WAYS` has one for the value's type or one of its bases."""
+    """An example of a correct call, if `WAYS` has an entry for the value's type or a base class."""
     own = [base.__name__ for base in type(value).__mro__]
     own += ["list"] if "tuple" in own else ["Data"] if "Batch" in own else []
     plain = isinstance(value, str | int)

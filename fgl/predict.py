@@ -29,7 +29,7 @@ class Reads(NamedTuple):
         edge_index: whether the forward reads edges or positions like PyG's models; otherwise its
             first arguments are `Graph.inputs`.
         names: parameters that are passed by name, in order.
-        needed: the names in `names` without a default.
+        needed: the names in `names` whose parameters have no default.
         strange: parameters without a default whose names are not fields of a graph.
         unnamed: whether the first parameter is not named after a field, and gets the features.
         alone: the parameter's name if the forward has only one parameter; at least two are

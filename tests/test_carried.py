@@ -153,7 +153,8 @@ def test_a_start_that_ended_inside_an_exchange_is_refused_with_the_number_of_rou
         with pytest.raises(ValueError, match=r"start to be a run of whole .* num_rounds=4 ends"):
             fgl.run(method, made, num_rounds=4, start=cut)
     whole = fgl.run(hidden, made, num_rounds=4)
-    fgl.run(made.fedavg, made, num_rounds=1, start=whole)
+    one = fgl.run(made.fedavg, made, num_rounds=1, start=whole)
+    fgl.run(made.fedavg, made, num_rounds=1, start=replace(one, method=None))  # rounds of no method
 
 
 def test_a_plain_round_costs_who_was_asked_for_data_and_nobody_else() -> None:

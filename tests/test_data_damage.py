@@ -274,6 +274,14 @@ def test_every_task_damages_its_clients_and_nothing_that_is_scored(
         assert torch.equal(plain.whole.labels, worse.whole.labels)
 
 
+def test_graphs_that_are_scored_keep_their_labels(small: None) -> None:
+    how: Any = {"damage": Damage(label_noise=1.0), "local": tasks.Local(lr=0.0)}
+    setting = tasks.Graphs(clients=2, hidden=4, **how)
+    made = setting.load(seed=1), setting.of(*setting.folds_of(1), seed=1)
+    one, two = (fgl.run(task.fedavg, task, num_rounds=1).history[0].metrics for task in made)
+    assert one["test_accuracy"] == two["test_accuracy"]
+
+
 def test_links_lose_edges_and_have_no_labels(small: None) -> None:
     def load(**how: float) -> Any:
         return tasks.Links(clients=2, hidden=4, latent=2, damage=Damage(**how)).load(seed=1)

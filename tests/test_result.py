@@ -147,8 +147,8 @@ def test_a_result_as_a_dict_and_a_table(tmp_path: Path) -> None:
     json.dumps(made)
     made["config"]["dataset"] = "another"
     assert result.config["dataset"] == "made up"
-    result.to_csv(tmp_path / "new" / "run.csv")
-    with open(tmp_path / "new" / "run.csv", newline="") as file:
+    result.to_csv(tmp_path / "new" / "one" / "run.csv")
+    with open(tmp_path / "new" / "one" / "run.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [int(row["dropped"]) for row in rows] == [0, 1]
     for row, record in zip(rows, result.history, strict=True):

@@ -1,4 +1,4 @@
-"""The weighted mean, sums over clients, and square roots; results are reproducible bit by bit."""
+"""Weighted means, sums over clients, and square roots, with bit-reproducible results."""
 
 from collections.abc import Mapping, Sequence
 from math import inf, prod

@@ -39,7 +39,7 @@ def save_client(graph: Graph, folder: str | os.PathLike[str]) -> Path:
 
     Args:
         graph: the client's graph, on the CPU or a GPU.
-        folder: the folder. It is created if it is missing; existing files with the same names are
+        folder: the folder. A missing folder is created; existing files with the same names are
             replaced.
 
     Returns:

@@ -114,7 +114,7 @@ def rows_fingerprints(values: Any, graph: Graph) -> Tensor:
 
 
 def _salted(values: Tensor, salt: Tensor) -> Tensor:
-    """Hash of each number; 0 for a 0, so that a dense and a sparse row have the same hash."""
+    """Hash of each number; the hash of 0 is 0, so that dense and sparse rows have equal hashes."""
     bits = values.double().contiguous().view(torch.int64)
     return torch.where(values == 0, 0, mixed(bits ^ salt))
 

@@ -182,7 +182,7 @@ def _of_types(name: str, masks: dict[Any, Any], types: Collection[str], all_: bo
 
 
 def _pairs(data: Any, fields: Fields) -> dict[str, Any]:
-    """The labelled pairs of a relation, with node ids of the whole graph, their labels and masks.
+    """The labelled pairs of a relation as node ids of the whole graph, and their labels and masks.
 
     The masks of relations are removed from `fields`.
     """
@@ -225,8 +225,9 @@ def from_link_split(train: Any, val: Any, test: Any, **options: Any) -> Graph:
         their labels, and the three masks mark the part of each pair.
 
     Raises:
-        ValueError: if a part has no ``edge_label`` or has other nodes; if a pair is in two parts;
-            or if a validation or test pair, or its reverse, is an edge of `train`.
+        ValueError: if a part has no ``edge_label``, or does not have as many nodes as `train`; if a
+            pair is in two parts; or if a validation or test pair, or its reverse, is an edge of
+            `train`.
 
     Example:
         >>> from torch_geometric.data import Data  # doctest: +SKIP
@@ -301,16 +302,17 @@ def to_hetero(graph: Graph, like: Any) -> Any:
 
     Args:
         graph: the result of ``from_hetero(like)``, or a part of it.
-        like: the original `HeteroData`. It defines the types and relations, and which of them have
-            features, labels, masks, edge features or edge times. Its values are not read.
+        like: the original `HeteroData`. Its structure defines the types and relations, and which of
+            them have features, labels, masks, edge features or edge times. The values in `like` are
+            not read.
 
     Returns:
         A new object of the class of `like`. Nodes of a type keep the graph's order; features are
-        dense. Reverse relations (``both=True``) are named ``(b, "rev_r", a)``, as by PyG's
-        `ToUndirected`. `node_id` becomes PyG's ``n_id``. If masks were added to the graph
-        afterwards, they are written to the types that have labels. Reverse relations without an
-        edge in this graph are left out. Pairs, their labels and their masks become
-        ``edge_label_index``, ``edge_label`` and masks of the pairs' relation.
+        dense. Reverse relations (``both=True``) are named ``(b, "rev_r", a)``, as in PyG's
+        `ToUndirected`. `node_id` becomes PyG's ``n_id``. Masks that the graph has and `like` does
+        not have are written to the types with labels. Reverse relations without an edge in this
+        graph are left out. Pairs, their labels and their masks become ``edge_label_index``,
+        ``edge_label`` and masks of the pairs' relation.
 
     Raises:
         TypeError: if `like` has no types.
@@ -380,7 +382,10 @@ def _write_edges(data: Any, like: Any, graph: Any, place: Tensor) -> None:
 
 
 def _write_pairs(stored: Any, labelled: bool, graph: Any, number: int, place: Tensor) -> None:
-    """Write the pairs of one relation; without any pair, write them if the relation has labels."""
+    """Write the pairs of one relation.
+
+    If the graph has no pairs, a relation with labels gets empty fields.
+    """
     kinds = graph.edge_label_type
     own = (kinds == number).nonzero().squeeze(1)
     if len(own) or (labelled and not len(kinds)):

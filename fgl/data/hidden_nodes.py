@@ -1,4 +1,4 @@
-"""Hidden nodes: remove nodes from a graph, and list the removed neighbours of the others."""
+"""Hidden nodes: remove nodes from a graph, and list the removed neighbours of all other nodes."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from ..kinds import typed
 
 
 class HiddenNodes(NamedTuple):
-    """Remove nodes from a graph, and list the removed neighbours of each remaining node.
+    """The graph of the remaining nodes, and the hidden neighbours of each remaining node.
 
     Args:
         graph: the graph of the n remaining nodes.

@@ -17,7 +17,7 @@ def murcko_scaffolds(smiles: Sequence[str]) -> list[str]:
         smiles: SMILES strings.
 
     Returns:
-        A SMILES string without chirality for each molecule; ``""`` for a molecule without a ring.
+        For each molecule, a SMILES string without chirality, or ``""`` if the molecule has no ring.
 
     Raises:
         ImportError: if rdkit is not installed.
@@ -71,8 +71,8 @@ def scaffold_partition(scaffolds: Sequence[Hashable], num_clients: int) -> list[
     """Give all molecules of a scaffold to one client, without randomness.
 
     The groups of `scaffold_groups` are assigned one after the other, largest first. Each group goes
-    to the client with the fewest molecules so far. In a tie, the group goes to the first of these
-    clients.
+    to the client with the fewest molecules so far. If several clients have equally few molecules,
+    the group goes to the first of them.
 
     Args:
         scaffolds: scaffold of each molecule, as returned by `murcko_scaffolds`, or any other ids.

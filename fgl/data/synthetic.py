@@ -54,8 +54,8 @@ def csbm(
         communities_per_class: number of communities in each class.
         degree: mean degree; below 2 some nodes have no edge.
         homophily: approximate fraction of edges within a class; strays limit it.
-        closeness: of the edges within a class, the fraction that stays within a community before
-            strays change their class.
+        closeness: of the edges within a class, the fraction that is within a community, counted
+            before strays change their class.
         strays: fraction of the nodes that take the class of a random node.
         tail: exponent of the Pareto weights; a larger exponent gives more equal degrees.
         num_features: number of words.
@@ -335,7 +335,7 @@ def bibliography(num_papers: int = 400, *, seed: int = 0) -> Graph:
 
     Each author and each conference has one area. A quarter of an author's papers belong to another
     area. A paper has one to three authors. A paper has five of 100 words; two of the five belong to
-    the paper's area. A paper appears at a conference of its area; with probability 0.1, at any
+    the paper's area. A paper appears at a conference of its area or, with probability 0.1, at any
     conference.
 
     Args:
@@ -344,9 +344,9 @@ def bibliography(num_papers: int = 400, *, seed: int = 0) -> Graph:
         seed: random seed.
 
     Returns:
-        The graph, with types and relations as in ``load("dblp_four_area")``: papers 0, authors 1
-        and conferences 2, with 100, 1 and 12 feature columns. ``y`` is an author's area, and the
-        training mask contains the authors.
+        The graph, with types and relations as in ``load("dblp_four_area")``: papers (type 0, 100
+        feature columns), authors (type 1, one column) and conferences (type 2, 12 columns). ``y``
+        is an author's area, and the training mask contains the authors.
 
     Example:
         >>> graph = fgl.data.bibliography()

@@ -24,7 +24,7 @@ def load_triples(folder: str | os.PathLike[str]) -> tuple[Graph, Names, Names]:
     """Load a knowledge graph from ``train.txt``, ``valid.txt`` and ``test.txt`` in a folder.
 
     Each line is a triple: the names of head, relation and tail, separated by tabs. Entities and
-    relations are numbered in the sorted order of their names in all three files.
+    relations are numbered by the sorted order of all names in the three files.
 
     Args:
         folder: folder with the three files, in UTF-8.

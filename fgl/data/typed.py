@@ -48,8 +48,8 @@ def typed_graph(
             and times. The reverse relations follow all given relations, in the same order.
         y: dict from type to labels or floats of its nodes, all of one dtype. Nodes of other types
             have label 0, or NaN for floats.
-        num_classes: number of classes; default the largest label plus one. It is required if
-            several types have labels, to confirm that the types share the same classes.
+        num_classes: number of classes; default the largest label plus one. The number is required
+            if several types have labels, to confirm that the types share the same classes.
         train_mask, val_mask, test_mask: dict from type to bool ``[n_t]``. If `y` is given, only
             types in `y` may have masks. Nodes of types without a mask are in no mask. A type in `y`
             may have no training mask; in that case its nodes that are in no other mask are training
@@ -107,7 +107,7 @@ def typed_graph(
 
 @typed
 def with_shared(graph: Graph, parts: Sequence[Tensor], types: Collection[int]) -> list[Tensor]:
-    """Add to each part the nodes of shared types that have an edge to one of the part's nodes.
+    """Add to each part the nodes of shared types that an edge joins to one of the part's nodes.
 
     For example, every client gets all conferences of its papers. Otherwise each conference would
     belong to only one client.
@@ -199,7 +199,7 @@ def _others(
 def _ends(
     relation: Relation, edges: Tensor, sizes: Mapping[str, int], start: Mapping[str, int]
 ) -> Tensor:
-    """Edges of a relation with node indices of the whole graph."""
+    """Edges of a relation, as node indices of the whole graph."""
     source, _, target = relation
     unknown = [name for name in (source, target) if name not in sizes]
     reject_if(unknown, f"{relation} to join {list(sizes)}", unknown)
@@ -287,8 +287,8 @@ def metapaths(graph: Graph, paths: Sequence[Sequence[int]]) -> Graph:
         paths: a sequence of edge types for each path, at least one type.
 
     Returns:
-        The graph with these edges. Their `edge_type` is the index of the path; other fields of
-        edges are dropped.
+        The graph with these edges. The `edge_type` of an edge is the index of its path; other
+        fields of edges are dropped.
 
     Raises:
         ValueError: if edges have no types, or a path is empty.

@@ -58,8 +58,8 @@ def largest_component(graph: Graph) -> Graph:
 
     Returns:
         The induced subgraph with `node_id`; its nodes keep their order. If the graph is connected,
-        the graph itself is returned. If several components are largest, the component with the
-        smallest node id is returned.
+        the graph itself is returned. If several components have the largest size, the component
+        with the smallest node id is returned.
 
     Raises:
         ValueError: if the graph has no node.

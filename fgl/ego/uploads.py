@@ -73,7 +73,7 @@ def mashed_check(
     *,
     base: Callable[[Any, int, Any], None] | None = None,
 ) -> Callable[[Any, int, Any], None]:
-    """Build a server's `accept`: it checks ``"embeddings"`` and ``"labels"`` by `check_mashed`.
+    """Build a server's `accept`, which checks ``"embeddings"`` and ``"labels"`` by `check_mashed`.
 
     Args:
         fanouts: shape of the trees.

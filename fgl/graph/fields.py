@@ -94,7 +94,7 @@ def inside(pairs: Tensor, position: Tensor) -> Tensor:
 
 
 def learned(graph: AnyGraph, **values: Tensor) -> AnyGraph:
-    """A copy of a graph; its features or weights, as given, may require gradients.
+    """A copy of a graph with new values of some fields, which may require gradients.
 
     Args:
         graph: a graph with the same values, which do not require gradients and were checked on

@@ -84,7 +84,7 @@ def unscaled(graph: Any, output: Any) -> Any:
     """Convert a model's output for windows to the units of `y`; return any other output unchanged.
 
     Raises:
-        ValueError: if the output for windows has another shape.
+        ValueError: if the output for windows has the wrong shape.
     """
     if not (graph.has("window_index") and isinstance(output, Tensor)):
         return output
@@ -110,7 +110,7 @@ def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any,
     becomes ``[w * num_nodes, horizons]``.
 
     Raises:
-        ValueError: if the output for windows has another shape.
+        ValueError: if the output for windows has the wrong shape.
     """
     if not graph.has("window_index"):
         return output, graph.y, mask
@@ -123,7 +123,7 @@ def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any,
 
 
 def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tuple[Any, Any, Any]]:
-    """A function from a mask to the output, `y` and the mask, each with one row per row of targets.
+    """A function that maps a mask to the output, `y` and the mask, with one row per row of targets.
 
     Args:
         graph: the graph. The model is called once for the whole graph. For a time series it is
@@ -148,7 +148,7 @@ def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tup
 
 
 def select_windows(graph: Any, rows: Tensor) -> Any:
-    """Return the series with only the given windows, by id (int64 ``[m]``), without checks.
+    """Return the series with only the windows of these ids (int64 ``[m]``); nothing is checked.
 
     The series, the edges and results computed from them are shared, not copied.
     """

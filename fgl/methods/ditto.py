@@ -37,14 +37,14 @@ def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
     would clip the gradients of both models together.
 
     Args:
-        fedavg: a task's FedAvg, whose server only averages.
+        fedavg: a task's FedAvg, whose server simply averages the models.
         penalty: lambda, at least 0; 1 in the authors' scripts.
 
     Raises:
-        ValueError: if `penalty` is negative, the server of `fedavg` does not only average, clients
-            train tensors outside the model, or clients clip gradients. The error is also raised if
-            the model has buffers, such as a batch norm's statistics, since buffers of a second
-            model cannot be stored.
+        ValueError: if `penalty` is negative, the server of `fedavg` does not simply average the
+            models, clients train tensors outside the model, or clients clip gradients. The error is
+            also raised if the model has buffers, such as a batch norm's statistics, since buffers
+            of a second model cannot be stored.
 
     Example:
         >>> method = ditto(fgl.fedavg(torch.nn.Linear(1, 1)))

@@ -35,13 +35,14 @@ def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Meth
     decay of 5e-4, and each client keeps Adam's moments.
 
     Args:
-        fedavg: FedAvg of a model with the parameter `vector`; the server only averages.
+        fedavg: FedAvg of a model with the parameter `vector`; the server simply averages the
+            models.
         scale: sharpness of the server's weights, at least 0; 0 gives all clients equal weights.
         vector: name of the parameter.
 
     Raises:
         ValueError: if `scale` is negative, the model has no such vector, or the server of `fedavg`
-            does not only average.
+            does not simply average the models.
 
     Example:
         >>> fedaux(fgl.fedavg(fgl.nn.AuxSAGE(4, 8, 2)), scale=5.0)

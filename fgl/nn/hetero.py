@@ -1,4 +1,4 @@
-"""Wrapper that calls PyG's networks, which take dicts by type, with a typed graph."""
+"""Wrapper that splits a typed graph into dicts by type and calls PyG's networks with them."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class Hetero(nn.Module):
 
     Args:
         model: called as ``model(x_dict, edge_index_dict)``, and also with ``edge_attr_dict=`` if
-            its forward has that argument. It returns a row for each node of the target type, or a
-            dict from types to rows that contains the target type. If the target is a relation, the
-            model is also called with ``edge_label_index=``, int64 ``[2, p]`` with node indices
+            its forward has that argument. The model returns a row for each node of the target type,
+            or a dict from types to rows that contains the target type. If the target is a relation,
+            the model is also called with ``edge_label_index=``, int64 ``[2, p]`` with node indices
             local to their types, and returns a row for each pair.
-        columns: node type to its number of features, in the order of the graph's types. A type
-            without features has one column.
+        columns: dict from each node type to its number of features, in the order of the graph's
+            types. A type without features has one column.
         relations: ``(source type, name, target type)``, in the order of the graph's relations. If
             `typed_graph` was called with ``both=True``, the reverse relations follow all other
             relations, in the same order.
         target: the node type, or the relation, that has labels.
-        edge_columns: relation to its number of edge features, in the order of the columns in the
-            graph. With ``both=True`` the reverse relations are listed after the other relations,
-            with the same numbers, since they use the same columns. A relation has no edge features
-            if its number is 0 or if it is not listed.
+        edge_columns: dict from each relation to its number of edge features, in the order of the
+            columns in the graph. With ``both=True`` the reverse relations are listed after the
+            other relations, with the same numbers, since they use the same columns. A relation has
+            no edge features if its number is 0 or if it is not listed.
 
     Shapes:
         x: float ``[num_nodes, sum of columns]``, dense; edge_index: int64 ``[2, E]``; node_type:

@@ -20,7 +20,7 @@ class SAGEConv(nn.Module):
     """GraphSAGE convolution ``h_v = W_r x_v + W_l mean_{u in N(v)} x_u + b``.
 
     This is FedEgo's Eq. 9, but with separate matrices for a node and for its neighbours. For a node
-    without neighbours the mean is 0. Keys and outputs equal those of
+    without neighbours, the mean is 0. Keys and outputs equal those of
     ``torch_geometric.nn.SAGEConv``.
 
     Args:
@@ -155,8 +155,8 @@ class EgoSAGE(nn.Module):
         fanouts: children per node, for each level of the trees; there is one SAGE layer per level.
         dropout: probability of dropping a unit after the reduction layer and after the SAGE layers.
         linear: whether to omit the ReLU between the SAGE layers; the ReLU after the last SAGE layer
-            is kept. With True, the order of children in a mashed ego-graph does not matter (Theorem
-            4.1).
+            is kept. If `linear` is True, the order of children in a mashed ego-graph does not
+            matter (Theorem 4.1).
 
     Shapes:
         ``model(x, edges)``: logits ``[num_nodes, C]`` on a graph;

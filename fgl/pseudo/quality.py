@@ -19,7 +19,7 @@ def describe(
     node_id: Sequence[Tensor],
     y: Tensor,
 ) -> dict[str, float]:
-    """Measure the fraction of correct pseudo labels and pseudo edges over all clients.
+    """Measure which fractions of all clients' pseudo labels and pseudo edges are correct.
 
     Args:
         labels: pseudo labels ``[N_k]`` per client, -1 for nodes without a pseudo label. The list
@@ -30,9 +30,10 @@ def describe(
         y: true labels ``[N]`` by global id.
 
     Returns:
-        ``pseudo_label_share`` and ``pseudo_label_accuracy`` over the nodes that at least one client
-        holds; ``pseudo_homophily`` (fraction of edges within a class, without self-loops) and
-        ``pseudo_column_sum`` (the largest column sum) over the distinct edges.
+        ``pseudo_label_share`` and ``pseudo_label_accuracy`` are computed over the nodes that at
+        least one client holds. ``pseudo_homophily`` (fraction of edges within a class, without
+        self-loops) and ``pseudo_column_sum`` (the largest column sum) are computed over the
+        distinct edges.
 
     Example:
         >>> found = describe([torch.tensor([1, -1])], [], [torch.tensor([0, 2])], torch.ones(3))
@@ -85,8 +86,8 @@ def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], d
 
     Returns:
         Function of ``(outbox, states)`` that returns the result of `describe` for ``"labels"`` and
-        for the pseudo edges ``"row"``, ``"col"``, ``"weight"`` of the messages. It returns an empty
-        dict if the messages have neither labels nor edges.
+        for the pseudo edges ``"row"``, ``"col"``, ``"weight"`` of the messages. The function
+        returns an empty dict if the messages have neither labels nor edges.
 
     Raises:
         ValueError: for a client without labels or without `node_id`.

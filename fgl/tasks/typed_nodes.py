@@ -1,4 +1,4 @@
-"""Nodes of typed graphs, divided among clients that all have some public nodes."""
+"""Nodes of a typed graph that is divided among clients; the clients can share public nodes."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def partition_graph(
 
 
 class CutLoss(NamedTuple):
-    """The edges and pairs between nodes of different clients: their numbers, and how many are lost.
+    """Number of edges and of pairs whose nodes belong to clients, and how many of them are lost.
 
     Example:
         >>> CutLoss(edges=4, lost_edges=1, pairs=0, lost_pairs=0).lost_edges
@@ -79,8 +79,8 @@ def cut_loss(graph: Graph, parts: Sequence[Tensor]) -> CutLoss:
         parts: int64 node ids, one tensor per client; parts may overlap.
 
     Returns:
-        The numbers of all edges and pairs between nodes of clients, and of the lost edges and
-        pairs.
+        The number of edges and the number of pairs whose two nodes belong to clients, and how many
+        of them are lost.
 
     Raises:
         ValueError: for a collection, whose graphs are never cut, and for an invalid node id.
@@ -171,8 +171,8 @@ def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:
         parts: int64 node ids, one tensor per client.
 
     Returns:
-        The subgraph with `node_id`, with nodes sorted by id. An edge is lost if no client has both
-        of its ends.
+        The subgraph with `node_id`; its nodes are sorted by id. An edge is lost if no client has
+        both of its ends.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(4, 1), torch.tensor([[0, 1, 2], [1, 2, 3]]))

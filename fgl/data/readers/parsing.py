@@ -60,7 +60,7 @@ def integers(path: Path, columns: int | None, separator: str | None = None) -> N
     """Read a row of integers per line, int64 ``[lines, columns]``; `columns` may be None (any).
 
     Raises:
-        ValueError: if a line has other content; the error names the first such line.
+        ValueError: if a line has any other content; the error names the first such line.
     """
     return _table(path, _text(path), np.int64, columns, separator)
 
@@ -71,7 +71,7 @@ def floats(
     """Read a row of finite numbers per line, after a header, as float64 ``[lines, columns]``.
 
     Raises:
-        ValueError: if the first line is not the header, or a line has other content.
+        ValueError: if the first line is not the header, or a later line has any other content.
     """
     text = _text(path)
     if header:

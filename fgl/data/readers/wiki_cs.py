@@ -32,8 +32,7 @@ def read_wiki_cs(
     Args:
         folder: the folder with ``data.json``.
         split: index of the split; in ``[0, 20)`` for the published file.
-        ignore: names of other content in the file that the warning about unread content should not
-            mention.
+        ignore: names of unread content that the warning should not mention.
 
     Returns:
         The graph; its x is a float32 Tensor ``[num_nodes, num_features]``.

@@ -1,8 +1,8 @@
 """Pairs of nodes encoded as numbers, and samplers that draw pairs without an edge.
 
-Nodes may have sides: types, sources and targets, or the two colours of a bipartite graph. If nodes
-have sides, edges join only certain sides. A pair that joins other sides can never be an edge, so
-such a pair is useless as a negative example.
+A node's side is its type, its role as a source or target, or its colour in a bipartite graph. If
+nodes have sides, edges join only certain sides. A pair that joins other sides can never be an edge,
+so such a pair is useless as a negative example.
 """
 
 from typing import Any
@@ -39,13 +39,13 @@ class _Free:
 
 
 class FreePairs(_Free):
-    """Sampler that repeatedly draws pairs of different nodes without an edge.
+    """Sampler that repeatedly draws pairs of different nodes that no edge joins.
 
     Args:
         edge_index, num_nodes, directed: as for `negative_edges`, which draws only once.
 
     Raises:
-        ValueError: if `edge_index` has another shape, a node is out of range or `num_nodes` is
+        ValueError: if `edge_index` has the wrong shape, a node is out of range, or `num_nodes` is
             negative.
         TypeError: if `edge_index` is not int64.
 
@@ -110,8 +110,9 @@ class FreeCells(_Free):
 
         Args:
             rows: int64 ``[p]``; repeats are allowed.
-            like: int64 ``[p]``, columns to permute among the rows instead of drawing them. A row
-                gets a random empty cell if the permutation gives it a taken cell.
+            like: int64 ``[p]``, one column per row; if given, these columns are permuted among the
+                rows, and none is drawn. A row gets a random empty cell if the permutation gives it
+                a taken cell.
             generator: random generator on the CPU; default torch's global generator.
 
         Returns:
@@ -126,7 +127,7 @@ class FreeCells(_Free):
             torch.rand(rows.numel(), dtype=torch.float64, generator=generator), rows.device
         )
         rank = (skipped[0] + (drawn * free).long())[free > 0]
-        columns = self._ranked(rank) % max(self.num_columns, 1)
+        columns = self._ranked(rank) % self.num_columns  # none is drawn where there is no column
         if like is not None:
             columns = self._reordered(first[free > 0], like[free > 0], columns, generator)
         return columns, free > 0

@@ -65,8 +65,8 @@ def class_capped_split(
 
     Of the other nodes, `num_val` are validation nodes, and the rest are test nodes. In a class with
     fewer nodes than the limit, all nodes are training nodes. The class distribution of the test
-    nodes is therefore skewed (FGSSL). If nodes have types and masks, only nodes of the types in a
-    mask are split.
+    nodes is therefore skewed (FGSSL). If nodes have types and masks, only the types with a node in
+    some mask are split.
 
     Args:
         graph: a graph with labels.
@@ -133,13 +133,14 @@ def random_split(
     """Split examples at random by fractions; all remaining examples are test examples.
 
     Args:
-        graph: the graph. Its examples are its nodes, its pairs, or the graphs of a collection.
-            Copies of a pair and its reverse are in the same part.
+        graph: the graph. The examples are nodes, pairs, or the graphs of a collection. A pair, its
+            copies and their reverses are in the same part.
         train, val: fractions of the n examples: ``round(train n)`` become training examples, and
             ``round((train + val) n)`` become training or validation examples.
         seed: random seed.
         among: bool ``[n]``, mask of the examples to split, such as the labelled examples; default
-            all examples or, if nodes have types and masks, all nodes of the types in a mask.
+            all examples or, if nodes have types and masks, all nodes of the types with a node in
+            some mask.
 
     Returns:
         The graph with three new masks. Every example (of `among`, if given) is in exactly one mask.
@@ -172,7 +173,7 @@ def random_split(
 
 
 def _of_types(graph: Graph) -> Tensor:
-    """Ids of the examples; of nodes with types, only those whose type is in one of the masks.
+    """Ids of the examples; if nodes have types and masks, only nodes of a type in some mask.
 
     The nodes of other types have no labels.
     """

@@ -137,11 +137,11 @@ class Here:
 
     @property
     def first_rounds(self) -> int:
-        """The number of rounds before the task's later clients join or later classes appear."""
+        """Number of rounds before further clients of the task join, or further classes appear."""
         return getattr(self.clients, "first_rounds", 0)
 
     def in_round(self, index: int) -> Here:
-        """The place with the clients' graphs in a round."""
+        """This place, with the graphs that its clients hold in a given round."""
         if index >= self.first_rounds:
             return self
         return replace(self, clients=self.clients.first(self.graphs))  # type: ignore[union-attr]

@@ -35,6 +35,7 @@ KEEP = 2
 PARTS = ("outbox", "server_state", "client_states", "older")
 OURS = re.compile(r"round-(\d{6}|[1-9]\d{6,})\.ckpt(\.partial)?", re.ASCII)
 HINTS = {
+    "evaluate": ": resume with the scores and their data of before, or take another folder",
     "start": ": resume with the start= of before, or take another folder for another run",
     "threads": ": torch.set_num_threads sets them, and sums of other bits come of other threads",
     "initial_model": ": call torch.manual_seed before the model is made",
@@ -354,6 +355,8 @@ def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any])
     others = [key for key in theirs if key not in expected] if expected else []  # {} fits any run
     for key in [*expected, *others]:
         value, other = expected.get(key), theirs.get(key)
+        if key == "evaluate" and None in (value, other):  # rounds without scores say so themselves
+            continue
         if isinstance(value, dict) and isinstance(other, dict):  # name the entry that differs
             keys = [k for k in value | other if value.get(k) != other.get(k)]
             value, other = ({k: each.get(k) for k in keys} for each in (value, other))
