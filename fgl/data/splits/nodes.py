@@ -230,8 +230,7 @@ def public_split(graph: Graph) -> Graph:
         True
     """
     missing = [name for name in MASKS if getattr(graph, name) is None]
-    if missing:
-        raise ValueError(f"Expected graph to have a public split, but got no {missing[0]}")
+    reject_if(missing, "graph to have a public split", f"no {missing}")
     return graph
 
 
