@@ -110,7 +110,9 @@ def test_ids_that_each_client_numbers_itself_are_named_as_the_cause() -> None:
     clients = [whole.subgraph(part) for part in parts]
     net, train = fgl.nn.GCN(4, 4, whole.num_classes), fgl.Training()  # type: ignore[arg-type]
     local = [own.replace(node_id=torch.arange(own.num_nodes)) for own in clients]
-    with pytest.warns(UserWarning, match="node_id .*of the whole graph.* but got 0, 1, 2") as caught:
+    with pytest.warns(
+        UserWarning, match="node_id .*of the whole graph.* but got 0, 1, 2"
+    ) as caught:
         fgl.tasks.node_task(whole, local, net, train)
     assert len(caught) == 1
     for remedy in (clients, [own.replace(node_id=None) for own in local], [whole, whole]):

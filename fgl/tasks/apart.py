@@ -47,8 +47,8 @@ def warn_of_trained(
     of_nodes = whole is not None and whole.batch is None and whole.edge_label_index is None
     if whole is not None and of_nodes and _has_local_ids(clients, whole):
         warn(
-            "Expected node_id to name nodes of the whole graph, but got 0, 1, 2, ... at each client: "
-            "graph.replace(node_id=None), or fgl.data.partitions.partition_graph(whole, parts), "
+            "Expected node_id to name nodes of the whole graph, but got 0, 1, 2, ... at each "
+            "client: graph.replace(node_id=None), or fgl.data.partitions.partition_graph(whole, parts), "
             "whose clients keep the ids of the whole graph",
         )
         clients = [own.replace(node_id=None) for own in clients]
