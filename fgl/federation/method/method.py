@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -102,7 +102,9 @@ class Training:
 
 @short.register
 def _training(training: Training) -> str:
-    """Text with the optimiser, its options, and all fields that do not have their default."""
+    """Text with the optimiser, its options, the steps, and all fields without their default."""
+    if training.num_steps is None and training.batches is None:
+        training = replace(training, num_steps=1)
     changed = [f for f in fields(Training)[1:] if getattr(training, f.name) != f.default]
     words = [f"{each.name}={short(getattr(training, each.name))}" for each in changed]
     return f"Training({', '.join([short(training.optimizer), *words])})"
