@@ -111,7 +111,7 @@ def gcfl(
             The public code uses .025 to .08, depending on the dataset.
         eps2: a cluster splits only if the norm of an update is above this value, at least 0. The
             public code uses .045 to .4.
-        first_round: number of rounds before the first split.
+        first_round: number of rounds before the first split, in which the method equals FedAvg.
         similarity: ``(updates [k, P], sequences [k, seq_length]) -> [k, k]``, for the present
             clients of a cluster; the result is symmetric and non-negative.
         seq_length: number of rounds in a client's sequence. A cluster with a shorter sequence does
@@ -196,7 +196,7 @@ def gcfl_plus(
         fedavg: FedAvg of a task.
         eps1: a cluster splits only if the norm of its mean update is below this value, at least 0.
         eps2: a cluster splits only if the norm of an update is above this value, at least 0.
-        first_round: number of rounds before the first split.
+        first_round: number of rounds before the first split, in which the method equals FedAvg.
         seq_length: number of rounds that are compared, at least 1.
         sequence: the sequences to compare: either norms of the updates, or norms of the gradients
             after local training. Clients send norms of gradients as ``"gradient_norm"``.
