@@ -66,7 +66,7 @@ def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Metho
             common model.
 
     Raises:
-        ValueError: if the weight is negative, the model is not a `fgl.nn.SSP`, or the server of
+        ValueError: if the weight is negative, the model is not a `fgl.nn.SSP`, or if the server of
             `fedavg` does not simply average the models.
 
     Example:

@@ -78,7 +78,7 @@ def fedtad(
     task determines both.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models.
+        fedavg: FedAvg built for a task; the server must simply average the models.
         generator: G, with as many features and classes as the clients' graphs have.
         topology: ``graph -> [num_nodes, d]``; the results are added to the features when nodes are
             compared.

@@ -68,9 +68,9 @@ def fggp(
 
     Raises:
         TypeError: if the model is not a `fgl.nn.GCN`.
-        ValueError: if a number is out of range, the server of `fedavg` does not simply average the
-            models, or clients train tensors outside the model. The method's functions raise this
-            error if a client has no node.
+        ValueError: if a number is out of range, if the server of `fedavg` does not simply average
+            the models, or if clients train tensors outside the model. The method's functions raise
+            this error if a client has no node.
 
     Example:
         >>> fggp(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), neighbours=2)

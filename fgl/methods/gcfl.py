@@ -104,9 +104,9 @@ def gcfl(
     with its last model.
 
     Args:
-        fedavg: FedAvg of a task. The server of `fedavg` runs separately for each cluster, with a
-            separate state; a new cluster starts with a copy of the state of the cluster that was
-            split.
+        fedavg: FedAvg built for a task. The server of `fedavg` runs separately for each cluster,
+            with a separate state; a new cluster starts with a copy of the state of the cluster that
+            was split.
         eps1: a cluster splits only if the norm of its mean update is below this value, at least 0.
             The public code uses .025 to .08, depending on the dataset.
         eps2: a cluster splits only if the norm of an update is above this value, at least 0. The
@@ -193,7 +193,7 @@ def gcfl_plus(
     """GCFL with splits by sequences: the norms of each client's updates over rounds (GCFL+).
 
     Args:
-        fedavg: FedAvg of a task.
+        fedavg: FedAvg built for a task.
         eps1: a cluster splits only if the norm of its mean update is below this value, at least 0.
         eps2: a cluster splits only if the norm of an update is above this value, at least 0.
         first_round: number of rounds before the first split.

@@ -64,7 +64,7 @@ def graphfl(
 
     Raises:
         ValueError: if a number or `query` is out of range, the model has a batch norm with running
-            statistics, or clients train tensors outside the model. With ``"validation"``, the
+            statistics, or if clients train tensors outside the model. With ``"validation"``, the
             method's functions raise this error if there is no validation mask, or if a step has
             examples other than the graph's nodes.
 

@@ -26,7 +26,7 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -
     client j.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models.
+        fedavg: FedAvg built for a task; the server must simply average the models.
         network: function ``(inbox, known) -> matrix, known``. The function returns the matrix
             ``[K, K]`` that mixes the participants' updates, and the network ``[K, K]`` to store for
             later rounds. The argument `known` is the stored network; its entry is -1 for two
@@ -34,8 +34,8 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -
         self_weight: rho in ``[0, 1]``, weight of a client's own update in addition to the matrix.
 
     Raises:
-        ValueError: if `self_weight` is not in ``[0, 1]``, or the server of `fedavg` does not simply
-            average the models.
+        ValueError: if `self_weight` is not in ``[0, 1]``, or if the server of `fedavg` does not
+            simply average the models.
 
     Example:
         >>> method = mix_updates(fgl.fedavg(torch.nn.Linear(1, 1)), uniform)

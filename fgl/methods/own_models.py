@@ -35,8 +35,8 @@ def own_models(
     If a message holds only a part of a model, the client adds the other parts from its own model.
 
     Args:
-        fedavg: FedAvg of a task. With `models`, the model of `fedavg` defines only the parts that
-            all clients have in common, and the loss of `fedavg` calls the client's own model.
+        fedavg: FedAvg built for a task. With `models`, the model of `fedavg` defines only the parts
+            that all clients have in common, and the loss of `fedavg` calls the client's own model.
         draw: whether every client initialises its own model, and starts from this model until the
             server has aggregated for the first time. By default all clients start from the common
             initial model.

@@ -36,7 +36,7 @@ def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01
     determines both the optimiser and the scored model.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models.
+        fedavg: FedAvg built for a task; the server must simply average the models.
         prior: lambda, above 0, weight of the fractions of examples. For very large values the
             method becomes FedAvg.
         attraction: mu, weight of a model's attraction to the direction of its mix. The public code
@@ -44,8 +44,8 @@ def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01
             from their mixes. Use a negative number for this behaviour.
 
     Raises:
-        ValueError: if a number is out of range, or the server of `fedavg` does not simply average
-            the models.
+        ValueError: if a number is out of range, or if the server of `fedavg` does not simply
+            average the models.
 
     Example:
         >>> method = pfedgraph(fgl.fedavg(torch.nn.Linear(1, 1)))

@@ -19,7 +19,7 @@ def ring(fedavg: Method) -> Method:
     the other client twice.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models.
+        fedavg: FedAvg built for a task; the server must simply average the models.
 
     Raises:
         ValueError: if the server of `fedavg` does not simply average the models.

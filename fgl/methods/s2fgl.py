@@ -79,7 +79,7 @@ def s2fgl(
     The public script trains with SGD (learning rate .2), 10 steps, a width of 128 and dropout .1.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models. The model takes
+        fedavg: FedAvg built for a task; the server must simply average the models. The model takes
             ``return_embedding=True``, and the loss sees all nodes in each step.
         knowledge: weight of the term with the codebooks; the public code uses .05 times 100.
         alignment: weight of A.
@@ -92,9 +92,9 @@ def s2fgl(
 
     Raises:
         TypeError: if the model has no embeddings.
-        ValueError: if a number is out of range, or the server of `fedavg` does not simply average
-            the models. The method's functions raise this error if a client holds a collection, or
-            trains on sampled nodes.
+        ValueError: if a number is out of range, or if the server of `fedavg` does not simply
+            average the models. The method's functions raise this error if a client holds a
+            collection, or trains on sampled nodes.
 
     Example:
         >>> s2fgl(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), books=2)

@@ -95,7 +95,7 @@ def unlearned(
     tensors. All other tensors, such as a norm layer's weights, are constant.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models.
+        fedavg: FedAvg built for a task; the server must simply average the models.
         client: number of the client to forget, counted from 0; or several numbers.
         at: number of rounds before the ascent, at least 1.
         radius: radius of the ball, above 0; default `usual_radius`.
@@ -104,9 +104,9 @@ def unlearned(
         max_norm: largest gradient norm of the ascent, above 0; larger gradients are clipped.
 
     Raises:
-        ValueError: if a number is out of range, the server of `fedavg` does not simply average the
-            models, or clients train tensors outside the model. A round raises this error if there
-            is no such client.
+        ValueError: if a number is out of range, if the server of `fedavg` does not simply average
+            the models, or if clients train tensors outside the model. A round raises this error if
+            there is no such client.
 
     Example:
         >>> method = unlearned(fgl.fedavg(torch.nn.Linear(1, 1)), client=1, at=5)
