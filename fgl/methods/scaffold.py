@@ -1,4 +1,4 @@
-"""SCAFFOLD: to each gradient, clients add the server's control variate minus their own variate."""
+"""SCAFFOLD: a client adds the server's control variate minus its own variate to each gradient."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
     """FedAvg in which clients add ``c - c_i`` to every gradient (SCAFFOLD, Algorithm 1).
 
     The control variate ``c_i`` estimates the gradient of client i, and ``c`` is the mean of all
-    clients' variates. The next control variate of a client depends on its optimiser:
+    clients' control variates. A client's optimiser determines the client's next control variate:
 
-    - With plain SGD of one learning rate eta (option II in the paper) the next variate is
-      ``c_i - c + (theta^t - theta_i) / (S eta)`` after S local steps. This is the mean of the
-      gradients of the S steps, since each step is ``-eta`` times its gradient.
-    - With any other optimiser, such as Adam or SGD with momentum (option I in the paper), the
-      client computes S further gradients at ``theta^t``, one for each step's minibatch and without
-      dropout. The next variate is the mean of these gradients.
+    - The optimiser is plain SGD with one learning rate eta (option II in the paper). After S local
+      steps, the next variate is ``c_i - c + (theta^t - theta_i) / (S eta)``. This is the mean
+      gradient over the S steps, since each step is ``-eta`` times a gradient.
+    - The optimiser is a different one, such as Adam or SGD with momentum (option I in the paper).
+      After S local steps, the client computes the gradients of the S minibatches at ``theta^t``,
+      without dropout. The next variate is the mean of these S gradients.
 
     All clients with examples have the same weight. The server computes
     ``theta += eta_g mean_i (theta_i - theta^t)`` and ``c += |S| / K mean_i (c_i^+ - c_i)`` over the
-    participants. Uploads and downloads are twice as large as in FedAvg. Tensors that clients do not
-    send, as with FedPer, are not corrected.
+    participants. Uploads and downloads are twice as large as in FedAvg. Gradients of tensors that
+    clients do not send are not corrected; FedPer has such tensors.
 
     Args:
-        fedavg: FedAvg of a task; its gradients are corrected before the optimiser's step.
+        fedavg: FedAvg built for a task. Gradients are corrected before the steps of its optimiser.
         server_lr: eta_g, at least 0.
 
     Raises:
-        ValueError: if a number is out of range, or `fedavg` is a `fedselect` or a `feddc`.
+        ValueError: if a number is out of range, or if `fedavg` is a `fedselect` or a `feddc`.
 
     Example:
         >>> method = scaffold(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -102,10 +102,10 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
 
 
 def rate_of_path(fedavg: Method) -> float | None:
-    """The learning rate of plain SGD, whose steps are ``-rate`` times a gradient; otherwise None.
+    """The rate of plain SGD, whose steps are ``-rate`` times a gradient; None for others.
 
-    The result is also None for SGD with momentum, with `maximize`, with several rates or with the
-    rate 0.
+    For SGD with momentum, with `maximize`, with several rates or with the rate 0, the result is
+    None too.
 
     Example:
         >>> rate_of_path(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -133,10 +133,11 @@ def common_control(means: Means, before: Params) -> Params:
 
 
 def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:
-    """The loss's gradient at fixed `params`, averaged over a client's local steps.
+    """Average the loss's gradient over a client's local steps; all steps use `params`.
 
     Returns:
-        The gradient of each trained tensor, by name; zeros without a step.
+        A dict from the names of trained tensors to their average gradients, which are 0 if there is
+        no step.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))

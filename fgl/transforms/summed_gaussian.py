@@ -61,7 +61,7 @@ def summed_gaussian(
     Args:
         method: as for `clipped` and `secure_sum`.
         threshold: number of clients that must complete an exchange, as for `secure_sum`.
-        length: the bound of an update, above 0.
+        length: the largest norm of an update, above 0; larger updates are clipped.
         noise_multiplier: the smallest standard deviation of the noise in a sum, divided by
             `length`.
         colluders: number of clients that may collude with the server; at most ``threshold - 2``.
@@ -73,8 +73,8 @@ def summed_gaussian(
             but protects nothing: warnings say so, and epsilon is infinite.
 
     Raises:
-        ValueError: if a number is out of range. The method's functions raise this error in the
-            cases of `clipped` and `secure_sum`.
+        ValueError: if a number is out of range. The method's functions also raise this error where
+            `clipped` or `secure_sum` raises one.
 
     Example:
         >>> method = summed_gaussian(
