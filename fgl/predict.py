@@ -350,10 +350,7 @@ def _check_parameters(
             f"Expected {name}'s forward to take return_embedding=True, but got {list(parameters)}: "
             "fgl.nn.Embedded(model, before=...) takes it for any model"
         )
-    if missing:
-        raise TypeError(
-            f"Expected {name}'s forward to take {missing[0]}, but got {list(parameters)}"
-        )
+    reject_if(missing, f"{name}'s forward to take {missing}", list(parameters), TypeError)
     try:
         signature.bind_partial(*inputs)
     except TypeError:

@@ -185,6 +185,7 @@ def test_a_spread_of_nothing_is_refused() -> None:
         ({"metric": "test_acc"}, "test_acc"),
         ({"metric": "test_auc", "groups": ["a"]}, "at least 4"),
         ({"run": Round(0, [0], metrics={"test_accuracy": 0.5})}, "each=True"),
+        ({"run": Round(0, [0], metrics={"test_auc/north": 0.5})}, "each=True"),
         ({"run": fgl.Result({}, {}, {}, [])}, "none"),
     ]:
         with pytest.raises(ValueError, match=got):

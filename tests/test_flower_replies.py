@@ -323,7 +323,7 @@ def test_an_app_that_cannot_be_built_says_so_every_round_without_its_words(
 
 def test_a_node_that_was_refused_is_asked_again_and_comes_back() -> None:
     method, grid = fedavg(model(), SGD), Grid(failing(2, until=2))
-    with pytest.warns(UserWarning, match="clinic 102 is refused: build at clinic 102") as caught:
+    with pytest.warns(UserWarning, match="^clinic 102 is refused: build at clinic 102") as caught:
         result = fgl.run(method, flower(grid, timeout=0.3), num_rounds=5)
     assert len(caught) == 1
     dropped = [list(record.dropped) for record in result.history]

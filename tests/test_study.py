@@ -440,7 +440,10 @@ def test_a_table_says_paired_tests_over_settings_and_seeds(tmp_path: Path) -> No
 def test_errors_are_better_when_small(tmp_path: Path) -> None:
     scores = {"a": {"FedAvg": [1.0, 1.2, 1.4], "good": [0.8, 1.01, 1.2]}}
     found = made_up(tmp_path, scores, "pooled_test_rmse")
-    assert not found.in_points("a") and found.tests["a", "good"].better > 0.5
+    test = found.tests["a", "good"]
+    assert not found.in_points("a") and test.better > 0.5
+    bounds = [dataclasses.replace(test, holm=p).survives for p in (0.049, 0.05)]
+    assert bounds == [True, False]
     latex = found.to_latex().splitlines()
     assert "mathbf" in latex[5] and "1.003" in latex[5] and "mathbf" not in latex[4]
     assert "-0.1967" in repr(found) and "points" not in repr(found)

@@ -429,8 +429,7 @@ def _relations(edge_type: Tensor, named: Sequence[Relation]) -> list[Relation]:
     if count <= len(named):
         return list(named)
     twice = [each for each in reverses if each in named]
-    if twice:
-        raise ValueError(f"Expected reverses to have names of their own, but got {twice[0]} twice")
+    reject_if(twice, "reverses to have names of their own", f"{twice} twice")
     return [*named, *reverses]
 
 

@@ -202,8 +202,7 @@ def _ends(
     """Edges of a relation, as node indices of the whole graph."""
     source, _, target = relation
     unknown = [name for name in (source, target) if name not in sizes]
-    if unknown:
-        raise ValueError(f"Expected {relation} to join {list(sizes)}, but got {unknown[0]!r}")
+    reject_if(unknown, f"{relation} to join {list(sizes)}", unknown)
     check_index(f"edge_index of {relation}", edges, (2, None), None)
     for row, name in zip(edges, (source, target), strict=True):
         check_index(f"edge_index of {relation}", row, (None,), sizes[name])
@@ -217,8 +216,7 @@ def _numbers(counts: Sequence[int]) -> Tensor:
 
 def _check_names(name: str, value: Mapping[Any, Any] | None, allowed: Mapping[Any, Any]) -> None:
     unknown = [key for key in value or {} if key not in allowed]
-    if unknown:
-        raise ValueError(f"Expected {name} to be of {list(allowed)}, but got {unknown[0]!r}")
+    reject_if(unknown, f"{name} to be of {list(allowed)}", unknown)
 
 
 def _of_nodes(
@@ -272,8 +270,7 @@ def _one_by_one(
     if not values:
         return None
     lacking = [of for of in relations if of not in values]
-    if lacking:
-        raise ValueError(f"Expected edge_time of all relations, but got none of {lacking[0]}")
+    reject_if(lacking, "edge_time of all relations", f"none of {lacking}")
     return torch.cat([values[of] for of in relations])
 
 

@@ -95,8 +95,7 @@ def mashed_check(
         if base is not None:
             base(message, client, state)
         missing = [key for key in ("embeddings", "labels") if key not in message]
-        if missing:
-            raise ValueError(f"Expected message to have {missing[0]!r}, but got {list(message)}")
+        reject_if(missing, f"message to have {missing}", list(message))
         check_mashed(message["embeddings"], message["labels"], shape=shape, dtype=dtype)
         if len(message["embeddings"]) > most:
             got = len(message["embeddings"])

@@ -95,11 +95,11 @@ def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
 def _check_alone(method: Method) -> None:
     """Raise an error if two models that share an optimiser would influence each other."""
     buffers = [name for name, _ in method.model.named_buffers()]
-    if buffers:
-        raise ValueError(
-            f"Expected ditto to be given a model without buffers, but got {buffers[0]!r}: clients "
-            "train two models, and the second one's statistics have no place"
-        )
+    reject_if(
+        buffers,
+        "ditto to be given a model without buffers",
+        f"{buffers}: clients train two models, and the second one's statistics have no place",
+    )
     reject_if(
         method.train.max_grad_norm is not None,
         "ditto to be given a method that clips no gradient",

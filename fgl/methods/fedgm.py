@@ -298,7 +298,7 @@ def class_gradients(
 
     The gradient is 0 for a class without a training node.
     """
-    leaves = {n: p.detach().clone().requires_grad_(n in names) for n, p in params.items()}
+    leaves = {n: p.clone().requires_grad_(n in names) for n, p in params.items()}
     used, rows = [leaves[name] for name in names], []
     logits = fed.predict(model, leaves, graph)
     for c in range(int(graph.num_classes or 1)):

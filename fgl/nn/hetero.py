@@ -83,18 +83,14 @@ class Hetero(nn.Module):
         self.columns, self.relations = dict(columns), [tuple(each) for each in relations]
         names = [*ends, target] if isinstance(target, str) else ends
         unknown: list[Any] = [name for name in names if name not in columns]
-        if unknown:
-            raise ValueError(f"Expected a type of {list(columns)}, but got {unknown[0]!r}")
+        reject_if(unknown, f"a type of {list(columns)}", unknown)
         if not isinstance(target, str) and tuple(target) not in self.relations:
             raise ValueError(
                 f"Expected target to be a type or one of {self.relations}, but got {target}"
             )
         self.edge_columns = {tuple(of): width for of, width in (edge_columns or {}).items()}
         unknown = [of for of in self.edge_columns if of not in self.relations]
-        if unknown:
-            raise ValueError(
-                f"Expected edge_columns to be of {self.relations}, but got {unknown[0]}"
-            )
+        reject_if(unknown, f"edge_columns to be of {self.relations}", unknown)
         self.model = model
         self.target: Any = target if isinstance(target, str) else tuple(target)
         self._reads_attr, self._needs_attr = _reads_attr(model, any(self.edge_columns.values()))

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from ..graph import Graph
 from ..kinds import explained
 from ..sparse import SparseMatrix, sum_rows
@@ -99,8 +100,7 @@ def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], d
     """
     for index, client in enumerate(clients):
         lacking = [name for name in ("y", "node_id") if not client.has(name)]
-        if lacking:
-            raise ValueError(f"Expected client {index} to have {lacking[0]}, but got None")
+        reject_if(lacking, f"client {index} to have {lacking}", "None")
     ids: list[Any] = [client.node_id for client in clients]
     y: Any = torch.zeros(1 + max(int(own.max()) for own in ids), dtype=torch.int64)
     y = y.to(clients[0].device)

@@ -132,8 +132,7 @@ def read_keys(folder: Path, file: str, keys: Sequence[str]) -> tuple[Path, Any]:
     (path,) = need(folder, [file])
     data = read_json(path)
     missing = [key for key in keys if not isinstance(data, dict) or key not in data]
-    if missing:
-        raise ValueError(f"Expected {path} to have {', '.join(keys)}, but got no {missing[0]}")
+    reject_if(missing, f"{path} to have {', '.join(keys)}", f"no {missing}")
     return path, data
 
 
