@@ -102,7 +102,7 @@ def within(params: Params, prefix: str) -> Params:
 
 
 def propagation_accuracy(graph: Graph, *, steps: int = 10, alpha: float = 0.5) -> float:
-    """Propagate labels from half of the training nodes to the other half, and return the accuracy.
+    """Propagate labels from half of the training nodes; return the accuracy on the other half.
 
     Each step computes ``F <- alpha A^ F + (1 - alpha) F_0`` with ``A^ = D^-1/2 (A + I) D^-1/2``.
     Then the step adds ``F_0`` to the rows of the nodes of the first half. For nodes of the first
@@ -115,7 +115,7 @@ def propagation_accuracy(graph: Graph, *, steps: int = 10, alpha: float = 0.5) -
         alpha: weight of the neighbours.
 
     Returns:
-        The accuracy, in ``[0, 1]``; 0 if the other half is empty.
+        The accuracy, between 0 and 1, or 0 if the second half is empty.
 
     Example:
         >>> edges = torch.tensor([[0, 1], [1, 0]])

@@ -69,13 +69,14 @@ def heurfedamp(
     proportion to ``exp(scale cos(theta_i - theta_0, theta_j - theta_0))``. The penalty is
     ``lambda / 2 ||theta - u_i||^2``. As in the public code, the optimiser is reset in every round.
     In a client's first round, there is no penalty. In the public code, only the first round of the
-    federation is without a penalty. Here a client does not know whether the federation has had
-    earlier rounds.
+    federation is without a penalty. Here a client in its first round cannot know whether the
+    federation has had earlier rounds.
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models.
         own: xi_ii, the weight of a client's own model in the client's mix, between 0 and 1.
-        scale: sharpness of the other clients' weights, at least 0.
+        scale: factor of the cosines, at least 0. A larger factor gives more weight to similar
+            clients.
         penalty: lambda, at least 0.
 
     Raises:
@@ -105,8 +106,8 @@ def passing(
 
     Args:
         fedavg: FedAvg built for a task.
-        attention: a function. Its argument ``[K, P]`` has each client's model minus the initial
-            model; its result ``[K, K]`` has the weights of each client's mix.
+        attention: a function from ``[K, P]`` to ``[K, K]``: from the clients' models minus the
+            initial model to the weights of the clients' mixes.
         weight: weight of ``1/2 ||theta - u_i||^2`` in the loss.
         at_first: whether a client's first round has a penalty too; the client's initial model is
             then u_i.

@@ -54,14 +54,15 @@ def feddep(
     The server forwards the prototypes of each client to all other clients. A client that receives
     prototypes trains its generator in two stages. In the first stage, the client hides a fraction
     of its validation nodes and minimises ``L = a SmoothL1(c, m) + b near(z, hidden) + l CE`` over
-    training nodes. The three terms compare counts of hidden neighbours, embeddings of hidden
-    neighbours, and labels. In the second stage, only the layers that generate embeddings are
-    trained further, with the loss ``(L + b sum_j near(z, prototypes of j)) / K``. The sum is over
-    the clients j whose prototypes arrived. K is the number of these clients, plus 1 for the client
-    itself. Each term of the sum is computed from all nodes. For each generated neighbour in z,
-    ``near(z, e)`` takes the squared distance to the nearest embedding in e, averaged over entries
-    (`fgl.losses.nearest_features`). Classifiers are averaged in all rounds. Clients do not send
-    generators, and each client uses its own generator.
+    training nodes. The three terms compare predictions with three targets: numbers of hidden
+    neighbours, embeddings of hidden neighbours, and labels. In the second stage, only the layers
+    that generate embeddings are trained further, with the loss
+    ``(L + b sum_j near(z, prototypes of j)) / K``. The sum is over the clients j whose prototypes
+    arrived. K is the number of these clients, plus 1 for the client itself. Each term of the sum is
+    computed from all nodes. For each generated neighbour in z, ``near(z, e)`` takes the squared
+    distance to the nearest embedding in e, averaged over entries (`fgl.losses.nearest_features`).
+    Classifiers are averaged in all rounds. Clients do not send generators, and each client uses its
+    own generator.
 
     The public code uses the protocol of FedSage+: a client sends its generator and the generator's
     inputs to all other clients, and these clients return gradients. The gradients of the other
@@ -76,10 +77,10 @@ def feddep(
 
     The clustering differs from the clustering in the public code. Here k-means runs on the
     encoder's embeddings. The public code applies k-means and then DEC to the embeddings of a
-    stacked autoencoder. Here a sampled prototype belongs to the node itself. The public code
-    sometimes samples the prototype of a hidden neighbour. The public code also ignores a prototype
-    if the sum of the prototype's entries is negative. Here each step uses the local gradient once,
-    and uses one sample of noise for all clients. The public code uses the local gradient twice. The
+    stacked autoencoder. Here the prototype of a sampled node is used. The public code sometimes
+    uses the prototype of a hidden neighbour instead. The public code also ignores a prototype if
+    the sum of the prototype's entries is negative. Here each step uses the local gradient once, and
+    uses one sample of noise for all clients. The public code uses the local gradient twice. The
     public code also adds the gradients for one client to the gradients for the next client. Here
     every forward pass mends the whole graph, without noise or dropout. The public code mends the
     graph only once, in training mode and after nodes were hidden. The public code also computes
@@ -105,7 +106,7 @@ def feddep(
             and a copy of the classifier, and use no prototypes.
         gen_epochs: number of steps in the second stage. These steps train only the layers for
             embeddings, and use other clients' prototypes.
-        gen_hide: fraction of the validation nodes that are hidden.
+        gen_hide: fraction of the validation nodes to hide.
         count_weight: a.
         embedding_weight: b.
         label_weight: l.
@@ -197,12 +198,12 @@ def hidden_nodes(
 ) -> tuple[Graph, Tensor, Tensor]:
     """Hide some validation nodes.
 
-    Return the remaining graph and the missing neighbours of each node.
+    Return the graph of all other nodes, and the hidden neighbours of each of them.
 
     Returns:
-        The graph of the m remaining nodes; the number of missing neighbours of each node, int64
-        ``[m]``; and the embeddings of the missing neighbours, float ``[m, P, d]``, 0 in empty
-        slots.
+        Three results: the graph of the m remaining nodes; each node's number of missing neighbours,
+        int64 ``[m]``; and the missing neighbours' embeddings, float ``[m, P, d]``, which are 0 in
+        empty slots.
     """
     nodes: Any = graph.val_mask.nonzero().squeeze(1)  # type: ignore[union-attr]
     order = torch.randperm(len(nodes), device=nodes.device)

@@ -28,8 +28,8 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     h_k is ``-g_k / alpha``. The coefficient is ``alpha_k = alpha n / n_k``, where n_k is the
     client's number of training examples and n is the mean of n_k over all clients. Clients send n_k
     before the first round (`fgl.federation.Joining`). The server computes
-    ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``. S is the set of participants, which have
-    equal weights, and K is the number of all clients. A fixed point has
+    ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``. S is the set of participants, and K is the
+    number of all clients. All participants have equal weights. A fixed point has
     ``n_k grad_k = -alpha n h_k`` and ``sum_k h_k = 0``. So at a fixed point, the total gradient
     over all clients' examples is 0. This holds for any choice of the clients that take part in a
     round.
@@ -72,7 +72,7 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
 
 
 def drifting(fedavg: Method, name: str) -> Method:
-    """The common part of FedDyn and FedDC: messages of joining clients, drifts, and the mean.
+    """Shared parts of FedDyn and FedDC: messages of joining clients, drifts, and the mean.
 
     A client keeps its drift ``h_k``. A client's context contains the client's drift and the ratio
     ``n_k / n``.
@@ -193,7 +193,7 @@ def inner(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
 def half_square(
     params: Mapping[str, Tensor], reference: Mapping[str, Tensor], names: Mapping[str, Tensor]
 ) -> Tensor:
-    """``1/2 ||params - reference||^2``, restricted to some names.
+    """``1/2 ||params - reference||^2``, restricted to the tensors with some names.
 
     No gradient flows to the reference.
 

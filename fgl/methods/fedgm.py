@@ -77,7 +77,7 @@ def fedgm(
     Args:
         fedavg: FedAvg built for a task. Only the model of this FedAvg is used; its loss and its
             local training are ignored.
-        reduction: condensed nodes per training node, in ``[0, 1]``.
+        reduction: number of condensed nodes per training node, between 0 and 1.
         condense_steps: number of Adam steps with which a client condenses its graph.
         adjacency_steps: number of consecutive steps that change only the edge network.
         feature_steps: number of consecutive steps that change only the features.

@@ -181,7 +181,7 @@ def column_moments(rows: Tensor, num_moments: int, kind: Moments = "origin") -> 
         kind: ``"origin"``, ``"mean"`` or ``"hybrid"``.
 
     Returns:
-        float ``[num_moments, C]``; ``[2 num_moments, C]`` for both.
+        float ``[num_moments, C]``, or ``[2 num_moments, C]`` if both kinds are computed.
 
     Example:
         >>> column_moments(torch.tensor([[1.0], [3.0]]), 2, "hybrid").flatten()

@@ -119,7 +119,7 @@ def mean_prototypes(rows: Tensor, has: Tensor) -> tuple[Tensor, Tensor]:
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.
-        has: bool ``[K, C]``, marks the prototypes that exist.
+        has: bool ``[K, C]``, True for each prototype that exists.
 
     Returns:
         Two tensors. The means are float ``[C, d]``, and 0 for a class that no client has. The mask
@@ -176,7 +176,7 @@ def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tens
         embedding: h, float ``[num_examples, d]``.
         graph: a graph with labels and a training mask.
         rows: prototypes C, float ``[num_classes, d]``, which get no gradient.
-        has: bool ``[num_classes]``, marks the classes that have a prototype.
+        has: bool ``[num_classes]``, True for each class that has a prototype.
 
     Returns:
         Scalar.

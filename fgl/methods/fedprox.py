@@ -95,7 +95,7 @@ def adaptive_fedprox(
 
 
 def adapted(mu: Tensor, loss: Tensor, penalty: Tensor) -> Tensor:
-    """The `mu` of `adaptive_fedprox` for the next round.
+    """The value of `mu` that a client of `adaptive_fedprox` uses in the next round.
 
     Example:
         >>> adapted(torch.tensor(1.0), torch.tensor(0.1), torch.tensor(2.0))

@@ -54,8 +54,7 @@ def fedpub(
     server could not compute ``e_i``, since the server has no masks. Client i gets
     ``sum_j S_ij W_j``. The matrix S has the entries ``exp(scale cos(e_i, e_j))``, and each row is
     divided by the row's sum. A new client gets the mean of the models. Each client keeps its masks
-    and its batch norm statistics. The mixes of a round do not include models of clients that are
-    absent in the round.
+    and its batch norm statistics. The mixes of a round do not include models of absent clients.
 
     This method follows the public code, except for the penalties. In the public code, the penalties
     have no gradient, since ``state_dict()`` detaches its tensors. Here the penalties have a
@@ -79,8 +78,7 @@ def fedpub(
         of: the input of `embed`. The choice is between the model's outputs and the model's
             embeddings, which the last hidden convolution returns before the activation. Default:
             embeddings if the model takes ``return_embedding=True``, otherwise outputs.
-        embed: a function. Its argument ``[R, C]`` has the model's outputs (or embeddings) on the
-            probes.
+        embed: a function of the matrix ``[R, C]`` that the model computes for the probes.
 
     Raises:
         ValueError: if a number is out of range, if a choice is unknown, or if the server of
@@ -172,7 +170,8 @@ def distance(weights: Params, received: Mapping[str, Tensor]) -> Tensor:
 
 
 def masked(params: Mapping[str, Tensor], *, bound: float = 0.0) -> Params:
-    """A model's weights times their masks, ``W * m``; entries with ``|m| < bound`` become 0.
+    """Multiply weights by their masks, ``W * m``, where mask entries with ``|m| < bound`` count as
+    0.
 
     Args:
         params: dict from name to tensor, with weights and masks. A mask's name is ``"mask."``

@@ -5,8 +5,8 @@ clients must send gradients back. So an epoch takes three rounds, with the same 
 three:
 
 - ``OFFER``: a client sends the neighbours that it generates for its training nodes;
-- ``JUDGE``: a client compares every other client's offer with neighbours in its own graph. It
-  computes a loss for each offer, and sends the loss's gradient with respect to the offer;
+- ``JUDGE``: a client compares every other client's offer with neighbours in its own graph. The
+  client computes a loss for each offer, and sends the loss's gradient with respect to the offer;
 - ``STEP``: a client takes a step on its own loss plus the returned gradients.
 
 After the offer, a client keeps the sampled noise and dropout under ``"drawn"``. So in its step the

@@ -55,7 +55,8 @@ def fedselect(
 
     Args:
         fedavg: FedAvg built for a task.
-        top: fraction of a weight's shared entries that become personal in one selection.
+        top: fraction of the shared entries of a weight. In one selection, this fraction becomes
+            personal.
         cap: a fraction of a weight's entries. If the personal entries are more than this fraction,
             no further entry of this weight is selected.
         every: number of rounds between a client's selections, at least 1; only rounds in which the

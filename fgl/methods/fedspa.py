@@ -170,7 +170,7 @@ def fisher(method: Method, params: Params, graph: Graph, names: list[str], mask:
         params: the parameters at which the gradient is computed.
         graph: a graph with class labels.
         names: names of the parameters.
-        mask: the nodes, bool ``[num_nodes]``; the result is 0 without a node.
+        mask: bool ``[num_nodes]``, True for the nodes to use. If there are none, the result is 0.
     """
     leaves = {name: params[name].detach().clone().requires_grad_() for name in names}
     with torch.enable_grad(), method.at(graph), fed.in_mode(fed.stand_in(method.model), True):

@@ -34,8 +34,8 @@ def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Metho
     graphs in one local step.
 
     The preference is a vector p that a client adds to embeddings before the head of its model. The
-    preference is not trained until there is a consensus. Each client keeps its own head, which is
-    linear, so ``W (e + p) + b = W e + (W p + b)``. A preference therefore has the same effect as a
+    preference is not trained until there is a consensus. Each client keeps its own head. The head
+    is linear: ``W (e + p) + b = W e + (W p + b)``. Therefore a preference has the effect of a
     change of the head's bias.
 
     As in the public code, each client initialises its own model, including the shared part (see

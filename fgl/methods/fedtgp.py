@@ -117,7 +117,7 @@ def largest_gap(rows: Tensor, has: Tensor) -> Tensor:
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.
-        has: bool ``[K, C]``, marks the prototypes that exist.
+        has: bool ``[K, C]``, True for each prototype that exists.
 
     Returns:
         Scalar; infinite if there is only one class.

@@ -34,10 +34,9 @@ def fggp(
     The second view connects each node to the nearest other nodes. These are the nodes whose
     embeddings have the largest cosine with the node's embedding; the received model computes the
     embeddings. After a number of rounds, the nearest nodes are computed again (see `every`). A
-    network named augmentor samples the edges of the second view. The augmentor has two
-    convolutions. Their output is R, and the augmentor's logits are ``l = R R^T``. The augmentor
-    keeps an edge with probability ``(l / max l + A) / 2``, with a straight-through gradient (Eq.
-    10). The loss is
+    network named augmentor samples the edges of the second view. The augmentor has two convolutions
+    with the output R; the augmentor's logits are ``l = R R^T``. The augmentor keeps an edge with
+    probability ``(l / max l + A) / 2``, with a straight-through gradient (Eq. 10). The loss is
 
     ``CE(view 1) + CE(view 2) + BCE(l, A) + align(P_2, P_1)``.
 
@@ -237,7 +236,7 @@ def second_view(
 def edge_loss(logits: Tensor, matrix: Tensor, graph: Graph) -> Tensor:
     """Binary cross-entropy of the logits, over all pairs of nodes.
 
-    Edges and non-edges have the same total weight.
+    All edges together have as much weight as all pairs without an edge together.
     """
     real = graph.node_mask.to(logits)
     pairs, edges = real.sum() ** 2, matrix.sum()
@@ -299,7 +298,7 @@ def clustered(rows: Tensor, has: Tensor, most: int) -> tuple[Tensor, Tensor]:
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.
-        has: bool ``[K, C]``, marks the prototypes that exist.
+        has: bool ``[K, C]``, True for each prototype that exists.
         most: largest number of clusters of a class, at least K.
 
     Example:
@@ -327,7 +326,7 @@ def by_prototypes(
     Args:
         embedding: float ``[n, d]``.
         rows: float ``[C, M, d]``, prototypes.
-        has: bool ``[C, M]``, marks the prototypes that exist.
+        has: bool ``[C, M]``, True for each prototype that exists.
         k: number of nearest prototypes that vote; if there are fewer than k, all of them vote.
         temperature: above 0.
 

@@ -115,22 +115,22 @@ def gcfl(
             updates has a norm above the bound. The public code uses .045 to .4.
         first_round: number of rounds before the first split.
         similarity: a function ``(updates [k, P], sequences [k, seq_length]) -> [k, k]`` that
-            compares the present clients of one cluster. Its result must be symmetric and
+            compares the present clients of one cluster. The similarities must be symmetric and
             non-negative.
         seq_length: number of rounds in a client's sequence. A cluster does not split before its
             clients' sequences have this length, and a split clears all sequences. So only one
             cluster can split in a round: if several clusters are ready, the cluster with the
             smallest number splits. With 0, no sequences are used, and several clusters can split in
             one round.
-        measure: a function ``(inbox, updates [k, P]) -> [k]``. Its result is the next entry of each
+        measure: a function ``(inbox, updates [k, P]) -> [k]`` that returns the next entry of each
             client's sequence.
 
     Returns:
         A method. The method's server keeps ``"clusters"``, int64 ``[num_clients]``, and
         ``"rounds"``, int64. The server also keeps ``"sequences"``, float64
-        ``[num_clients, seq_length]``. Entry k of ``"lengths"`` (int64 ``[num_clients]``) is the
-        number n of valid entries in row k: the last n entries of the row. The server state of
-        `fedavg` for cluster 0 is stored under ``"0/..."``.
+        ``[num_clients, seq_length]``. In row k of the sequences, only the last n entries are valid,
+        where n is entry k of ``"lengths"`` (int64 ``[num_clients]``). The server state of `fedavg`
+        for cluster 0 is stored under ``"0/..."``.
 
     Raises:
         TypeError: if an argument is not a number.

@@ -68,7 +68,8 @@ def check_prototypes(message: Message, most: float) -> tuple[Tensor, Tensor]:
     """Raise a ValueError unless an upload has prototypes and each prototype's number of examples.
 
     Args:
-        message: the upload. Its entries ``"prototypes"`` and ``"counts"`` are returned.
+        message: the upload, with the entries ``"prototypes"`` and ``"counts"``. Both entries are
+            returned.
         most: largest allowed sum of the counts.
 
     Example:

@@ -18,8 +18,8 @@ def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Mes
     Args:
         inbox: the clients' models.
         matrix: A, float ``[K, K]``. Row i has the weights of participant i's mix.
-        more: further tensors ``[K, ...]``, or dicts of such tensors. The matrix mixes them like the
-            models.
+        more: further tensors ``[K, ...]``, or dicts of such tensors. The matrix mixes these tensors
+            as it mixes the models.
 
     Returns:
         Two results. The first has one message per participant: ``{"model": u_i, "num_clients": K}``

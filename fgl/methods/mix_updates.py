@@ -27,10 +27,10 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models.
-        network: function ``(inbox, known) -> matrix, known``. It returns the matrix ``[K, K]`` that
-            mixes the participants' updates, and the network ``[K, K]``, which is stored for later
-            rounds. The argument `known` is the network stored before. Its entry for a pair of
-            clients is -1 if the two clients never took part in the same round.
+        network: function ``(inbox, known) -> matrix, known``. The function returns the matrix
+            ``[K, K]`` that mixes the participants' updates, and the network ``[K, K]``, which is
+            stored for later rounds. The argument `known` is the network stored in the last round.
+            For two clients that never took part in the same round, the entry of `known` is -1.
         self_weight: rho, between 0 and 1, the weight of a client's own update. The mix of all
             updates has the weight 1 - rho.
 

@@ -89,8 +89,8 @@ def opfgl(
     nodes than this function. In a directed graph, a node's degree is here the number of outgoing
     edges. The public code counts incoming edges instead. On ogbn-arxiv, the graph of the public
     code's server has ``ceil(rate n_c)`` nodes of class c. Features in the public code are 0 or 1.
-    The server's learning rates are chosen for such features. They are too small for much smaller
-    features, such as rows divided by their sums.
+    The server's learning rates are chosen for such features. For much smaller features, such as
+    rows divided by their sums, these learning rates are too small.
 
     Args:
         fedavg: FedAvg built for a task. From the second round on, clients use the loss and the

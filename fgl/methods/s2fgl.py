@@ -59,25 +59,26 @@ def s2fgl(
     weight: the average over the edge's two directions. Several eigenvectors can have the same
     eigenvalue, such as 0 for a graph with several components. A ramp of 1e-6 along the nodes then
     determines the order of these eigenvectors. So A is smaller here than in the public code, and
-    its gradient differs from the public code's gradient. One reason is the eigenvalue 0: here its
-    eigenvectors for h equal those for g, but in the public code they differ (see decision 2841 for
-    numbers). If a client has fewer nodes than `frequencies`, its number of frequencies is its
-    number of nodes. The public code raises an error if the first fifth of the ranked nodes has at
-    most `frequencies` nodes. The public code also raises an error for clients without training
-    nodes. Here a client without training nodes does not change its model. Both added terms of its
-    loss are minimal at the start, so Adam would only follow rounding errors.
+    its gradient differs from the public code's gradient. One reason is the eigenvalue 0. Here this
+    eigenvalue has the same eigenvectors for h as for g; in the public code it has different
+    eigenvectors for h and for g (see decision 2841 for numbers). If a client has fewer nodes than
+    `frequencies`, as many frequencies are used as the client has nodes. The public code raises an
+    error if the first fifth of the ranked nodes has at most `frequencies` nodes. The public code
+    also raises an error for clients without training nodes. Here a client without training nodes
+    does not change its model. Without training nodes, both added terms of the loss are minimal at
+    the start, so Adam would only follow rounding errors.
 
-    In the public code, a codebook also uses labels of validation and test nodes. A class is missing
-    from the codebooks of the public code if its number is larger than all class numbers of the
-    first client. If a third of the nodes are training nodes, the codebooks here and in the public
-    code use the same labels. The public code computes a client's embeddings before the last
-    training step, with dropout. Here the embeddings are computed with the trained model that the
-    client sends, without dropout. In the public code, clients are weighted by their numbers of
-    nodes. But the server shuffles the clients and not the numbers, so a client can get the number
-    of another client. The public code also computes other weights, from the distances between test
-    nodes and training nodes (``LPS``), but does not use them. The public code applies dropout
-    during evaluation. The network of the public code is an ACM-GCN with a linear head. Here the
-    task determines the clients' weights and the network.
+    In the public code, a codebook also uses labels of validation and test nodes. In the public
+    code, the codebooks lack each class whose number is larger than all class numbers of the first
+    client. If a third of the nodes are training nodes, the codebooks here and in the public code
+    use the same labels. The public code computes a client's embeddings before the last training
+    step, with dropout. Here the embeddings are computed with the trained model that the client
+    sends, without dropout. In the public code, clients are weighted by their numbers of nodes. But
+    the server shuffles the clients and not the numbers, so a client can get the number of another
+    client. The public code also computes other weights, from the distances between test nodes and
+    training nodes (``LPS``), but does not use them. The public code applies dropout during
+    evaluation. The network of the public code is an ACM-GCN with a linear head. Here the task
+    determines the clients' weights and the network.
 
     The public script trains with SGD (learning rate .2), 10 steps, a width of 128 and dropout .1.
 
@@ -87,8 +88,8 @@ def s2fgl(
         knowledge: weight of the term with the codebooks. The public code uses .05 times 100, which
             is 5.
         alignment: weight of A.
-        frequencies: number of eigenvectors with the smallest eigenvalues, and also the number with
-            the largest eigenvalues.
+        frequencies: number of eigenvectors with small eigenvalues, which is also the number of
+            eigenvectors with large eigenvalues.
         neighbours: number of nodes, other than the node itself, to which the similarity graph
             connects each node.
         books: number of codebooks.
@@ -221,7 +222,7 @@ def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
         h: float ``[n, d]``.
         g: float ``[n, d]``, without a gradient.
         rows: float ``[R, d]``.
-        mask: marks nodes that are not padding, bool ``[n]``.
+        mask: bool ``[n]``, True for each node that is not padding.
 
     Example:
         >>> by_book(torch.eye(2), torch.eye(2), torch.eye(2), torch.ones(2, dtype=torch.bool))
@@ -241,7 +242,7 @@ def by_frequency(
     Args:
         h: float ``[m, d]``.
         g: float ``[m, d]``, without a gradient.
-        mask: marks nodes that are not padding, bool ``[m]``.
+        mask: bool ``[m]``, True for each node that is not padding.
         frequencies: number of first eigenvectors, and also of last eigenvectors. If there are fewer
             eigenvectors, all are used.
         neighbours: number of neighbours of a node in the similarity graph.
@@ -270,7 +271,7 @@ def eigenvectors(x: Tensor, mask: Tensor, neighbours: int) -> Tensor:
 
     Args:
         x: float ``[m, d]``.
-        mask: marks nodes that are not padding, bool ``[m]``.
+        mask: bool ``[m]``, True for each node that is not padding.
         neighbours: number of most similar nodes, other than the node itself, to which each node is
             connected.
 

@@ -34,7 +34,7 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
     clients do not send are not corrected; FedPer has such tensors.
 
     Args:
-        fedavg: FedAvg built for a task. Gradients are corrected before the steps of its optimiser.
+        fedavg: FedAvg built for a task. Gradients are corrected before each step of the optimiser.
         server_lr: eta_g, at least 0.
 
     Raises:

@@ -240,7 +240,8 @@ def trained_on(
 def apart(rows: Tensor, aim: Moments) -> Tensor:
     """``L_a = sum_c n_c / n (mse(mean_c, mean of c's rows) + mse(sigma_c, their deviation))``.
 
-    If each class has only one row, deviations are undefined, and their term is left out.
+    If each class has only one row, deviations are undefined, and the term with deviations is left
+    out.
 
     Args:
         rows: float ``[C p, D]``, sorted by class.

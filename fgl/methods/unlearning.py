@@ -81,8 +81,8 @@ def unlearned(
     The result becomes the model of all clients. After the ascent, only the other clients' uploads
     are used. If the client to be forgotten is absent, the server repeats the request in the next
     round. If several clients are to be forgotten, all of them must take part in one round. The new
-    model is then the mean of their results, with the weights of `fedavg`. This mean is in the ball
-    too. In the paper, only one client is forgotten.
+    model is then the mean of these clients' results, with the weights of `fedavg`. This mean is in
+    the ball too. In the paper, only one client is forgotten.
 
     As in the authors' notebook, the optimiser is reset in every round; otherwise, moments from the
     earlier descent would influence the ascent. This method follows the notebook, with four
@@ -266,8 +266,8 @@ def usual_radius(initial: Params, model: Params) -> Tensor:
     """Compute ``sqrt(mean ||w - theta||^2 / 3)`` over newly initialised models theta.
 
     A constant tensor, such as a norm layer's weights, always has its initial values. Any other
-    tensor of theta has mean 0 and about the norm of the same tensor in theta_0. So its part of
-    ``mean ||w - theta||^2`` is ``||w||^2 + ||theta_0||^2``.
+    tensor of theta has mean 0 and about the norm of the same tensor in theta_0. So such a tensor
+    adds ``||w||^2 + ||theta_0||^2`` to ``mean ||w - theta||^2``.
 
     Example:
         >>> usual_radius({"w": torch.tensor([1.0, -1.0])}, {"w": torch.tensor([3.0, 1.0])})

@@ -32,8 +32,8 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
     Args:
         method: the method of all clients, including the attackers.
         attackers: the numbers of the hostile clients.
-        attack: a function ``(inbox, attackers) -> messages``. It returns a forged upload for each
-            attacker that is in the inbox.
+        attack: a function ``(inbox, attackers) -> messages`` that returns a forged upload for each
+            attacker in the inbox.
 
     Raises:
         ValueError: if an attacker's number is not the number of a client, if `method` is a
@@ -122,7 +122,7 @@ def _each_tensor(forge: Callable[[Tensor, Tensor], Tensor]) -> Attack:
 
 @typed
 def scaled_updates(factor: float = -10.0) -> Attack:
-    """Multiply attackers' updates by a factor. For example, -1 reverses them.
+    """Multiply attackers' updates by a factor. For example, the factor -1 reverses all updates.
 
     Args:
         factor: factor of the update.

@@ -24,11 +24,12 @@ def clipped(method: Method, *, length: Positive) -> Method:
     The norm of ``model - sent``, over all trained tensors together, is at most `length`. Clients
     send buffers, such as a batch norm's mean, as they received them. Clients send 1 as
     ``"num_examples"``, since their true numbers of examples are private too. The history still
-    contains the true numbers (see `Rules.silent`). Clipping alone does not protect data. It
-    prepares updates for noise, which does.
+    contains the true numbers (see `Rules.silent`). Clipping alone does not protect data, but noise
+    protects data only if updates are clipped.
 
     Args:
-        method: the method. The entries of its uploads are only ``"model"`` and ``"num_examples"``.
+        method: the method. Its uploads must contain ``"model"`` and ``"num_examples"``, and nothing
+            else.
         length: the largest norm of an update, above 0.
 
     Returns:

@@ -48,8 +48,8 @@ def local_gaussian(
     numbers of examples. Losses in the history are NaN. If a client's training raises an error, the
     server notices only that the client is missing from the round. The server may process the noisy
     uploads by any function, since no result can reveal more than the noisy uploads themselves. The
-    noise is large: in the mean over K clients, its standard deviation is that of one client's
-    noise, divided by ``sqrt(K)``.
+    noise is large. In the mean over K clients, its standard deviation is one client's standard
+    deviation divided by ``sqrt(K)``.
 
     Args:
         method: as for `clipped`.
@@ -107,9 +107,9 @@ def central_gaussian(
     clients in a round. Clients clip their updates before they send them. The server clips the
     updates again: the noise hides a change of the sum only if the norm of the change is at most
     `length`. Epsilon bounds the effect of **replacing one client's update by zeros**. The number of
-    clients is public. This protects clients against everybody who receives the server's messages.
-    It does not protect clients against the server. In the method's server, this noisy mean replaces
-    the mean of the models.
+    clients is public. The noise protects clients against everybody who receives the server's
+    messages. The noise does not protect clients against the server. In the method's server, this
+    noisy mean replaces the mean of the models.
 
     Args:
         method: as for `clipped`. The method's `aggregate` must be a `fgl.federation.OfMeans`.
@@ -172,9 +172,8 @@ def privacy_spent(state: State) -> dict[str, float]:
     docstring of each transform says which data sets are compared. The bound does not cover scores.
     With `central_gaussian`, the bound does not cover losses either.
 
-    If a run gets a `start`, it continues the privacy cost of the earlier run. The cost then covers
-    the answers of both runs, even if the two runs had different noise, or if some rounds had no
-    noise.
+    A run with a `start` continues the privacy cost of the earlier run. The cost then covers the
+    answers of both runs, even if the two runs had different noise, or if some rounds had no noise.
 
     Args:
         state: the server's state in a run of a method with noise, such as the methods of this

@@ -30,7 +30,7 @@ def quantised(
     wrapped in `local_gaussian`, since a noisy upload reveals no more after quantisation.
 
     Args:
-        method: the method. Its uploads must contain a ``"model"``, as in FedAvg.
+        method: the method. The method's uploads must contain a ``"model"``, as in FedAvg.
         bits: number of bits per entry: 2, 4 or 8.
         bucket: number of consecutive entries of a tensor that share one scale; a scale takes 32
             bits.

@@ -29,8 +29,8 @@ def robust(
     The docstring of each rule states the rule's disadvantages if no client is hostile.
 
     Args:
-        method: the method. Its `aggregate` must be a `fgl.federation.OfMeans`, as in FedAvg, or as
-            in FedOpt, which processes the mean further.
+        method: the method. The method's `aggregate` must be a `fgl.federation.OfMeans`, as in
+            FedAvg, or as in FedOpt, which processes the mean further.
         rule: ``updates -> update``. The argument is a dict of tensors ``[K, ...]`` with the updates
             of all K clients that have examples. The result is a dict of tensors ``[...]``. For
             example: ``partial(fgl.aggregate.robust.trimmed_mean, bad=1)``.

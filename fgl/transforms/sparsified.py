@@ -30,7 +30,7 @@ def sparsified(
     method may already be wrapped in `local_gaussian`.
 
     Args:
-        method: the method. Its uploads must contain a ``"model"``, as in FedAvg.
+        method: the method. The method's uploads must contain a ``"model"``, as in FedAvg.
         share: fraction of a tensor's entries that is sent, above 0 and at most 1. At least one
             entry of each tensor is sent.
         feedback: whether clients keep the entries that they do not send for the next round. If

@@ -56,8 +56,8 @@ def summed_gaussian(
     parties, including the server, follow the protocol. With `signed`, the noise also protects
     clients against a dishonest server. In both cases, at most `colluders` clients may reveal their
     parts of the noise to the server. For each sum, `privacy_spent` counts the noise of all clients
-    in the sum except `colluders` of them. So epsilon is smaller if a sum contains more clients than
-    `threshold`. A client that has dropped out adds no noise.
+    in the sum, except for `colluders` clients. So epsilon is smaller if a sum contains more clients
+    than `threshold`. A client that has dropped out adds no noise.
 
     Args:
         method: as for `clipped` and `secure_sum`.

@@ -150,8 +150,8 @@ def check_alone(method: Method, graph: Graph, context: Any) -> None:
     The check reads only the form of the client's graph and none of its examples, so an error
     reveals no example. The loss is called in evaluation mode, at random parameters, so that no term
     of the loss is 0 by chance. Torch's random state is restored afterwards. A loss may also be a
-    mean over all known labels. In that case, an example with only half of its labels known has half
-    of the weight.
+    mean over all known labels. In that case, an example of which only half of the labels are known
+    has half of the weight.
 
     Args:
         method: the method whose loss is checked.

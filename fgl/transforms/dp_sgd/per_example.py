@@ -66,9 +66,9 @@ def per_example_gaussian(
     one after another. So clients with graphs cannot train as one batch.
 
     An example is left out if its loss raises an error, or if its gradient is not finite. So an
-    example influences only the noisy sums: no error, and no client's absence, reveals that it
-    exists. The client's log contains the number of excluded examples. Some labels of an example may
-    be unknown (NaN). Every example has the same weight, whatever its number of known labels.
+    example influences only the noisy sums. Neither an error nor the absence of a client reveals an
+    example. The client's log contains the number of excluded examples. Some labels of an example
+    may be unknown (NaN). Every example has the same weight, whatever its number of known labels.
 
     `privacy_spent` bounds the information about one example in all messages that a client sends.
 

@@ -2,8 +2,8 @@
 
 Clients sign the keys that they publish, so that the server cannot invent clients. In an additional
 round, every client signs the list of clients in the sum (the consistency check of Bonawitz et al.
-2017). A client reveals its shares only if at least `threshold` clients have signed the list that
-this client signed. Two different lists get enough signatures only if some clients sign both.
+2017). A client reveals its shares only for a list that at least `threshold` clients have signed.
+Two different lists get enough signatures only if some clients sign both.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def message_digest(message: Message) -> bytes:
 
 
 def check_keys(signed: Signatures, asked: Mapping[str, Tensor], row: int, own: int) -> None:
-    """Raise an error unless every row of a list of keys has the signature of another client.
+    """Raise an error unless each row of a list of keys is signed, and no client signed two rows.
 
     Args:
         signed: the known keys of clients.

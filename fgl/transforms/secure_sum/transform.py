@@ -36,21 +36,21 @@ def secure_sum(
     """Make the server learn only sums over clients, and no single upload.
 
     An honest server learns only the two sums ``sum_k n_k theta_k`` and ``sum_k n_k`` over the
-    clients whose masked uploads arrive. With `signed`, a dishonest server learns no more than this
-    either. Each sum takes four rounds of the run; these rounds are one exchange. In the first
-    round, clients publish keys. In the second round, clients send each other encrypted shares of
-    their secrets. Messages with encrypted shares are called letters. In the third round, clients
+    clients whose masked uploads arrive. With `signed`, a dishonest server learns no more than an
+    honest server. Each sum takes four rounds of the run; these rounds are one exchange. In the
+    first round, clients publish keys. In the second round, clients send each other encrypted shares
+    of their secrets. Messages with encrypted shares are called letters. In the third round, clients
     train and send masked uploads. In the fourth round, clients reveal the shares that remove the
     masks. So a run with ``num_rounds=40`` contains ten rounds of the method. `summed_rounds` joins
     the four rounds of each exchange. After each exchange, the outbox and the states have the
     entries that they would have without this transform.
 
     Args:
-        method: the method. Its `aggregate` must be a `fgl.federation.OfMeans` that reads no single
-            upload, or a `fgl.federation.OfSums`.
+        method: the method. The method's `aggregate` must be a `fgl.federation.OfMeans` that reads
+            no single upload, or a `fgl.federation.OfSums`.
         threshold: number of clients that must complete an exchange. The threshold must be at least
-            ``honest + colluders``. It must also be more than half of the number of participants, or
-            with `signed` more than two thirds of this number.
+            ``honest + colluders``. The threshold must also be more than half of the number of
+            participants. With `signed`, it must be more than two thirds of this number.
         honest: the smallest number of honest clients in a sum, at least 2. Each honest upload is
             hidden in the sum of all honest uploads. If a sum had only one honest client, the
             colluders could subtract their own uploads and would learn the honest upload.
@@ -74,9 +74,9 @@ def secure_sum(
     Raises:
         ValueError: if a number is out of range, if `threshold` is less than ``honest + colluders``,
             if `bits` and `bound` allow only weights of 0, or if the method's server needs more than
-            means or sums. The error names every reason. A run raises this error if an upload has a
-            key that the sum does not cover or lacks a key that it covers, or if the number of
-            participants is below `threshold` or too large for it.
+            means or sums. The error names every reason. A run raises this error if the keys of an
+            upload differ from the keys that the sum covers. The error is also raised if the number
+            of participants is below `threshold`, or too large for this threshold.
         TypeError: if `signed` is not a `Signatures`.
 
     Example:
@@ -161,9 +161,9 @@ def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Roun
     """Join each exchange's rounds, so that the history has one record per sum.
 
     Bytes and seconds are added up. The metrics in a record are measured after the sum. `dropped`
-    lists the participants that are missing from the sum. For each participant, it has the first
-    reason for the absence. A client that is absent only in the last round of an exchange is still
-    in the sum. Rounds after the last complete exchange are left out.
+    maps each participant that is missing from the sum to the first reason for its absence. A client
+    that is absent only in the last round of an exchange is still in the sum. Rounds after the last
+    complete exchange are left out.
 
     Args:
         history: the history of a run of `secure_sum`.
