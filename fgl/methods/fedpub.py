@@ -170,8 +170,7 @@ def distance(weights: Params, received: Mapping[str, Tensor]) -> Tensor:
 
 
 def masked(params: Mapping[str, Tensor], *, bound: float = 0.0) -> Params:
-    """Multiply weights by their masks, ``W * m``, where mask entries with ``|m| < bound`` count as
-    0.
+    """Multiply weights by masks, ``W * m``; mask entries with ``|m| < bound`` count as 0.
 
     Args:
         params: dict from name to tensor, with weights and masks. A mask's name is ``"mask."``

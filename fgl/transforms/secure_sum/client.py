@@ -167,7 +167,7 @@ class Client:
     def _agreed(self, by: Signatures, signs: Params, exchange: Params, first: Message) -> Tensor:
         """The clients in the sum.
 
-        Raise an error unless enough of these clients signed this client's list.
+        Raise an error unless enough of these clients signed the list that this client signed.
         """
         clients, sent = exchange["clients"].tolist(), exchange["sent"]
         what = self._seen(sent, exchange, first)

@@ -33,8 +33,8 @@ class Terms:
     Args:
         threshold: number of clients that must complete an exchange.
         equally: keys of an upload. The sum of the values at these keys has no weights.
-        bits, bound: number of bits after the point, and largest magnitude, of a number in fixed
-            point.
+        bits, bound: a number in fixed point has `bits` bits after the point and at most the
+            magnitude `bound`.
         colluders: number of clients that may collude with the server.
         signed: in the signed mode, the keys with which clients sign; otherwise None.
         models: whether clients send models. If false, clients send only values that are summed (see
@@ -81,9 +81,10 @@ class Terms:
     def check(self, number: int) -> None:
         """Raise an error unless the threshold is high enough for an exchange of `number` clients.
 
-        A threshold of more than half of the clients prevents one attack: two groups of clients
-        without a common member could reveal both secrets of a client to the server. Groups with
-        common members are still possible, so `signed` requires a larger threshold.
+        If the threshold is at most half of the clients, two groups without a common member can
+        reach it. The server could then request one secret of a client from each group, and get
+        both. Groups with common members are possible for higher thresholds too, so `signed`
+        requires an even higher threshold.
         """
         reject_if(
             2 * self.threshold <= number,
