@@ -52,8 +52,8 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
 
     Args:
         fedavg: FedAvg built for a task. The loss above replaces the loss of this FedAvg.
-        threshold: an accuracy between 0 and 1. From this accuracy on, a client treats neighbours as
-            similar.
+        threshold: a value between 0 and 1. A client treats neighbours as similar if the accuracy is
+            at least this value.
 
     Raises:
         ValueError: if `threshold` is out of range, or if the model is not a `fgl.nn.AdaFGL`.

@@ -156,7 +156,7 @@ def spread(operator: Any, first: Tensor, fixed: Tensor, *, steps: int, alpha: fl
     Args:
         operator: S, ``[n, n]``, a tensor or a `SparseMatrix`.
         first: float ``[n, C]``.
-        fixed: float ``[n, C]``, the last term of the formula, which every step adds.
+        fixed: float ``[n, C]``. Every step adds this term.
         steps: number of steps.
         alpha: weight of the neighbours.
 

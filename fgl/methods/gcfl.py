@@ -128,9 +128,9 @@ def gcfl(
     Returns:
         A method. The method's server keeps ``"clusters"``, int64 ``[num_clients]``, and
         ``"rounds"``, int64. The server also keeps ``"sequences"``, float64
-        ``[num_clients, seq_length]``. In row k of the sequences, only the last n entries are valid,
-        where n is entry k of ``"lengths"`` (int64 ``[num_clients]``). The server state of `fedavg`
-        for cluster 0 is stored under ``"0/..."``.
+        ``[num_clients, seq_length]``. In row k of the sequences, only the last n entries are valid.
+        Here n is entry k of ``"lengths"`` (int64 ``[num_clients]``), but at most `seq_length`. The
+        server state of `fedavg` for cluster 0 is stored under ``"0/..."``.
 
     Raises:
         TypeError: if an argument is not a number.

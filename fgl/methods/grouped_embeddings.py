@@ -17,7 +17,7 @@ FANOUTS, BATCH = (5, 5), 64
 
 
 def grouped(model: DeepNeighbours, graph: Graph, number: int, epochs: int) -> dict[str, Tensor]:
-    """Three results: prototypes, each prototype's number of nodes, and each node's prototype."""
+    """A dict of prototypes, each prototype's number of nodes, and each node's prototype."""
     encoder = DeepEncoder(
         graph.num_features,
         model.hidden_channels,

@@ -43,7 +43,7 @@ def s2fgl(
     codebooks. For each codebook, a random fraction of the clients is sampled. A row of the codebook
     is the mean embedding of one class over these clients, or 0 if none of them has the class. Let c
     run over all rows of all codebooks, let h be a client's embeddings, and let g be the embeddings
-    of the received model. From the second round on the loss is
+    of the received model. From the second round on, the loss is
 
     ``CE + knowledge mean_i KL(softmax_c cos(g_i, c), softmax_c cos(h_i, c)) + alignment A(h, g)``,
 

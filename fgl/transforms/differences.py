@@ -22,8 +22,8 @@ class Code(NamedTuple):
     """Functions that encode and decode the differences that clients send.
 
     Args:
-        keys: suffixes of names. Each tensor is encoded as several tensors, one for each suffix; the
-            suffix is appended to the tensor's name.
+        keys: suffixes. In an upload, the code replaces an entry by one entry per suffix. The name
+            of such an entry is the old name, an underscore and the suffix.
         encode: a function ``(difference, left) -> tensors, left`` that returns one tensor for each
             key. `left` is the remainder that the client keeps for its next round; it may be None.
         decode: a function ``(tensors, like) -> difference``. The difference must have the shape and
@@ -120,7 +120,7 @@ def _encoded(
     sent: Mapping[str, Tensor],
     left: Mapping[str, Tensor],
 ) -> tuple[Message, Params]:
-    """Three results for a part: coded tensors by key, tensors without a code, and remainders."""
+    """Two results for a part: the upload's entries, coded where possible, and the remainders."""
     columns = [f"{part}_{key}" for key in code.keys]
     plain = {name: t for name, t in value.items() if not t.is_floating_point()}
     out: Message = {column: {} for column in columns} | ({part: plain} if plain else {})

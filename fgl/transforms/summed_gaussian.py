@@ -139,7 +139,7 @@ def _with_shares(
         return {**message, "model": {n: noisy.get(n, sent[n]) for n in model}}, new_state
 
     def costs(message: Message) -> Mapping[str, float]:
-        """The largest possible cost of a sum, which is its cost with the fewest parts of noise."""
+        """The cost of a sum that has as few parts of noise as allowed; no sum costs more."""
         return {"noise_multiplier": 0.0 if unprotected else noise_multiplier}
 
     return replace(base, send=send, privacy=replace(base.privacy, costs=costs))
