@@ -70,10 +70,12 @@ def fedtgp(
         generator = state["generator"] if "generator" in state else drawn_like(prototypes[0])
         bound = largest_gap(prototypes, has).clamp(max=margin)
         trained = {name: value.clone() for name, value in generator.items()}
-        with torch.autocast(rows.device.type, enabled=False):  # `descend` writes in place
+        one_hot = torch.eye(has.shape[1], dtype=rows.dtype, device=rows.device)[classes]
+        # `descend` writes in place
+        with torch.no_grad(), torch.autocast(rows.device.type, enabled=False):
             for _ in range(server_epochs):
                 order = torch.randperm(len(rows)).to(rows.device)
-                batches = (each[order].split(server_batch) for each in (rows, classes))
+                batches = (each[order].split(server_batch) for each in (rows, one_hot))
                 for some, own in zip(*batches, strict=True):
                     descend(trained, some, own, bound, server_lr)
         with torch.no_grad():
@@ -133,8 +135,7 @@ def largest_gap(rows: Tensor, has: Tensor) -> Tensor:
     return apart.fill_diagonal_(torch.inf).min(1).values.max()
 
 
-@torch.no_grad()
-def descend(params: Params, rows: Tensor, classes: Tensor, margin: Tensor, lr: float) -> None:
+def descend(params: Params, rows: Tensor, own: Tensor, margin: Tensor, lr: float) -> None:
     """Take one SGD step, which changes a network of prototypes in place (FedTGP, Eq. 8).
 
     The loss is the mean of ``-log softmax_c(-||C - z_c|| - margin [c is the class])`` over the
@@ -144,22 +145,21 @@ def descend(params: Params, rows: Tensor, classes: Tensor, margin: Tensor, lr: f
     Args:
         params: a network from `drawn_like`; changed in place.
         rows: C, float ``[n, d]``, prototypes of clients.
-        classes: int64 ``[n]``, the classes of the prototypes.
+        own: float ``[n, C]``, the classes of the prototypes in one-hot form.
         margin: scalar.
         lr: learning rate.
 
     Example:
         >>> params = drawn_like(torch.zeros(2, 1))
         >>> before = params["rows.weight"].clone()
-        >>> descend(params, torch.ones(1, 1), torch.tensor([0]), torch.tensor(2.0), 0.0)
+        >>> descend(params, torch.ones(1, 1), torch.eye(2)[:1], torch.tensor(2.0), 0.0)
         >>> params["rows.weight"].equal(before)
         True
     """
     first, last = params["hidden.weight"], params["out.weight"]
     hidden = nn.functional.linear(params["rows.weight"], first, params["hidden.bias"]).relu()
     apart = nn.functional.linear(hidden, last, params["out.bias"]) - rows[:, None]
-    distance = apart.norm(dim=2)
-    own = torch.eye(len(hidden), dtype=rows.dtype, device=rows.device)[classes]
+    distance = torch.linalg.vector_norm(apart, dim=2)
     slope = own - (-(distance + margin * own)).softmax(1)
     slope = torch.where(distance == 0, 0, slope / distance) * (lr / len(rows))
     of_last = (slope[..., None] * apart).sum(0)  # lr times the gradient at each layer's output

@@ -129,7 +129,7 @@ def common_control(means: Means, before: Params) -> Params:
         {'w': tensor(2.)}
     """
     share = len(means.clients) / means.num_clients
-    return {name: before.get(name, 0) + share * value for name, value in means["shift"].items()}
+    return {name: share * value + before.get(name, 0) for name, value in means["shift"].items()}
 
 
 def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:
