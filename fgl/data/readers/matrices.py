@@ -1,4 +1,4 @@
-"""Checks of arrays, sparse matrices and masks from files, which may hold invalid data."""
+"""Checks of arrays, sparse matrices and masks; they come from files that may be invalid."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,7 +23,7 @@ def check_columns(name: str, columns: int) -> None:
 
 
 def checked_csr(path: Path, data: Any, indices: Any, indptr: Any, shape: Any) -> Any:
-    """A SciPy csr_matrix whose indices have been checked, since a file's indices may be invalid."""
+    """Build a SciPy csr_matrix from a file's arrays; raise an error if an index is invalid."""
     from scipy.sparse import csr_matrix
 
     check_columns(str(path), max(shape, default=0))
@@ -36,7 +36,7 @@ def checked_csr(path: Path, data: Any, indices: Any, indptr: Any, shape: Any) ->
 
 
 def checked_array(name: str, value: Any, kinds: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
-    """Convert a value to an array of this shape with a dtype among `kinds` (NumPy's letters)."""
+    """Convert a value to an array; the shape must be `shape`, and the dtype's kind in `kinds`."""
     try:
         array = np.asarray(value)
     except (ValueError, OverflowError) as error:  # rows of different lengths
@@ -78,7 +78,7 @@ def checked_edges(name: str, edges: NDArray[np.int64], num_nodes: int) -> Tensor
 
 
 def masks_of(where: Path, nodes: Iterable[Tensor], num_nodes: int) -> dict[str, Tensor]:
-    """Masks of the training, validation and test nodes; a node may be in one mask only."""
+    """Masks of the training, validation and test nodes; a node in two masks is an error."""
     masks = torch.zeros(len(MASKS), num_nodes, dtype=torch.bool)
     for mask, own in zip(masks, nodes, strict=True):
         mask[own] = True
