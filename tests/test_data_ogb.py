@@ -2,15 +2,12 @@
 
 import gzip
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-import fgl
 from fgl.data import load, load_graphs
 
 EDGES = [(0, 1), (1, 2), (3, 2), (2, 3), (4, 4), (0, 1)]
@@ -280,21 +277,3 @@ def test_it_names_the_pairs_that_are_wrong(
     (where / "train.pt").write_bytes(b"no file of torch")
     with pytest.raises(ValueError, match=r"train\.pt"):
         load("mine", tmp_path)
-
-
-@pytest.mark.filterwarnings("ignore:1 of 1 clients")  # a single test graph has no AUC
-@pytest.mark.filterwarnings("ignore:Expected pairs that are tested to be new")
-@pytest.mark.parametrize("pairs", [False, True])
-def test_a_client_trains_on_what_was_read(tmp_path: Path, pairs: bool) -> None:
-    train = fgl.Training(partial(torch.optim.SGD, lr=0.01))
-    if pairs:
-        write_pairs(tmp_path / "mine", COLLAB, **{"raw/edge_year": None, "raw/edge_weight": None})
-        own = load("mine", tmp_path)
-        task = fgl.tasks.pair_task([own], fgl.nn.PairNet(2, 4, 1), train)
-    else:
-        split = {f"split/random/{role}": f"{k}\n" for k, role in ((0, "train"), (1, "valid"))}
-        write_graphs(tmp_path / "mine", **split, **{"split/random/test": "2\n"})
-        own = load("mine", tmp_path)
-        net = fgl.nn.GINE(2, 4, 2, edge_dim=2)
-        task = fgl.tasks.graph_task([own], [own], net, train, target=fgl.targets.ANSWERS)
-    assert np.isfinite(fgl.run(task.fedavg, task, num_rounds=1).history[-1].loss)

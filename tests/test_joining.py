@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_loops import apart, clients, plain, train_nodes
+from by_loops import clients, plain, train_nodes
 from federations import Elsewhere, ruled
 
 import fgl
@@ -84,18 +84,6 @@ def test_all_are_asked_once_whoever_takes_part(tmp_path: Path) -> None:
     begun = replace(other, client_states={})
     again = fgl.run(method, own[:3], num_rounds=1, start=begun, clients_at_once=1)
     assert told(again) == (sum(sizes(own)[:3]), 3)  # other clients than those before
-
-
-@pytest.mark.parametrize("build", [feddyn, feddc])
-def test_over_flower_and_in_a_batch_as_in_the_loop(build: Any, over_flower: Any) -> None:
-    own, method = clients(SIZES), build(plain(steps=1), penalty=0.3)
-    how: Any = {"num_rounds": 3, "participation": 0.5}
-    one = fgl.run(method, own, clients_at_once=1, **how)
-    flower = fgl.run(method, over_flower(method, own), **how)
-    batch = fgl.run(method, own, clients_at_once="all", **how)
-    assert apart(one.outbox[0]["model"], flower.outbox[0]["model"]) == 0
-    assert apart(one.outbox[0]["model"], batch.outbox[0]["model"]) < 1e-12
-    assert one.history[0].bytes_up == flower.history[0].bytes_up == batch.history[0].bytes_up
 
 
 def test_who_does_not_answer_or_says_too_much_is_not_heard(over_flower: Any) -> None:

@@ -232,17 +232,6 @@ def test_a_second_derivative_is_refused(leaf: str) -> None:
         torch.autograd.grad(slope.sum(), by)
 
 
-def test_a_meta_step_by_a_factor_of_the_loss_is_allowed() -> None:
-    # The gradient is linear in what it is multiplied with, and that derivative exists.
-    a, k = pair()
-    factor = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
-    loss = factor * node_contrast(a, k, Y)
-    slope = torch.autograd.grad(loss, (a, k), create_graph=True)
-    for each in slope:
-        (by_factor,) = torch.autograd.grad(each.square().sum(), factor, retain_graph=True)
-        torch.testing.assert_close(by_factor, each.square().sum())
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("denominator", ["negatives", "all"])
 def test_half_precision_neither_overflows_nor_underflows(

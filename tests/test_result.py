@@ -5,7 +5,6 @@ import json
 import math
 import pickle
 import sys
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,21 +25,6 @@ def went(method: fgl.Method, **how: Any) -> Result:
     score = fgl.evaluate_on(method, clients[2], clients)
     how = {"dropouts": lambda index, client: (index, client) == (1, 1), "evaluate": score, **how}
     return fgl.run(method, clients, num_rounds=2, **how)
-
-
-def test_a_result_is_five_lines() -> None:
-    result = went(fedprox(fedavg(model()), mu=0.1))
-    lines = repr(result).splitlines()
-    assert len(lines) == 5
-    assert lines[0].startswith("Result of fedprox(fedavg(GCN(...)")
-    assert ": 2 rounds, 4 clients, " in lines[0]
-    accuracy = result.history[-1].metrics["test_accuracy"]
-    assert lines[1].startswith("  last  (round 1): val_accuracy ")
-    assert f"test_accuracy {accuracy:.4f}" in lines[1]
-    assert lines[2].startswith(f"  best  (round {result.best('val_accuracy').round}, val_accuracy)")
-    up = sum(record.bytes_up for record in result.history)
-    assert lines[3].startswith(f"  bytes: {up / 1e6:.3f} MB up, ")
-    assert lines[4] == "  dropped: 1 of 8 messages; first: round 1, client 1: dropped out"
 
 
 def test_a_result_without_scores_or_rounds_is_told_too() -> None:
@@ -190,30 +174,6 @@ def test_a_callback_is_asked_before_the_first_round_and_after_the_last(tmp_path:
     assert heard.said[3:] == ["begin 1", "round 1", "round 2", "end 3"]
     fgl.run(method, graphs(), num_rounds=5, **how)  # it has ended: there is no round to come
     assert len(heard.said) == 7
-
-
-def test_a_fall_back_from_a_batch_is_warned_of_once(tmp_path: Path) -> None:
-    plain = fedavg(model())
-
-    def loss(params: Any, graph: Any, context: Any) -> Any:
-        total = plain.loss(params, graph, context)
-        return total * float(total.detach() > -1)  # no batch can look at a number
-
-    method = replace(plain, loss=loss)
-    clients = graphs((12, 12, 12, 12))
-    how: Any = {"clients_at_once": "auto", "checkpoint": tmp_path}
-    with pytest.warns(
-        UserWarning, match="one client after the other from round 0 on.*vmap"
-    ) as seen:
-        result = fgl.run(method, clients, num_rounds=2, **how)
-    assert result.history[0].one_by_one in str(seen[0].message)
-    assert (
-        len([each for each in seen if "one client after the other from" in str(each.message)]) == 1
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", "Expected the checkpoint to know all settings")
-        fgl.run(method, clients, num_rounds=3, **how)
 
 
 def test_a_result_predicts_and_its_model_says_how() -> None:

@@ -87,17 +87,3 @@ def test_a_device_that_is_not_there_is_refused_at_once(setting: Any, device: Any
 def test_a_gpu_that_is_not_there_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match=r"Expected device to be .*, but got 'cuda' \("):
         tasks.Nodes(device="cuda")
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_a_task_knows_how_many_examples_a_client_can_have(name: str) -> None:
-    """As many as the largest has, or all together where clients overlap."""
-    task = TASKS[name](0.0, torch.float32)
-    own = [each.num_nodes if each.batch is None else each.num_graphs for each in task.clients]
-    if task.clients[0].window_index is not None:
-        own = [each.num_answers for each in task.clients]
-    if task.clients[0].edge_label_index is not None:
-        own = [each.edge_label_index.shape[1] for each in task.clients]
-    if name not in ("mended", "overlapping"):
-        assert task.fedavg.rules.max_examples == max(own)
-    assert task.fedavg.rules.max_examples >= max(each.num_train for each in task.clients)
