@@ -263,6 +263,7 @@ def test_a_run_whose_process_died_three_times_is_a_record(folder: Path) -> None:
     plan, store = Study(folder).plan, Store(folder)
     job = plan.cell("a", "FedAvg", store).tests[1]
     store.path(job.id).unlink()
+    assert "1 of 2" in repr(Study(folder))  # a run is missing
     mark = folder / "locks" / f"{job.id}.begun"
     mark.write_text("host 1 2\n" * 2)
     with begun(store, job.id) as deaths:
