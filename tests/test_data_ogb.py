@@ -18,6 +18,7 @@ TEXTS = {
     "raw/node-feat": "0.5,-1.25\n1e-3,2\n0,0\n3.0,4.0\n-0.0,7\n",
     "raw/node-label": "0\n2\n1\n2\n0\n",
     "raw/node_year": "2011\n2012\n2013\n2014\n2015\n",  # not read
+    "mapping/nodeidx2paperid": "node idx,paper id\n0,9\n",  # beside raw and split: not read
     "split/time/train": "0\n1\n",
     "split/time/valid": "2\n",
     "split/time/test": "4\n3\n",
@@ -257,6 +258,21 @@ def test_pickles_of_arrays_are_refused_and_the_advice_works(tmp_path: Path) -> N
     (code,) = re.findall("`(.*)`", str(caught.value))
     exec(code, {})
     assert load("mine", tmp_path).num_examples == 11
+
+
+def test_a_pickled_split_of_ids_is_refused_and_the_advice_works(tmp_path: Path) -> None:
+    """What OGB's DatasetSaver writes for nodes and graphs."""
+    ids = {"train": np.array([3, 0]), "valid": np.array([1]), "test": np.array([4, 2])}
+    where = write(tmp_path / "mine", **{f"split/time/{role}": None for role in ids}) / "split/own"
+    where.mkdir(parents=True)
+    torch.save(ids, where / "split_dict.pt")
+    assert load("mine", tmp_path, ignore=["split_dict.pt"]).train_mask is None
+    with pytest.raises(ValueError, match=r"the pickle split_dict\.pt") as caught:
+        load("mine", tmp_path)
+    (code,) = re.findall("`(.*)`", str(caught.value))
+    exec(code, {})
+    masks = [getattr(load("mine", tmp_path), f"{name}_mask") for name in ("train", "val", "test")]
+    assert [mask.nonzero()[:, 0].tolist() for mask in masks] == [[0, 3], [1], [2, 4]]
 
 
 @pytest.mark.parametrize(

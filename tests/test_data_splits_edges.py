@@ -70,7 +70,7 @@ def test_a_complete_or_nearly_complete_graph() -> None:
         (
             (edges[:, 1:], 5, 2),
             False,
-            r"num to be in \[0, 1\], the pairs of 5 nodes without an edge",
+            r"num to be in \[0, 1\]",
         ),
         ((edges[:, 1:], 5, -1), False, r"num to be in \[0, 1\]"),
         ((edges, 5, 1), True, r"num to be in \[0, 0\]"),

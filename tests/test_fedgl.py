@@ -163,5 +163,5 @@ def test_a_bad_upload_is_refused_and_the_round_goes_on(change: Any, message: str
 def test_quality_asks_for_labels_and_ids(name: str) -> None:
     known = graph(node_id=torch.arange(20))
     lacking: Any = known.replace(**{name: None})
-    with pytest.raises(ValueError, match=f"Expected client 1 to have {name}, but got None"):
+    with pytest.raises(ValueError, match=rf"Expected client 1 to have \['{name}'.*, but got None"):
         pseudo.quality_of([known, lacking])

@@ -176,7 +176,7 @@ def test_networks_of_dicts_run_on_typed_graphs(name: str) -> None:
 
 
 def test_hetero_refuses_what_it_does_not_know() -> None:
-    with pytest.raises(ValueError, match=r"a type of \['paper'\], but got 'author'"):
+    with pytest.raises(ValueError, match=r"a type of \['paper'\], but got \['author'"):
         fgl.nn.Hetero(torch.nn.Identity(), {"paper": 3}, [], target="author")
     graph, _, relations = typed()
     net = fgl.nn.Hetero(torch.nn.Identity(), {"paper": 3, "author": 9}, relations, target="paper")

@@ -226,6 +226,8 @@ def test_no_loss_changes_copies_of_graphs(at_once: Any) -> None:
         "graph.x": lambda own: own.x.mul_(0),
         "graph.y": lambda own: own.y.clamp_max_(0),
         "(graph.ent|stack)": lambda own: own.entries("edge_attr").mul_(0),  # copied in round 0
+        "(graph.adj.values|stack)": lambda own: own.adj.values.mul_(0),
+        "(graph.adj.gcn_norm|stack)": lambda own: own.adj.gcn_norm.values.mul_(0),
     }
     for name, change in reads.items():
 

@@ -363,6 +363,7 @@ def made_up(
     scores: dict[str, dict[str, list[float]]],
     metric: str = "test_accuracy",
     select: str = "",
+    lower: list[str] | None = None,
 ) -> Study:
     """A study of finished runs: setting to method to a score of each seed."""
     names = list(next(iter(scores.values())))
@@ -376,6 +377,7 @@ def made_up(
             curves = {metric: [0.1, 0.2 + seed / 10, value]}
             report = {"metrics": {metric: {"best_val": value}}, "curves": curves}
             report |= {"bytes": [10**6], "bytes_up": 0 if method == "Local" else 5}
+            report["config"] = {"layers": [{"name": "fedavg", "target": {"lower": lower or []}}]}
             record = {"metric": metric, "at": "best_val", "report": report, "seed": seed}
             record |= {"status": "finished", "alone": False, "processor": 1.0, "select": select}
             store.put(job.id, {**record, "setting": setting, "method": method, "id": job.id})
@@ -440,10 +442,12 @@ def test_errors_are_better_when_small(tmp_path: Path) -> None:
 
 def test_a_metric_of_ones_own_is_better_when_small_if_the_task_says_so(tmp_path: Path) -> None:
     scores = {"a": {"FedAvg": [0.9, 0.8, 0.7], "good": [0.5, 0.4, 0.3]}}
-    found = made_up(tmp_path, scores, "pooled_test_miss", select="-val_miss")
-    assert not found.in_points("a") and found.tests["a", "good"].better == 1
-    latex = found.to_latex().splitlines()
-    assert "mathbf" in latex[5] and "mathbf" not in latex[4]
+    ways: list[Any] = [{"select": "-val_miss"}, {"select": "val_auc", "lower": ["miss"]}]
+    for number, how in enumerate(ways):
+        found = made_up(tmp_path / str(number), scores, "pooled_test_miss", **how)
+        assert not found.in_points("a") and found.tests["a", "good"].better == 1
+        latex = found.to_latex().splitlines()
+        assert "mathbf" in latex[5] and "mathbf" not in latex[4]
 
 
 def test_settings_with_different_metrics_have_no_common_mean(tmp_path: Path) -> None:

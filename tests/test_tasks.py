@@ -87,3 +87,19 @@ def test_a_device_that_is_not_there_is_refused_at_once(setting: Any, device: Any
 def test_a_gpu_that_is_not_there_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match=r"Expected device to be .*, but got 'cuda' \("):
         tasks.Nodes(device="cuda")
+
+
+def test_ids_that_each_client_numbers_itself_are_named_as_the_cause() -> None:
+    """They looked like nodes of the whole graph that are scored and train."""
+    whole = fgl.data.splits.random_split(fgl.data.large_graph(60, 120, num_features=4), seed=0)
+    parts = fgl.data.partitions.random_partition(whole, 3, seed=0)
+    clients = [whole.subgraph(part) for part in parts]
+    net, train = fgl.nn.GCN(4, 4, whole.num_classes), fgl.Training()  # type: ignore[arg-type]
+    local = [own.replace(node_id=torch.arange(own.num_nodes)) for own in clients]
+    with pytest.warns(
+        UserWarning, match="node_id .*of the whole graph.* but got 0, 1, 2"
+    ) as caught:
+        fgl.tasks.node_task(whole, local, net, train)
+    assert len(caught) == 1
+    for remedy in (clients, [own.replace(node_id=None) for own in local], [whole, whole]):
+        fgl.tasks.node_task(whole, remedy, net, train)

@@ -49,7 +49,7 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
 
     Args:
         fedavg: a task's FedAvg, whose loss is replaced.
-        threshold: smallest accuracy at which neighbours are treated as similar, in [0, 1].
+        threshold: smallest accuracy at which neighbours are treated as similar, in ``[0, 1]``.
 
     Raises:
         ValueError: if `threshold` is out of range, or the model is not a `fgl.nn.AdaFGL`.
@@ -111,7 +111,7 @@ def propagation_accuracy(graph: Graph, *, steps: int = 10, alpha: float = 0.5) -
         alpha: weight of the neighbours.
 
     Returns:
-        The accuracy, in [0, 1]; 0 if the other half is empty.
+        The accuracy, in ``[0, 1]``; 0 if the other half is empty.
 
     Example:
         >>> edges = torch.tensor([[0, 1], [1, 0]])

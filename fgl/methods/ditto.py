@@ -37,14 +37,14 @@ def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
     would clip the gradients of both models together.
 
     Args:
-        fedavg: a task's FedAvg, whose server only averages.
+        fedavg: a task's FedAvg, whose server simply averages the models.
         penalty: lambda, at least 0; 1 in the authors' scripts.
 
     Raises:
-        ValueError: if `penalty` is negative, the server of `fedavg` does not only average, clients
-            train tensors outside the model, or clients clip gradients. The error is also raised if
-            the model has buffers, such as a batch norm's statistics, since buffers of a second
-            model cannot be stored.
+        ValueError: if `penalty` is negative, the server of `fedavg` does not simply average the
+            models, clients train tensors outside the model, or clients clip gradients. The error is
+            also raised if the model has buffers, such as a batch norm's statistics, since buffers
+            of a second model cannot be stored.
 
     Example:
         >>> method = ditto(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -94,11 +94,11 @@ def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
 def _check_alone(method: Method) -> None:
     """Raise an error if one optimiser for two models would let the models influence each other."""
     buffers = [name for name, _ in method.model.named_buffers()]
-    if buffers:
-        raise ValueError(
-            f"Expected ditto to be given a model without buffers, but got {buffers[0]!r}: clients "
-            "train two models, and the second one's statistics have no place"
-        )
+    reject_if(
+        buffers,
+        "ditto to be given a model without buffers",
+        f"{buffers}: clients train two models, and the second one's statistics have no place",
+    )
     reject_if(
         method.train.max_grad_norm is not None,
         "ditto to be given a method that clips no gradient",

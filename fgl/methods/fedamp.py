@@ -35,14 +35,15 @@ def fedamp(
     is the client's starting model. The mixes of a round do not include models of absent clients.
 
     Args:
-        fedavg: a task's FedAvg, whose server only averages.
-        sigma: squared distance between two models at which attention falls to 1 / e of its largest
-            value, above 0.
+        fedavg: a task's FedAvg, whose server simply averages the models.
+        sigma: squared distance of two models, above 0; at this distance, attention falls to 1 / e
+            of its largest value.
         server_lr: alpha_K, the server's step, above 0.
         penalty: lambda, at least 0.
 
     Raises:
-        ValueError: if a number is out of range, or the server of `fedavg` does not only average.
+        ValueError: if a number is out of range, or the server of `fedavg` does not simply average
+            the models.
 
     Example:
         >>> method = fedamp(fgl.fedavg(torch.nn.Linear(1, 1)), sigma=0.1)
@@ -66,18 +67,19 @@ def heurfedamp(
     ``xi_ii`` is fixed. The rest of the weight is divided among the other clients in proportion to
     ``exp(scale cos(theta_i - theta_0, theta_j - theta_0))``. The penalty is
     ``lambda / 2 ||theta - u_i||^2``. As in the public code, the optimiser is reset in every round.
-    In a client's first round, there is no penalty. (In the public code, only the first round of the
+    In a client's first round, there is no penalty. In the public code, only the first round of the
     federation is without a penalty. Here a client that joins later cannot know whether its first
-    round was the federation's first round.)
+    round was the federation's first round.
 
     Args:
-        fedavg: a task's FedAvg, whose server only averages.
-        own: xi_ii, a client's weight for its own model, in [0, 1].
+        fedavg: a task's FedAvg, whose server simply averages the models.
+        own: xi_ii, a client's weight for its own model, in ``[0, 1]``.
         scale: sharpness of the other clients' weights, at least 0.
         penalty: lambda, at least 0.
 
     Raises:
-        ValueError: if a number is out of range, or the server of `fedavg` does not only average.
+        ValueError: if a number is out of range, or the server of `fedavg` does not simply average
+            the models.
 
     Example:
         >>> heurfedamp(fgl.fedavg(torch.nn.Linear(1, 1))).train.keep_optimizer
@@ -102,8 +104,8 @@ def passing(
 
     Args:
         fedavg: FedAvg of a task.
-        attention: function from the clients' models minus the initial model, ``[K, P]``, to the
-            weights of the mixes, ``[K, K]``.
+        attention: function that takes the clients' models minus the initial model, ``[K, P]``, and
+            returns the weights of the mixes, ``[K, K]``.
         weight: weight of ``1/2 ||theta - u_i||^2`` in the loss.
         at_first: whether the penalty is used in a client's first round, with the client's initial
             model as u_i.

@@ -35,13 +35,14 @@ def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Meth
     decay of 5e-4, and each client keeps Adam's moments.
 
     Args:
-        fedavg: FedAvg of a model with the parameter `vector`; the server only averages.
+        fedavg: FedAvg of a model with the parameter `vector`; the server simply averages the
+            models.
         scale: sharpness of the server's weights, at least 0; 0 gives all clients equal weights.
         vector: name of the parameter.
 
     Raises:
         ValueError: if `scale` is negative, the model has no such vector, or the server of `fedavg`
-            does not only average.
+            does not simply average the models.
 
     Example:
         >>> fedaux(fgl.fedavg(fgl.nn.AuxSAGE(4, 8, 2)), scale=5.0)
@@ -50,11 +51,11 @@ def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Meth
     Source: Zhuo et al. 2025, https://arxiv.org/abs/2505.23864; https://github.com/JhuoW/FedAux
     """
     parameter = dict(fedavg.model.named_parameters()).get(vector)
-    if parameter is None or parameter.dim() != 1:
-        raise ValueError(
-            f"Expected the model to have a vector {vector!r}, as fgl.nn.AuxSAGE has (model='aux' "
-            f"in a task), but got {type(fedavg.model).__name__}"
-        )
+    reject_if(
+        parameter is None or parameter.dim() != 1,
+        f"the model to have a vector {vector!r}, as fgl.nn.AuxSAGE has (model='aux' in a task)",
+        type(fedavg.model).__name__,
+    )
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:

@@ -25,30 +25,30 @@ def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     the client updates two values:
 
     - ``h_k += theta_k - theta^t`` is the client's drift (Eq. 6);
-    - ``s_k <- s_k - c_k + (theta^t - theta_k) / (S eta)`` is the client's mean gradient along the
-      path. An Adam step is not a gradient. With Adam, ``s_k`` is therefore the mean gradient of
-      the client's loss at ``theta^t``, as in `scaffold`.
+    - ``s_k <- s_k - c_k + (theta^t - theta_k) / (S eta)`` is the mean of the client's gradients in
+      its local steps. An Adam step is not a multiple of a gradient. With Adam, ``s_k`` is therefore
+      the mean gradient of the client's loss at ``theta^t``, as in `scaffold`.
 
     The server computes ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``, as in FedDyn, and adds
     ``1 / K sum_S n_k / n (change of s_k)`` to ``s``. Client k has n_k training examples, and n is
     the mean of n_k over all clients. Clients send n_k before the first round
-    (`fgl.federation.Joining`). At a fixed point ``s = 1 / K sum_k n_k / n s_k = 0`` and
-    ``sum_k h_k = 0``, so the total gradient over all clients' examples is 0, regardless of which
-    clients take part in a round.
+    (`fgl.federation.Joining`). A fixed point has ``s = 1 / K sum_k n_k / n s_k = 0`` and
+    ``sum_k h_k = 0``. So the total gradient over all clients' examples is 0 there, regardless of
+    which clients take part in a round.
 
     With plain SGD, the trajectory is the same as in the authors' code, except for three
     differences. Here S is the client's own number of steps; in the authors' code S is the mean
-    number of steps over clients. Clients predict with theta; the authors also report results of two
+    number of steps over clients. Clients predict with theta; the authors also score two different
     means of the clients' models. Gradients are clipped only if `fedavg` clips gradients; the
     authors clip gradients at norm 10.
 
     Args:
-        fedavg: a task's FedAvg, whose server only averages.
+        fedavg: a task's FedAvg, whose server simply averages the models.
         penalty: alpha, at least 0; the authors use 0.01 for CIFAR-10 and 0.1 for MNIST.
 
     Raises:
-        ValueError: if a number is out of range, the server of `fedavg` does not only average,
-            or clients train tensors outside the model.
+        ValueError: if a number is out of range, the server of `fedavg` does not simply average the
+            models, or clients train tensors outside the model.
 
     Example:
         >>> method = feddc(fgl.fedavg(torch.nn.Linear(1, 1)))

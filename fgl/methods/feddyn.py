@@ -29,21 +29,21 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     client's number of training examples and n is the mean of n_k over all clients. Clients send n_k
     before the first round (`fgl.federation.Joining`). The server computes
     ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``. S is the set of participants, which have
-    equal weights, and K is the number of all clients. At a fixed point
-    ``n_k grad_k = -alpha n h_k`` and ``sum_k h_k = 0``, so the total gradient over all clients'
-    examples is 0, regardless of which clients take part in a round.
+    equal weights, and K is the number of all clients. A fixed point has
+    ``n_k grad_k = -alpha n h_k`` and ``sum_k h_k = 0``. So the total gradient over all clients'
+    examples is 0 there, regardless of which clients take part in a round.
 
     The trajectory is the same as in the authors' code, except for two differences. Clients predict
     with theta; the authors' plots show results of the mean of all clients' models. Gradients are
     clipped only if `fedavg` clips gradients; the authors clip gradients at norm 10.
 
     Args:
-        fedavg: a task's FedAvg, whose server only averages.
+        fedavg: a task's FedAvg, whose server simply averages the models.
         penalty: alpha, weight of the regulariser, at least 0; 0.01 in the authors' code.
 
     Raises:
-        ValueError: if `penalty` is negative, the server of `fedavg` does not only average, or
-            clients train tensors outside the model.
+        ValueError: if `penalty` is negative, the server of `fedavg` does not simply average the
+            models, or clients train tensors outside the model.
 
     Example:
         >>> method = feddyn(fgl.fedavg(torch.nn.Linear(1, 1)), penalty=0.1)
@@ -76,7 +76,7 @@ def drifting(fedavg: Method, name: str) -> Method:
     ``n_k / n``.
 
     Args:
-        fedavg: a task's FedAvg, whose server only averages.
+        fedavg: a task's FedAvg, whose server simply averages the models.
         name: name of the method, for errors.
 
     Raises:
@@ -135,7 +135,7 @@ def say_size(graph: Graph) -> Message:
 
 
 def add_sizes(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-    """Add the number of all examples, and of clients with examples, to messages and state."""
+    """Add the total numbers of examples and of clients with examples to messages and state."""
     count = inbox.stack("num_examples")
     # If no joined client has examples, a later client's ratio is its number of examples.
     total, clients = count.sum().clamp(min=1), (count > 0).sum().clamp(min=1)
@@ -145,7 +145,7 @@ def add_sizes(inbox: Inbox, state: State) -> tuple[Outbox, State]:
 
 
 def share_of(message: Mapping[str, Any], graph: Graph) -> Tensor:
-    """A client's number of training examples, relative to the mean over all clients.
+    """A client's number of training examples, divided by the mean number over all clients.
 
     Args:
         message: the server's message, with the total numbers of examples and of clients.

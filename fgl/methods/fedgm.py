@@ -43,8 +43,8 @@ def fedgm(
     """Train the server's model on small graphs that reproduce the clients' gradients (FedGM).
 
     In its first round, a client with n training nodes creates ``int(reduction n)`` condensed nodes.
-    Each class has about the same fraction of the condensed nodes as of the training nodes. A
-    condensed node starts with the features of a random training node of the same class. All pairs
+    The proportions of the classes are about the same among condensed nodes as among training nodes.
+    A condensed node starts with the features of a random training node of the same class. All pairs
     of condensed nodes are connected by edges (`PairWeights`). In each of `condense_steps` steps the
     client initialises a new model and takes one Adam step. The steps alternate between
     `adjacency_steps` steps on the edge network and `feature_steps` steps on the features. All steps
@@ -52,14 +52,14 @@ def fedgm(
 
     ``sum_c (n_c / max n_c) ||grad CE_c(condensed) - grad CE_c(own)||^2``.
 
-    CE_c is the mean over training nodes of class c, and n_c is the number of condensed nodes of
-    class c. The client sends the condensed graph with the smallest loss. The server combines the
-    clients' condensed graphs into one graph, and trains a newly initialised model on this graph.
-    All clients use this model. In later rounds clients send ``grad CE_c(own)``, evaluated at a
-    model that the server has initialised. The server then takes one Adam step on the features of
-    the condensed nodes. The Adam step minimises the same loss, with
-    ``sum_k (n_kc / n_c) grad_k CE_c`` as the clients' gradient. After this step, the server trains
-    a newly initialised model. Clients train nothing else.
+    CE_c is the mean cross-entropy over training nodes of class c, and n_c is the number of
+    condensed nodes of class c. The client sends the condensed graph with the smallest loss. The
+    server combines the clients' condensed graphs into one graph, and trains a newly initialised
+    model on this graph. All clients use this model. In later rounds clients send
+    ``grad CE_c(own)``, evaluated at a model that the server has initialised. The server then takes
+    one Adam step on the features of the condensed nodes. The Adam step minimises the same loss,
+    with ``sum_k (n_kc / n_c) grad_k CE_c`` as the clients' gradient. After this step, the server
+    trains a newly initialised model. Clients train nothing else.
 
     The public code differs in five places. The public code's GCN of width 256 initialises weights
     and biases uniformly in ``+-1 / sqrt(width of the input)``. Here the network of the task has its
@@ -69,25 +69,27 @@ def fedgm(
     labels. The public code applies each client's edge network to the nodes of all clients, and
     keeps only the block of the client's own nodes. So batch norm statistics are over the nodes of
     all clients. Here a client computes and sends only its own block. The public code's server uses
-    the training step with the best score on validation nodes of the whole graph, which a real
-    server does not have. Here the server uses the last step.
+    the model of the training step with the best score on validation nodes. These are nodes of the
+    whole graph, and a real server does not have the whole graph. Here the server uses the last
+    step.
 
     Args:
-        fedavg: FedAvg of a task. Its model is used; its loss and local training are not.
-        reduction: condensed nodes per training node, in [0, 1].
+        fedavg: FedAvg of a task. Only the model is used, not the loss and the local training.
+        reduction: condensed nodes per training node, in ``[0, 1]``.
         condense_steps: number of a client's condensation steps.
         adjacency_steps: consecutive steps on the edge network.
         feature_steps: consecutive steps on the features.
         condense_lr: learning rate of condensation, at clients and at the server.
         condense_width: width of the edge network.
-        fit_steps: steps of the server's training in a round; the second half uses a tenth of the
-            learning rate.
+        fit_steps: number of training steps of the server in a round; the second half of these steps
+            uses a tenth of the learning rate.
         fit_lr: learning rate of the server's training.
         fit_decay: weight decay of the server's training.
 
     Raises:
         TypeError: if the model cannot be re-initialised.
-        ValueError: if a number is out of range, or the server of `fedavg` does not only average.
+        ValueError: if a number is out of range, or the server of `fedavg` does not simply average
+            the models.
 
     Example:
         >>> fedgm(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), reduction=0.2)
@@ -325,7 +327,7 @@ def condensed_labels(graph: Graph, reduction: float) -> Tensor:
 
 
 def first_features(graph: Graph, y: Tensor) -> Tensor:
-    """Features of training nodes drawn at random from the classes in `y`, as floats ``[n, d]``."""
+    """For each label in `y`, features of a random training node of this class, float ``[n, d]``."""
     rows = []
     for c, number in zip(*y.unique_consecutive(return_counts=True), strict=True):
         nodes = (graph.training_mask & (graph.labels == c)).nonzero().squeeze(1)

@@ -1,4 +1,4 @@
-"""FedGTA: clients with similar moments of propagated labels are averaged with each other."""
+"""FedGTA: average clients whose propagated labels have similar moments."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def fedgta(
     num_moments: Count = 6,
     threshold: float = 0.5,
 ) -> Method:
-    """Average clients with similar moments of propagated labels, weighted by confidence (FedGTA).
+    """Average clients whose propagated labels have similar moments; confidences are the weights.
 
     After training, a client propagates ``Y``, whose rows are one-hot labels for training nodes and
     the model's probabilities for all other nodes. Propagation starts from ``F = Y``. Each of
     `propagations` steps computes ``F <- alpha S F + (1 - alpha) Y`` with
     ``S = D^-1/2 (A + I) D^-1/2``, and then adds 1 to the label of each training node. Y' is a
-    softmax of each row of F, in which the rows of training nodes are again set to their one-hot
-    labels. The client sends its model, the moments of the columns of Y' (Eq. 5) and its confidence
+    softmax of each row of F; the rows of training nodes are then set to the nodes' one-hot labels
+    again. The client sends its model, the moments of the columns of Y' (Eq. 5) and its confidence
     ``sum_v d_v sum_c (1 / e + p_vc log p_vc)`` (Eq. 4). Here d_v is the degree of node v, and p_v
     is a softmax of row v of ``F / temperature``. Client i gets the mean of the models j with
     ``cos(moments_i, moments_j) > threshold``, weighted by the confidences (Eq. 6 and 7).
@@ -52,22 +52,23 @@ def fedgta(
     task defines the model.
 
     Args:
-        fedavg: a task's FedAvg, whose server only averages. The model returns a row of logits for
-            each node of the client's graph.
+        fedavg: a task's FedAvg, whose server simply averages the models. The model returns a row of
+            logits for each node of the client's graph.
         propagations: steps of label propagation; the authors use 5.
-        neighbour_share: alpha, weight of the neighbours in a step, in [0, 1]; the authors use 0.5.
+        neighbour_share: alpha, weight of the neighbours in a step, in ``[0, 1]``; the authors use
+            0.5.
         temperature: temperature of the confidence's softmax, above 0; the authors use 20.
         moments: ``"origin"`` for moments of the entries, ``"mean"`` for moments of the entries'
             differences from the mean, or ``"hybrid"`` for both. The authors use ``"hybrid"`` for
             Cora and CiteSeer, ``"origin"`` for PubMed.
         num_moments: number of moments; the authors use 6 for Cora, 20 for CiteSeer, 13 for PubMed.
-        threshold: clients are averaged if the cosine of their moments is above this value, in [-1,
-            1]; the authors use 0.5, 0.6 and 0.65 for these datasets.
+        threshold: clients are averaged if the cosine of their moments is above this value, in
+            ``[-1, 1]``; the authors use 0.5 for Cora, 0.6 for CiteSeer and 0.65 for PubMed.
 
     Raises:
-        ValueError: if a number is out of range, or the server of `fedavg` does not only average.
-            The method's functions raise this error if a client's examples are not nodes with class
-            labels.
+        ValueError: if a number is out of range, or the server of `fedavg` does not simply average
+            the models. The method's functions raise this error if a client's examples are not nodes
+            with class labels.
 
     Example:
         >>> fedgta(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), num_moments=3)
@@ -196,10 +197,10 @@ def confidence(probabilities: Tensor, graph: Graph) -> Tensor:
 
     Args:
         probabilities: p, float ``[num_nodes, num_classes]``.
-        graph: the graph, for its degrees.
+        graph: the graph whose degrees are used.
 
     Returns:
-        Scalar, not negative: ``-p log p`` is at most 1 / e.
+        Scalar; it is not negative, since ``-p log p`` is at most 1 / e.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))

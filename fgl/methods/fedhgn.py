@@ -21,7 +21,7 @@ from ..graph import Graph
 def fedhgn(
     fedavg: Method, *, align: Weight = 0.5, coefficients: str = "comp", draw: bool = True
 ) -> Method:
-    """FedAvg of basis matrices; coefficients for each relation stay at the client (FedHGN).
+    """Average basis matrices; each client keeps its coefficients for every relation (FedHGN).
 
     The matrix of relation r is ``W_r = sum_b c_rb V_b``. The server averages the bases V and all
     other tensors except the coefficients c. Each client keeps its own coefficients c, so one
@@ -43,7 +43,7 @@ def fedhgn(
     Args:
         fedavg: FedAvg of a task; its model has bases, such as ``fgl.nn.RGCN(..., num_bases=4)``.
         align: weight of the alignment, at least 0.
-        coefficients: the last part of the names of the coefficients, which are tensors
+        coefficients: the last part of the name of each tensor of coefficients,
             ``[num_relations, num_bases]``.
         draw: whether each client initialises its own coefficients in its first round, by Glorot's
             uniform rule as in `fgl.nn.RGCN`. Otherwise all clients start from the same

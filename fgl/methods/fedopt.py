@@ -35,7 +35,7 @@ def fedopt(
         rule: the optimiser; ``"sgd"`` without momentum is damped FedAvg.
         server_lr: the optimiser's learning rate, at least 0.
         momentum: decay of the first moment; default 0 with ``"sgd"``, else 0.9.
-        beta2: decay of the second moment, in [0, 1); 0.999 in torch's Adam.
+        beta2: decay of the second moment, in ``[0, 1)``; 0.999 in torch's Adam.
         tau: adaptivity, Adam's epsilon, at least 0.
         weight_decay: multiple of theta that is subtracted from D, at least 0.
         bias_correction: whether to correct the bias of the moments of ``"adam"``, as in Adam's

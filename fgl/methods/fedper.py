@@ -1,7 +1,5 @@
 """FedPer: clients average one part of the model, and each client keeps the other part."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,16 +20,16 @@ def fedper(
     shared: Sequence[str],
     models: Callable[[Graph], nn.Module] | None = None,
 ) -> Method:
-    """FedAvg of the layers named in `shared`; each client keeps all other layers (FedPer).
+    """Average the layers named in `shared`; each client keeps all other layers (FedPer).
 
     With `models`, clients may have different models. Feature widths, numbers of classes, and all
     layers outside `shared` may then differ. The shared tensors must have the same names, shapes and
     dtypes.
 
     Args:
-        fedavg: FedAvg of a task. With `models`, the model of `fedavg` only defines the shared
+        fedavg: FedAvg of a task. With `models`, the model of `fedavg` defines only the shared
             tensors and their initial values; the loss of `fedavg` calls the client's own model.
-        shared: names of modules, e.g. ``("convs.0",)``.
+        shared: names of modules, such as ``("convs.0",)``.
         models: ``graph -> module``, each client's model, created once per client. Layers that are
             not shared are initialised with a seed that is derived from the shared tensors. Default:
             all clients have the model of `fedavg`.

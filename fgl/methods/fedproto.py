@@ -25,7 +25,7 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
     embedding of its training examples of class c (Eq. 3). The server sends ``C^c`` to all clients.
     ``C^c`` is the mean of ``C_i^c`` over the clients that have class c. A client minimises
     ``loss + lambda mean_v ||h_v - C^{y_v}||^2 / d`` over its training examples v and the d entries
-    of an embedding. The second term of this loss is absent in the first round, and for a class
+    of an embedding. The second term of this loss is 0 in the first round, and also for a class
     without ``C^c``. If no participant has class c, the earlier ``C^c`` is kept.
 
     In the paper's Eq. 6, clients have weights in proportion to their numbers of examples, while Eq.
@@ -48,9 +48,9 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
     Raises:
         TypeError: if the model does not take ``return_embedding``, or cannot be re-initialised, see
             `drawn`.
-        ValueError: if the weight is negative, or the server of `fedavg` does not only average. The
-            method's functions raise this error if a client has no class labels, or if it does not
-            have one embedding per example.
+        ValueError: if the weight is negative, or the server of `fedavg` does not simply average the
+            models. The method's functions raise this error if a client has no class labels, or if
+            it does not have one embedding per example.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 2]),
@@ -121,7 +121,8 @@ def mean_prototypes(rows: Tensor, has: Tensor) -> tuple[Tensor, Tensor]:
         has: bool ``[K, C]``, marks the prototypes that exist.
 
     Returns:
-        float ``[C, d]``, 0 for a class that no client has; bool ``[C]``, marks the other classes.
+        float ``[C, d]``, 0 for a class that no client has; bool ``[C]``, True for all other
+        classes.
 
     Example:
         >>> rows = torch.tensor([[[1.0], [5.0]], [[3.0], [7.0]]])
@@ -141,7 +142,7 @@ def prototypes(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         graph: a graph with labels, C classes and a training mask.
 
     Returns:
-        float ``[C, d]``, 0 for a class without a training example; bool ``[C]``, marks the other
+        float ``[C, d]``, 0 for a class without a training example; bool ``[C]``, True for all other
         classes.
 
     Raises:
@@ -165,7 +166,7 @@ def prototypes(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
 
 
 def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tensor:
-    """Mean squared distance per entry from training examples to the prototype of their class.
+    """Mean squared distance, per entry, between training examples and their classes' prototypes.
 
     ``1 / (n d) sum_v ||h_v - C^{y_v}||^2`` over the n training examples. If the class of a training
     example has no prototype, the example adds 0.
@@ -191,7 +192,7 @@ def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tens
 
 
 def labelled(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Labels of training examples, 0 elsewhere; and these examples' mask in `embedding`'s dtype.
+    """Labels, 0 outside the training split; and the training mask in the dtype of `embedding`.
 
     Raises:
         ValueError: if there are no class labels, or if the number of embeddings is not the number

@@ -62,17 +62,18 @@ def fedpub(
     penalties, since penalties would shrink its masks to 0.
 
     Args:
-        fedavg: a task's FedAvg, whose server only averages. The public code keeps Adam's state
-            between rounds: ``Training(keep_optimizer=True)``.
+        fedavg: a task's FedAvg, whose server simply averages the models. The public code keeps
+            Adam's state between rounds: ``Training(keep_optimizer=True)``.
         probes: the common random graph, or a collection if clients hold collections; see
             `proxy_graph`.
-        sparsity: l1, at least 0: the weight of the masks' size, and the size below which a mask's
-            entry is treated as 0.
-        proximity: l2, at least 0: the weight of the distance to the received weights.
+        sparsity: l1, at least 0, the weight of the masks' size. Entries of a mask with a magnitude
+            below l1 are treated as 0.
+        proximity: l2, at least 0, the weight of the distance to the received weights.
         scale: sharpness of the server's weights, at least 0; 0 gives all clients equal weights. The
             public code's default is 10; its scripts use 3 (disjoint) and 5 (overlapping).
         penalties: whether the penalties have a gradient; in the public code they have no gradient.
-        masks: which tensors have a mask: weights of two dimensions or more, or all trained tensors.
+        masks: the tensors that have a mask: either weights with at least two dimensions, or all
+            trained tensors.
         of: input of `embed`: either the model's embeddings (the output of the last hidden
             convolution before its activation), or the model's outputs. Default: embeddings if the
             model takes ``return_embedding=True``, otherwise outputs.
@@ -80,7 +81,7 @@ def fedpub(
 
     Raises:
         ValueError: if a number is out of range, a choice is unknown, or the server of `fedavg` does
-            not only average.
+            not simply average the models.
 
     Example:
         >>> probes = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]))
@@ -171,8 +172,8 @@ def masked(params: Mapping[str, Tensor], *, bound: float = 0.0) -> Params:
     """A model's weights times their masks, ``W * m``; entries with ``|m| < bound`` become 0.
 
     Args:
-        params: name to tensor; the name of a weight's mask is ``"mask."`` followed by the weight's
-            name.
+        params: dict from name to tensor; the name of a weight's mask is ``"mask."`` followed by the
+            weight's name.
         bound: mask entries with a magnitude below this value are treated as 0.
 
     Returns:
@@ -209,8 +210,8 @@ def proxy_graph(
     """A common graph on which clients' models are compared: random blocks, features from N(0, 1).
 
     Args:
-        like: a client's graph, for the number of features, their dtype and the device. If it is a
-            collection, the result is a collection of the blocks.
+        like: a client's graph, from which the number of features, their dtype and the device are
+            taken. If it is a collection, the result is a collection of the blocks.
         blocks: number of Erdos-Renyi graphs.
         num_nodes: number of nodes of each block.
         p: probability of an edge.

@@ -84,7 +84,7 @@ def fedsage_plus(
     compared with the first m neighbours of a node of client j. A node without hidden neighbours is
     not compared. Clients send generated rows and gradients of the loss for such rows. Clients send
     neither their own features nor their generators. A client that is absent in a round is left out
-    of this round. A client that receives no gradients learns only from its own loss.
+    of that round. A client that receives no gradients learns only from its own loss.
 
     Args:
         fedavg: FedAvg of a `fgl.tasks.generator_task`; its model is a `fgl.nn.NeighbourGenerator`.
@@ -194,7 +194,7 @@ def offer(model: Any, params: Params, graph: Graph, context: Any, drawn: Any) ->
 
 
 def gradients(context: Any, graph: Graph, neighbours: Neighbours) -> Message:
-    """For each other client's offer, the gradient of the greedy loss."""
+    """For the offer of every other client, the gradient of the greedy loss."""
     by_owner = {}
     for owner, generated in context.get("made", {}).items():
         features, number = neighbours(graph, generated.shape[0], generated.shape[1])
@@ -205,7 +205,7 @@ def gradients(context: Any, graph: Graph, neighbours: Neighbours) -> Message:
 
 
 def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
-    """Returned gradients for all nodes, and the number of clients in the mean of the loss."""
+    """Returned gradients for all nodes, and the number of clients in the average of the loss."""
     like: Tensor = model.count.weight
     whole = like.new_zeros(graph.num_nodes, model.num_neighbours, graph.num_features)
     if "pull" in message:
@@ -218,7 +218,7 @@ def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
 
 
 def relayed(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-    """Forward each client's offer to all other clients, and later their gradients to the client."""
+    """Forward each client's offer to all other clients, and later return the gradients to it."""
     stage = int(state.get("stage", OFFER))
     following = torch.tensor((stage + 1) % len(UPLOADS))
     relays: dict[int, Callable[[Inbox, int], Message]] = {

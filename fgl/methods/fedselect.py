@@ -35,7 +35,7 @@ def fedselect(
     every: Count = 3,
     passes: Sequence[bool] = (True, False),
 ) -> Method:
-    """FedAvg of shared entries; round by round, clients make more entries personal (FedSelect).
+    """Average only shared entries; as training proceeds, fewer entries are shared (FedSelect).
 
     A local epoch has two passes over the task's steps. The first pass changes a client's personal
     entries, and the second pass changes its shared entries. The server averages each entry over the
@@ -58,7 +58,8 @@ def fedselect(
         cap: if more than this fraction of a weight's entries is personal, no further entry of the
             weight is selected.
         every: number of a client's rounds from one selection to the next, at least 1.
-        passes: for each pass, whether it changes the personal (True) or the shared entries.
+        passes: for each pass, True if it changes the personal entries, False if it changes the
+            shared entries.
 
     Raises:
         ValueError: if a number is out of range, `passes` is empty, or `fedavg` is a `scaffold`.
@@ -185,7 +186,7 @@ def moving(new: Params, old: Params, context: Any) -> Params:
 
 
 def selected(mask: Tensor, value: Tensor, reference: Tensor, *, top: float, cap: float) -> Tensor:
-    """To the mask, add the shared entries that changed most since the last selection."""
+    """Add to the mask the shared entries that changed most since the last selection."""
     return mask | select((value - reference).abs(), mask, top=top, cap=cap)
 
 
@@ -206,7 +207,7 @@ def select(changes: Tensor, mask: Tensor, *, top: float, cap: float) -> Tensor:
 
 
 def completed(inbox: Inbox, weight: Tensor, old: Any) -> Inbox:
-    """In an inbox, replace each personal entry by the mean of the other clients for this entry."""
+    """In an inbox, replace each personal entry by the other clients' mean of this entry."""
     own, models = inbox.stack("own"), inbox.stack("model")
     for name, mask in own.items():
         models[name] = filled(models[name], mask, weight, old[name])

@@ -1,4 +1,4 @@
-"""FedSPA: clients with smooth features get large weights; Fisher terms set attention's weights."""
+"""FedSPA: clients with smooth features, or with typical attention, have large weights."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     are averaged with weights ``w(e)``. So the largest weight is always e = 2.718 times the smallest
     weight. If all distances d_k are equal, clients have equal weights.
 
-    The paper names this energy a bias of homophily. This method follows the public code, which
+    The paper calls this energy a bias of homophily. This method follows the public code, which
     computes the distance of an energy from the clients' mean but never uses the distance. Clients
     with smooth features get the largest weights. In the public code, F is the square of a mean
     gradient, and not a mean of squared gradients. In the public code, the "global" vectors for
@@ -42,23 +42,23 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
 
     The public code differs in five ways. In the public code, F also depends on labels of validation
     and test nodes, so F reveals test labels to the server. Here F depends only on labels of
-    training nodes. The public code's server shuffles the clients, and gives the i-th client in this
-    order the weight for client i's energy. Here each client gets the weight for its own energy. The
-    public code divides by 0 if all energies are equal; here clients then have equal weights. The
-    public code also divides by 0 if a client's sampled features are all 0; here this client's
-    energy is 0. The public code applies dropout during evaluation. In a directed graph, the public
-    code smooths features from an edge's target to its source, but sums neighbours' features from
-    source to target. Here both operations go from source to target.
+    training nodes. The public code's server shuffles the clients but not their energies, so a
+    client can get the weight for another client's energy. Here each client gets the weight for its
+    own energy. The public code divides by 0 if all energies are equal; here clients then have equal
+    weights. The public code also divides by 0 if a client's sampled features are all 0; here this
+    client's energy is 0. The public code applies dropout during evaluation. In a directed graph,
+    the public code smooths features from an edge's target to its source, but sums neighbours'
+    features from source to target. Here both operations go from source to target.
 
     The public script trains with SGD (learning rate .1), 4 steps, a width of 128 and dropout .1.
 
     Args:
-        fedavg: a task's FedAvg, whose server only averages.
-        feature_share: fraction of the features in the energy, in (0, 1].
+        fedavg: a task's FedAvg, whose server simply averages the models.
+        feature_share: fraction of the features in the energy, in ``(0, 1]``.
 
     Raises:
         ValueError: if an argument is out of range, the model has no such tensors, or the server of
-            `fedavg` does not only average.
+            `fedavg` does not simply average the models.
 
     Example:
         >>> fedspa(fgl.fedavg(fgl.nn.SPA(4, 8, 2)), feature_share=1.0)
@@ -122,7 +122,7 @@ def check_squares(squares: Any, shapes: Mapping[str, torch.Size]) -> None:
 
 
 def kind_of(name: str) -> str:
-    """The kind of neighbours for which a tensor computes scores; "" if it computes none.
+    """The kind of neighbours for which a tensor computes scores; "" if it computes no scores.
 
     Example:
         >>> kind_of("convs.0.unlike_low"), kind_of("convs.0.itself")
@@ -160,10 +160,10 @@ def feature_energy(graph: Graph, *, share: float = 1.0) -> Tensor:
 
 
 def fisher(method: Method, params: Params, graph: Graph, names: list[str], mask: Tensor) -> Params:
-    """Square of the gradient of some nodes' mean log-likelihood, computed in training mode.
+    """Squared gradient of the mean log-likelihood over some nodes, computed in training mode.
 
     Args:
-        method: its model returns a row of logits for each node.
+        method: a method whose model returns a row of logits for each node.
         params: the parameters at which the gradient is computed.
         graph: a graph with class labels.
         names: names of the parameters.

@@ -59,14 +59,15 @@ def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Metho
       edges. Here the task samples minibatches, and graphs without edges are used.
 
     Args:
-        fedavg: FedAvg of a task whose model is a `fgl.nn.SSP`; its server only averages.
+        fedavg: FedAvg of a task whose model is a `fgl.nn.SSP`; its server simply averages the
+            models.
         weight: weight of the distance to the consensus, at least 0.
         draw: whether clients initialise their own models; otherwise all clients start from the
             common model.
 
     Raises:
         ValueError: if the weight is negative, the model is not a `fgl.nn.SSP`, or the server of
-            `fedavg` does not only average.
+            `fedavg` does not simply average the models.
 
     Example:
         >>> fedssp(fgl.fedavg(fgl.nn.SSP(4, 8, 2)), weight=10.0)

@@ -1,7 +1,5 @@
 """FedStar: clients average the structure channel, and keep their own feature channels."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +15,7 @@ from .own_models import check_drawable, drawn
 
 @layer
 def fedstar(fedavg: Method, *, shared: Sequence[str] = Star.STRUCTURE, draw: bool = True) -> Method:
-    """FedAvg of the structure channel; each client keeps its own feature channel (FedStar).
+    """Average the structure channel; each client keeps its own feature channel (FedStar).
 
     In its first round, every client initialises its own feature channel. A client predicts with its
     own feature channel and the received structure channel. In the authors' code, clients keep their

@@ -48,16 +48,16 @@ def fedtad(
     fit: Weight = 1.0,
     diversity: Weight = 1.0,
 ) -> Method:
-    """FedAvg; the mean model then learns each client's reliable classes on generated graphs.
+    """After FedAvg, the mean model learns each client's reliable classes on generated graphs.
 
     A client also sends its reliability for each class (see `class_reliability`). ``w_kc`` is client
     k's reliability for class c, divided by the sum over the participants. The server runs `epochs`
     turns per round. In each turn, the server samples noise z and generates a graph of `num_nodes`
-    nodes, with equally many nodes per class. Nodes of class c have the features ``x = G(z, c)``,
-    where G is the generator. Each node is connected to its `neighbours` most similar nodes by
-    cosine similarity. The node itself is one of these nodes. Then G takes `generator_steps` Adam
-    steps on ``fit L_CE - L_div + diversity L_dis``, and the mean model takes `distil_steps` Adam
-    steps on ``L_div``:
+    nodes, with the same number of nodes for every class. Nodes of class c have the features
+    ``x = G(z, c)``, where G is the generator. Each node is connected to the `neighbours` nodes with
+    the largest cosine similarity. The node itself is one of these nodes. Then G takes
+    `generator_steps` Adam steps on ``fit L_CE - L_div + diversity L_dis``, and the mean model takes
+    `distil_steps` Adam steps on ``L_div``:
 
     - ``L_CE = sum_k sum_c w_kc mean_{i of c} CE(f_k(x)_i, c)``, where f_k is the model of client k;
     - ``L_div = sum_k sum_c w_kc mean_{i of c} |f(x)_i - f_k(x)_i|``, where the mean is also over
@@ -69,22 +69,23 @@ def fedtad(
     paper).
 
     In three places, the public code differs from this method and from the paper. The public code
-    multiplies A and D^-1 entry by entry, so its "walks" are the ids of random nodes, which dominate
-    the features. Here the topology features are the return probabilities of the paper; another
-    function can be passed as `topology`. The public code's GCN also applies dropout during
+    multiplies A and D^-1 entry by entry, so its "walks" are the ids of random nodes, and these ids
+    dominate the features. Here the topology features are the return probabilities of the paper;
+    another function can be passed as `topology`. The public code's GCN also applies dropout during
     evaluation. Here only the mean model applies dropout, while it is trained. If no client has a
     certain class, the public code divides 0 by 0. Here this class gets weight 0. In the public
     code, clients are also weighted by their numbers of nodes and keep their Adam state. Here the
     task determines both.
 
     Args:
-        fedavg: a task's FedAvg, whose server only averages.
-        generator: G, for the clients' numbers of features and classes.
-        topology: ``graph -> [num_nodes, d]``, added to the features when nodes are compared.
+        fedavg: a task's FedAvg, whose server simply averages the models.
+        generator: G, with as many features and classes as the clients' graphs have.
+        topology: ``graph -> [num_nodes, d]``; the results are added to the features when nodes are
+            compared.
         num_nodes: nodes of a generated graph, at least the number of classes.
         neighbours: number of nodes to which each node is joined, including the node itself; at
             least 1.
-        epochs: turns of generator and model in a round.
+        epochs: number of turns in a round.
         generator_steps: steps of G in a turn.
         distil_steps: steps of the mean model in a turn.
         generator_lr: learning rate of G's Adam.
@@ -94,8 +95,8 @@ def fedtad(
         diversity: weight of L_dis, lambda_2.
 
     Raises:
-        ValueError: if a number is out of range, the server of `fedavg` does not only average, or a
-            client's graph is a collection.
+        ValueError: if a number is out of range, the server of `fedavg` does not simply average the
+            models, or a client's graph is a collection.
 
     Example:
         >>> generator = fgl.nn.node_generator.NodeGenerator(4, 2)
@@ -178,7 +179,8 @@ class Lesson:
         generator: G.
         teachers: the clients' models.
         labels: labels of a generated graph's nodes, int64 ``[n]``.
-        weight: ``w_kc`` divided by the number of nodes of class c, for each node, float ``[K, n]``.
+        weight: for each node of any class c, ``w_kc`` divided by the number of nodes of class c,
+            float ``[K, n]``.
         present: number of teachers with a nonzero reliability.
         neighbours: number of nodes to which each node is joined.
     """

@@ -37,8 +37,8 @@ def fedtgp(
 
     This method follows the authors' code, with two exceptions. In the authors' code, clients
     predict the class of the nearest prototype. Here clients predict with the model's output, since
-    `deploy` returns a model. If two rows are equal, their distance has the gradient 0 here, and NaN
-    in the authors' code.
+    `deploy` returns a model. If two rows are equal, the gradient of their distance is 0 here; it is
+    NaN in the authors' code.
 
     Args:
         fedavg: FedAvg of a task; see `fedproto`.
@@ -52,7 +52,8 @@ def fedtgp(
 
     Raises:
         TypeError: if the model does not take ``return_embedding``.
-        ValueError: if a number is out of range, or the server of `fedavg` does not only average.
+        ValueError: if a number is out of range, or the server of `fedavg` does not simply average
+            the models.
 
     Example:
         >>> fedtgp(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), server_epochs=5)
@@ -109,7 +110,7 @@ def made(params: Mapping[str, Tensor]) -> Tensor:
 
 @torch.no_grad()
 def largest_gap(rows: Tensor, has: Tensor) -> Tensor:
-    """The largest value, over classes, of the distance in FedTGP's Eq. 7.
+    """The largest of all classes' distances in FedTGP's Eq. 7.
 
     A class's distance runs from its mean prototype to the nearest mean prototype of another class.
 

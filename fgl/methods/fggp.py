@@ -40,36 +40,37 @@ def fggp(
     ``CE(view 1) + CE(view 2) + BCE(l, A) + align(P_2, P_1)``.
 
     P_1 and P_2 are the class means of the embeddings in view 1 and view 2. For these class
-    means, the class of a training node is its label. Any other node has its predicted class, with
-    the probability of this class as weight. `align` contrasts the two means of a class with the
-    means of all other classes (Eq. 13). The server averages the clients' models and augmentors.
-    Clients also send P_1, their prototypes. The server clusters the prototypes of each class
-    (FINCH, Eq. 4 to 6) and sends the means of the clusters. `by_prototypes` predicts with these
-    means.
+    means, the class of a training node is its label. The class of any other node is its predicted
+    class, and the node's weight is the probability of this class. `align` contrasts the two means
+    of a class with the means of all other classes (Eq. 13). The server averages the clients' models
+    and augmentors. Clients also send P_1, their prototypes. The server clusters the prototypes of
+    each class (FINCH, Eq. 4 to 6) and sends the means of the clusters. `by_prototypes` predicts
+    with these means.
 
     This method follows the authors' code, with five exceptions. Here `deploy` returns a model, and
     the output of this model is scored. The authors score the output of `by_prototypes` for the
     prototypes of the last rounds. So in the authors' code the last layer starts every round from
     its initial weights. Here the last layer is averaged like all other layers. The authors' network
-    has three layers, and batch norm without parameters. Here the network is a `GCN`. Clients are
-    weighted as in `fedavg`; in the authors' code, a client's weight is its number of nodes. Here
-    P_1 is computed after training. P_1 and the embeddings for the nearest nodes are computed
-    without dropout. If a client lacks a class, the client sends the other prototypes under their
-    own labels. In the authors' code, prototypes of later classes then get labels of other classes.
+    has three layers and uses batch norm without parameters. Here the network is a `GCN`. Clients
+    are weighted as in `fedavg`; in the authors' code, a client's weight is its number of nodes.
+    Here P_1 is computed after training. P_1, and the embeddings by which the nearest nodes are
+    found, are computed without dropout. If a client lacks a class, the client sends the other
+    prototypes under their own labels. In the authors' code, prototypes of later classes then get
+    wrong labels.
 
     Args:
         fedavg: FedAvg of a task; its model is a `fgl.nn.GCN` that normalises its edges.
         neighbours: number of nearest other nodes to which a node is joined, at least 1; the authors
             use 3.
         every: number of a client's rounds from one search for nearest nodes to the next, at least
-            1; the authors use 20, and 10 for citation graphs.
+            1; the authors use 10 for citation graphs and 20 for other graphs.
         temperature: temperature of the alignment, above 0; the authors use 0.5.
 
     Raises:
         TypeError: if the model is not a `fgl.nn.GCN`.
-        ValueError: if a number is out of range, the server of `fedavg` does not only average, or
-            clients train tensors outside the model. The method's functions raise this error if a
-            client has no node.
+        ValueError: if a number is out of range, the server of `fedavg` does not simply average the
+            models, or clients train tensors outside the model. The method's functions raise this
+            error if a client has no node.
 
     Example:
         >>> fggp(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), neighbours=2)
@@ -177,7 +178,7 @@ def both_views(graph: Graph, nearest: Tensor) -> Tensor:
 
 
 def dense(edges: Tensor, mask: Tensor, like: Tensor) -> Tensor:
-    """A 0-1 matrix ``A[source, target]`` of given edges, with the rows and dtype of `like`."""
+    """The 0-1 matrix ``A[source, target]`` of edges; its rows and dtype match those of `like`."""
     size = like.shape[0]
     places = edges[:, 0] * size + edges[:, 1]
     return sum_rows(mask.to(like), places, size * size).view(size, size)
@@ -215,7 +216,7 @@ def augmented(params: Params, graph: Graph, matrix: Tensor) -> tuple[Tensor, Ten
 def second_view(
     model: GCN, params: Params, graph: Graph, drawn_edges: Tensor, matrix: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """A GCN's logits and embedding: sampled edges in hidden layers, all edges in the last layer."""
+    """A GCN's logits and embedding; every layer except the last one uses sampled edges."""
     h: Any = graph.x
     last = len(model.convs) - 1
     for depth in range(last):
@@ -289,7 +290,7 @@ def align(
 
 
 def clustered(rows: Tensor, has: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Cluster each class's prototypes; return the means, ``[C, most, d]``, and a mask of clusters.
+    """Cluster each class's prototypes; return the clusters' means ``[C, most, d]`` and their mask.
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.

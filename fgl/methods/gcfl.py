@@ -29,7 +29,7 @@ def cosine(updates: Tensor, sequences: Tensor) -> Tensor:
         sequences: not used.
 
     Returns:
-        float ``[k, k]`` in [0, 2]; an update of 0 has similarity 1 to all other updates.
+        float ``[k, k]`` in ``[0, 2]``; an update of 0 has similarity 1 to all other updates.
 
     Example:
         >>> cosine(torch.tensor([[1.0, 0.0], [-2.0, 0.0]]), torch.zeros(2, 0))
@@ -107,24 +107,24 @@ def gcfl(
         fedavg: FedAvg of a task. The server of `fedavg` runs separately for each cluster, with a
             separate state; a new cluster starts with a copy of the state of the cluster that was
             split.
-        eps1: a cluster splits only if the norm of its mean update is below this value, at least 0;
-            .025 to .08 in the public code, depending on the dataset.
-        eps2: a cluster splits only if the norm of an update is above this value, at least 0; .045
-            to .4 in the public code.
+        eps1: a cluster splits only if the norm of its mean update is below this value, at least 0.
+            The public code uses .025 to .08, depending on the dataset.
+        eps2: a cluster splits only if the norm of an update is above this value, at least 0. The
+            public code uses .045 to .4.
         first_round: number of rounds before the first split.
         similarity: ``(updates [k, P], sequences [k, seq_length]) -> [k, k]``, for the present
             clients of a cluster; the result is symmetric and non-negative.
         seq_length: number of rounds in a client's sequence. A cluster with a shorter sequence does
             not split, and after a split all sequences are cleared. So at most one cluster splits
-            per round: among the clusters that could split, it is the cluster with the smallest
-            number. If the value is 0, several clusters can split in one round.
+            per round. If several clusters could split, the cluster with the smallest number splits.
+            If the value is 0, several clusters can split in one round.
         measure: ``(inbox, updates [k, P]) -> [k]``, the next entry of each client's sequence.
 
     Returns:
-        A method whose server keeps ``"clusters"``, int64 ``[num_clients]``; ``"rounds"``, int64;
-        ``"sequences"``, float64 ``[num_clients, seq_length]``, of which the last ``"lengths"``
-        (int64 ``[num_clients]``) entries are valid; and under ``"0/..."`` the server state of
-        `fedavg` for cluster 0.
+        A method. The method's server keeps ``"clusters"``, int64 ``[num_clients]``, and
+        ``"rounds"``, int64. The server also keeps ``"sequences"``, float64
+        ``[num_clients, seq_length]``. The last ``"lengths"`` (int64 ``[num_clients]``) entries of
+        each row are valid. The server state of `fedavg` for cluster 0 is stored under ``"0/..."``.
 
     Raises:
         TypeError: if an argument is not a number.

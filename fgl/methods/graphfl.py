@@ -45,7 +45,7 @@ def graphfl(
     tau=1e-8, weight_decay=5e-4, bias_correction=True, anew=True)`` for a task with one local step
     of SGD at a learning rate of 1. In the public code clients then fine-tune the new model, and the
     next round starts from the mean of the fine-tuned models. Here the server keeps the model before
-    fine-tuning. Only this model is trained for adaptation; the mean of fine-tuned models is not.
+    fine-tuning. Only this model, and not the mean of fine-tuned models, is trained for adaptation.
 
     Args:
         fedavg: FedAvg of a task; clients adapt to its loss.
@@ -53,8 +53,8 @@ def graphfl(
         adapt_lr: learning rate a of the adaptation, at least 0.
         query: the query set. ``"half"``: in each step a new random half of the step's examples is
             the support set, and the rest is the query set. ``"all"``: both sets are all examples of
-            the step. ``"validation"``: the training nodes are the support set and the validation
-            nodes the query set; in that case a score on the validation nodes is a score on training
+            the step. ``"validation"``: the training nodes are the support set, and the validation
+            nodes are the query set. A score on the validation nodes is then a score on training
             data.
         second_order: whether the gradient is propagated through the adaptation's gradients, as in
             MAML. Otherwise a step uses the gradient of the query loss at the adapted model, as in
@@ -126,7 +126,7 @@ def graphfl(
 
 
 def _check_model(fedavg: Method) -> None:
-    """Reject batch norms with running statistics, whose changes in place break second gradients."""
+    """Reject running statistics of batch norms: changing them in place breaks second gradients."""
     counting = [
         name
         for name, module in fedavg.model.named_modules()
@@ -146,7 +146,8 @@ def halves(graph: Graph, context: Any) -> dict[str, Ragged]:
     query set has one more example than the support set.
 
     Returns:
-        The support set as masks, by ``"train_mask"`` and the names of the context's entries.
+        The masks of the support set, as a dict whose keys are ``"train_mask"`` and the names of the
+        `Ragged` entries.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))

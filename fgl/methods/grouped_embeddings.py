@@ -99,7 +99,7 @@ def group_means(rows: Tensor, cluster: Tensor, number: int) -> tuple[Tensor, Ten
 
 
 def first_centres(rows: Tensor, number: int) -> Tensor:
-    """Random rows as first centres; a far row is drawn with a larger probability (k-means++)."""
+    """Random rows as first centres; rows far from earlier centres are more probable (k-means++)."""
     chosen = [int(torch.randint(len(rows), ()))]
     for _ in range(number - 1):
         apart = torch.cdist(rows, rows[chosen]).amin(1).square()

@@ -24,7 +24,7 @@ def network_of(method: Method, kind: type[Network], outer: str, way: str) -> Net
         way: how to build such a method, for the error message.
 
     Raises:
-        ValueError: if the model is of another class.
+        ValueError: if the model is not of the class `kind`.
 
     Example:
         >>> network_of(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), fgl.nn.SSP, "fedssp", "model='ssp'")
@@ -90,7 +90,7 @@ def check_prototypes(message: Message, most: float) -> tuple[Tensor, Tensor]:
 def latest_uploads(
     state: Mapping[str, Any], inbox: Mapping[int, Message], keys: Collection[str]
 ) -> dict[str, Any]:
-    """For each key, the newest entry of each client: from this round's uploads, or from the state.
+    """For each key, each client's newest entry: from its upload in this round, else from the state.
 
     Example:
         >>> latest_uploads({"n": {"0": 3, "1": 4}}, {1: {"n": 5}}, ["n"])

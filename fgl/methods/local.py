@@ -18,7 +18,7 @@ def local(fedavg: Method) -> Method:
     not used.
 
     Args:
-        fedavg: FedAvg of a task, for its local training.
+        fedavg: FedAvg of a task, which defines the local training.
 
     Raises:
         ValueError: if clients train tensors outside the model or send a message when they join,

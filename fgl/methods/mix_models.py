@@ -1,4 +1,4 @@
-"""Mixes of models with weights from a matrix: a personalised method's messages to its clients."""
+"""Mixes of models, weighted by a matrix: the messages of a personalised method to its clients."""
 
 from typing import Any
 
@@ -21,8 +21,8 @@ def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Mes
         more: further stacks ``[K, ...]``, or dicts of stacks, to be mixed by the same matrix.
 
     Returns:
-        One message per client, ``{"model": u_i, "num_clients": K}`` and the mixed entries of
-        `more`; and the server's state, ``{"matrix": A}``.
+        One message per client, ``{"model": u_i, "num_clients": K}`` plus the mixed entries of
+        `more`. Then the server's state, ``{"matrix": A}``.
 
     Example:
         >>> inbox = fgl.federation.Inbox({k: {"model": {"w": torch.tensor(4.0 * k)}}
@@ -71,7 +71,7 @@ def moved(inbox: Inbox, initial: Params) -> Tensor:
     """Each client's model minus the initial model: ``theta_i - theta_0``.
 
     Args:
-        inbox: the clients' models, or the sent parts.
+        inbox: the clients' models, or the parts of the models that clients send.
         initial: theta_0; tensors that theta_0 lacks, such as a batch norm's statistics, are
             ignored.
 

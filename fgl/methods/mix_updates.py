@@ -1,4 +1,4 @@
-"""Mixes of updates with weights from a matrix: each client gets its own mix of all updates."""
+"""Mixes of updates, weighted by a matrix: each client gets its own mix of all updates."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -
     client j.
 
     Args:
-        fedavg: a task's FedAvg, whose server only averages.
-        network: function ``(inbox, known) -> matrix, known``. It returns the matrix ``[K, K]`` that
-            mixes the participants' updates, and the network ``[K, K]`` to store for later rounds.
-            The argument `known` is the stored network; its entry is -1 for two clients that never
-            took part in the same round.
-        self_weight: rho in [0, 1], weight of a client's own update in addition to the matrix.
+        fedavg: a task's FedAvg, whose server simply averages the models.
+        network: function ``(inbox, known) -> matrix, known``. The function returns the matrix
+            ``[K, K]`` that mixes the participants' updates, and the network ``[K, K]`` to store for
+            later rounds. The argument `known` is the stored network; its entry is -1 for two
+            clients that never took part in the same round.
+        self_weight: rho in ``[0, 1]``, weight of a client's own update in addition to the matrix.
 
     Raises:
-        ValueError: if `self_weight` is not in [0, 1], or the server of `fedavg` does not only
-            average.
+        ValueError: if `self_weight` is not in ``[0, 1]``, or the server of `fedavg` does not simply
+            average the models.
 
     Example:
         >>> method = mix_updates(fgl.fedavg(torch.nn.Linear(1, 1)), uniform)

@@ -1,4 +1,4 @@
-"""MOON: a loss pulls embeddings towards the received model, away from the client's last model."""
+"""MOON: a contrastive loss between the trained model, the received model and the last model."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def moon(fedavg: Method, *, contrast: Weight = 1.0, temperature: Positive = 0.5)
     authors' code can store a queue of earlier models, but uses only one of these models.
 
     Args:
-        fedavg: FedAvg of a task; the term is added to its loss. Its model takes
-            ``return_embedding=True``, and its loss sees all nodes in each step.
+        fedavg: FedAvg of a task; the term is added to its loss. The model takes
+            ``return_embedding=True``, and the loss sees all nodes in each step.
         contrast: weight of the term, at least 0; 0 turns the term off.
         temperature: temperature of the contrast, above 0.
 

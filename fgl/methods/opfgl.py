@@ -56,12 +56,12 @@ def opfgl(
     sends three values: the number of these nodes, and the sums of ``h`` and of ``h^2`` over these
     nodes. ``h = [x || S x || ...]`` has `propagations` propagation steps, with ``S = D^-1/2 (A + I)
     D^-1/2``. The server reads only sums over clients, so `fgl.transforms.secure_sum` works with
-    this method. (If only one client has a class, the sums of the class are that client's sums; if
-    the class has two nodes, the sums reveal the nodes' features.) The server generates a graph
-    whose classes have these means and deviations (`surrogate.Condensation`). Then the server trains
-    the initial model on the generated graph, and sends the trained model ``f_g`` to all clients.
-    From the second round on, clients and server send nothing. In the second round a client starts
-    from f_g, and in later rounds from its own model. The client minimises
+    this method. If only one client has a class, the sums of the class are that client's sums. If
+    the class has two nodes, the sums reveal the nodes' features. The server generates a graph whose
+    classes have these means and deviations (`surrogate.Condensation`). Then the server trains the
+    initial model on the generated graph, and sends the trained model ``f_g`` to all clients. From
+    the second round on, clients and server send nothing. In the second round a client starts from
+    f_g; in later rounds it starts from its own model. The client minimises
 
     ``fedavg's loss + 1/n sum_v gamma_v KL(f_g(v) || f(v))``.
 
@@ -72,9 +72,9 @@ def opfgl(
     own labels, and it learns rare classes more from f_g.
 
     Before the sums are computed, some nodes that are not training nodes also get labels. A node
-    gets a label under two conditions. The node's degree must be at least `min_degree`. The node's
-    fraction of propagated labels must be at least `sure` for one of the `expand` classes with the
-    largest H_c.
+    gets a label under two conditions. The node's degree must be at least `min_degree`. One of the
+    `expand` classes with the largest H_c must have at least the fraction `sure` of the node's
+    propagated labels.
 
     The public code differs in the following places. In the public code, clients upload means and
     deviations instead of sums. In the public code, each client trains the initial model on the
@@ -83,10 +83,11 @@ def opfgl(
     ends at the best validation score. Here the caller selects the round. The loops of the public
     code run one step more than here. The public code labels a node by ``F / (sum F + 1e-9)``. This
     value reaches 1 only in float32, and only if sum F is above about .03. So here more nodes are
-    labelled if `min_degree` is small. In a directed graph, the public code counts degrees at the
-    other ends of the edges. On ogbn-arxiv, the graph of the public code's server has
-    ``ceil(rate n_c)`` nodes of class c. Features in the public code are 0 or 1. For much smaller
-    features, such as rows divided by their sums, the learning rates of the server are too small.
+    labelled if `min_degree` is small. In a directed graph, the degree here is the number of
+    outgoing edges; the public code counts incoming edges. On ogbn-arxiv, the graph of the public
+    code's server has ``ceil(rate n_c)`` nodes of class c. Features in the public code are 0 or 1.
+    For much smaller features, such as rows divided by their sums, the learning rates of the server
+    are too small.
 
     Args:
         fedavg: FedAvg of a task; clients use its loss and local training from the second round on.
@@ -95,17 +96,18 @@ def opfgl(
         propagations: steps of S in the summed rows.
         expand: number of classes for which further nodes get labels; with 0, no further node gets a
             label.
-        sure: smallest fraction of a node's propagated labels that gives a label, in [0, 1].
+        sure: a node gets a label if a class has at least this fraction of the node's propagated
+            labels, in ``[0, 1]``.
         min_degree: smallest degree of a node that gets a label.
         label_steps: steps of label propagation.
-        label_share: weight of the neighbours in a step, in [0, 1].
+        label_share: weight of the neighbours in a step, in ``[0, 1]``.
         nodes_per_class: nodes of each class in the server's graph.
         condense_steps: steps in which the server generates its graph.
         feature_lr: learning rate of the Adam for the features of the server's graph.
         edge_lr: learning rate of the Adam for the edges of the server's graph.
         condense_width: width of the edge network.
-        alignment: weight of the distance between the class moments of the server's graph and of the
-            clients.
+        alignment: weight of the distance between the class moments of the server's graph and the
+            class moments over all clients.
         smoothness: weight of the similarity of joined nodes.
         fit_steps: steps of the server's training on its graph.
         fit_lr: learning rate of the server's training.
@@ -114,9 +116,9 @@ def opfgl(
         distil_most: largest weight of a node.
 
     Raises:
-        ValueError: if a number is out of range, or the server of `fedavg` does not only average.
-            The method's functions raise this error if a client holds a collection of graphs, or if
-            a local step sees only some of the nodes.
+        ValueError: if a number is out of range, or the server of `fedavg` does not simply average
+            the models. The method's functions raise this error if a client holds a collection of
+            graphs, or if a local step sees only some of the nodes.
 
     Example:
         >>> opfgl(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), distil=0.5)
@@ -313,7 +315,7 @@ def expanded(
         graph: a graph with class labels.
         spread: propagated labels, float64 ``[n, C]``.
         chosen: int64 ``[k]``, the chosen classes.
-        sure: smallest fraction of a row that gives a label.
+        sure: a node gets a label if a class has at least this fraction of the node's row.
         min_degree: smallest degree of a node that gets a label.
 
     Returns:

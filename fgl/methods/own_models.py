@@ -35,7 +35,7 @@ def own_models(
     If a message holds only a part of a model, the client adds the other parts from its own model.
 
     Args:
-        fedavg: FedAvg of a task. With `models`, the model of `fedavg` only defines the parts that
+        fedavg: FedAvg of a task. With `models`, the model of `fedavg` defines only the parts that
             all clients have in common, and the loss of `fedavg` calls the client's own model.
         draw: whether every client initialises its own model, and starts from this model until the
             server has aggregated for the first time. By default all clients start from the common
@@ -126,7 +126,7 @@ def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
     plain = fedavg
 
     def at(graph: Graph) -> AbstractContextManager[None]:
-        """Use the client's own model in place of the common model, unless the caller does so."""
+        """Use the client's own model instead of the common model, if the caller has not done so."""
         stands_in = fed.stand_in(plain.model) is not plain.model
         return nullcontext() if stands_in else fed.standing_in(plain.model, models(graph))
 

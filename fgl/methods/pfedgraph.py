@@ -36,7 +36,7 @@ def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01
     determines both the optimiser and the scored model.
 
     Args:
-        fedavg: a task's FedAvg, whose server only averages.
+        fedavg: a task's FedAvg, whose server simply averages the models.
         prior: lambda, above 0, weight of the fractions of examples. For very large values the
             method becomes FedAvg.
         attraction: mu, weight of a model's attraction to the direction of its mix. The public code
@@ -44,7 +44,8 @@ def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01
             from their mixes. Use a negative number for this behaviour.
 
     Raises:
-        ValueError: if a number is out of range, or the server of `fedavg` does not only average.
+        ValueError: if a number is out of range, or the server of `fedavg` does not simply average
+            the models.
 
     Example:
         >>> method = pfedgraph(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -85,8 +86,8 @@ def collaboration(similarities: Tensor, num_examples: Tensor, *, prior: float = 
 
     Args:
         similarities: float ``[K, K]``, ``-d_ij``, the cosine of two clients' models.
-        num_examples: ``[K]``, not negative; p are the fractions of the total, or 0 if no client has
-            examples.
+        num_examples: ``[K]``, not negative; p has each client's fraction of the total, or 0 if no
+            client has examples.
         prior: lambda, above 0.
 
     Returns:
@@ -127,9 +128,9 @@ def alignment(params: Mapping[str, Tensor], direction: Mapping[str, Tensor]) -> 
     """Projection of a direction v onto a model of length 1: ``<v, theta> / ||theta||`` (pFedGraph).
 
     Args:
-        params: theta, the model being trained, name to tensor.
-        direction: v, with some or all of the names of `params`; theta is restricted to these names.
-            No gradient flows to v.
+        params: theta, the model being trained, a dict from name to tensor.
+        direction: v, a dict with some or all names of `params`; the other tensors of theta are not
+            used. No gradient flows to v.
 
     Returns:
         Scalar, 0 for a zero model; float32 for models in half precision.

@@ -15,14 +15,14 @@ def ring(fedavg: Method) -> Method:
     """FedAvg of neighbours: ``theta_i <- (theta_{i-1} + theta_i + theta_{i+1}) / 3`` (D-FedGNN).
 
     An absent client is left out of all means and gets no message. If there are two clients, the
-    mean contains each of them once. The code of FedEgo, the only known public implementation, adds
+    mean contains each client once. The code of FedEgo, the only known public implementation, adds
     the other client twice.
 
     Args:
-        fedavg: a task's FedAvg, whose server only averages.
+        fedavg: a task's FedAvg, whose server simply averages the models.
 
     Raises:
-        ValueError: if the server of `fedavg` does not only average.
+        ValueError: if the server of `fedavg` does not simply average the models.
 
     Example:
         >>> inbox = fgl.federation.Inbox({k: {"model": {"w": torch.tensor(3.0 * k)}}

@@ -38,19 +38,19 @@ def s2fgl(
 
     A client ranks its nodes by ``max_j P_ij t_j + restart sum_j P_ij t_j``. Here ``P = (I - (1 -
     restart) D^-1 A)^-1``, and t_j is 1 for training nodes and 0 for other nodes. From the first
-    third of the ranked nodes, the client computes the mean embedding and the number of nodes of
-    each class, and sends both. The server computes `books` codebooks, each from a random fraction
-    of the clients. A codebook holds the mean of each class, or 0 if no client of the codebook has
-    the class. Let c run over all rows of all codebooks, let h be a client's embeddings, and let g
-    be the embeddings of the received model. From the second round on the loss is
+    third of the ranked nodes, the client computes each class's mean embedding and number of nodes,
+    and sends both. The server computes `books` codebooks, each from a random fraction of the
+    clients. A codebook holds the mean of each class, or 0 if no client of the codebook has the
+    class. Let c run over all rows of all codebooks, let h be a client's embeddings, and let g be
+    the embeddings of the received model. From the second round on the loss is
 
     ``CE + knowledge mean_i KL(softmax_c cos(g_i, c), softmax_c cos(h_i, c)) + alignment A(h, g)``,
 
     ``A = sum_f mean (v_f v_f^T h - u_f u_f^T g)^2`` over the first fifth of the ranked nodes. The
     vectors v_f are the first and last `frequencies` eigenvectors of the Laplacian of a similarity
-    graph. The similarity graph connects each node to itself and to the `neighbours` most similar
-    nodes by the cosine of h, with the cosines as weights. The vectors u_f are the corresponding
-    eigenvectors for g. No gradient flows through the eigenvectors.
+    graph. The similarity graph connects each node to itself and to the `neighbours` nodes with the
+    largest cosine of h. The cosines are the weights of the edges. The vectors u_f are the
+    corresponding eigenvectors for g. No gradient flows through the eigenvectors.
 
     The public code passes the Laplacian of a directed graph to a solver for symmetric matrices. The
     results of this solver are not eigenvectors, and they differ from call to call. Here the weights
@@ -58,7 +58,7 @@ def s2fgl(
     eigenvalue, such as 0 for a graph with several components. A ramp of 1e-6 along the nodes then
     determines the order of these eigenvectors. So A is smaller here than in the public code, and
     has a different gradient. Here h and g have the same eigenvectors for the eigenvalue 0; in the
-    public code these eigenvectors differ (decision 2841 has numbers). A client with fewer nodes
+    public code these eigenvectors differ (see decision 2841 for numbers). A client with fewer nodes
     than `frequencies` uses as many frequencies as it has nodes. The public code raises an error if
     the first fifth of the ranked nodes has at most `frequencies` nodes. The public code also raises
     an error for clients without training nodes. Here a client without training nodes uses neither
@@ -69,31 +69,32 @@ def s2fgl(
     codebook lacks each class whose number exceeds the largest class number of the first client. If
     a third of the nodes are training nodes, the public code's codebook uses the same labels as
     here. The public code computes embeddings before the last step, with dropout. Here embeddings
-    are computed with the sent model and without dropout. The public code's server shuffles the
-    clients, and gives the i-th client in this order a weight equal to the number of nodes of client
-    i. The public code computes weights from the distances between test nodes and training nodes
-    (``LPS``), but does not use these weights. The public code applies dropout during evaluation.
-    The network of the public code is an ACM-GCN with a linear head. Here the task determines the
-    clients' weights and the network.
+    are computed with the sent model and without dropout. In the public code, a client's weight is a
+    number of nodes. The server shuffles the clients but not these numbers, so a client can get
+    another client's number. The public code computes weights from the distances between test nodes
+    and training nodes (``LPS``), but does not use these weights. The public code applies dropout
+    during evaluation. The network of the public code is an ACM-GCN with a linear head. Here the
+    task determines the clients' weights and the network.
 
     The public script trains with SGD (learning rate .2), 10 steps, a width of 128 and dropout .1.
 
     Args:
-        fedavg: a task's FedAvg, whose server only averages. Its model takes
-            ``return_embedding=True``, and its loss sees all nodes in each step.
+        fedavg: a task's FedAvg, whose server simply averages the models. The model takes
+            ``return_embedding=True``, and the loss sees all nodes in each step.
         knowledge: weight of the term with the codebooks; the public code uses .05 times 100.
         alignment: weight of A.
         frequencies: number of eigenvectors at either end of the spectrum.
         neighbours: number of nodes to which each node is joined, excluding the node itself.
         books: number of codebooks.
-        book_share: fraction of the clients whose means a codebook includes, at least one client.
-        restart: alpha of the ranking, in [0, 1].
+        book_share: fraction of the clients whose means a codebook includes; a codebook includes at
+            least one client.
+        restart: alpha of the ranking, in ``[0, 1]``.
 
     Raises:
         TypeError: if the model has no embeddings.
-        ValueError: if a number is out of range, or the server of `fedavg` does not only average.
-            The method's functions raise this error if a client holds a collection, or trains on
-            sampled nodes.
+        ValueError: if a number is out of range, or the server of `fedavg` does not simply average
+            the models. The method's functions raise this error if a client holds a collection, or
+            trains on sampled nodes.
 
     Example:
         >>> s2fgl(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), books=2)
@@ -208,7 +209,7 @@ def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
 
 
 def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
-    """Mean KL divergence of two softmaxes, over cosines of g and h with the rows of a codebook.
+    """Mean KL divergence of two softmaxes over a codebook's rows: of cosines with g and with h.
 
     Args:
         h: float ``[n, d]``.

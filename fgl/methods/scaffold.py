@@ -1,4 +1,4 @@
-"""SCAFFOLD: clients add the server's control variate to each gradient, and subtract their own."""
+"""SCAFFOLD: to each gradient, clients add the server's control variate minus their own variate."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .fedopt import fedopt
 def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
     """FedAvg in which clients add ``c - c_i`` to every gradient (SCAFFOLD, Algorithm 1).
 
-    The control variate ``c_i`` estimates the gradient of client i, and ``c`` is the mean over all
-    clients. The next control variate of a client depends on its optimiser:
+    The control variate ``c_i`` estimates the gradient of client i, and ``c`` is the mean of all
+    clients' variates. The next control variate of a client depends on its optimiser:
 
-    - With plain SGD of one learning rate eta (option II in the paper) it is
-      ``c_i - c + (theta^t - theta_i) / (S eta)`` after S local steps. This is the mean gradient
-      along the path, since each step is ``-eta`` times its gradient.
-    - With any other optimiser, such as Adam or SGD with momentum (option I in the paper), it is the
-      mean of the gradients of each step's loss at ``theta^t``, over S further steps. These further
-      gradients, one per minibatch, are computed without dropout.
+    - With plain SGD of one learning rate eta (option II in the paper) the next variate is
+      ``c_i - c + (theta^t - theta_i) / (S eta)`` after S local steps. This is the mean of the
+      gradients of the S steps, since each step is ``-eta`` times its gradient.
+    - With any other optimiser, such as Adam or SGD with momentum (option I in the paper), the
+      client computes S further gradients at ``theta^t``, one for each step's minibatch and without
+      dropout. The next variate is the mean of these gradients.
 
     All clients with examples have the same weight. The server computes
     ``theta += eta_g mean_i (theta_i - theta^t)`` and ``c += |S| / K mean_i (c_i^+ - c_i)`` over the
@@ -102,9 +102,10 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
 
 
 def rate_of_path(fedavg: Method) -> float | None:
-    """The rate of plain SGD, whose path divided by it is a sum of gradients; else None.
+    """The learning rate of plain SGD, whose steps are ``-rate`` times a gradient; otherwise None.
 
-    None also for SGD with momentum, with `maximize`, with several rates or with the rate 0.
+    The result is also None for SGD with momentum, with `maximize`, with several rates or with the
+    rate 0.
 
     Example:
         >>> rate_of_path(fgl.fedavg(torch.nn.Linear(1, 1)))

@@ -64,8 +64,9 @@ def class_sums(rows: Tensor, labels: Tensor, num_classes: int) -> Params:
         num_classes: C.
 
     Returns:
-        ``"count"``, float ``[C]``; ``"clients"``, float ``[C]``, 1 for a class that has a sum;
-        ``"total"`` and ``"square"``, float ``[C, D]``, sums of the rows and of their squares.
+        A dict with four entries. The entries ``"count"`` and ``"clients"`` are float ``[C]``;
+        ``"clients"`` is 1 for a class that has a sum. The entries ``"total"`` and ``"square"`` are
+        float ``[C, D]``, the sums of the rows and of their squares.
 
     Example:
         >>> sums = class_sums(torch.tensor([[1.0], [3.0], [9.0]]), torch.tensor([0, 0, 1]), 2)

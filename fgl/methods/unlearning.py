@@ -77,8 +77,8 @@ def unlearned(
     by its own local steps, with a new optimiser. After each step, the model ``w`` is projected to
     the ball ``||w - w_ref|| <= radius``. The client stops after the first step with
     ``||w - w_k||^2 > far``, where w_k is the last model that the client trained. The result becomes
-    the model of all clients. From then on, only the other clients' uploads are used. If the client
-    to be forgotten is absent, the server repeats the request in the next round. If there are
+    the model of all clients. After the ascent, only the other clients' uploads are used. If the
+    client to be forgotten is absent, the server repeats the request in the next round. If there are
     several clients to be forgotten, all of them must take part. The new model is then the mean of
     the results of these clients, weighted as in `fedavg`. The mean of several results also lies in
     the ball. In the paper, only one client is forgotten.
@@ -95,18 +95,18 @@ def unlearned(
     tensors. All other tensors, such as a norm layer's weights, are constant.
 
     Args:
-        fedavg: a task's FedAvg, whose server only averages.
+        fedavg: a task's FedAvg, whose server simply averages the models.
         client: number of the client to forget, counted from 0; or several numbers.
         at: number of rounds before the ascent, at least 1.
         radius: radius of the ball, above 0; default `usual_radius`.
-        far: squared distance from w_k above which the client stops, at least 0; the authors use 2.2
-            for a small network on MNIST.
+        far: the client stops if its squared distance from w_k is above this value, at least 0; the
+            authors use 2.2 for a small network on MNIST.
         max_norm: largest gradient norm of the ascent, above 0; larger gradients are clipped.
 
     Raises:
-        ValueError: if a number is out of range, the server of `fedavg` does not only average, or
-            clients train tensors outside the model. A round raises this error if there is no such
-            client.
+        ValueError: if a number is out of range, the server of `fedavg` does not simply average the
+            models, or clients train tensors outside the model. A round raises this error if there
+            is no such client.
 
     Example:
         >>> method = unlearned(fgl.fedavg(torch.nn.Linear(1, 1)), client=1, at=5)
@@ -187,7 +187,7 @@ def unlearned(
 
 
 def numbers_of(client: int | Sequence[int]) -> list[int]:
-    """The number of one client, or several clients' numbers in order.
+    """The number of one client, or the numbers of several clients in order.
 
     Example:
         >>> numbers_of(2), numbers_of([3, 1])

@@ -65,7 +65,7 @@ def forget_failed(folder: str) -> None:
 
 
 def _end(*_: Any) -> NoReturn:
-    """Exit by an exception, so that `begun` releases the run as it does after any error."""
+    """Exit by an exception, so that `begun` releases the run in the same way as after an error."""
     raise SystemExit(128 + signal.SIGTERM)
 
 

@@ -36,8 +36,8 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
             inbox.
 
     Raises:
-        ValueError: if an attacker's number is no client's, if `method` is a `secure_sum`, or if its
-            uploads are coded.
+        ValueError: if an attacker's number is not the number of a client, if `method` is a
+            `secure_sum`, or if its uploads are coded.
 
     Example:
         >>> method = attacked(fgl.fedavg(torch.nn.Linear(1, 1)), [1], negated_models)
@@ -75,7 +75,7 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
 
 
 def _refused(method: Method, forged: Message, client: int, state: State) -> bool:
-    """Whether a round would reject a message, since it is not finite or fails `accept`."""
+    """Whether a round would reject a message because a value is not finite or `accept` fails."""
     try:
         method.accept(forged, client, state)
     except Exception:

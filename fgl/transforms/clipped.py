@@ -31,13 +31,13 @@ def clipped(method: Method, *, length: Positive) -> Method:
         length: the bound, above 0.
 
     Returns:
-        The method. It must be the outermost wrapper. A wrapper around it could send more data, so a
-        run of such a method raises an error.
+        The method. This transform must be the outermost wrapper. A wrapper around this transform
+        could send more data, so a run of such a method raises an error.
 
     Raises:
-        ValueError: if `length` is not positive, or the server declares that it reads other entries.
-            The method's functions raise this error if a message has other entries, no model, or a
-            tensor that the server has not sent.
+        ValueError: if `length` is not positive, or the server declares that it reads further
+            entries. The method's functions raise this error if a message has further entries, no
+            model, or a tensor that the server has not sent.
 
     Example:
         >>> method = clipped(fgl.fedavg(torch.nn.Linear(1, 1, bias=False)), length=0.5)

@@ -1,4 +1,4 @@
-"""Gaussian noise on clipped updates, added by every client or by the server; and its epsilon."""
+"""Gaussian noise that clients or the server add to clipped updates, and the noise's epsilon."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def local_gaussian(
     numbers of examples. Losses in the history are NaN. If a client's training raises an error, the
     client does not take part in the round, and the server notices this. The server of the method
     may use any function, since the function's results reveal no more than the noisy uploads. The
-    noise is large. The noise in the mean over K clients has one client's standard deviation divided
-    by ``sqrt(K)``.
+    noise is large. The noise in the mean over K clients has the standard deviation of one client's
+    noise, divided by ``sqrt(K)``.
 
     Args:
         method: as for `clipped`.
@@ -172,8 +172,8 @@ def privacy_spent(state: State) -> dict[str, float]:
     of each transform says which data sets are compared. The bound does not cover scores. With
     `central_gaussian`, the bound does not cover losses either.
 
-    A run that is given a `start` continues the count of the earlier run. Earlier answers under
-    other noise, and rounds without noise, are composed with the answers of this run.
+    A run that is given a `start` continues the count of the earlier run. The earlier answers,
+    whatever their noise, and rounds without noise are composed with the answers of this run.
 
     Args:
         state: the server's state under a method with noise, as in this module.

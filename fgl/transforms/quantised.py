@@ -36,7 +36,7 @@ def quantised(
         parts: entries of an upload to quantise; for SCAFFOLD also ``"shift"``.
 
     Returns:
-        The method. Only `rounded_downloads` may wrap it.
+        The method. Only `rounded_downloads` may wrap this method.
 
     Raises:
         ValueError: if a number is out of range, or uploads of the method must be exact (clipped, or

@@ -31,13 +31,15 @@ def robust(
     Args:
         method: the method; its `aggregate` is a `fgl.federation.OfMeans`, as in FedAvg and in
             methods that process the mean further (FedOpt).
-        rule: ``updates -> update``, from a dict of ``[K, ...]`` over the clients with examples to a
-            dict of ``[...]``, e.g. ``partial(fgl.aggregate.robust.trimmed_mean, bad=1)``.
+        rule: ``updates -> update``. The rule takes a dict of stacks ``[K, ...]`` of the K clients
+            with examples, and returns a dict of tensors ``[...]``. An example is
+            ``partial(fgl.aggregate.robust.trimmed_mean, bad=1)``.
         bucket: number of clients in a bucket; the rule gets the means of random buckets. The means
-            of honest clients differ less than their updates. But the same number of hostile clients
-            is then among fewer inputs.
-        untouched: other keys of an upload that the server reads by `OfMeans.equally` or
-            `OfMeans.reads`. The server gets these entries unchanged, so no rule protects them.
+            of honest clients differ from each other less than the honest clients' updates do. But
+            the same number of hostile clients is then among fewer inputs.
+        untouched: keys of an upload, other than ``"model"``, that the server reads by
+            `OfMeans.equally` or `OfMeans.reads`. The server gets these entries unchanged, so no
+            rule protects them.
 
     Returns:
         The method. If a round has too few clients for the rule, all clients keep the old model, and

@@ -1,6 +1,4 @@
-"""Rounded downloads: the server sends its models in half as many bytes."""
-
-from __future__ import annotations
+"""Rounded downloads: the server sends its models with 16 bits per entry."""
 
 from dataclasses import replace
 from typing import Any, Literal
@@ -32,7 +30,7 @@ def rounded_downloads(
         dtype: dtype of the sent entries.
 
     Returns:
-        The method. It must be the outermost wrapper.
+        The method. This transform must be the outermost wrapper.
 
     Raises:
         ValueError: if `dtype` is not supported. The method's server raises this error if an entry

@@ -1,4 +1,4 @@
-"""FedGCN's exchange of rows by a secure sum, from which each client learns only its own rows."""
+"""FedGCN's exchange of rows by a secure sum: each client learns only its own rows."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
     client that requests a row also adds a pad to it. A pad consists of secret random numbers
     between ``-2^45`` and ``2^45`` units of the last digit. So neither the server nor the other
     clients learn the complete row. The requesting client then subtracts its pad. The requests are
-    public: the ids of a client's nodes that have neighbours at other clients. With two hops, the
-    requests also include the ids of these neighbours.
+    public. A request contains the ids of a client's nodes that have neighbours at other clients.
+    With two hops, the requests also include the ids of these neighbours.
 
     If a row is the sum over a single neighbour, the requesting client still learns the features of
-    this neighbour. Pads are bounded. Therefore the masked value reveals information about a number
-    x with probability ``|x| / 2^26``.
+    this neighbour. Pads are bounded. Therefore, with probability ``|x| / 2^26``, the masked value
+    reveals information about a number x.
 
     Args:
         threshold: as for `secure_sum`.
         unprotected: as for `secure_sum`; in that case pads also come from the run's seed.
 
     Returns:
-        A function of the graphs of `fgl.data.asked_rows`. It returns the rows for each client,
-        float64 ``[rows, F + 1]``, and the bytes of all uploads and downloads.
+        A function of the graphs of `fgl.data.asked_rows`. The function returns the rows for each
+        client, float64 ``[rows, F + 1]``, and the bytes of all uploads and downloads.
 
     Raises:
         ValueError: as `secure_sum`. The returned function raises a ValueError if a client dropped
@@ -94,7 +94,7 @@ def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
 
 @fed.layer
 def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Method:
-    """A method in which clients send their parts of sums of rows.
+    """A method in which each client sends its part of every requested sum of rows.
 
     A client adds a pad to the rows that it requested. A round is an exchange of rows without
     training. `deploy` returns the sums of the rows that the client requested. All other rows are
@@ -148,7 +148,7 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
 
 
 def _rows(graph: Any) -> Tensor:
-    """A bool mask ``[R]`` of the rows that the client requested, from a graph without features."""
+    """A bool mask ``[R]`` of the rows that the client requested."""
     mask, x = graph.train_mask, graph.x
     num_own = int((x[:, -1] != 0).sum())
     return mask[num_own:].cpu()  # type: ignore[no-any-return]

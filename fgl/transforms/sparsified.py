@@ -35,7 +35,7 @@ def sparsified(
         parts: entries of an upload to sparsify; for SCAFFOLD also ``"shift"``.
 
     Returns:
-        The method. Only `rounded_downloads` may wrap it.
+        The method. Only `rounded_downloads` may wrap this method.
 
     Raises:
         ValueError: if `share` is out of range, or uploads of the method must be exact (clipped, or

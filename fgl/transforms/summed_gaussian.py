@@ -22,23 +22,12 @@ from .clipped import clipped
 from .gaussian import counted, noise_source
 from .secure_sum.messages import told_shares
 from .secure_sum.signed import Signatures
-from .secure_sum.transform import secure_sum
+from .secure_sum.transform import SEALED, secure_sum
 
 EXACT = 2.0**53  # up to this number a float64 represents every integer
 
 
-@layer(
-    sealed=(
-        "receive",
-        "send",
-        "aggregate",
-        "train",
-        "deploy",
-        "accept",
-        "rules.silent",
-        "rules.joining",
-    )
-)
+@layer(sealed=SEALED)
 def summed_gaussian(
     method: Method,
     *,
@@ -59,15 +48,15 @@ def summed_gaussian(
     ``2^-bits``. The client adds its part of the noise before masking. The client's part ``g_k`` is
     discrete Gaussian noise with the standard deviation
     ``length noise_multiplier / sqrt(threshold - colluders)``. So the noise that is unknown to the
-    server and the colluders has at least the variance ``(length noise_multiplier)^2``.
+    server and the colluders has a variance of at least ``(length noise_multiplier)^2``.
 
     Epsilon bounds the effect of **replacing one client's update by zeros**, as with
     `central_gaussian`. The list of clients in a sum is public. The noise protects against all
     parties that follow the protocol, including the server. With `signed`, the noise also protects
     against a dishonest server. At most `colluders` clients may reveal their own noise to the
-    server. For each sum, `privacy_spent` counts the noise of all clients in the sum except
-    `colluders` clients. So epsilon is smaller if a sum has more clients than `threshold`. A client
-    that dropped out contributes no noise.
+    server. For each sum, `privacy_spent` counts the noise of all clients in the sum, except the
+    noise of `colluders` clients. So epsilon is smaller if a sum has more clients than `threshold`.
+    A client that dropped out contributes no noise.
 
     Args:
         method: as for `clipped` and `secure_sum`.

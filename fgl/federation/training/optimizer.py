@@ -25,7 +25,7 @@ class Layout:
     copied in every step of training.
 
     Args:
-        params: name to tensor.
+        params: dict from name to tensor.
         graph: the graph whose features the parameters multiply; default none.
     """
 
@@ -38,7 +38,7 @@ class Layout:
     def turn(self, tensors: Mapping[str, Tensor]) -> Params:
         """Transpose each tensor that is stored by columns.
 
-        A second call restores the first tensors.
+        A second call restores the original tensors.
 
         A name may have a prefix, as in ``"exp_avg/name"`` of an optimiser's state.
         """

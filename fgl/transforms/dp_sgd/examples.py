@@ -145,7 +145,7 @@ def check_method(method: Method) -> None:
 
 @torch.no_grad()
 def check_alone(method: Method, graph: Graph, context: Any) -> None:
-    """Raise an error if the loss over artificial examples is not the mean of their single losses.
+    """Raise an error if the loss over artificial examples is not the mean of the examples' losses.
 
     The result depends only on the form of the client's graph and on no example, so an error reveals
     no example. The loss is called in evaluation mode, with parameters chosen so that no term of the
@@ -153,7 +153,7 @@ def check_alone(method: Method, graph: Graph, context: Any) -> None:
     known labels. In that case, an example has half the weight if half of its labels are known.
 
     Args:
-        method: the method, for its loss.
+        method: the method whose loss is checked.
         graph: the client's graph; only its form is read (`made_up`).
         context: the context of this round.
 

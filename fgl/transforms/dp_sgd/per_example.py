@@ -75,15 +75,15 @@ def per_example_gaussian(
         method: the method; its optimiser runs the steps.
         length: the bound of an example's gradient, above 0.
         noise_multiplier: the noise's standard deviation divided by `length`, above 0.
-        sample_rate: q, in (0, 1].
+        sample_rate: q, in ``(0, 1]``.
         expected_batch_size: b, above 0. Choose b from public knowledge, such as q times a client's
             usual number of examples, since b is public.
         num_steps: local steps of a round, at least 1.
         delta, unprotected: as for `local_gaussian`.
 
     Returns:
-        The method. Only `secure_sum` may wrap it. A loss term of an outer wrapper would be ignored
-        or would have no noise, so a run of such a method raises an error.
+        The method. Only `secure_sum` may wrap this method. A loss term of an outer wrapper would be
+        ignored or would have no noise, so a run of such a method raises an error.
 
     Raises:
         ValueError: if a number is out of range, the method's training has an `adjust` or a

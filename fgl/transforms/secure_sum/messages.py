@@ -1,4 +1,4 @@
-"""Messages of a secure sum between clients and server, and the terms on which they agree."""
+"""Messages between clients and server in a secure sum, and the terms on which both agree."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Terms:
 
     Args:
         threshold: number of clients that must complete an exchange.
-        equally: keys of a message whose entries are summed without weights.
+        equally: keys of a message; the entries under these keys are summed without weights.
         bits, bound: bits and range of the fixed point.
         colluders: number of clients that may collude with the server.
         signed: the keys of signatures, in the signed mode.
-        models: whether clients send models. If not, they send only values to sum, see
-            `fgl.federation.OfSums`.
+        models: whether clients send models. Otherwise, clients send only values that are summed,
+            see `fgl.federation.OfSums`.
 
     Example:
         >>> Terms(threshold=3).names
@@ -67,7 +67,7 @@ class Terms:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The keys of all entries of a message that are summed."""
+        """The keys of all summed entries of a message."""
         return ("model",) * self.models + ("num_examples", *self.equally)
 
     def about(self, keys: Tensor) -> bytes:

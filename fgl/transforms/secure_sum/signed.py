@@ -1,9 +1,9 @@
 """A secure sum's signed mode: clients sign a list, and reveal shares only for this list.
 
-Published keys have a signature, so that the server cannot invent clients. An additional round is
-the consistency check of Bonawitz et al. 2017, in which every client signs the list of clients in
-the sum. A client reveals its shares only if at least `threshold` clients have signed the same list.
-Two different lists can both get enough signatures only if some clients sign both lists.
+Published keys have a signature, so that the server cannot invent clients. In an additional round,
+the consistency check of Bonawitz et al. 2017, every client signs the list of clients in the sum. A
+client reveals its shares only if at least `threshold` clients have signed the same list. Two
+different lists can both get enough signatures only if some clients sign both lists.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Signatures:
     """All clients' public keys, and this client's private key.
 
     Args:
-        public: Ed25519 keys of 32 bytes, by client number. Clients must get them from a trusted
-            source outside of this library, not from the server.
+        public: Ed25519 keys of 32 bytes, by client number. Clients must get these keys from a
+            trusted source outside of this library, not from the server.
         own: the client's private key, 32 bytes; None at the server. If one process simulates all
-            clients, this is a function from a client's graph to the client's key.
+            clients, `own` is a function from a client's graph to the client's key.
 
     Raises:
         ValueError: if a key does not have 32 bytes, or if two clients have the same key.
@@ -67,7 +67,7 @@ class Signatures:
         return cls(keys, None if own is None else ed25519.read_private(own))
 
     def __repr__(self) -> str:
-        """Text with only the public keys, for reports, checkpoints and agreements with nodes."""
+        """Text with a digest of the public keys, for reports, checkpoints and checks at clients."""
         return f"Signatures({len(self.public)} clients, {self.digest.hex()[:16]})"
 
     @property
@@ -130,9 +130,9 @@ def check_keys(signed: Signatures, asked: Mapping[str, Tensor], row: int, own: i
 
     Args:
         signed: the known keys of clients.
-        asked: ``keys`` uint8 ``[n, 64]``, ``clients`` int64 ``[n]``, ``signatures`` uint8
-            ``[n, 64]``.
-        row, own: this client's row in the list, and its number.
+        asked: dict with ``"keys"``, uint8 ``[n, 64]``, with ``"clients"``, int64 ``[n]``, and with
+            ``"signatures"``, uint8 ``[n, 64]``.
+        row, own: this client's row in the list, and this client's number.
     """
     keys = asked["keys"]
     missing = [name for name in ("clients", "signatures") if name not in asked]
@@ -164,10 +164,10 @@ def check_lists(
 
     Args:
         signed: the known keys of clients.
-        asked: ``signatures``, uint8 ``[n, 64]``.
+        asked: dict with ``"signatures"``, uint8 ``[n, 64]``.
         clients: the numbers of all clients in the exchange.
         sent: bool ``[n]``, the clients in the sum.
-        what: this client's own result of `of_list`.
+        what: the result of `of_list` at this client.
         threshold: number of clients that must have signed this list.
     """
     signs = asked.get("signatures", torch.zeros(0))

@@ -47,16 +47,18 @@ def secure_sum(
     Args:
         method: its `aggregate` is a `fgl.federation.OfMeans` that reads no single upload, or a
             `fgl.federation.OfSums`.
-        threshold: number of clients that must complete an exchange: at least ``honest +
-            colluders``, more than half of the participants, and with `signed` more than two thirds.
+        threshold: number of clients that must complete an exchange. The threshold is at least
+            ``honest + colluders``. It is more than half of the participants, or with `signed` more
+            than two thirds.
         honest: the smallest number of honest clients in a sum, at least 2. An upload is hidden in
             the sum of the honest clients. If only one client is honest, colluders can subtract
             their own uploads and read the honest client's upload.
-        colluders: number of clients that may show the server all their data, and with `signed` may
-            help a dishonest server. In the worst case colluders are part of every sum.
-        signed: keys with which clients sign the server's list, in an additional round. A server
-            that sends different lists gets no shares if twice the threshold exceeds the number of
-            clients of an exchange plus `colluders`.
+        colluders: number of clients that may show the server all their data, and that, with
+            `signed`, may also help a dishonest server. In the worst case colluders are part of
+            every sum.
+        signed: keys with which clients sign the server's list, in an additional round. Let n be the
+            number of clients in an exchange. If ``2 threshold > n + colluders``, a server that
+            sends clients different lists gets no shares.
         bits: bits of the fixed point's fraction; the last digit is ``2^-bits``.
         bound: largest magnitude of a sent entry. A client with a larger entry sends no upload.
         unprotected: derive keys and seeds from the run's seed. This makes the masks of an
@@ -70,9 +72,9 @@ def secure_sum(
     Raises:
         ValueError: if a number is out of range, `threshold` is less than ``honest + colluders``,
             `bits` and `bound` allow only weights of 0, or the method's server needs more than
-            means; the error names every reason. A run raises this error if the method sends other
-            keys, or if the number of participants is below `threshold` or too large for this
-            threshold.
+            means; the error names every reason. A run raises this error if the keys of an upload
+            are not exactly the keys that the sum covers, or if the number of participants is below
+            `threshold` or too large for this threshold.
         TypeError: if `signed` is not a `Signatures`.
 
     Example:
@@ -156,10 +158,10 @@ def _check_rest(bits: int, bound: float, signed: Any) -> None:
 def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Round]:
     """Join each exchange's rounds, so that the history has one record per sum.
 
-    Bytes and seconds are added up. The metrics are taken after the sum. `dropped` contains each
-    participant that is missing from the sum, with the first reason for its absence. A client that
-    missed only the last round of an exchange is still in the sum. Rounds after the last complete
-    exchange are left out.
+    Bytes and seconds are added up. The metrics in a record are measured after the sum. `dropped`
+    contains each participant that is missing from the sum, with the first reason for its absence. A
+    client that missed only the last round of an exchange is still in the sum. Rounds after the last
+    complete exchange are left out.
 
     Args:
         history: the history of a run of `secure_sum`.

@@ -205,7 +205,7 @@ class Cohort:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """The stacked tensors so far: fields of the graphs by name, and all by number."""
+        """Stacked tensors so far, by number; tensors of graph fields also by the field's name."""
         stacks = {name: part for name, part in self.parts.items() if isinstance(part, Stacked)}
         named = {f"graph.{name}": each for name, part in stacks.items() for each in part.tensors}
         return named | {
@@ -237,7 +237,7 @@ class Cohort:
         padded with zeros, and the mask of a `Ragged` excludes the padding.
 
         Raises:
-            TypeError: if a value has another type than the first client's value.
+            TypeError: if the type of a value differs from the type of the first client's value.
             ValueError: if shapes, keys or dtypes differ, and the values are not `Ragged`.
         """
         return self._stacked(name, values, pad=False)
@@ -339,7 +339,8 @@ class _Member(Graph):
 
     The tensors of this graph are batched, and the masks exclude padded nodes.
 
-    The numbers of nodes, edges and training nodes are tensors, too. They do not count padding.
+    The numbers of nodes, edges and training nodes are tensors, too. These numbers do not count
+    padding.
     """
 
     def __init__(self, cohort: Cohort, client: Member) -> None:
