@@ -14,7 +14,7 @@ from torch import nn
 
 import fgl
 from fgl import Method
-from fgl.federation import Batch, Own, choose
+from fgl.federation import Batch, Own
 from fgl.federation.executors.remote.client import agreement
 from fgl.federation.method.message import leaves
 from fgl.methods import fedper
@@ -144,16 +144,6 @@ def by_hand(graphs: list[fgl.Graph], models: Any, rounds: int) -> tuple[list[Any
             for name in common
         }
     return own, common
-
-
-def test_groups_are_of_clients_that_are_equal() -> None:
-    everybody = range(len(SIZES))
-    assert Batch(method(), clients(), 5, seed=0).groups(everybody) == [(0, 2), (1, 3), (4,)]
-    batch = Batch(method(net_or_deep), clients(), 5, seed=0)  # 1 and 4 are deep, of other widths
-    assert batch.groups(everybody) == [(0, 2), (3,), (1,), (4,)]
-    assert choose(method(), clients()).clients_at_once == 2
-    alone = choose(method(), clients()[3:])
-    assert str(alone).endswith("no two clients have models of one kind")
 
 
 def test_models_of_equal_shapes_and_other_functions_are_not_confused() -> None:

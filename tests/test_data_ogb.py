@@ -51,16 +51,6 @@ def test_it_reads_the_layout(tmp_path: Path, name: str) -> None:
     assert found == [[0, 1], [2], [3, 4]]
 
 
-def test_products_split_is_of_another_name_and_none_leaves_no_masks(tmp_path: Path) -> None:
-    old, new = "split/time", "split/sales_ranking"
-    split = {f"{new}/{role}": TEXTS[f"{old}/{role}"] for role in ("train", "test")}
-    none = {f"{old}/{role}": None for role in ("train", "valid", "test")}
-    write(tmp_path / "ogbn-products", **none, **split, **{f"{new}/valid": "2\n"})
-    assert load("ogbn-products", tmp_path).num_train == 2
-    write(tmp_path / "bare", **none)
-    assert load("bare", tmp_path).train_mask is None
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

@@ -79,22 +79,6 @@ def test_partition_graph_refuses_a_bad_part() -> None:
         partition_graph(SMALL, [torch.tensor([300])])
 
 
-def test_overlapping_clients_share_nothing_but_what_is_common() -> None:
-    """A node that is swapped in must not become one that all hold."""
-    graph = bare(4)
-    for seed in range(100):
-        parts = fgl.data.partitions.overlapping_partition(
-            graph, [0.5, 0.75, 0.75], common=0.0, seed=seed
-        )
-        assert [len(part) for part in parts] == [2, 3, 3]
-        assert not set.intersection(*(set(part.tolist()) for part in parts))
-        torch.manual_seed(seed)  # what was drawn before has no say
-        again = fgl.data.partitions.overlapping_partition(
-            graph, [0.5, 0.75, 0.75], common=0.0, seed=seed
-        )
-        assert all(map(torch.equal, again, parts))
-
-
 @pytest.mark.parametrize("seed", [0, 7])
 def test_clients_of_a_split_graph_train_whatever_the_seed(seed: int) -> None:
     """Of one permutation some clients would train on all nodes, others on none."""

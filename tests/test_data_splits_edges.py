@@ -92,13 +92,6 @@ def test_numbers_of_pairs_are_exact_where_a_double_is_not() -> None:
 KINDS = ("train_edges", "val_edges", "test_edges")
 
 
-def split_of(n: int = 60, num_pairs: int = 300, val: float = 0.2, test: float = 0.3) -> EdgeSplit:
-    """Many held-out edges, so that every client has some."""
-    edges = torch.randint(n, (2, num_pairs), generator=torch.Generator().manual_seed(7))
-    graph = fgl.Graph(torch.rand(n, 2), edges, y=torch.arange(n) % 3)
-    return edge_split(graph, val=val, test=test, seed=1)
-
-
 @pytest.mark.parametrize("size", [0, 1, 2])
 def test_a_client_that_holds_next_to_nothing_only_trains(size: int) -> None:
     """Nodes 0, 1 and 2 of a cycle: an edge or two, all of them for training."""
@@ -178,16 +171,3 @@ def test_a_split_that_keeps_nothing_says_so_and_what_helps(name: str) -> None:
         assert getattr(parts, kept).shape == (2, 0)
     cured = edge_split(graph, **cure)
     assert cured.trains_only == (sum(cure.values()) == 0)
-
-
-@pytest.mark.parametrize(
-    ("nodes", "message"),
-    [
-        (torch.tensor([1, 1]), "nodes to be without repeats"),
-        (torch.tensor([60]), r"nodes to be in \[0, 60\)"),
-        (torch.zeros(2, 2, dtype=torch.int64), "nodes to have shape"),
-    ],
-)
-def test_nodes_that_no_client_can_hold(nodes: Tensor, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        subgraph_split(split_of(), nodes)

@@ -10,10 +10,9 @@ from federations import close, fedavg, graph, same
 from torch import Tensor, nn, optim
 
 import fgl
-from fgl import Method, Ragged, Training
+from fgl import Method, Training
 from fgl.federation import train
 from fgl.methods import graphfl
-from fgl.methods.graphfl import side
 
 LR = 0.1
 SGD = Training(partial(optim.SGD, lr=LR), num_steps=1)
@@ -56,21 +55,6 @@ def gradient(method: Method, params: Params, seen: fgl.Graph, context: Any) -> P
     loss = method.loss(leaves, seen, context)
     found = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
     return dict(zip(leaves, found, strict=True))
-
-
-@pytest.mark.parametrize(("task", "entry"), [("ego", "labels"), ("links", "edges")])
-def test_examples_that_a_step_brings_are_halved(task: str, entry: str) -> None:
-    made = known(task, 0.0, F64)
-    method = graphfl(made.fedavg)
-    seen, context = first_step(method, made.clients[2])
-    halved = [side(seen, context, which)[1][entry] for which in (True, False)]
-    assert all(isinstance(each, Ragged) for each in halved)
-    assert all(each.values is context[entry].values for each in halved)
-    count = len(context[entry])
-    assert [int(each.mask.sum()) for each in halved] == [count // 2, count - count // 2]
-    assert not (halved[0].mask & halved[1].mask).any()
-    losses = [made.fedavg.loss(method.initial(), *side(seen, context, w)) for w in (True, False)]
-    assert not torch.allclose(*losses)
 
 
 def test_validation_nodes_query_only_where_it_is_said() -> None:

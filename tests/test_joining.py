@@ -106,19 +106,6 @@ def test_who_does_not_answer_or_says_too_much_is_not_heard(over_flower: Any) -> 
     assert result.history[0].dropped == {}  # both take part in the rounds
 
 
-def test_sizes_whose_sum_would_overflow_are_not_heard() -> None:
-    own, method = clients(SIZES), feddyn(plain(steps=1))
-
-    def say(graph: fgl.Graph) -> Any:
-        count = len(train_nodes(graph))
-        return {"num_examples": torch.tensor(2**62 if count in sizes(own)[:2] else count)}
-
-    lying = ruled(method, joining=replace(method.rules.joining, say=say))
-    with pytest.warns(UserWarning, match="when it joins"):
-        result = fgl.run(lying, own, num_rounds=1, clients_at_once=1)
-    assert told(result) == (sum(sizes(own)[2:]), 2)
-
-
 def test_nobody_joins(over_flower: Any) -> None:
     own, method = clients(SIZES), feddyn(plain(steps=1))
     place = over_flower(method, own, gone("query.join", -1), timeout=0.2)

@@ -45,22 +45,6 @@ def test_training_that_sends_nothing_has_no_bytes() -> None:
     assert min(sent.traffic) > 0
 
 
-def test_the_model_is_the_last_one() -> None:
-    method = fedavg(model())
-    result = went(method)
-    made = result.model
-    assert made is not method.model and not made.training
-    for name, tensor in made.state_dict().items():
-        assert torch.equal(tensor, result.outbox[0]["model"][name])  # type: ignore[index]
-    graph = graphs()[0]
-    expected = torch.func.functional_call(made, result.outbox[0]["model"], (graph.x, graph.adj))  # type: ignore[arg-type]
-    assert torch.equal(made(graph.x, graph.adj), expected)
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.zero_()
-    assert any(t.any() for t in result.outbox[0]["model"].values())  # type: ignore[union-attr]
-
-
 def test_a_personal_model_is_asked_for_by_client() -> None:
     result = went(fedper(fedavg(model()), shared=["convs.0"]))
     with pytest.raises(ValueError, match=r"to use one model, but got another of client 1: result"):
@@ -100,17 +84,6 @@ def history(**curves: list[float]) -> list[Round]:
         Round(index, [0], metrics=dict(zip(curves, values, strict=True)))
         for index, values in enumerate(each)
     ]
-
-
-def test_the_best_round_of_a_metric() -> None:
-    result = Result({}, {}, {}, history(val_auc=[0.1, 0.9, 0.3], val_rmse=[3.0, 2.0, 1.0]))
-    assert result.best("val_auc").round == result.best().round == 1
-    assert result.best("-val_rmse").round == 2
-    assert result.best("-val_auc").round == 0
-    with pytest.raises(ValueError, match='metric to be "-val_rmse", since less is better, but got'):
-        result.best("val_rmse")
-    with pytest.raises(ValueError, match="metric to be one of val_auc, val_rmse, perhaps with a"):
-        result.best("val_f1")
 
 
 def test_a_best_round_without_metrics_says_what_is_missing() -> None:

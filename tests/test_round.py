@@ -2,32 +2,17 @@
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from federations import end, fedavg, graph, graphs, local, model, same
+from federations import fedavg, graph, graphs, model
 
 import fgl
 from fgl.federation.round import _note_training, drops
 
 # Phases.
-
-
-@pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
-def test_a_phase_resumes_and_knows_where_it_began(tmp_path: Path) -> None:
-    phases = [fgl.run(local(model()), graphs(), num_rounds=n, seed=1) for n in (1, 2)]
-    options: Any = {"seed": 3, "participation": 0.5}
-    want = fgl.run(local(model()), graphs(), num_rounds=3, start=phases[0], **options)
-    options["checkpoint"] = tmp_path
-    fgl.run(local(model()), graphs(), num_rounds=1, start=phases[0], **options)
-    got = fgl.run(local(model()), graphs(), num_rounds=3, start=phases[0], **options)
-    assert same(end(got), end(want))
-    for other in (phases[1], None):
-        with pytest.raises(ValueError, match="to be of this run with start="):
-            fgl.run(local(model()), graphs(), num_rounds=4, start=other, **options)
 
 
 def test_a_start_of_other_clients_is_refused() -> None:
