@@ -16,7 +16,7 @@ from .feddyn import drifting, half_square, inner
 from .scaffold import common_control, mean_gradient, rate_of_path
 
 
-@fed.layer(checks=[fed.check_averages])
+@fed.layer(sealed=("train.optimizer",), checks=[fed.check_averages])
 def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     """FedAvg in which clients track their drift ``h_k`` and correct their gradients (FedDC, Eq. 3).
 
@@ -48,7 +48,8 @@ def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
 
     Raises:
         ValueError: if a number is out of range, if the server of `fedavg` does not simply average
-            the models, or if clients train tensors outside the model.
+            the models, or if clients train tensors outside the model. When a run begins: if an
+            outer method has another optimizer.
 
     Example:
         >>> method = feddc(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -60,7 +61,6 @@ def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
 
     Source: Gao et al. 2022, https://arxiv.org/abs/2203.11751; https://github.com/gaoliang13/FedDC
     """
-    eta = rate_of_path(fedavg)
     base = drifting(fedavg, "feddc")
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -85,7 +85,7 @@ def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
         steps = int(context["trained"]["num_steps"])
         if not steps or not message["num_examples"]:
             change = {name: torch.zeros_like(own[name]) for name in own}
-        elif eta:
+        elif eta := rate_of_path(fedavg):  # of this round, if there is a schedule
             scale = 1 / (steps * eta)
             change = {n: scale * (start[n] - params[n]) - common[n] for n in own}
         else:

@@ -14,7 +14,7 @@ from ..graph import Graph
 from .fedopt import fedopt
 
 
-@fed.layer
+@fed.layer(sealed=("train.optimizer",))
 def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
     """FedAvg in which clients add ``c - c_i`` to every gradient (SCAFFOLD, Algorithm 1).
 
@@ -38,7 +38,8 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
         server_lr: eta_g, at least 0.
 
     Raises:
-        ValueError: if a number is out of range, or if `fedavg` is a `fedselect` or a `feddc`.
+        ValueError: if a number is out of range, or if `fedavg` is a `fedselect` or a `feddc`. When
+            a run begins: if an outer method has another optimizer.
 
     Example:
         >>> method = scaffold(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -48,7 +49,6 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
 
     Source: Karimireddy et al. 2020, https://arxiv.org/abs/1910.06378
     """
-    eta = rate_of_path(fedavg)
     reason = "its steps of one entry are not all that a client takes, which the control counts"
     fed.refuse(fedavg, "fedselect", "scaffold", reason)
     fed.refuse(fedavg, "opfgl", "scaffold", "its clients send sums, and no model")
@@ -79,7 +79,7 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
         examples = message["num_examples"]
         if not context["trained"]["num_steps"] or not examples:
             shift = zeros  # no estimate of the gradient
-        elif eta:
+        elif eta := rate_of_path(fedavg):  # of this round, if there is a schedule
             scale = 1 / (eta * int(context["trained"]["num_steps"]))
             shift = {name: scale * (start[name] - params[name]) - common[name] for name in zeros}
         else:
@@ -102,7 +102,7 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
 
 
 def rate_of_path(fedavg: Method) -> float | None:
-    """The rate of plain SGD, whose steps are ``-rate`` times a gradient; None for others.
+    """The current rate of plain SGD, whose steps are ``-rate`` times a gradient; None for others.
 
     For SGD with momentum, with `maximize`, with several rates or with the rate 0, the result is
     None too.
@@ -111,7 +111,7 @@ def rate_of_path(fedavg: Method) -> float | None:
         >>> rate_of_path(fgl.fedavg(torch.nn.Linear(1, 1)))
         0.1
     """
-    optimizer = fedavg.train.optimizer([p.detach().clone() for p in fedavg.model.parameters()])
+    optimizer = fedavg.train.optimizer([*fedavg.model.parameters()])
     groups = optimizer.param_groups
     rates = {float(group["lr"]) for group in groups}
     plain = type(optimizer) is torch.optim.SGD
