@@ -17,9 +17,9 @@ STEPS = 4  # of neighbourhood aggregation
 def first_copies(graph: Graph) -> Tensor:
     """Mask of the graphs to keep: False for a graph that is a copy of an earlier graph.
 
-    A copy has the same edges and the same features of nodes and edges. A copy may have a different
-    label and a different order of nodes. ``random_split(graph, among=first_copies(graph))``
-    excludes later copies, so that no test graph is a copy of a training graph.
+    A copy has the edges, the node features and the edge features of an earlier graph. Labels and
+    the order of nodes are not compared. ``random_split(graph, among=first_copies(graph))`` excludes
+    later copies, so that no test graph is a copy of a training graph.
 
     Args:
         graph: the collection.

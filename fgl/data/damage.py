@@ -199,7 +199,7 @@ class Damage:
         return graph
 
     def labels(self, graph: Graph, generator: Draws = None) -> Graph:
-        """The graph with damaged labels of training examples."""
+        """Damage the labels of a graph's training examples."""
         if self.label_noise:
             graph = wrong_labels(graph, self.label_noise, generator=generator)
         if self.missing_labels:

@@ -38,7 +38,7 @@ def from_hetero(
             `edge_attr` and `edge_time`. One edge type may have ``edge_label``, as after
             `RandomLinkSplit`. In that case the examples are the pairs in ``edge_label_index`` of
             this edge type. If ``edge_label_index`` is missing, the examples are the edges of this
-            type. Its masks then have one entry per example.
+            type. In both cases, the masks of this type have one entry per example.
         both: whether to add a reverse of each relation.
         split: column to read if masks have the shape ``[n, splits]``; the first column is 0.
         targets: node types whose `y` and masks are read, if several types have `y`. The class

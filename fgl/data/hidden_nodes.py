@@ -37,7 +37,7 @@ def hide_nodes(graph: Graph, nodes: Tensor, *, width: int = 5) -> HiddenNodes:
     Args:
         graph: a graph with dense or sparse features.
         nodes: int64 ``[m]``, ids of the nodes to remove, without repeats.
-        width: number of hidden neighbours per node whose features are recorded, at most.
+        width: the features of at most `width` hidden neighbours are recorded for each node.
 
     Raises:
         TypeError, ValueError: if `nodes` contains anything except ids of nodes in the graph.

@@ -53,7 +53,7 @@ def csbm(
         num_nodes: number of nodes.
         class_weights: relative sizes of the classes.
         communities_per_class: number of communities in each class.
-        degree: mean degree. If it is below 2, some nodes have no edge.
+        degree: mean degree. With a mean degree below 2, some nodes have no edge.
         homophily: approximate fraction of edges within a class. Strays make the actual fraction
             lower.
         closeness: fraction of the edges within a class that join two nodes of one community. The
@@ -243,7 +243,7 @@ def small_graphs(
 def small_molecules(
     num_graphs: int = 120, *, seed: int = 0
 ) -> tuple[list[Graph], Tensor, list[str]]:
-    """Generate synthetic molecules: a chain with or without a ring, and a float target for each.
+    """Generate synthetic molecules (a chain, a ring, or a ring with a chain) with float targets.
 
     Features have the same columns as in ``torch_geometric.utils.from_smiles``. Only four columns
     are set: atomic number, degree, ring membership and bond type. The target is the sum of 0.3 for

@@ -53,9 +53,9 @@ def typed_graph(
             have labels, `num_classes` is required, to confirm that a label means one class in all
             of these types.
         train_mask, val_mask, test_mask: dict from type to bool ``[n_t]``. If `y` is given, only
-            types in `y` may have masks. Nodes of types without a mask are in no mask. If a type in
-            `y` has no training mask, all of its nodes outside the validation and test masks are
-            training nodes.
+            types in `y` may have masks. Nodes of types without a mask are in no mask. If
+            `train_mask` is None, the training nodes are all nodes of the types in `y` that are in
+            no validation or test mask.
         edge_attr: dict from relation to features ``[E_r, d_r]``. Edges of a relation that is not in
             the dict get zeros.
         edge_time: dict from relation to times ``[E_r]``. Either all relations have times, or no

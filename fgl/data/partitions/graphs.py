@@ -22,8 +22,8 @@ def partition_graph(
 ) -> list[Graph]:
     """Build the clients' graphs: induced subgraphs with `node_id`, or collections of whole graphs.
 
-    An edge or a pair is lost if no client has both of its nodes; `cut_loss` counts these losses.
-    Parts may overlap.
+    An edge or a pair is lost if no client has both of its nodes. `cut_loss` counts lost edges and
+    pairs. Parts may overlap.
 
     Args:
         graph: the whole graph, or a collection.

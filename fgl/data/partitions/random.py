@@ -47,7 +47,7 @@ def random_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[T
 def community_clients(
     communities: Sequence[Tensor], clients: Count, *, share: Share = 0.5, seed: int = 0
 ) -> list[Tensor]:
-    """Draw several clients from each community, each with a fraction of the community's nodes.
+    """Draw several clients from each community; a client gets a fraction of the community's nodes.
 
     Clients draw independently, so clients of one community overlap. If `share` is one half, two
     clients of one community have on average half of their nodes in common.

@@ -19,7 +19,7 @@ GRAPH = re.compile(r"^\s*graph\s*\[", re.MULTILINE)
 def read_gml(
     folder: Path, name: str, *, targets: str = "value", ignore: Collection[str] = ()
 ) -> Graph:
-    """Read a graph from ``NAME.gml``, such as the political blogs.
+    """Read a graph from a file ``NAME.gml`` in the Graph Modelling Language.
 
     The format has no features, so one-hot degrees with 64 columns are used as features. The last of
     these columns means a degree of 63 or more. The graph is undirected, without self-loops and

@@ -1,4 +1,4 @@
-"""Checks of arrays, sparse matrices and masks; they come from files that may be invalid."""
+"""Checks of arrays, sparse matrices and masks that were read from files."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -65,14 +65,14 @@ def check_size(path: Path, size: int, expected: int, what: str) -> None:
 
 
 def check_inside(name: object, numbers: NDArray[Any], low: int, high: int) -> None:
-    """Raise a ValueError unless all numbers are in ``[low, high)``."""
+    """Raise a ValueError unless all numbers are at least `low` and below `high`."""
     out = (numbers < low) | (numbers >= high)
     if out.any():
         raise ValueError(f"Expected {name} to be in [{low}, {high}), but got {numbers[out][0]}")
 
 
 def checked_edges(name: str, edges: NDArray[np.int64], num_nodes: int) -> Tensor:
-    """Check that both ends of each edge are in ``[0, num_nodes)``; return int64 ``[2, *]``."""
+    """Edges as int64 ``[2, *]``; raise an error if an end is below 0 or not below `num_nodes`."""
     check_inside(name, edges, 0, num_nodes)
     return torch.from_numpy(edges)
 

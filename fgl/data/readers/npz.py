@@ -158,7 +158,7 @@ def _load(
 
 
 def _weights(arrays: dict[str, NDArray[Any]], name: str) -> list[str]:
-    """The name of the array in a list if nonzero weights differ; otherwise an empty list."""
+    """A list with the name of the array if nonzero weights differ; otherwise an empty list."""
     data = arrays.get(name)
     if data is None or data.dtype.kind not in "iuf":
         return []

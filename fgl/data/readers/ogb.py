@@ -49,7 +49,7 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
     each graph. Each line of ``edge.csv.gz`` holds a source and a target, and each line of
     ``node-feat.csv.gz`` holds the features of a node. Rows are read one after the other, so reading
     needs little more memory than the graph itself. A warning names the unread tables in the folder.
-    It does not name ``node_year``, from which the authors made the split of ogbn-arxiv.
+    The warning does not name ``node_year``, from which the authors made the split of ogbn-arxiv.
 
     If ``node-label.csv.gz`` exists (ogbn), the folder holds one graph, and each line of
     ``node-label.csv.gz`` is the class of one node. ``split/NAME/{train,valid,test}.csv.gz`` hold

@@ -112,7 +112,7 @@ def bad_row(path: Path, row: int, be: str, got: object) -> ValueError:
 
 
 def contiguous(path: Path, values: NDArray[np.int64]) -> tuple[Tensor, int]:
-    """Renumber labels in ascending order as int64 0, 1, ...; return them and their number."""
+    """Renumber labels in ascending order as int64 0, 1, ...; also return the number of labels."""
     reject_if(not values.size, f"{path} to hold labels", "none")
     used, labels = np.unique(values, return_inverse=True)
     return torch.from_numpy(labels.reshape(values.shape).astype(np.int64)), len(used)

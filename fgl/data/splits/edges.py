@@ -197,7 +197,7 @@ def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
     Args:
         graph: the graph.
         pairs: the distinct edges, sorted.
-        plain: whether weights and fields are missing.
+        plain: whether the edges have no weights and no fields.
     """
     turned = {} if graph.edge_type is None else _turned(graph)
     across = {pair: share for pair, share in turned.items() if pair[0] != pair[1]}

@@ -112,8 +112,8 @@ class FreeCells(_Free):
         Args:
             rows: int64 ``[p]``, the rows for which columns are drawn; repeats are allowed.
             like: int64 ``[p]``, one column per row. If `like` is given, these columns are permuted
-                among the rows instead of drawn. Only where the permutation leads to a nonempty
-                cell, an empty cell of the row is drawn instead.
+                among the rows instead of drawn. If the permutation leads a row to a nonempty cell,
+                an empty cell of this row is drawn instead.
             generator: random generator on the CPU; default torch's global generator.
 
         Returns:

@@ -18,7 +18,7 @@ from .reverses import symmetric
 def with_negatives(
     graph: Graph, *, seed: int = 0, negatives: Literal["uniform", "degree"] = "uniform"
 ) -> Graph:
-    """Add pairs without an edge to a graph's validation and test pairs; they get label 0.
+    """Add pairs without an edge, with label 0, to a graph's validation and test pairs.
 
     For each validation or test pair with label 1, one pair is added. The added pair has the source
     of the original pair and a new target. The new target has the node type of the original target,
