@@ -219,6 +219,7 @@ def predict(
         if isinstance(error, TypeError):
             _check_parameters(model, () if read.edge_index else graph.inputs, options)
         if not str(error).startswith(("Expected", "Round")):
+            _check_dtype(error, params, graph)
             _explain(error, model, graph, read)
         raise
 
@@ -306,6 +307,16 @@ def _check_width(error: Exception, model: nn.Module, graph: Graph) -> None:
         raise OtherWidth(
             f"Expected {type(model).__name__} to take {width} features, as {graph!r} has, but got "
             f"{text}"
+        ) from error
+
+
+def _check_dtype(error: Exception, params: Mapping[str, Tensor], graph: Graph) -> None:
+    """Raise a clear error if a product failed because features and parameters differ in dtype."""
+    dtypes = sorted({str(own.dtype) for own in params.values() if own.is_floating_point()})
+    if "dtype" in str(error) and len(dtypes) == 1 and str(graph.x.dtype) != dtypes[0]:
+        raise TypeError(
+            f"Expected graph.x to be {dtypes[0]} as the parameters, but got {graph.x.dtype}: "
+            f"graph.replace(x=graph.x.to({dtypes[0]})), or model.to({graph.x.dtype})"
         ) from error
 
 

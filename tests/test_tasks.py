@@ -110,8 +110,20 @@ def test_ids_that_each_client_numbers_itself_are_named_as_the_cause() -> None:
     clients = [whole.subgraph(part) for part in parts]
     net, train = fgl.nn.GCN(4, 4, whole.num_classes), fgl.Training()  # type: ignore[arg-type]
     local = [own.replace(node_id=torch.arange(own.num_nodes)) for own in clients]
-    with pytest.warns(UserWarning, match="node_id .*of the whole graph.* but got 0, 1, 2") as caught:
+    with pytest.warns(
+        UserWarning, match="node_id .*of the whole graph.* but got 0, 1, 2"
+    ) as caught:
         fgl.tasks.node_task(whole, local, net, train)
     assert len(caught) == 1
     for remedy in (clients, [own.replace(node_id=None) for own in local], [whole, whole]):
         fgl.tasks.node_task(whole, remedy, net, train)
+
+
+def test_tests_of_another_width_are_named() -> None:
+    whole = fgl.Graph.join(*fgl.data.load_graphs("synthetic"))
+    parts = [whole.select(torch.arange(k, 40, 4)) for k in range(4)]
+    parts[3] = parts[3].replace(x=parts[3].x[:, 1:])
+    net = fgl.nn.GIN(whole.num_features, 4, 2)
+    task = fgl.tasks.graph_task(parts[:2], parts[2:], net, fgl.Training())
+    with pytest.raises(ValueError, match="client 1's tests to have 5 features .* but got 4"):
+        fgl.run(task.fedavg, task, num_rounds=1)

@@ -7,6 +7,7 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -242,6 +243,20 @@ FUNCTIONS: dict[str, tuple[Callable[[], Any], str]] = {
     "optimiser": (
         lambda: ran(fgl.fedavg(model(), train=training(lambda params: None))),
         "optimizer to return a torch.optim optimiser",
+    ),
+    "closure": (
+        lambda: ran(fgl.fedavg(model(), train=training(torch.optim.LBFGS))),
+        "optimizer to step in place and without a closure, as torch.optim.SGD and Adam do, but got",
+    ),
+    "taped": (
+        lambda: ran(
+            fgl.fedavg(model(), train=training(partial(torch.optim.SGD, differentiable=True)))
+        ),
+        "but got SGD with differentiable=True",
+    ),
+    "features of float64": (
+        lambda: fgl.predict(model(), model().state_dict(), graph().replace(x=graph().x.double())),  # type: ignore[union-attr]
+        "graph.x to be torch.float32 as the parameters, but got torch.float64: graph.replace(x=",
     ),
     "torch's loss": (
         lambda: fgl.fedavg(model(), loss=nn.functional.cross_entropy),

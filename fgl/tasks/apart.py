@@ -47,9 +47,9 @@ def warn_of_trained(
     of_nodes = whole is not None and whole.batch is None and whole.edge_label_index is None
     if whole is not None and of_nodes and _has_local_ids(clients, whole):
         warn(
-            "Expected node_id to name nodes of the whole graph, but got 0, 1, 2, ... at each client: "
-            "graph.replace(node_id=None), or fgl.data.partitions.partition_graph(whole, parts), "
-            "whose clients keep the ids of the whole graph",
+            "Expected node_id to name nodes of the whole graph, but got 0, 1, 2, ... at each "
+            "client: graph.replace(node_id=None), or partition_graph(whole, parts) of "
+            "fgl.data.partitions, whose clients keep the ids of the whole graph",
         )
         clients = [own.replace(node_id=None) for own in clients]
     if not scored and whole is not None and of_nodes:
@@ -296,8 +296,8 @@ def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
         f"Expected graphs that are tested not to train, but got {copies} of {len(test)} that are "
         "copies of graphs that train, whose answers the model is told: "
         "fgl.data.splits.random_split(graph) or "
-        "fgl.data.splits.fold_clients(graph, parts, fold=0) keeps graphs apart, and with "
-        "among=fgl.data.first_copies(graph) copies too",
+        "fgl.data.splits.fold_clients(graph, parts, fold=0) keeps graphs apart, and "
+        "random_split(graph, among=fgl.data.first_copies(graph)) leaves copies out",
     )
 
 

@@ -16,7 +16,7 @@ from ...graph import Graph
 from ...graph.windows import by_answer
 from ...kinds import check_takes, explained
 from ...predict import predict, reads, stand_in
-from ...targets import CLASSES, Target, checked_y
+from ...targets import CLASSES, Target, check_no_broadcast, checked_y
 from ...warn import warn
 from .compose import layer
 from .describe import short_name
@@ -440,6 +440,8 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
             f"{list(output.shape)} of {name}: y as float and target=fgl.targets.ANSWERS take one "
             "number an example"
         )
+    if y is not None:
+        check_no_broadcast("the target's loss", target.loss, output, y)
     classes = graph.num_classes if target == CLASSES else None
     if classes is not None and output.dim() == 2 and output.shape[1] < classes:
         raise ValueError(
