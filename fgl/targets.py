@@ -32,9 +32,9 @@ class Target:
 
     Args:
         loss: ``(output, y, mask) -> scalar``, the loss that a client minimises.
-        metrics: name to ``(output, y, mask) -> number``. The result may also be a tensor, as with
-            `fgl.metrics.rmse`, or with `hit_counts` and `class_counts` in `fgl.metrics.classes`. If
-            there are no examples to score, the result is NaN.
+        metrics: dict from names to functions ``(output, y, mask) -> number``. The result may also
+            be a tensor, as with `fgl.metrics.rmse`, or with `hit_counts` and `class_counts` in
+            `fgl.metrics.classes`. If there are no examples to score, the result is NaN.
         lower: the names of the metrics for which smaller is better; stored as a frozenset.
 
     Raises:
@@ -98,11 +98,11 @@ class Target:
         for name, metric in self.metrics.items():
             check_no_broadcast(f"the metric {name!r}", metric, output, y)
             values[f"{prefix}{name}"] = metric(output, y, mask)
-            if output._version != before:
-                raise ValueError(
-                    f"Expected the metric {name!r} to leave output as it is, but got one that "
-                    "changes it in place: output.sigmoid() in place of output.sigmoid_()"
-                )
+            reject_if(
+                output._version != before,
+                f"the metric {name!r} to leave output as it is",
+                "one that changes it in place: output.sigmoid() in place of output.sigmoid_()",
+            )
         return values
 
 
@@ -222,8 +222,8 @@ def selected(metrics: Mapping[str, float], select: str) -> float:
 def less_is_better(name: str, select: str = "", lower: Collection[str] = ()) -> bool:
     """Whether small values of this metric are good, as for losses, rmse, mae and mape.
 
-    If the metric for model selection, `select`, is the same metric, its minus decides. Small values
-    are also good for the metrics that `lower` names (without a prefix such as ``"test_"``).
+    If `select`, the metric for model selection, is this metric, a minus sign in `select` decides.
+    Small values are also good for the metrics in `lower` (without a prefix such as ``"test_"``).
 
     Example:
         >>> less_is_better("val_rmse"), less_is_better("test_loss"), less_is_better("-val_rmse")
@@ -348,7 +348,7 @@ def warn_undefined(
 
 
 def kind_of(y: Any, mask: Any) -> str:
-    """A client's labels described as text.
+    """Description of a client's labels as text.
 
     Example:
         >>> kind_of(torch.ones(3), torch.tensor([True, True, False]))

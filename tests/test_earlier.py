@@ -1,5 +1,6 @@
 """Clients that join later, classes that appear later, and forgetting from the last clean state."""
 
+import re
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -133,6 +134,19 @@ def test_a_study_and_a_command_have_clients_that_join_later(tmp_path: Any) -> No
     flags = "--clients 3 --hidden 4 --rounds 3 --late-clients 1 --late-rounds 2"
     _, commanded = script("examples/baseline.py").main(f"fedavg louvain-nodes {flags}".split())
     assert same(commanded.outbox[0], result.outbox[0])
+
+
+def test_a_flag_of_later_clients_is_named(capsys: Any) -> None:
+    """`--clients` and `--rounds` are other flags."""
+    main = script("examples/baseline.py").main
+    for flags, name in [
+        ("--late-clients 9 --late-rounds 1", "--late-clients: .* 9"),
+        ("--late-clients 1 --late-rounds -2", "--late-rounds: .* -2"),
+        ("--late-rounds 2", "--late-classes, but got neither"),
+    ]:
+        with pytest.raises(SystemExit):
+            main(f"fedavg louvain-nodes --clients 3 --hidden 4 --rounds 3 {flags}".split())
+        assert re.search(f"error: .*{name}", capsys.readouterr().err)
 
 
 def test_forgetting_from_the_last_clean_state_is_never_having_known() -> None:

@@ -57,9 +57,9 @@ def plot(
         what: a result; a comparison; or a dict from names to a result or a list of results (one per
             seed).
         metrics: names of the metrics. The default is the comparison's metric. Without a comparison,
-            all metrics that begin with ``test_`` are drawn; if there are none, all metrics except
-            losses are drawn, or the training loss if there is nothing else. ``"train_loss"`` is
-            `Round.loss`.
+            all metrics that begin with ``test_`` are drawn. If there are none, all metrics except
+            losses are drawn. If all metrics are losses, the training loss is drawn.
+            ``"train_loss"`` is `Round.loss`.
         title: title of the figure.
         path: file to write; the file extension determines the format. By default no file is
             written.
@@ -68,7 +68,7 @@ def plot(
             best validation score, or from the last round if there is no validation.
 
     Returns:
-        The matplotlib figure. A notebook shows it at the end of a cell.
+        The matplotlib figure. A notebook shows the figure at the end of a cell.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -93,7 +93,7 @@ def plot(
     rows = len(metrics) + drops
     size = {"figsize": (9, 3.2 * rows), "layout": "constrained"}
     figure, axes = pyplot.subplots(rows, 2, squeeze=False, **size)
-    for name, runs in curves.items():
+    for name, runs in ((literal(name), runs) for name, runs in curves.items()):
         for metric, (left, right) in zip(metrics, axes, strict=False):
             _draw(left, right, name, runs, metric)
         if drops:
@@ -145,7 +145,8 @@ def _plot_clients(what: Any, metrics: Sequence[str] | None, title: str, path: An
             mean = statistics.fmean(numbers)
             axis.hlines(mean, place - 0.3, place + 0.3, color="black")
         axis.set_xticks(range(len(runs)), list(runs))
-        axis.set(ylabel=f"{metric} of each client{_direction(metric)}")
+        which_way = _direction(metric).replace(" ", "\n", 1)  # one line is longer than the axis
+        axis.set(ylabel=f"{metric} of each client{which_way}")
         axis.grid(alpha=0.25, axis="y")
     return _finished(pyplot, figure, title, path)
 
@@ -228,7 +229,7 @@ def _usual(names: Sequence[str]) -> list[str]:
     """The names of the metrics that begin with ``test_``.
 
     If there are none, all metrics are returned except losses and metrics of single clients. If
-    these are missing too, the training loss is returned.
+    there are no such metrics either, the training loss is returned.
     """
     plain = [name for name in names if "/" not in name and not name.endswith("loss")]
     return [name for name in plain if name.startswith("test_")] or plain or ["train_loss"]
@@ -255,6 +256,11 @@ def band(
     """Fill a band of one deviation around a mean; without a deviation, the width is 0."""
     ends = [(m - d, m + d) for m, d in zip(mean, map(_or_zero, deviation), strict=True)]
     axes.fill_between(x, *zip(*ends, strict=True), linewidth=0, **how)
+
+
+def literal(name: str) -> str:
+    """A name that matplotlib draws letter by letter: no formula, and a legend does not hide it."""
+    return " " * name.startswith("_") + name.replace("$", r"\$")
 
 
 def _or_zero(value: float) -> float:

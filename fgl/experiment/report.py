@@ -1,7 +1,5 @@
 """Reports: JSON records of runs, including the best round."""
 
-from __future__ import annotations
-
 import json
 import math
 import statistics

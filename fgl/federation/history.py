@@ -157,10 +157,10 @@ class Round:
         participants: clients to which a message was sent.
         dropped: clients whose messages were not used, each with the reason.
         zero_weight: participants that have no training examples or no known labels.
-        loss: mean of the mean local losses of all clients that have training examples and whose
-            upload was used. A client's mean is left out if it is not finite. A client's mean is
-            also left out if it exceeds both 300 and 300 times the median of these means, in
-            absolute values.
+        loss: each client's mean local loss, averaged over the clients that have training examples
+            and whose upload was used. A client's mean is left out if it is not finite. A client's
+            mean is also left out if its absolute value exceeds both 300 and 300 times the median
+            absolute value of these means.
         padding: fraction of padded nodes among all nodes of the batches.
         one_by_one: the reason why clients could not train as a batch, or an empty string. If there
             is a reason, clients trained one at a time in this round and in all later rounds. The
@@ -236,8 +236,8 @@ class Result:
             Empty if too few clients have sent the same form.
         older: outboxes and server states of earlier rounds, the oldest first. Empty unless the run
             was started with `go_back`.
-        config: the config of the run. Its entry ``"layers"`` has the arguments of each builder of
-            the method, from inside to outside.
+        config: the config of the run. The entry ``"layers"`` of the config has the arguments of
+            each builder of the method, from inside to outside.
         method: the method that was run; None if the result was unpickled or created by hand.
         clients: the clients' graphs, if clients are in this process.
         select: the task's metric by which the best round is selected; "" without a task.
@@ -324,11 +324,11 @@ class Result:
         first = self._deployed(0)
         for client in range(1, len(self.outbox)):
             other = self._deployed(client)
-            if other is not first and not _equal(first, other):
-                raise ValueError(
-                    f"Expected clients to use one model, but got another of client {client}: "
-                    "result.model_of(client) is that of one client"
-                )
+            reject_if(
+                other is not first and not _equal(first, other),
+                "clients to use one model",
+                f"another of client {client}: result.model_of(client) is that of one client",
+            )
         return self._module(0, first)
 
     def model_of(self, client: int) -> nn.Module:

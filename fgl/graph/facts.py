@@ -222,7 +222,7 @@ class Facts:
         return torch.ones(self.num_examples, dtype=torch.bool, device=self.device)
 
     def before(self, time: float) -> Any:
-        """Return the graph without edges at or after a given time; nodes and examples stay.
+        """Return the graph with only the edges before a given time; nodes and examples stay.
 
         Raises:
             ValueError: if the edges have no times.
@@ -272,7 +272,7 @@ class Facts:
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors of the fields by name; of sparse features, the values."""
+        """The tensors of the fields by name; for sparse features, the tensor of their values."""
         fields = {f"graph.{own.name}": getattr(self, own.name) for own in dataclasses.fields(self)}  # type: ignore[arg-type]
         values = {name: getattr(field, "value", field) for name, field in fields.items()}
         return {name: own for name, own in values.items() if isinstance(own, Tensor)}
@@ -295,11 +295,11 @@ class Facts:
 
 def _stored(name: str, matrix: SparseMatrix) -> dict[str, Tensor]:
     """The values of a matrix and of the matrices made of it so far, by name."""
-    known = {f"{name}.values": own for own in vars(matrix.pattern).get("_ones", {}).values()}
-    known |= {} if matrix.value is None else {name: matrix.value}
+    tensors = {f"{name}.values": own for own in vars(matrix.pattern).get("_ones", {}).values()}
+    tensors |= {} if matrix.value is None else {name: matrix.value}
     for key, derived in vars(matrix).get("_made", {}).items():
-        known |= _stored(f"{name}.{key}", derived)
-    return known
+        tensors |= _stored(f"{name}.{key}", derived)
+    return tensors
 
 
 FROM = {

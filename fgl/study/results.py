@@ -1,7 +1,5 @@
 """Results of a study: paired statistics, a table, LaTeX, curves and the single runs."""
 
-from __future__ import annotations
-
 import functools
 import math
 import os
@@ -11,8 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from ..checks import check_choice, imported, install
-from ..experiment.plots import band, over, save
+from ..experiment.plots import band, literal, over, save
 from ..experiment.tables import aligned, escaped, mean_and_deviation, plus_minus, tabular
 from ..targets import less_is_better, lower_of
 from .folder import Store, described, load_plan
@@ -34,10 +34,10 @@ POINT = 0.01
 
 @dataclass(frozen=True)
 class Tested:
-    """A method compared with the first method, on one setting or on the mean over settings.
+    """Comparison of a method with the first method, on one setting or on the mean over settings.
 
     Args:
-        difference: statistics of the differences within seeds.
+        difference: statistics of the differences between runs with the same seed.
         holm: p-value after Holm's correction over all tests of the table.
         better: probability of improvement over the first method; NaN for the mean over settings.
         least: the smallest difference that a test with this number of seeds detects with a power
@@ -86,6 +86,7 @@ class Study:
 
     def raw(self) -> list[dict[str, Any]]:
         """Each finished run of the plan, with its values, report, environment and command."""
+        self._store.refresh()
         jobs = {job.id: job for job in self.plan.jobs(self._store) if job.id in self._store}
         tests = {job.id for cell in self._cells.values() for job in cell.tests.values()}
         return [{**self._store.full(n), "stage": "test" if n in tests else "trial"} for n in jobs]
@@ -122,7 +123,7 @@ class Study:
 
     def _less_is_better(self, setting: str) -> bool:
         runs = (run for m in self.plan.methods for run in self._tests[setting, m].values())
-        run = next((run for run in runs if "report" in run), {"report": {}})
+        run: dict[str, Any] = next((run for run in runs if "report" in run), {"report": {}})
         lower = lower_of(run["report"].get("config", {}))
         return less_is_better(self.metric(setting), run.get("select", ""), lower)
 
@@ -210,7 +211,7 @@ class Study:
         bad = sum(record["status"] != "finished" for record in records)
         spent = [record["processor"] for record in records if "processor" in record]
         mean, seeds = _mean(list(self.scores(setting, method).values()), scale)
-        if len(self._tests[setting, method]) < len(self.plan.seeds):
+        if len(self._tests[setting, method]) < len(self.plan.seeds) and not cell.lost:
             seeds += f" of {len(self.plan.seeds)}"
         sent = self._megabytes(setting, method)
         cost = ["-" if math.isnan(sent) else f"{sent:.3g}" if sent < 1000 else f"{sent:.0f}"]
@@ -342,7 +343,7 @@ class Study:
             axis.remove()
         for axis, setting in zip(axes.flat, settings, strict=False):
             (self._draw_curves if curves else self._draw_differences)(axis, setting)
-            axis.set_title(setting)
+            axis.set_title(literal(setting))
             axis.grid(alpha=0.25)
         if curves:
             lines, names = axes[0][0].get_legend_handles_labels()
@@ -365,7 +366,7 @@ class Study:
             curves = [r["report"]["curves"][metric] for r in runs if r["status"] == "finished"]
             means, deviations = over(curves)
             if means:
-                axis.plot(means, label=method)
+                axis.plot(means, label=literal(method))
                 band(axis, range(len(means)), means, deviations, alpha=0.15)
         axis.set(xlabel="round", ylabel=metric)
 
@@ -380,9 +381,9 @@ class Study:
                 color = "#1f5a94" if test.survives else "#999999"
                 axis.errorbar(scale * own.mean, place, xerr=half, fmt="o", color=color, capsize=3)
         axis.axvline(0, color="#c0742c", linewidth=0.8)
-        axis.set_yticks(range(len(others)), others)
+        axis.set_yticks(range(len(others)), [*map(literal, others)])
         axis.set_ylim(len(others) - 0.5, -0.5)
-        axis.set_xlabel(f"{self.metric(setting)} - {base}" + ", points" * (scale == 100))
+        axis.set_xlabel(f"{self.metric(setting)} - {literal(base)}" + ", points" * (scale == 100))
 
 
 def _tested(gains: Mapping[Any, Mapping[int, float]]) -> dict[Any, Tested]:
@@ -425,6 +426,6 @@ def _listed(chosen: Mapping[str, Sequence[Any]]) -> str:
 
 
 def _spelled(value: Any) -> str:
-    if isinstance(value, float):
+    if isinstance(value, float | np.floating):
         return f"{value:g}"
     return value if isinstance(value, str) else described(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -203,7 +204,7 @@ def near_values(
     Args:
         space: the space.
         best: values of the best trial.
-        tried: values of all trials in this space that are points of the Sobol sequence.
+        tried: values of the trials in this space that use points of the Sobol sequence.
         shares: coordinates in the unit cube.
     """
     return {
@@ -239,4 +240,4 @@ def edges(space: Values, best: Values, tried: Sequence[Values]) -> list[str]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)  # also of numpy

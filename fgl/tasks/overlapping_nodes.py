@@ -1,4 +1,4 @@
-"""Nodes of clients that are overlapping samples of one graph, scored on their union (FedGL)."""
+"""Nodes of clients that are overlapping samples of one graph; scores use their union (FedGL)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def overlapping_node_task(
         model: called as ``model(graph.x, graph.adj)``; it returns logits. If `l2` is not 0, the
             model's first matrix must have the name ``convs.0.lin.weight``.
         train: local training.
-        l2: weight of half the squared norm of the first matrix in the loss.
+        l2: weight, in the loss, of half the squared norm of the model's first matrix.
         target: meaning of the values of ``graph.y``; default class labels.
 
     Example:

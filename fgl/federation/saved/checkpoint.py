@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from ...checks import check_disk
+from ...checks import check_disk, reject_if
 from ...warn import warn
 from ..history import Result, Round
 from ..method.message import Broadcast
@@ -133,11 +133,11 @@ class Folder:
             with self._history.open("a+b") as file:
                 file.seek(0)
                 head = file.read(len(HISTORY_HEAD))
-        if not HISTORY_HEAD.startswith(head):
-            raise ValueError(
-                f"Expected checkpoint history {self._history} to be of format {FORMAT}, but got a "
-                "file of something else: take another folder"
-            )
+        reject_if(
+            not HISTORY_HEAD.startswith(head),
+            f"checkpoint history {self._history} to be of format {FORMAT}",
+            "a file of something else: take another folder",
+        )
 
     def save(self, result: Result, unscored: Round | None = None) -> Path:
         """Append to the history, and write ``round-N.ckpt`` atomically.
