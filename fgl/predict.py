@@ -336,6 +336,11 @@ def _explain(error: Exception, model: nn.Module, graph: Graph, read: Reads) -> N
             f"Expected {type(of).__name__}'s forward to name the edges edge_index, since its "
             f"layers are PyG's, but got {got}, which are given fgl's adj"
         ) from error
+    if isinstance(error, NotImplementedError) and "not implemented for" in text:
+        raise TypeError(
+            f"Expected x to be of a dtype that torch computes {name} in on {graph.device}, but got "
+            f"{graph.x.dtype}: graph.replace(x=graph.x.float()) and model.float(). {text}"
+        ) from error
     if "dtype" in text:
         fields = {each: _field(graph, each) for each in ("edge_weight", "edge_attr", "edge_time")}
         for each, value in fields.items():

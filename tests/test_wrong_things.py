@@ -268,6 +268,18 @@ FUNCTIONS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: fgl.predict(model(), model().state_dict(), graph().replace(x=graph().x.double())),  # type: ignore[union-attr]
         "graph.x to be torch.float32 as the parameters, but got torch.float64: graph.replace(x=",
     ),
+    "features of bfloat16": (
+        lambda: fgl.predict(
+            model().bfloat16(),
+            model().bfloat16().state_dict(),
+            graph().replace(x=graph().x.bfloat16()),  # type: ignore[union-attr]
+        ),
+        "that torch computes GCN in on cpu, but got torch.bfloat16: graph.replace(x=graph.x.float())",
+    ),
+    "a run's cost": (
+        lambda: fgl.transforms.privacy_spent(RESULT),  # type: ignore[arg-type]
+        "state to be a dict, but got Result: result.server_state",
+    ),
     "torch's loss": (
         lambda: fgl.fedavg(model(), loss=nn.functional.cross_entropy),
         "loss to be a function of (params, graph, context), but got torch's cross_entropy",
