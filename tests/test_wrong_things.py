@@ -274,7 +274,7 @@ FUNCTIONS: dict[str, tuple[Callable[[], Any], str]] = {
             model().bfloat16().state_dict(),
             graph().replace(x=graph().x.bfloat16()),  # type: ignore[union-attr]
         ),
-        "that torch computes GCN in on cpu, but got torch.bfloat16: graph.replace(x=graph.x.float())",
+        "torch computes GCN in on cpu, but got torch.bfloat16: graph.replace(x=graph.x.float())",
     ),
     "a run's cost": (
         lambda: fgl.transforms.privacy_spent(RESULT),  # type: ignore[arg-type]
