@@ -53,6 +53,8 @@ def read_npz(
     keys = [f"{prefix}_{part}" for prefix in ("adj", "attr") for part in CSR]
     names = [*keys, "attr_matrix", "labels", *HETEROPHILOUS]
     arrays, others = _load(path, names)
+    layouts = f"{path} to hold adj_data, attr_data and labels, or node_features and edges"
+    reject_if(not arrays, layouts, others or "nothing")
     unread = [*(key for key in others if not NAMES.fullmatch(key)), *_weights(arrays, "adj_data")]
     if "node_features" in arrays:
         graph = _heterophilous(path, arrays, name.endswith("_directed"), split or 0)
