@@ -48,8 +48,8 @@ def warn_of_trained(
     if whole is not None and of_nodes and _has_local_ids(clients, whole):
         warn(
             "Expected node_id to name nodes of the whole graph, but got 0, 1, 2, ... at each "
-            "client: graph.replace(node_id=None), or fgl.data.partitions.partition_graph(whole, parts), "
-            "whose clients keep the ids of the whole graph",
+            "client: graph.replace(node_id=None), or fgl.data.partitions.partition_graph(whole, "
+            "parts), whose clients keep the ids of the whole graph",
         )
         clients = [own.replace(node_id=None) for own in clients]
     if not scored and whole is not None and of_nodes:
