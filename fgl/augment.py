@@ -1,7 +1,5 @@
 """Random views of a graph, with dropped edges and masked feature columns."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import TypeVar
 
@@ -84,7 +82,7 @@ def augment(
     feature_p: float,
     generator: torch.Generator | None = None,
 ) -> tuple[TensorOrSparse, SparseMatrix]:
-    """Random view of a graph: mask features with `feature_p`, and drop edges with `edge_p`.
+    """Random view of a graph, with features masked and edges dropped, both at random.
 
     Args:
         x: float ``[num_nodes, num_features]``, dense or a `SparseMatrix`.

@@ -52,7 +52,7 @@ def logits_in_blocks(
         block_size: nodes per block; a graph with at most this many nodes is computed as a whole.
         hops: largest number of hops over which a node affects another node's output: the model's
             number of layers, or one more if a layer reads the degrees of neighbours, as PyG's
-            GCNConv does. Not needed for a stack of convolutions.
+            GCNConv does. A stack of convolutions does not need this argument.
 
     Returns:
         float ``[num_nodes, out_channels]``.

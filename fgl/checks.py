@@ -318,8 +318,7 @@ def check_rows(name: str, rows: Tensor, shape: str = "k, *") -> None:
         Traceback (most recent call last):
         ValueError: Expected flat to be finite, but got NaN or infinity in client 1's row
     """
-    if not rows.is_floating_point():
-        raise TypeError(f"Expected {name} to be floating point, but got {rows.dtype}")
+    reject_if(not rows.is_floating_point(), f"{name} to be floating point", rows.dtype, TypeError)
     if rows.dim() != 2 or (shape == "k, k" and rows.shape[0] != rows.shape[1]):
         raise ValueError(f"Expected {name} to have shape [{shape}], but got {list(rows.shape)}")
     if not torch.isfinite(rows.sum()):  # not certain: the sum of finite rows may overflow
@@ -342,11 +341,11 @@ def check_kind(name: str, value: Tensor, dtype: torch.dtype, shape: Sequence[int
         Traceback (most recent call last):
         ValueError: Expected sent to be torch.bool of shape [1], but got torch.int64 [1]
     """
-    if value.dtype != dtype or value.shape != torch.Size(shape) or value.layout != torch.strided:
-        raise ValueError(
-            f"Expected {name} to be {dtype} of shape {list(shape)}, "
-            f"but got {value.dtype} {list(value.shape)}"
-        )
+    reject_if(
+        value.dtype != dtype or value.shape != torch.Size(shape) or value.layout != torch.strided,
+        f"{name} to be {dtype} of shape {list(shape)}",
+        f"{value.dtype} {list(value.shape)}",
+    )
 
 
 @contextmanager
@@ -400,8 +399,7 @@ def as_columns(
     """
     if not y.is_floating_point():
         raise TypeError(f"Expected y to be floating point, but got {y.dtype}: call .float()")
-    if y.dim() not in (1, 2):
-        raise ValueError(f"Expected y to have shape [n] or [n, t], but got {list(y.shape)}")
+    reject_if(y.dim() not in (1, 2), "y to have shape [n] or [n, t]", list(y.shape))
     n = y.shape[0]
     check_length(n, mask=mask)
     t = 1 if y.dim() == 1 else y.shape[1]

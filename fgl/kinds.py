@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .checks import check_choice
+from .checks import check_choice, reject_if
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Check = Callable[[str, Any], None]
@@ -143,7 +143,7 @@ def typed(function: Function) -> Function:
 
 
 def explained(function: Function) -> Function:
-    """If a failed call's arguments are the cause, explain the failure in one sentence.
+    """Explain the failure of a call in one sentence, if the call's arguments are the cause.
 
     A successful call costs no extra time: names and types are checked only after an error.
 
@@ -277,7 +277,7 @@ def check_options(
     *,
     taken: Collection[str] = (),
 ) -> None:
-    """Raise an error if `outer` passes an option to `inner` that is not an argument of `inner`.
+    """Raise an error if `outer` passes an option that `inner` does not take.
 
     Args:
         outer, inner: the function that received the options, and the function that it calls.
@@ -498,8 +498,7 @@ def check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
         TypeError: Expected score to be a function of (params, graph), but got torch's relu
     """
     call = f"a function of ({', '.join(arguments)})"
-    if not callable(function):
-        raise TypeError(f"Expected {name} to be {call}, but got {function!r}")
+    reject_if(not callable(function), f"{name} to be {call}", f"{function!r}", TypeError)
     of_torch = str(getattr(function, "__module__", None) or type(function).__module__)
     if of_torch.split(".")[0] in ("torch", "builtins") and not isinstance(function, type):
         named = getattr(function, "__name__", type(function).__name__)
@@ -559,7 +558,7 @@ def shown(value: Any) -> str:
 
 
 def _way(expected: str, value: Any, name: str, rest: str) -> str:
-    """A correct call as an example, if `WAYS` has one for the value's type or one of its bases."""
+    """An example of a correct call, if `WAYS` has an entry for the value's type or a base class."""
     own = [base.__name__ for base in type(value).__mro__]
     own += ["list"] if "tuple" in own else ["Data"] if "Batch" in own else []
     plain = isinstance(value, str | int)

@@ -28,7 +28,7 @@ def part(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
         The same tensors under their full names, in the order of `params`.
 
     Raises:
-        ValueError: if there is nothing under a prefix.
+        ValueError: if a prefix matches no tensor.
 
     Example:
         >>> model = torch.nn.ModuleDict({"conv": torch.nn.Linear(1, 1), "head": torch.nn.ReLU()})
@@ -59,7 +59,7 @@ def rest(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
         The same tensors under their full names, in the order of `params`.
 
     Raises:
-        ValueError: if there is nothing under a prefix.
+        ValueError: if a prefix matches no tensor.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
@@ -81,10 +81,10 @@ def interpolate(
     Args:
         own: name to tensor.
         other: the same names and shapes.
-        weight: scalar in [0, 1]; 0 gives `own`, 1 gives `other`, exactly.
+        weight: scalar in [0, 1]; 0 gives exactly `own`, and 1 gives exactly `other`.
 
     Returns:
-        New tensors under the names of `own`; integer tensors are those of `own`.
+        New tensors under the names of `own`; integer tensors are taken from `own`.
 
     Raises:
         TypeError: if a dtype differs.
@@ -135,7 +135,7 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
 
     Raises:
         TypeError: if `y` is not int64, or if `mask` is not bool.
-        ValueError: if `y` has another shape, a label is out of range, or `mask` has another shape.
+        ValueError: if `y` or `mask` has the wrong shape, or a label is out of range.
 
     Example:
         >>> label_distribution(torch.tensor([0, 2, 2, 2]), 3)
@@ -257,7 +257,7 @@ def adaptive_aggregation(
     max_adjust: int = 1,
     strict: bool = True,
 ) -> tuple[dict[str, Tensor], float, int]:
-    """Use the received model; if the score drops, mix it with the client's own (FedVGAE, Alg. 1).
+    """Use the received model; if the score drops, mix in the client's model (FedVGAE, Alg. 1).
 
     The function starts with ``theta = received``. While ``validate(theta) < last - delta``, the
     function sets ``theta <- phi own + (1 - phi) theta``, at most `max_adjust` times.
@@ -267,14 +267,14 @@ def adaptive_aggregation(
         own: this client's model after its last local training, with the same names and shapes.
         validate: function that returns a model's score on this client's validation sample; higher
             is better.
-        last: the score that this function returned in the previous round; NaN if there is none. If
-            `last` or a new score is NaN, no further mixing happens.
+        last: the score that `adaptive_aggregation` returned in the previous round; NaN if there is
+            none. If `last` or a new score is NaN, no further mixing happens.
         phi: weight of the client's own model, in ``[0, 1]``; 0 keeps the received model bit for
             bit.
         delta: accepted drop of the score.
         max_adjust: largest number of mixing steps; with 0, the model is only scored.
         strict: whether a drop of exactly `delta` is accepted, as in the paper's text. If False,
-            such a drop leads to mixing; with ``delta=0`` this is Algorithm 1 as printed.
+            such a drop leads to mixing; with ``delta=0``, this is Algorithm 1 as printed.
 
     Returns:
         The model, its score, and the number of mixing steps.

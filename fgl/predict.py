@@ -1,7 +1,5 @@
 """Predictions: outputs of a model that reads fields of a graph."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,7 +29,7 @@ class Reads(NamedTuple):
         edge_index: whether the forward reads edges or positions like PyG's models; otherwise its
             first arguments are `Graph.inputs`.
         names: parameters that are passed by name, in order.
-        needed: the names in `names` without a default.
+        needed: the names in `names` whose parameters have no default.
         strange: parameters without a default whose names are not fields of a graph.
         unnamed: whether the first parameter is not named after a field, and gets the features.
         alone: the parameter's name if the forward has only one parameter; at least two are
@@ -352,10 +350,7 @@ def _check_parameters(
             f"Expected {name}'s forward to take return_embedding=True, but got {list(parameters)}: "
             "fgl.nn.Embedded(model, before=...) takes it for any model"
         )
-    if missing:
-        raise TypeError(
-            f"Expected {name}'s forward to take {missing[0]}, but got {list(parameters)}"
-        )
+    reject_if(missing, f"{name}'s forward to take {missing}", list(parameters), TypeError)
     try:
         signature.bind_partial(*inputs)
     except TypeError:
@@ -444,9 +439,9 @@ def _checked(model: nn.Module, read: Reads, own: dict[str, Any]) -> dict[str, An
             f"default, but got {list(read.strange)}: it may read {(*WITH_EDGE_INDEX, *FIELDS)}"
         )
     missing = [name for name in read.names if name in read.needed and own[name] is None]
-    if missing:
-        raise ValueError(
-            f"Expected the graph to have {missing}, which {type(model).__name__}'s forward reads, "
-            "but got none"
-        )
+    reject_if(
+        missing,
+        f"the graph to have {missing}, which {type(model).__name__}'s forward reads",
+        "none",
+    )
     return {name: value for name, value in own.items() if value is not None}

@@ -31,8 +31,8 @@ def shown(
         unit: the unit; ``"B"`` for bytes.
         long: whether the work is known to take long.
         bar_after: seconds before a bar appears.
-        left: whether a line shows the remaining seconds; a bar always shows them. Units that
-            the first call reports were finished earlier; they do not affect the estimate.
+        left: whether a line shows the remaining seconds; a bar always shows them. The estimate
+            leaves out the units of the first call, since these units were finished earlier.
 
     Yields:
         A function to call with the number of newly finished units.

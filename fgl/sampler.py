@@ -23,7 +23,7 @@ NOBODY = torch.iinfo(torch.int32).max
 
 
 class NeighbourSampler:
-    """Samples neighbourhoods: in each hop, a given number of neighbours per node.
+    """Sampler of neighbourhoods: each hop draws a given number of neighbours per node.
 
     A node's neighbours are the sources of its incoming edges. Neighbours are sampled uniformly and
     without replacement. If a node's number of neighbours does not exceed the fan-out, all its
@@ -43,10 +43,10 @@ class NeighbourSampler:
     - `GCN` reads ``D^-1/2 (A + I) D^-1/2`` with the degrees D of the *whole* graph. The entry of
       each sampled neighbour is multiplied by ``degree / drawn``, the ratio of all neighbours to
       sampled neighbours. This gives an unbiased estimate of the whole row. If `fgl.augment` drops
-      edges of a batch, the degrees of the remaining edges are used instead.
+      edges of a batch, degrees that count only the remaining edges are used instead.
 
-    If all neighbours are kept and there are as many hops as layers of the model, the logits of the
-    seeds equal the seeds' logits on the whole graph.
+    If all neighbours are kept and the model has as many layers as there are hops, the seeds have
+    the same logits as on the whole graph.
 
     Args:
         graph: one graph, with a number of nodes that fits int32.
@@ -101,7 +101,7 @@ class NeighbourSampler:
 
         Raises:
             TypeError: if `seeds` is not an int64 tensor.
-            ValueError: if `seeds` has another shape or a repeat, or a seed is not a node of the
+            ValueError: if `seeds` has the wrong shape or a repeat, or a seed is not a node of the
                 graph.
         """
         check_index("seeds", seeds, (None,), self.graph.num_nodes)
@@ -118,10 +118,11 @@ class NeighbourSampler:
         """Sample the nodes and edges of a minibatch, without checks.
 
         Returns:
-            Four tensors: the nodes, int32 ``[n]``; the number of sampled neighbours of each
-            expanded node, int64, where the expanded nodes are the first nodes; for each sampled
-            edge the index of its source among the nodes, int32 ``[m]``; and the edge's index in the
-            adjacency, int32 ``[m]``. Edges are ordered by expanded node.
+            Four tensors. The first holds the nodes, int32 ``[n]``. The second holds the number of
+            sampled neighbours of each expanded node, int64; the expanded nodes come first among the
+            nodes. The third and the fourth have an entry for each sampled edge, int32 ``[m]``: the
+            index of its source among the nodes, and its index in the adjacency. Edges are ordered
+            by expanded node.
         """
         frontier = seeds.int()
         nodes, counts, entries, sources = [frontier], [], [], []
@@ -255,9 +256,9 @@ def drawn(
 ) -> tuple[Tensor, Tensor]:
     """Sample `fanout` distinct entries of each row, or all entries if the row has fewer.
 
-    The function uses Robert Floyd's algorithm for all rows at once, in O(rows * fanout^2). Sample
-    k, counted from 0, is one of the first ``degree - fanout + k + 1`` entries. If this entry was
-    sampled before, the last of these entries is used instead.
+    The function uses Robert Floyd's algorithm for all rows at once, in O(rows * fanout^2). The k-th
+    sample, counted from 0, is one of the first ``degree - fanout + k + 1`` entries. If this entry
+    was sampled before, the last of these entries is used instead.
 
     Args:
         begin: int32 ``[n]``, index of each row's first entry.

@@ -1,7 +1,5 @@
 """Seeds for each client, round and purpose. Only one thread at a time may use the generators."""
 
-from __future__ import annotations
-
 import hashlib
 import operator
 from collections.abc import Iterator, Sequence
@@ -38,7 +36,7 @@ def fold_in(seed: int, *path: int | str) -> int:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """A context that one thread of a process can enter at a time; this thread can enter it again.
+    """A context for only one thread of a process at a time; that thread may enter it repeatedly.
 
     Runs and tasks set the seed of torch's generator, which all threads have in common. So runs in
     two threads would change each other's random numbers.
@@ -80,7 +78,7 @@ def set_seed(seed: int) -> None:
 
 @contextmanager
 def drawing_from(seed: int, device: torch.device = CPU) -> Iterator[None]:
-    """A context with generators of this seed; afterwards, the device's states are as before.
+    """A context with generators of this seed; at the end, the generators' states are restored.
 
     Example:
         >>> with drawing_from(1):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,9 +31,9 @@ class Target:
 
     Args:
         loss: ``(output, y, mask) -> scalar``, the loss that a client minimises.
-        metrics: name to ``(output, y, mask) -> number``. The result may also be a tensor, as with
-            `fgl.metrics.rmse`, or with `hit_counts` and `class_counts` in `fgl.metrics.classes`. If
-            there are no examples to score, the result is NaN.
+        metrics: dict from names to functions ``(output, y, mask) -> number``. The result may also
+            be a tensor, as with `fgl.metrics.rmse`, or with `hit_counts` and `class_counts` in
+            `fgl.metrics.classes`. If there are no examples to score, the result is NaN.
         lower: the names of the metrics for which smaller is better; stored as a frozenset.
 
     Raises:
@@ -95,11 +96,11 @@ class Target:
         values, before = {}, output._version
         for name, metric in self.metrics.items():
             values[f"{prefix}{name}"] = metric(output, y, mask)
-            if output._version != before:
-                raise ValueError(
-                    f"Expected the metric {name!r} to leave output as it is, but got one that "
-                    "changes it in place: output.sigmoid() in place of output.sigmoid_()"
-                )
+            reject_if(
+                output._version != before,
+                f"the metric {name!r} to leave output as it is",
+                "one that changes it in place: output.sigmoid() in place of output.sigmoid_()",
+            )
         return values
 
 
@@ -187,10 +188,11 @@ def selected(metrics: Mapping[str, float], select: str) -> float:
 
 
 @explained
-def less_is_better(name: str, select: str = "") -> bool:
+def less_is_better(name: str, select: str = "", lower: Collection[str] = ()) -> bool:
     """Whether small values of this metric are good, as for losses, rmse, mae and mape.
 
-    If the metric for model selection, `select`, is the same metric, its minus decides.
+    If `select`, the metric for model selection, is this metric, a minus sign in `select` decides.
+    Small values are also good for the metrics in `lower` (without a prefix such as ``"test_"``).
 
     Example:
         >>> less_is_better("val_rmse"), less_is_better("test_loss"), less_is_better("-val_rmse")
@@ -198,14 +200,34 @@ def less_is_better(name: str, select: str = "") -> bool:
         >>> less_is_better("test_miss", "-val_miss")
         True
     """
-    if select and _unprefixed(name) == _unprefixed(select):
+    if name.startswith("-"):
+        return False
+    own = _unprefixed(name)
+    if select and own & _unprefixed(select):
         return select.startswith("-")
-    last = name.split("/")[0].rsplit("_", 1)[-1].split("@")[0]
-    return not name.startswith("-") and last in {"loss", *REGRESSION.lower, *FORECAST.lower}
+    if own & {*lower}:
+        return True
+    words = name.split("/")[0].split("@")[0].split("_")
+    usual = words[-1] in {"loss", *REGRESSION.lower, *FORECAST.lower}
+    return usual and "neg" not in words
 
 
-def _unprefixed(name: str) -> str:
-    return name.split("/")[0].split("test_")[-1].split("val_")[-1]
+def _unprefixed(name: str) -> set[str]:
+    """A metric's name without its prefix, with and without the horizon at its end."""
+    name = name.removeprefix("-").split("/")[0].removesuffix("_before")
+    name = re.sub(r"^(worst_|pooled_)*(test_|val_|local_)?", "", name)
+    return {name, name.split("@")[0]}
+
+
+def lower_of(config: Mapping[str, Any]) -> set[str]:
+    """Names of the metrics for which smaller is better, from the targets in a run's config.
+
+    Example:
+        >>> sorted(lower_of({"layers": [{"name": "fedavg", "target": {"lower": ["rmse", "mae"]}}]}))
+        ['mae', 'rmse']
+    """
+    targets = [layer.get("target") for layer in config.get("layers", ())]
+    return {name for own in targets if isinstance(own, Mapping) for name in own.get("lower", ())}
 
 
 @explained
@@ -295,7 +317,7 @@ def warn_undefined(
 
 
 def kind_of(y: Any, mask: Any) -> str:
-    """A client's labels described as text.
+    """Description of a client's labels as text.
 
     Example:
         >>> kind_of(torch.ones(3), torch.tensor([True, True, False]))

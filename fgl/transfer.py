@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def to_host(*tensors: Tensor) -> list[Tensor]:
-    """Copy tensors to the CPU; tensors on a GPU are copied at once, with a single wait.
+    """Copy tensors to the CPU; tensors on a GPU are copied together, with a single wait.
 
     Args:
         tensors: tensors of any shapes and dtypes. Integers on a GPU must be below 2^53 in

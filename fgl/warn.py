@@ -1,4 +1,4 @@
-"""Warnings that name the caller's line, outside of fgl."""
+"""Warnings that name the line outside of fgl from which fgl was called."""
 
 import sys
 import warnings

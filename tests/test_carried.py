@@ -25,7 +25,6 @@ from fgl.transforms import (
 )
 
 DELTA = 1e-5
-NONE = torch.zeros(2, 0, dtype=torch.int64)
 
 
 def task() -> Any:
@@ -153,7 +152,8 @@ def test_a_start_that_ended_inside_an_exchange_is_refused_with_the_number_of_rou
         with pytest.raises(ValueError, match=r"start to be a run of whole .* num_rounds=4 ends"):
             fgl.run(method, made, num_rounds=4, start=cut)
     whole = fgl.run(hidden, made, num_rounds=4)
-    fgl.run(made.fedavg, made, num_rounds=1, start=whole)
+    one = fgl.run(made.fedavg, made, num_rounds=1, start=whole)
+    fgl.run(made.fedavg, made, num_rounds=1, start=replace(one, method=None))  # rounds of no method
 
 
 def test_a_plain_round_costs_who_was_asked_for_data_and_nobody_else() -> None:

@@ -41,17 +41,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_two_newest_are_kept(tmp_path: Path) -> None:
-    kept, folder = [], tmp_path / "new" / "folder"
-    go(folder, callbacks=[lambda *_: kept.append(names(folder))])
-    assert kept == [
-        ["round-000001.ckpt"],
-        ["round-000001.ckpt", "round-000002.ckpt"],
-        ["round-000002.ckpt", "round-000003.ckpt"],
-        ["round-000003.ckpt", "round-000004.ckpt"],
-    ]
-
-
 def test_half_written_files_are_never_read_and_cleared_away(
     folder: Path, undisturbed: dict[str, Any]
 ) -> None:
@@ -205,6 +194,44 @@ def test_a_checkpoint_of_another_run_is_refused_and_left_alone(what: str, folder
     with pytest.raises(ValueError, match=text):
         fgl.run(**options, num_rounds=ROUNDS, checkpoint=folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_another_score_or_other_test_data_is_refused(tmp_path: Path) -> None:
+    """The rounds of one history have one score; its graphs may be none of the clients'."""
+    whole, other = graph(30), one_number_off(graph(30))
+    collection = fgl.Graph.join(*fgl.data.load_graphs("synthetic"))
+    parts = [collection.select(torch.arange(k, 40, 4)) for k in range(4)]
+    gin = fgl.nn.GIN(collection.num_features, 4, 2)
+    splits = [fgl.data.splits.edge_split(own, seed=0) for own in graphs()]
+    later = replace(splits[3], test_negatives=splits[3].test_negatives.flip(1))
+    vgae = fgl.nn.VGAE(6, 4, 2)
+    link, graphwise = fgl.tasks.link_task, fgl.tasks.graph_task
+
+    def scored(on: Any) -> Any:
+        return {"evaluate": fgl.evaluate_on(fedavg(model()), on, graphs())}
+
+    def ran(task: Any) -> Any:
+        return {"method": task.fedavg, "clients": task}
+
+    cases = [
+        (scored(whole), scored(other)),
+        (scored(whole), scored(graphs())),
+        ({"evaluate": lambda *_: {}}, scored(whole)),
+        (
+            ran(graphwise(parts[:2], parts[2:], gin, SGD)),
+            ran(graphwise(parts[:2], parts[:1:-1], gin, SGD)),
+        ),
+        (ran(link(splits, vgae, SGD)), ran(link([*splits[:3], later], vgae, SGD))),
+    ]
+    for number, (first, second) in enumerate(cases):
+        how: Any = {"method": fedopt(model()), "clients": graphs(), "num_rounds": 1}
+        how |= {"checkpoint": tmp_path / str(number)}
+        fgl.run(**{**how, **first})
+        assert len(fgl.run(**{**how, **first, "num_rounds": 2}).history) == 2
+        with pytest.raises(ValueError, match="of this run with evaluate="):
+            fgl.run(**{**how, **second, "num_rounds": 3})
+    how["checkpoint"] = tmp_path / "0"
+    assert len(fgl.run(**{**how, "num_rounds": 2}).history) == 2  # a look at what there is
 
 
 def test_fewer_rounds_than_were_saved_are_refused(folder: Path) -> None:

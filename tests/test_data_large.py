@@ -43,6 +43,7 @@ def test_few_nodes_or_edges() -> None:
     full = large_graph(4, 100, num_classes=2, num_features=2)
     assert 0 < full.num_edges <= 12
     assert large_graph(3, 1, num_classes=40).num_classes == 40
+    assert made(num_classes=3, strays=0.0).y.bincount().tolist() == [1636, 819, 545]  # 1, 1/2, 1/3
 
 
 @pytest.mark.parametrize(

@@ -391,8 +391,8 @@ def test_wiki_cs(tmp_path: Path) -> None:
 
 
 WRONG_WIKI_CS: list[tuple[str, Any, str]] = [
-    *((key, None, f"data.json to have features, .*, but got no {key}") for key in ("links",)),
-    ("features", None, "data.json to have features, .*, but got no features"),
+    *((key, None, rf"data.json to have features, .*, but got no \['{key}'") for key in ("links",)),
+    ("features", None, r"data.json to have features, .*, but got no \['features'"),
     ("features", [[1], [2, 3], [4]], "features in .*data.json to be an array, but got"),
     ("features", [["a"], ["b"], ["c"]], "features in .*data.json to be numbers"),
     ("features", [[1], [2], [float("nan")]], "features in .*data.json to be finite .* but got 1 "),
@@ -426,7 +426,7 @@ def test_wiki_cs_that_is_no_json_or_has_no_such_split(tmp_path: Path) -> None:
         (b"", "data.json, line 1, to be JSON"),
         (b"[" * 100_000, "data.json to be JSON"),
         (b'"\xff"', "data.json to be JSON"),
-        (b"[]", "data.json to have features, .*, but got no features"),
+        (b"[]", r"data.json to have features, .*, but got no \['features'"),
     ):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):

@@ -43,5 +43,5 @@ def test_what_would_mix_the_two_models_is_refused() -> None:
     with pytest.raises(ValueError, match="clips no gradient, but got max_grad_norm=1.0"):
         ditto(clipped)
     net = torch.nn.Sequential(torch.nn.Linear(2, CLASSES), torch.nn.BatchNorm1d(CLASSES))
-    with pytest.raises(ValueError, match="a model without buffers, but got '1.running_mean'"):
+    with pytest.raises(ValueError, match="a model without buffers, but got .*'1.running_mean'"):
         ditto(fgl.fedavg(net))

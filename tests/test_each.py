@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 from conformance import TASKS, case
-from federations import SGD, fedavg, graph, graphs, model, same
+from federations import SGD, graph, graphs, model, same
 
 import fgl
 from fgl.experiment import report, spread
 from fgl.federation import Round
 from fgl.federation.evaluate import merging
 from fgl.targets import ANSWERS, REGRESSION, Target
-from fgl.tasks import node_scores, node_task
+from fgl.tasks import node_task
 
 one = partial(fgl.run, num_rounds=1, clients_at_once=1, seed=3)
 
@@ -122,6 +122,26 @@ def test_the_worst_is_the_largest_where_less_is_better_and_nan_where_one_diverge
     assert found == pytest.approx(each.min(0).mean())
 
 
+def test_a_second_metric_of_a_target_is_better_when_small_if_the_target_says_so() -> None:
+    """The target's `lower` holds for metrics that select no round; "miss" is no "neg_rmse"."""
+    mae = REGRESSION.metrics["mae"]
+    metrics = {"fit": lambda *a: -mae(*a), "miss": mae, "neg_rmse": lambda *a: -mae(*a)}
+    target = Target(REGRESSION.loss, metrics, {"miss"})
+    clients = [own.replace(y=own.y.float(), num_classes=None) for own in graphs()]  # type: ignore[union-attr]
+    task = node_task(None, clients, fgl.nn.GCN(6, 4, 1), SGD, target=target)
+    result = one(task.fedavg, task, num_rounds=3, each=True)
+    for name, worst in (("miss", max), ("fit", min), ("neg_rmse", min)):
+        each = np.array([[r.metrics[f"test_{name}/{k}"] for k in range(4)] for r in result.history])
+        assert spread(result, f"test_{name}")["worst"] == worst(each[result.best().round]), name
+        top = each.min(0) if worst is max else each.max(0)
+        how: Any = {"recipe": "", "dataset": "", "clients": 4, "rounds": 3, "seed": 3, "config": {}}
+        found = report(result, **how, select=task.select)["metrics"][f"test_{name}"]["best_test"]
+        assert found == pytest.approx(top.mean()), name
+    with pytest.raises(ValueError, match='"-test_miss"'):
+        result.best("test_miss")
+    assert result.best("test_neg_rmse") is result.best("-test_miss")
+
+
 def test_a_metric_that_has_the_name_of_a_worst_one_does_not_replace_it() -> None:
     scores = {0: {"auc": 0.9}, 1: {"auc": 0.5, "worst_auc": 1.0, "auc/0": 0.0}}
     with pytest.warns(UserWarning, match="'auc/0'"):
@@ -165,24 +185,11 @@ def test_a_spread_of_nothing_is_refused() -> None:
         ({"metric": "test_acc"}, "test_acc"),
         ({"metric": "test_auc", "groups": ["a"]}, "at least 4"),
         ({"run": Round(0, [0], metrics={"test_accuracy": 0.5})}, "each=True"),
+        ({"run": Round(0, [0], metrics={"test_auc/north": 0.5})}, "each=True"),
         ({"run": fgl.Result({}, {}, {}, [])}, "none"),
     ]:
         with pytest.raises(ValueError, match=got):
             spread(**{"run": record, **how})  # type: ignore[arg-type]
-
-
-def test_the_clients_own_scores_of_a_run_and_of_flower_are_the_same() -> None:
-    pytest.importorskip("flwr")
-    from flower_grid import Grid, apps
-    from test_flower import flower
-
-    clients, method = graphs(), fedavg(model(), SGD)
-    score = node_scores(method.model)
-    here = one(method, clients, score=score, each=True)
-    grid = Grid(apps(method, clients, score=lambda method: score))
-    there = fgl.run(method, flower(grid), num_rounds=1, seed=3, each=True)
-    assert here.history[0].metrics == there.history[0].metrics
-    assert {"test_accuracy/3", "worst_val_accuracy"} <= here.history[0].metrics.keys()
 
 
 def test_a_dot_for_each_client_is_drawn() -> None:
@@ -193,5 +200,8 @@ def test_a_dot_for_each_client_is_drawn() -> None:
     wanted = [result.history[0].metrics[f"test_accuracy/{k}"] for k in range(4)]
     assert list(first.get_ydata()) == wanted
     assert list(second.get_ydata()) == wanted * 2
+    figure.draw_without_rendering()
+    label = figure.axes[0].yaxis.label.get_window_extent()
+    assert figure.bbox.y0 < label.y0 and label.y1 < figure.bbox.y1  # no word is cut off
     with pytest.raises(ValueError, match="test_auc"):
         fgl.plot(result, metrics=["test_auc"], clients=True)

@@ -148,7 +148,7 @@ def test_a_task_needs_labels_and_masks() -> None:
 
 def test_a_first_client_without_ego_graphs_is_told_so() -> None:
     made = method()
-    with pytest.raises(ValueError, match=r"message to have 'labels', but got \['model'"):
+    with pytest.raises(ValueError, match=r"message to have \['labels'\], but got \['model'"):
         upload = {"model": {}, "embeddings": torch.zeros(1, 13, 8)}
         made.accept(upload, 0, {})
 

@@ -205,6 +205,8 @@ def test_what_it_refuses() -> None:
         fedssp(fgl.fedavg(fgl.nn.GIN(4, 8, 2)))
     with pytest.raises(ValueError, match="multiple of heads=4, but got 6"):
         SSP(4, 6, 2)
+    with pytest.raises(ValueError, match="hidden_channels to be .* >= 2, but got 0"):
+        SSP(4, 0, 2)
     with pytest.raises(ValueError, match="4 features and a spectrum"):
         net()(*PLAIN[0].inputs)
     accept: Any = fedssp(fgl.fedavg(net())).accept

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import os
 import re
 import stat
@@ -10,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -567,6 +569,16 @@ def test_half_a_line_is_cut_off_and_a_damaged_one_refuses(tmp_path: Any) -> None
 
 
 # What a site allows
+
+
+def test_without_an_accountant_a_ledger_has_no_epsilon_and_a_budget_raises(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = Mock(side_effect=ImportError)
+    monkeypatch.setattr("fgl.federation.executors.remote.ledger.composed_epsilon", missing)
+    assert math.isnan(Ledger(tmp_path, {}).epsilon_after({}))
+    with pytest.raises(ImportError):
+        Ledger(tmp_path, {}, epsilon=9.0).epsilon_after({})
 
 
 def test_a_site_approves_one_run_and_refuses_another(tmp_path: Any, reached: Any) -> None:

@@ -45,8 +45,7 @@ def public_builders() -> list[str]:
     for room in (methods, transforms):
         for name in room.__all__:
             function = getattr(room, name)
-            annotation = inspect.signature(function).return_annotation
-            if annotation == "Method":
+            if inspect.signature(function).return_annotation in ("Method", fgl.Method):
                 names.append(name)
     return names
 

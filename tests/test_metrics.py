@@ -1,12 +1,14 @@
 """Metrics against loops; against scikit-learn in `truth/`."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from sklearn.metrics import r2_score
 
+import fgl
 from fgl.losses import cross_entropy
 from fgl.metrics import (
     accuracy,
@@ -20,6 +22,7 @@ from fgl.metrics import (
     rmse,
 )
 from fgl.metrics.classes import class_counts, hit_counts, hit_rows
+from fgl.targets import REGRESSION
 
 
 def test_only_the_masked_nodes_count() -> None:
@@ -141,3 +144,19 @@ def test_a_label_that_is_no_class_is_told() -> None:
                 metric(torch.eye(3)[: len(y)], torch.tensor(y))
         unlabelled = torch.tensor([0, -1, 9])
         assert accuracy(torch.eye(3), unlabelled, torch.tensor([True, False, False])) == 1
+
+
+def test_a_metric_of_ones_own_that_is_no_number_is_named() -> None:
+    """Two numbers, one per class, were read as a sum and its divisor."""
+    graph = fgl.data.splits.random_split(fgl.data.large_graph(40, 90, num_features=3))
+    graph = graph.replace(y=graph.y.float(), num_classes=None)  # type: ignore[union-attr]
+    model, clients = fgl.nn.GCN(3, 4, 1), [graph]
+    for bad in (None, "0.5", torch.tensor([0.5, 0.5]), torch.zeros(3, 2), (1, 2), [0.5], 1j):
+        metrics = {"rmse": rmse, "mine": lambda *_, bad=bad: bad}
+        target = replace(REGRESSION, metrics=metrics, lower={"rmse"})
+        task = fgl.tasks.node_task(None, clients, model, fgl.Training(num_steps=0), target=target)
+        on = fgl.evaluate_on(task.fedavg, graph, clients, target=target)
+        pooled = fgl.tasks.evaluate_pooled(task.fedavg, clients, target=target)
+        for evaluate in (None, on, pooled):
+            with pytest.raises(TypeError, match="metric .*test_mine to return a number"):
+                fgl.run(task.fedavg, task, num_rounds=1, evaluate=evaluate)

@@ -48,6 +48,13 @@ def test_the_tests_of_a_gpu_pass_here(test: str) -> None:
     assert " 0 mixed devices" in said
 
 
+@SLOW
+def test_steps_are_measured_here() -> None:
+    words = ["--nodes", "30", "--clients", "3", "--steps", "4", "--repeats", "1"]
+    said = printed("-m", "pretended_device", "benchmarks/speed/cuda_graph.py", *words)
+    assert said.count("'largest_difference': 0.0") == said.count("'why': ''") == 2
+
+
 # -- recorded steps as CUDA graphs
 
 

@@ -1,16 +1,12 @@
 """Reports of the tables: what an error is over, held against loops."""
 
-import json
 import statistics
-from pathlib import Path
 from typing import Any
 
-import pytest
 from harness.baselines import fedavg, local
 from harness.report import by_repetition, corrected, markdown, pooled
 from harness.rows import Row, Table
 from scipy.stats import wilcoxon
-from speed import asked
 
 from fgl import tasks
 
@@ -79,24 +75,3 @@ def test_a_table_says_how_many_differences_it_tests() -> None:
     assert markdown(made, each, ["cora"]).endswith(said)
     del each["up", "cora", 5]
     assert corrected(made, each, ["cora"]) == ""
-
-
-def test_a_figure_that_misses_is_bold_and_one_not_measured_is_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(asked, "RESULTS", tmp_path)
-    cases = {"gcn_fedavg/K=10 all": {"faster": 1.6}, "NCI1 auto": {"faster": 0.9}}
-    (tmp_path / "asked-versus.json").write_text(json.dumps({"cases": cases}))
-    (tmp_path / "asked-limits.json").write_text(json.dumps({"cases": {}}))  # some of it is there
-    lines = [line.strip("| ").split(" | ") for line in asked.table()]
-    cells = {name: rest for name, *rest in lines}
-    assert cells["NCI1, over before"] == [">= .97", "**0.9**"]
-    assert cells["K = 10, batch, over before"] == ["", "1.6"]
-    assert cells["share of the limit, K = 10"] == [">= .25"]
-
-
-def test_what_is_asked_is_met_at_the_bound() -> None:
-    assert asked.met(">= 4", 4.0)
-    assert not asked.met(">= 4", 3.9)
-    assert asked.met("<= 1.05", 1.05)
-    assert not asked.met("0", 1)

@@ -120,16 +120,6 @@ def test_a_study_is_a_loop_over_trials_and_seeds(tmp_path: Path) -> None:
     assert same_again(found.plan, job, runs[1])[0] and not same_again(found.plan, job, runs[0])[0]
 
 
-def test_values_of_local_training_replace_those_of_the_setting() -> None:
-    job = Job("a", "FedAvg", Point({"lr": 0.2, "steps": 2}, {}), seed=3, rounds=1)
-    space = [{"lr": [0.1, 0.2], "steps": 2}]
-    plan = Plan({"FedAvg": Tuned(averaged)}, {"a": SETTING}, space, [1], [1000], [3], 1, 1)
-    report = execute(plan, job)["report"]
-    task = dataclasses.replace(SETTING, local=fgl.tasks.Local(lr=0.2, steps=2)).load(3)
-    history = fgl.run(task.fedavg, task, num_rounds=1, seed=3).history
-    assert report["curves"]["test_accuracy"] == [history[0].metrics["test_accuracy"]]
-
-
 def test_a_study_goes_on_and_what_was_deleted_is_made_again(folder: Path) -> None:
     times = finished(folder)
     first = folder / "runs" / min(times)
@@ -358,6 +348,7 @@ def test_a_run_whose_process_died_three_times_is_a_record(folder: Path) -> None:
     plan, store = Study(folder).plan, Store(folder)
     job = plan.cell("a", "FedAvg", store).tests[1]
     store.path(job.id).unlink()
+    assert "1 of 2" in repr(Study(folder))  # a run is missing
     mark = folder / "locks" / f"{job.id}.begun"
     mark.write_text("host 1 2\n" * 2)
     with begun(store, job.id) as deaths:
@@ -457,6 +448,7 @@ def made_up(
     scores: dict[str, dict[str, list[float]]],
     metric: str = "test_accuracy",
     select: str = "",
+    lower: list[str] | None = None,
 ) -> Study:
     """A study of finished runs: setting to method to a score of each seed."""
     names = list(next(iter(scores.values())))
@@ -470,6 +462,7 @@ def made_up(
             curves = {metric: [0.1, 0.2 + seed / 10, value]}
             report = {"metrics": {metric: {"best_val": value}}, "curves": curves}
             report |= {"bytes": [10**6], "bytes_up": 0 if method == "Local" else 5}
+            report["config"] = {"layers": [{"name": "fedavg", "target": {"lower": lower or []}}]}
             record = {"metric": metric, "at": "best_val", "report": report, "seed": seed}
             record |= {"status": "finished", "alone": False, "processor": 1.0, "select": select}
             store.put(job.id, {**record, "setting": setting, "method": method, "id": job.id})
@@ -523,7 +516,10 @@ def test_a_table_says_paired_tests_over_settings_and_seeds(tmp_path: Path) -> No
 def test_errors_are_better_when_small(tmp_path: Path) -> None:
     scores = {"a": {"FedAvg": [1.0, 1.2, 1.4], "good": [0.8, 1.01, 1.2]}}
     found = made_up(tmp_path, scores, "pooled_test_rmse")
-    assert not found.in_points("a") and found.tests["a", "good"].better > 0.5
+    test = found.tests["a", "good"]
+    assert not found.in_points("a") and test.better > 0.5
+    bounds = [dataclasses.replace(test, holm=p).survives for p in (0.049, 0.05)]
+    assert bounds == [True, False]
     latex = found.to_latex().splitlines()
     assert "mathbf" in latex[5] and "1.003" in latex[5] and "mathbf" not in latex[4]
     assert "-0.1967" in repr(found) and "points" not in repr(found)
@@ -531,10 +527,12 @@ def test_errors_are_better_when_small(tmp_path: Path) -> None:
 
 def test_a_metric_of_ones_own_is_better_when_small_if_the_task_says_so(tmp_path: Path) -> None:
     scores = {"a": {"FedAvg": [0.9, 0.8, 0.7], "good": [0.5, 0.4, 0.3]}}
-    found = made_up(tmp_path, scores, "pooled_test_miss", select="-val_miss")
-    assert not found.in_points("a") and found.tests["a", "good"].better == 1
-    latex = found.to_latex().splitlines()
-    assert "mathbf" in latex[5] and "mathbf" not in latex[4]
+    ways: list[Any] = [{"select": "-val_miss"}, {"select": "val_auc", "lower": ["miss"]}]
+    for number, how in enumerate(ways):
+        found = made_up(tmp_path / str(number), scores, "pooled_test_miss", **how)
+        assert not found.in_points("a") and found.tests["a", "good"].better == 1
+        latex = found.to_latex().splitlines()
+        assert "mathbf" in latex[5] and "mathbf" not in latex[4]
 
 
 def test_settings_with_different_metrics_have_no_common_mean(tmp_path: Path) -> None:
@@ -894,16 +892,6 @@ def test_a_worker_ends_with_its_parent(folder: Path, monkeypatch: pytest.MonkeyP
     assert module.GRACE < 5
 
 
-def test_an_interrupt_gives_the_run_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, store = Study(folder).plan, Store(folder)
-    store.path(next(plan.jobs(store)).id).unlink()
-    interrupted = Mock(side_effect=KeyboardInterrupt)
-    monkeypatch.setattr(sys.modules["fgl.study.work"], "execute", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        work(folder, plan=plan)
-    assert not list((folder / "locks").glob("*.begun"))
-
-
 def test_long_runs_go_on_inside(tmp_path: Path) -> None:
     how = {**HOW, "trials": 1, "local": None, "seeds": [0]}
     found = fgl.study({"SCAFFOLD": scaffold}, {"a": tiny}, folder=tmp_path, checkpoint=True, **how)
@@ -915,32 +903,6 @@ def test_long_runs_go_on_inside(tmp_path: Path) -> None:
     record = execute(found.plan, job, tmp_path)
     again = Store(tmp_path).full(job.id)
     assert record["report"]["curves"] == again["report"]["curves"]
-
-
-def test_equal_clients_are_cut_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trials load the same clients; another seed, graph or number of clients is cut anew."""
-    from fgl.tasks import settings
-
-    cuts: list[int] = []
-
-    def cut(graph: Any, num_clients: int, *, seed: int) -> Any:
-        cuts.append(seed)
-        return fgl.data.partitions.random_partition(graph, num_clients, seed=seed)
-
-    monkeypatch.setitem(settings.PARTITIONS, "louvain", cut)
-    small = fgl.tasks.Nodes(clients=2, hidden=4, model="gcn")
-    first = small.load(0)
-    other_rate = fgl.tasks.Nodes(clients=2, hidden=4, model="gcn", local=fgl.tasks.Local(lr=9.0))
-    again = other_rate.load(0)
-    assert cuts == [0]
-    pairs = zip(first.clients, again.clients, strict=True)
-    assert all(a.edge_index.equal(b.edge_index) and a.y.equal(b.y) for a, b in pairs)
-    small.load(1)
-    fgl.tasks.Nodes(clients=3, hidden=4, model="gcn").load(0)
-    assert cuts == [0, 1, 0]
-    parts = settings.partitioned("louvain", fgl.data.load("synthetic"), 2, seed=0)
-    parts[0].zero_()  # a caller's change is its own
-    assert settings.partitioned("louvain", fgl.data.load("synthetic"), 2, seed=0)[0].any()
 
 
 @pytest.mark.slow

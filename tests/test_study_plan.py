@@ -111,6 +111,7 @@ def test_from_an_edge_the_search_goes_outwards_within_hard_bounds() -> None:
     assert edges({"p": Uniform(0, 1)}, {"p": 0.9}, [{"p": 0.2}, {"p": 0.9}]) == [
         "p 0.9 of 0.2 to 0.9"
     ]
+    assert edges({"p": Uniform(0, 1)}, {"p": 0.9}, [{"p": 0.9}]) == []  # one value has no ends
     assert edges({"s": [1, 3, 5]}, {"s": 5}, []) == ["s 5 of 1 to 5"]
     assert edges({"s": ["a", "b", "c"], "t": [1, 2]}, {"s": "a", "t": 1}, []) == []
 

@@ -43,9 +43,12 @@ def rows(edges: Tensor) -> list[tuple[int, int]]:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"relations": {("paper", "by", "who"): torch.zeros(2, 1).long()}}, "to join .* but got 'who'"),
+    (
+        {"relations": {("paper", "by", "who"): torch.zeros(2, 1).long()}},
+        r"to join .* but got \['who'",
+    ),
     ({"relations": {BY: torch.tensor([[5], [0]])}}, r"to be in \[0, 5\), but got 5"),
-    ({"y": {"venue": torch.zeros(2).long()}}, "Expected y to be of .* but got 'venue'"),
+    ({"y": {"venue": torch.zeros(2).long()}}, "Expected y to be of .* but got ..venue.."),
     ({"train_mask": {"author": torch.ones(3).bool()}}, r"torch.bool \[4\], but got torch.bool \[3"),
     ({"edge_time": {BY: torch.arange(6)}}, "edge_time of all relations, but got none of"),
     ({"edge_attr": {BY: torch.rand(5, 2)}}, r"to have shape \[6, \*\], but got \[5, 2\]"),
@@ -180,7 +183,7 @@ def test_labels_of_several_types_are_not_one_numbering() -> None:
     for targets in (["conf"], "paper"):
         with pytest.raises((TypeError, ValueError), match="Expected targets to be .*'paper'"):
             from_hetero(data, targets=targets)
-    with pytest.raises(ValueError, match="Expected val_mask to be of .* but got 'paper'"):
+    with pytest.raises(ValueError, match="Expected val_mask to be of .* but got ..paper"):
         graph(val_mask={"paper": many > 2})
 
 
@@ -431,21 +434,6 @@ def test_a_split_among_some_is_a_split_of_these() -> None:
     assert torch.equal(masks.any(0), among) and masks.sum(1).tolist() == [6, 2, 2]
     with pytest.raises(TypeError, match="Expected among to be a bool tensor"):
         fgl.data.splits.random_split(whole, among=torch.ones(20))
-
-
-def test_types_without_labels_get_no_role() -> None:
-    """They have label 0: a model that tells types apart would be right on all of them."""
-    relation = {("user", "buys", "item"): torch.tensor([[0, 1], [0, 1]])}
-    nodes = {"user": torch.rand(40, 2), "item": torch.rand(60, 2)}
-    whole = fgl.data.typed_graph(nodes, relation, y={"user": torch.arange(40) % 2})
-    split = fgl.data.splits
-    for made in (
-        split.random_split(whole), split.random_split(split.random_split(whole), seed=1),
-        split.class_capped_split(whole, train_per_class=5, num_val=10),
-        split.split(whole, "random"),
-    ):  # fmt: skip
-        masks = torch.stack([made.train_mask, made.val_mask, made.test_mask])
-        assert torch.equal(masks.any(0), torch.arange(100) < 40)
 
 
 def test_a_bibliography_is_read_from_its_tables(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable
+from inspect import formatannotation
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,15 @@ for alias in (*COUNTS, *SHARES, "Weight", "Positive"):
     BELONGS[alias], RIGHT[alias] = BELONGS[kind], RIGHT[kind]
     BELONGS[f"{alias} | None"] = {"None"}
     BELONGS[str(getattr(fgl.checks, alias))] = BELONGS[kind]  # as a setting has it
+
+
+def short(annotation: Any) -> str:
+    """An annotation without the names of modules, whether it is postponed or not."""
+    text = annotation if isinstance(annotation, str) else formatannotation(annotation)
+    return re.sub(r"\b[\w.]+\.(?=\w)", "", text)
+
+
+BELONGS, RIGHT = ({short(key): each for key, each in of.items()} for of in (BELONGS, RIGHT))
 PUBLIC = [
     getattr(room, name)
     for room in (fgl.methods, fgl.transforms, fgl.tasks, fgl.data)
@@ -112,7 +122,7 @@ def call_with(function: Callable[..., Any], name: str, value: Any) -> Any:
     """A call that is right but for one argument."""
     own = parameters(function)
     needed = {key: each for key, each in own.items() if each.default is each.empty}
-    given = {key: right(str(each.annotation)) for key, each in needed.items()}
+    given = {key: right(short(each.annotation)) for key, each in needed.items()}
     given |= {"clients": CLIENTS} if function is fgl.run else {}
     return function(**{**given, name: value})
 
@@ -122,7 +132,7 @@ def test_whatever_is_given_in_the_place_of_something_else_is_named() -> None:
     asked = 0
     for function in dict.fromkeys(filter(callable, PUBLIC)):
         for name, parameter in parameters(function).items():
-            belongs = BELONGS.get(str(parameter.annotation))
+            belongs = BELONGS.get(short(parameter.annotation))
             for kind, value in WRONG.items() if belongs is not None else ():
                 if kind in belongs:
                     continue
@@ -262,7 +272,7 @@ FUNCTIONS: dict[str, tuple[Callable[[], Any], str]] = {
     "a list": (lambda: predicted([*model().parameters()]), "params to be a dict, but got list"),
     "forward": (
         lambda: predicted(METHOD.initial(), embedding=True),
-        "GCN's forward to take embedding, but got ['x'",
+        "GCN's forward to take ['embedding'], but got ['x'",
     ),
     "half of the parameters": (
         lambda: predicted(dict(list(METHOD.initial().items())[1:])),

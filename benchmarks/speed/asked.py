@@ -4,9 +4,9 @@
     python benchmarks/speed/asked.py ../before        an hour, on a machine that does nothing else
     python benchmarks/speed/asked.py --report         the block of docs/speed.md, from the files
 
-Rounds are beside a PyG loop in the same process (`rounds.py`; on Intel with `--json benchmarks/results/asked-intel.json`), or beside the older checkout in
-alternated pairs of processes (`versus.py --steps`). A figure that misses is bold, one that was not
-measured is empty.
+Rounds are beside a PyG loop in the same process (`rounds.py`; `--json results/asked-intel.json`
+holds Intel's), or beside the older checkout in alternated pairs of processes (`versus.py --steps`).
+A figure that misses is bold, one that was not measured is empty.
 """
 
 import subprocess

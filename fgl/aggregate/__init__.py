@@ -1,7 +1,7 @@
 """Aggregates: functions that combine the tensors of K clients, stacked as ``[K, ...]``.
 
-The bits of a result depend only on the values. The bits do not depend on the memory layout, on
-whether tensors are stacked or listed, on the type of CPU or on its number of threads.
+The bits of a result depend only on the values. The bits do not depend on the memory layout, the
+type of CPU or its number of threads. The bits are also the same for stacked and for listed tensors.
 """
 
 from . import robust

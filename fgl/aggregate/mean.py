@@ -1,6 +1,4 @@
-"""The weighted mean, sums over clients, and square roots; results are reproducible bit by bit."""
-
-from __future__ import annotations
+"""Weighted means, sums over clients, and square roots, with bit-reproducible results."""
 
 from collections.abc import Mapping, Sequence
 from math import inf, prod

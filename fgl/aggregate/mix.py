@@ -1,6 +1,4 @@
-"""A mix of the clients' tensors, with weights from a matrix; the product has no rounding error."""
-
-from __future__ import annotations
+"""Mixes of clients' tensors by a matrix of weights; the matrix product has no rounding error."""
 
 from collections.abc import Mapping
 from math import inf
@@ -24,12 +22,12 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
     client whose weight in A is 0 does not add to the error.
 
     Args:
-        stack: dict from name to ``[K, ...]``, e.g. updates; integers are mixed and rounded. If A is
-            dense, a client's NaN or infinity reaches all other clients, even if their weights
+        stack: dict from name to ``[K, ...]``, such as updates; integers are mixed and rounded. If A
+            is dense, a client's NaN or infinity reaches all other clients, even if their weights
             for this client are 0.
         matrix: the client matrix A, float ``[K, K]``: a dense or sparse Tensor, or any other object
             with this shape that supports ``@``, such as a `SparseMatrix`. Rows are not normalised.
-        self_weight: rho in [0, 1], a client's weight for its own tensors, in addition to the
+        self_weight: rho in ``[0, 1]``, a client's weight for its own tensors, in addition to the
             client's diagonal entry in the matrix.
 
     Returns:

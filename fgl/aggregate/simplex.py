@@ -1,7 +1,5 @@
 """Projection onto the simplex: the nearest rows that are non-negative and sum to 1."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

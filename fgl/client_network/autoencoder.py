@@ -1,4 +1,4 @@
-"""Auto-encoder for a network of clients; it is trained to reconstruct the network (GPFL)."""
+"""Auto-encoder that is trained to reconstruct a network of clients (GPFL)."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ def init_encoder(
         dtype: dtype of the weights; default torch's default dtype.
 
     Returns:
-        ``weight0 [width, hidden]``, ``bias0``, ``norm_weight``, ``norm_bias`` ``[hidden]``,
-        ``weight1 [hidden, out]``, ``bias1 [out]``.
+        Two weights, ``weight0 [width, hidden]`` and ``weight1 [hidden, out]``; two biases,
+        ``bias0 [hidden]`` and ``bias1 [out]``; and the layer norm's ``norm_weight`` and
+        ``norm_bias``, both ``[hidden]``.
 
     Example:
         >>> {name: list(value.shape) for name, value in init_encoder(5, hidden=3, out=2).items()}
@@ -108,7 +109,7 @@ def link_entropy(probability: Tensor) -> Tensor:
     """Entropy of the links: ``mean_ij(-a log(a + e) - (1 - a) log(1 - a + e))``.
 
     Args:
-        probability: float ``[k, k]`` in [0, 1]; e is 1e-6.
+        probability: float ``[k, k]`` in ``[0, 1]``; e is 1e-6.
 
     Returns:
         Scalar.
@@ -129,7 +130,7 @@ def link_cost(probability: Tensor) -> Tensor:
     """Penalty that grows with links: ``mean_ij(-log(1 + e - a))``.
 
     Args:
-        probability: float ``[k, k]`` in [0, 1]; e is 1e-6.
+        probability: float ``[k, k]`` in ``[0, 1]``; e is 1e-6.
 
     Returns:
         Scalar.
@@ -146,7 +147,7 @@ def link_cost(probability: Tensor) -> Tensor:
 
 @explained
 def link_loss(z: Tensor, *, weight: float = 1.0) -> Tensor:
-    """Loss that `reconstruct` minimises: `link_entropy` plus `weight` times `link_cost`.
+    """The loss that `reconstruct` minimises: ``link_entropy + weight link_cost``.
 
     Args:
         z: float ``[k, d]``.
@@ -179,7 +180,7 @@ def reconstruct(
     weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Embed the clients by an auto-encoder of their network, which is trained in every call.
+    """Embed the clients by an auto-encoder of their network; each call trains a new auto-encoder.
 
     Each call starts with new weights from `init_encoder`. Adam then minimises `link_loss` for the
     embeddings from `encode`. The gradient is computed by explicit formulas, without autograd. Both

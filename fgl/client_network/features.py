@@ -29,7 +29,7 @@ def unit(rows: Tensor) -> Tensor:
 
 
 def unit_centred(rows: Tensor) -> Tensor:
-    """Centre rows, scale them to length 1; a row that equals the mean up to rounding becomes 0."""
+    """Centre rows and scale them to length 1; a row equal to the mean up to rounding becomes 0."""
     info, biggest = torch.finfo(rows.dtype), float(rows.abs().max()) if rows.numel() else 0.0
     if biggest and not info.tiny**0.25 < biggest < info.max**0.25:
         rows = rows / biggest  # without it, squares could overflow or underflow to 0
@@ -46,8 +46,8 @@ def flat_parameters(stack: Mapping[str, Tensor]) -> Tensor:
     """Flatten each client's parameters into one row.
 
     Args:
-        stack: name to ``[k, ...]``, e.g. ``inbox.stack("model")``; only floating-point tensors are
-            used.
+        stack: dict from name to ``[k, ...]``, such as ``inbox.stack("model")``; only floating-point
+            tensors are used.
 
     Returns:
         float ``[k, P]``, in the order of the names.
@@ -86,7 +86,7 @@ def pooled_features(flat: Tensor, *, width: int | None = 100, l2: bool = True) -
         flat: float ``[k, P]``, one client's flattened parameters per row.
         width: approximate number of features to keep; None keeps all.
         l2: whether to divide each row by its length. With the defaults, the features are the same
-            as in the public code. With ``width=None, l2=False`` they are the paper's
+            as in the public code. With ``width=None, l2=False`` the features are the paper's
             ``flatten(theta_i - mean_j theta_j)``.
 
     Returns:
@@ -125,8 +125,8 @@ def functional_embedding(outputs: Tensor) -> Tensor:
 
     Raises:
         TypeError: if `outputs` is not floating point.
-        ValueError: if `outputs` has another shape, or if an output is not finite; in the last case
-            the error names the client.
+        ValueError: if `outputs` does not have three dimensions, or if an output is not finite; in
+            the last case the error names the client.
 
     Example:
         >>> functional_embedding(torch.arange(8.0).view(2, 2, 2))
@@ -164,11 +164,11 @@ def probe_graphs(
         features: one-hot degrees (GPFL), or numbers from N(0, 1) (FED-PUB).
 
     Returns:
-        x, float ``[num num_nodes, num_features]``; edge_index, int64 ``[2, num_edges]``, both
-        directions of each edge, sorted by target; and batch, int64 ``[num num_nodes]``.
+        x, float ``[num num_nodes, num_features]``; edge_index, int64 ``[2, num_edges]``, with both
+        directions of each edge and sorted by target; and batch, int64 ``[num num_nodes]``.
 
     Raises:
-        ValueError: if a number is not positive, `p` is not in [0, 1], or `features` is unknown.
+        ValueError: if a number is not positive, `p` is not in ``[0, 1]``, or `features` is unknown.
 
     Example:
         >>> x, edge_index, batch = probe_graphs(2, 3, 1.0, num_features=2)

@@ -20,13 +20,13 @@ def similarity(rows: Tensor, *, clip: bool = False, centre: bool = True) -> Tens
     its similarity to all rows, including itself, is 0.
 
     Args:
-        rows: float ``[k, *]``, e.g. a `functional_embedding`.
+        rows: float ``[k, *]``, such as a `functional_embedding`.
         clip: whether to set negative entries to 0.
         centre: whether to subtract the mean row m, as GPFL does; if False, m is 0 (pFedGraph,
             FED-PUB).
 
     Returns:
-        float ``[k, k]`` in [-1, 1], up to rounding.
+        float ``[k, k]`` in ``[-1, 1]``, up to rounding.
 
     Raises:
         TypeError: if `rows` is not floating point.
@@ -51,14 +51,14 @@ def similarity(rows: Tensor, *, clip: bool = False, centre: bool = True) -> Tens
 def property_network(properties: Tensor) -> Tensor:
     """Network that links clients with similar graphs: `similarity` of mean properties, at least 0.
 
-    Properties with larger values have more influence, as in the public code. To avoid this, divide
-    each column by its standard deviation first.
+    Properties with larger values have more influence, as in the public code. To give properties
+    equal influence, divide each column by its standard deviation first.
 
     Args:
         properties: float ``[k, P]``, each client's mean over its training graphs.
 
     Returns:
-        float ``[k, k]`` in [0, 1], up to rounding.
+        float ``[k, k]`` in ``[0, 1]``, up to rounding.
 
     Raises:
         TypeError, ValueError: as `similarity`.
@@ -168,7 +168,7 @@ def running_network(
 
     Raises:
         TypeError, ValueError: if a matrix is not floating point, square and finite, if sizes
-            differ, or if `beta` is not in [0, 1].
+            differ, or if `beta` is not in ``[0, 1]``.
 
     Example:
         >>> running_network(torch.eye(2), torch.tensor([[1.0, -1.0], [1.0, 1.0]]), beta=0.5)
@@ -225,11 +225,11 @@ def softmax_attention(alike: Tensor, *, scale: Weight = 10.0, own: Share | None 
     """Softmax over each row: ``exp(scale S_ij) / sum_k exp(scale S_ik)`` (FED-PUB; HeurFedAMP).
 
     Args:
-        alike: float ``[k, k]``, S, e.g. a `similarity`.
+        alike: float ``[k, k]``, S, such as a `similarity`.
         scale: inverse temperature of the softmax, at least 0; 0 gives equal weights.
-        own: each client's weight for itself, in [0, 1]. If given, the remaining weight is divided
-            among the other clients by a softmax (HeurFedAMP). By default the softmax is over all
-            clients, including the client itself (FED-PUB).
+        own: each client's weight for itself, in ``[0, 1]``. If `own` is given, the remaining weight
+            is divided among the other clients by a softmax (HeurFedAMP). By default the softmax is
+            over all clients, including the client itself (FED-PUB).
 
     Returns:
         float ``[k, k]``; each row sums to 1. A single client has weight 1.
@@ -268,7 +268,7 @@ def distance_attention(rows: Tensor, *, sigma: Positive = 1.0, lr: Weight = 1.0)
 
     Args:
         rows: float ``[k, P]``, one client's flattened parameters per row.
-        sigma: squared distance at which attention falls to 1 / e of its largest value, above 0.
+        sigma: squared distance, above 0, at which attention falls to 1 / e of its largest value.
         lr: the paper's step size alpha_K, at least 0.
 
     Returns:

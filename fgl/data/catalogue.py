@@ -66,12 +66,12 @@ def _read_cora_full(folder: Path, _: str) -> Graph:
 
 
 def _read_polblogs(folder: Path, name: str) -> Graph:
-    """Read polblogs as an undirected graph, as papers do, without the blogs' names and sources."""
+    """Read polblogs as papers do: undirected, and without the blogs' names and sources."""
     return read_gml(folder, name, ignore=("label", "source", "directed"))
 
 
 def _checksums() -> dict[str, dict[str, str]]:
-    """Name of a dataset -> file -> SHA-256, from lines as ``sha256sum`` writes them."""
+    """A dict from file to SHA-256 for each dataset, from a file in the format of ``sha256sum``."""
     sums: dict[str, dict[str, str]] = {}
     for line in Path(__file__).with_name("sha256.txt").read_text(encoding="utf-8").splitlines():
         sha256, path = line.split()

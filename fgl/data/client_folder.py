@@ -1,7 +1,5 @@
 """A client's folder: the arrays of the client's graph, and a list of their shapes and checksums."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -41,7 +39,7 @@ def save_client(graph: Graph, folder: str | os.PathLike[str]) -> Path:
 
     Args:
         graph: the client's graph, on the CPU or a GPU.
-        folder: the folder. It is created if it is missing; existing files with the same names are
+        folder: the folder. A missing folder is created; existing files with the same names are
             replaced.
 
     Returns:
@@ -61,11 +59,11 @@ def save_client(graph: Graph, folder: str | os.PathLike[str]) -> Path:
     """
     folder, tensors, arrays = Path(folder), _tensors(graph), {}
     for name, tensor in tensors.items():
-        if tensor.dtype == torch.bfloat16:
-            raise ValueError(
-                f"Expected {name} to be of a dtype that NumPy has, such as float16 or float32, but "
-                f"got {tensor.dtype}"
-            )
+        reject_if(
+            tensor.dtype == torch.bfloat16,
+            f"{name} to be of a dtype that NumPy has, such as float16 or float32",
+            tensor.dtype,
+        )
     for name, tensor in tensors.items():
         path, array = folder / f"{name}.npy", tensor.detach().cpu().numpy()
         with replacing(path) as file:
@@ -124,11 +122,11 @@ def open_client(
         for name, entry in about["arrays"].items()
     }
     parts = [name for name in ("x", *SPARSE) if name in arrays]
-    if "edge_index" not in arrays or (parts != ["x"] and parts[:1] != ["x_indptr"]):
-        raise ValueError(
-            f"Expected {folder / LIST} to list edge_index, and x or {', '.join(SPARSE)}, "
-            f"but got {sorted(arrays)}"
-        )
+    reject_if(
+        "edge_index" not in arrays or (parts != ["x"] and parts[:1] != ["x_indptr"]),
+        f"{folder / LIST} to list edge_index, and x or {', '.join(SPARSE)}",
+        sorted(arrays),
+    )
     fields: dict[str, Any] = {name: arrays[name] for name in FIELDS if name in arrays}
     features = arrays["x"] if "x" in arrays else _sparse(arrays, about)
     classes = about.get("num_classes")
@@ -170,11 +168,11 @@ def _list(folder: Path) -> dict[str, Any]:
 def _array(folder: Path, name: str, entry: Any, mapped: bool, check: bool) -> Tensor:
     """Read an array listed in ``client.json``, as a tensor."""
     path = _path(folder, name, entry)
-    if check and _sha256(path) != entry["sha256"]:
-        raise ValueError(
-            f"Expected {path} to have the SHA-256 of {folder / LIST}, but got another: it was "
-            "changed, or not written to its end"
-        )
+    reject_if(
+        check and _sha256(path) != entry["sha256"],
+        f"{path} to have the SHA-256 of {folder / LIST}",
+        "another: it was changed, or not written to its end",
+    )
     array = _loaded(path, mapped)
     shape = list(array.shape)
     if (array.dtype.name, shape) != (entry["dtype"], entry["shape"]) or not array.dtype.isnative:

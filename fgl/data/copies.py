@@ -1,12 +1,11 @@
 """Graphs of a collection that are copies of each other."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from ..graph import Graph
 from ..kinds import typed
 from ..sparse import SparseMatrix
@@ -39,8 +38,7 @@ def first_copies(graph: Graph) -> Tensor:
 
     Source: Ivanov et al. 2019, https://arxiv.org/abs/1910.12091, on copies in common collections
     """
-    if graph.batch is None:
-        raise ValueError("Expected a collection, but got a graph without batch: see fgl.Graph.join")
+    reject_if(graph.batch is None, "a collection", "a graph without batch: see fgl.Graph.join")
     distinct, kind = fingerprints(graph).unique(return_inverse=True)
     place = torch.arange(len(kind), device=kind.device)
     first = kind.new_full((len(distinct),), len(kind)).scatter_reduce_(0, kind, place, "amin")
@@ -116,7 +114,7 @@ def rows_fingerprints(values: Any, graph: Graph) -> Tensor:
 
 
 def _salted(values: Tensor, salt: Tensor) -> Tensor:
-    """Hash of each number; 0 for a 0, so that a dense and a sparse row have the same hash."""
+    """Hash of each number; the hash of 0 is 0, so that dense and sparse rows have equal hashes."""
     bits = values.double().contiguous().view(torch.int64)
     return torch.where(values == 0, 0, mixed(bits ^ salt))
 

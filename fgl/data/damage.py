@@ -52,9 +52,10 @@ def lose_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph
 def wrong_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """Change ``round(share n)`` of the n training labels of a graph to another class.
 
-    Every other class is equally likely. If ``y`` holds binary labels as floats, n is the number of
-    known labels, and 0 and 1 are swapped. Labels of validation and test examples are never changed.
-    If there is no training mask, all other examples count as training examples.
+    Every other class is equally likely. If ``y`` holds binary labels as floats, n counts only known
+    labels, and a changed label is 1 minus the old label. Labels of validation and test examples are
+    never changed. If there is no training mask, all examples outside the validation and test masks
+    count as training examples.
 
     Args:
         graph: a graph or a collection, with at least two classes or with binary labels.
@@ -103,7 +104,7 @@ def _drawn(mask: Tensor, share: float, generator: Draws) -> Tensor:
 
 
 def share_nodes(graphs: Sequence[Graph]) -> bool:
-    """Whether clients have common training nodes, each with the same class at all these clients.
+    """Whether clients have common training nodes whose class is the same at every client.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([0, 1]))
@@ -222,8 +223,8 @@ def damaged(
         how: the kinds and amounts of damage.
         seed: random seed.
         features: a function that computes features from a graph's edges, such as `degree_features`.
-            It is called after the edges have been damaged, and before the features are damaged. By
-            default features are not recomputed.
+            The function is called after the edges have been damaged, and before the features are
+            damaged. By default features are not recomputed.
 
     Returns:
         The damaged graphs; the given graphs if nothing is damaged and `features` is None.
@@ -271,8 +272,9 @@ def move_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """Move ``round(share m)`` of the m edges of a graph to other pairs of nodes.
 
     A moved edge joins two nodes that no edge joined before. Both directions of a moved edge keep
-    their weights, features and times. In a collection an edge stays within its graph. If too few
-    pairs of nodes are unlinked, as in an almost complete graph, fewer edges are moved.
+    their weights, features and times. In a collection an edge stays within its graph. If the graph
+    has too few unlinked pairs of nodes, as in an almost complete graph, fewer edges than
+    ``round(share m)`` are moved.
 
     Args:
         graph: an undirected graph or a collection, without relations, since a relation joins nodes
@@ -336,8 +338,8 @@ def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
 def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """Set ``int(share k)`` of the k nonzero features of each node to 0.
 
-    With one-hot features, k is 1. Every node loses its feature if `share` is 1; otherwise no node
-    loses its feature. A warning is given if no node loses a feature.
+    With one-hot features, k is 1, so every node loses its feature if `share` is 1, and no node does
+    so if `share` is smaller. A warning is given if no node loses a feature.
 
     Args:
         graph: a graph or a collection.
@@ -367,7 +369,7 @@ def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Gra
 
 
 def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
-    """Mask of the entries to keep; each row listed in `row` loses ``int(share count)`` entries."""
+    """Mask of the entries to keep; a row with k entries loses ``int(share k)`` of them."""
     count = row.bincount(minlength=rows)
     order = torch.randperm(len(row), generator=generator)
     order = order[row[order].argsort(stable=True)]  # row by row, at random within each
@@ -389,8 +391,8 @@ def noisy_features(graph: Graph, deviation: Weight, *, generator: Draws = None) 
 
     Args:
         graph: a graph or a collection.
-        deviation: standard deviation of the noise, at least 0. Choose it relative to the features,
-            which are small after row normalisation.
+        deviation: standard deviation of the noise, at least 0. Choose a deviation that suits the
+            features, which are small after row normalisation.
         generator: random generator on the CPU; default torch's global generator.
 
     Returns:

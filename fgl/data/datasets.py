@@ -1,7 +1,5 @@
 """Datasets by name: a dataset is downloaded once, checked by SHA-256, and read."""
 
-from __future__ import annotations
-
 import glob
 import inspect
 import os
@@ -62,7 +60,7 @@ def load(
     Only cora_full's features change: they become 0 and 1, as in PyG. If the files have no features
     (polblogs), one-hot degrees with 64 columns are used. The last column means a degree of 63 or
     more. If the files have no public split, masks are None. Planetoid's split has 20 training nodes
-    per class, 500 validation nodes and 1000 test nodes. Wiki-CS has twenty splits and a
+    per class, 500 validation nodes and 1000 test nodes. Wiki-CS has twenty splits, and a
     heterophilous graph has ten official splits; `split` selects one. In CiteSeer, 15 node ids have
     no row of features. As in PyG, these 15 nodes get zero features and class 0; they are in no
     mask. ``"dblp_four_area"`` is a typed graph. The node types are, in this order: papers (8920
@@ -150,10 +148,11 @@ def load_graphs(
             mention.
 
     Returns:
-        The graphs and their targets. A graph's x is a float32 Tensor ``[num_nodes, num_features]``
+        The graphs and their targets. A graph's x is a float32 Tensor ``[num_nodes, num_features]``,
         and its y is None; `Graph.join` joins the graphs into one collection. The targets are
-        classes, int64 ``[num_graphs]``, renumbered from 0 in ascending order; or floats, float32
-        ``[num_graphs]``, or ``[num_graphs, t]`` for several columns: see `fgl.targets`.
+        classes or floats (see `fgl.targets`). Classes are int64 ``[num_graphs]``, renumbered from 0
+        in ascending order. Floats are float32 ``[num_graphs]``, or ``[num_graphs, t]`` for several
+        columns.
 
     Raises:
         ValueError: for an unknown name, a malformed file, or a wrong checksum.
@@ -204,10 +203,10 @@ def load_molecules(
     has one. These datasets are read from `root`, or downloaded to it, and checked by SHA-256. Any
     other name is a folder in `root`. The folder or its subfolder ``raw`` holds ``NAME.csv``, which
     has a header, a column ``smiles``, and a column of numbers for each target. An unknown value is
-    written as an empty field, NA or NaN. A column that only numbers the rows (pandas writes such
+    written as an empty field, NA or NaN. A column that only counts the rows (pandas writes such
     columns) is left out, and a warning names the column.
 
-    Atoms are nodes and bonds are edges in both directions; hydrogen atoms are counted but are not
+    Atoms are nodes, and bonds are edges in both directions; hydrogen atoms are counted but are not
     nodes. The nine features of an atom and the three of a bond are the integers of
     ``torch_geometric.utils.from_smiles``, converted to floats. A molecule that rdkit cannot read (8
     of tox21's 7831) is left out, and a warning gives the number of such molecules.
@@ -305,7 +304,7 @@ def _names(entries: Mapping[str, Any]) -> str:
 
 
 def _elsewhere(name: str, entries: Mapping[str, Any], where: str) -> str:
-    """A hint about a name that another function loads, or whose files the user must provide."""
+    """A hint about a dataset that another function loads, or whose files the user must provide."""
     if name.startswith(OGB) and entries is catalogue.GRAPHS:
         return (
             ": it is not downloaded, for its checksums are not known; put the folders raw and "
@@ -363,7 +362,7 @@ def _first_missing(folders: list[Path], files: list[str], entry: Entry[Any]) -> 
 def _found(
     places: list[Path], layouts: Mapping[str, Reader[Content]]
 ) -> dict[str, tuple[Path, Reader[Content]]]:
-    """Folders with a file of a known layout, each with its reader."""
+    """Folders that have a file of a known layout, and for each folder the layout's reader."""
     folders: dict[str, tuple[Path, Reader[Content]]] = {}
     for place in filter(Path.is_dir, places):
         for child in sorted(filter(Path.is_dir, place.iterdir())):

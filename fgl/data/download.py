@@ -1,7 +1,5 @@
 """Downloads of files, with a size limit and a SHA-256; a partial file is never left behind."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os
@@ -48,7 +46,7 @@ def download(
     Raises:
         OSError: if the address cannot be opened, the connection breaks, or the file cannot be
             written.
-        ValueError: if the content is larger than `max_bytes` or has another SHA-256.
+        ValueError: if the content is larger than `max_bytes`, or if its SHA-256 is not `sha256`.
 
     Example:
         >>> import hashlib, pathlib, tempfile

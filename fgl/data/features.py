@@ -1,7 +1,5 @@
 """Node features: normalised rows, degrees, features on disk, and a common space for clients."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from itertools import accumulate
@@ -97,7 +95,7 @@ def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
 
     Args:
         graph: a graph with dense features on the CPU.
-        path: the file. It is created or replaced; missing folders are created.
+        path: the file. The file is created or replaced; missing folders are created.
 
     Returns:
         The same graph with a mapped `x`.
@@ -130,7 +128,7 @@ def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
 
 @typed
 def one_space(graphs: Sequence[Graph]) -> list[Graph]:
-    """Give graphs of several datasets equal numbers of features and classes, for one network.
+    """Pad features and renumber classes, so that one network fits the graphs of several datasets.
 
     Features are padded with zeros to the largest width. Classes get consecutive numbers over all
     datasets: the first class of a dataset follows the last class of the previous dataset.

@@ -1,7 +1,5 @@
 """Conversions between PyG's `HeteroData` and one typed graph."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
@@ -126,11 +124,11 @@ def _nodes(data: Any, x: Mapping[str, Any]) -> dict[str, Any]:
     """Features of each node type; for a type without features, its number of nodes."""
     nodes = {of: pyg.narrowed(x.get(of, data[of].num_nodes)) for of in data.node_types}
     for of, own in nodes.items():
-        if own is None:
-            raise ValueError(
-                f"Expected data[{of!r}] to have x or num_nodes, but got neither: "
-                f"data[{of!r}].num_nodes = ..."
-            )
+        reject_if(
+            own is None,
+            f"data[{of!r}] to have x or num_nodes",
+            f"neither: data[{of!r}].num_nodes = ...",
+        )
     return nodes
 
 
@@ -158,11 +156,11 @@ def _of_targets(fields: Fields, targets: Collection[str] | None) -> dict[str, An
     if isinstance(chosen, str) or not all(name in y for name in chosen):
         raise ValueError(f"Expected targets to be a list of {list(y)}, but got {targets!r}")
     classes = [of for of, own in y.items() if not own.is_floating_point()]
-    if targets is None and len(classes) > 1:
-        raise ValueError(
-            "Expected y of one type of nodes, since the classes of two types are not one, but got "
-            f"y of {classes}: targets={classes[:1]} reads the first alone"
-        )
+    reject_if(
+        targets is None and len(classes) > 1,
+        "y of one type of nodes, since the classes of two types are not one",
+        f"y of {classes}: targets={classes[:1]} reads the first alone",
+    )
     read = {of: y[of] for of in chosen}
     labels: dict[str, Any] = {"y": read or None}
     for name in MASKS:
@@ -175,16 +173,16 @@ def _of_targets(fields: Fields, targets: Collection[str] | None) -> dict[str, An
 def _of_types(name: str, masks: dict[Any, Any], types: Collection[str], all_: bool) -> Any:
     """A mask for these node types; None if no type has this mask."""
     others = [of for of in masks if of not in types]
-    if others and all_:
-        raise ValueError(
-            f"Expected {name} to be of types with y, but got it of {others}: "
-            f"targets={list(types)} leaves it out"
-        )
+    reject_if(
+        others and all_,
+        f"{name} to be of types with y",
+        f"it of {others}: targets={list(types)} leaves it out",
+    )
     return {of: mask for of, mask in masks.items() if of in types} or None
 
 
 def _pairs(data: Any, fields: Fields) -> dict[str, Any]:
-    """The labelled pairs of a relation, with node ids of the whole graph, their labels and masks.
+    """The labelled pairs of a relation as node ids of the whole graph, and their labels and masks.
 
     The masks of relations are removed from `fields`.
     """
@@ -227,8 +225,9 @@ def from_link_split(train: Any, val: Any, test: Any, **options: Any) -> Graph:
         their labels, and the three masks mark the part of each pair.
 
     Raises:
-        ValueError: if a part has no ``edge_label`` or has other nodes; if a pair is in two parts;
-            or if a validation or test pair, or its reverse, is an edge of `train`.
+        ValueError: if a part has no ``edge_label``, or does not have as many nodes as `train`; if a
+            pair is in two parts; or if a validation or test pair, or its reverse, is an edge of
+            `train`.
 
     Example:
         >>> from torch_geometric.data import Data  # doctest: +SKIP
@@ -303,16 +302,17 @@ def to_hetero(graph: Graph, like: Any) -> Any:
 
     Args:
         graph: the result of ``from_hetero(like)``, or a part of it.
-        like: the original `HeteroData`. It defines the types and relations, and which of them have
-            features, labels, masks, edge features or edge times. Its values are not read.
+        like: the original `HeteroData`. Its structure defines the types and relations, and which of
+            them have features, labels, masks, edge features or edge times. The values in `like` are
+            not read.
 
     Returns:
         A new object of the class of `like`. Nodes of a type keep the graph's order; features are
-        dense. Reverse relations (``both=True``) are named ``(b, "rev_r", a)``, as by PyG's
-        `ToUndirected`. `node_id` becomes PyG's ``n_id``. If masks were added to the graph
-        afterwards, they are written to the types that have labels. Reverse relations without an
-        edge in this graph are left out. Pairs, their labels and their masks become
-        ``edge_label_index``, ``edge_label`` and masks of the pairs' relation.
+        dense. Reverse relations (``both=True``) are named ``(b, "rev_r", a)``, as in PyG's
+        `ToUndirected`. `node_id` becomes PyG's ``n_id``. Masks that the graph has and `like` does
+        not have are written to the types with labels. Reverse relations without an edge in this
+        graph are left out. Pairs, their labels and their masks become ``edge_label_index``,
+        ``edge_label`` and masks of the pairs' relation.
 
     Raises:
         TypeError: if `like` has no types.
@@ -332,11 +332,11 @@ def to_hetero(graph: Graph, like: Any) -> Any:
     _check_types("like", like)
     if graph.node_type is None or graph.edge_type is None:
         raise ValueError("Expected the graph to have node_type and edge_type, but got none")
-    if graph.edge_label_index is not None and graph.edge_label_type is None:
-        raise ValueError(
-            "Expected the graph's pairs to have edge_label_type, but got none: "
-            "graph.replace(edge_label_type=torch.full_like(graph.edge_label_index[0], relation))"
-        )
+    reject_if(
+        graph.edge_label_index is not None and graph.edge_label_type is None,
+        "the graph's pairs to have edge_label_type",
+        "none: graph.replace(edge_label_type=torch.full_like(graph.edge_label_index[0], relation))",
+    )
     if graph.num_nodes and int(graph.node_type.max()) >= len(like.node_types):
         got = int(graph.node_type.max()) + 1
         raise ValueError(f"Expected {len(like.node_types)} types of nodes, but got {got}")
@@ -382,7 +382,10 @@ def _write_edges(data: Any, like: Any, graph: Any, place: Tensor) -> None:
 
 
 def _write_pairs(stored: Any, labelled: bool, graph: Any, number: int, place: Tensor) -> None:
-    """Write the pairs of one relation; without any pair, write them if the relation has labels."""
+    """Write the pairs of one relation.
+
+    If the graph has no pairs, a relation with labels gets empty fields.
+    """
     kinds = graph.edge_label_type
     own = (kinds == number).nonzero().squeeze(1)
     if len(own) or (labelled and not len(kinds)):
@@ -426,8 +429,7 @@ def _relations(edge_type: Tensor, named: Sequence[Relation]) -> list[Relation]:
     if count <= len(named):
         return list(named)
     twice = [each for each in reverses if each in named]
-    if twice:
-        raise ValueError(f"Expected reverses to have names of their own, but got {twice[0]} twice")
+    reject_if(twice, "reverses to have names of their own", f"{twice} twice")
     return [*named, *reverses]
 
 

@@ -1,18 +1,17 @@
-"""Hidden nodes: remove nodes from a graph, and list the removed neighbours of the others."""
+"""Hidden nodes: remove nodes from a graph, and list the removed neighbours of all other nodes."""
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from ..graph import Graph
 from ..graph.checks import check_index
-from ..graph.neighbours import neighbour_features, neighbour_table
+from ..graph.neighbours import hidden_neighbours
 from ..kinds import typed
 
 
 class HiddenNodes(NamedTuple):
-    """Remove nodes from a graph, and list the removed neighbours of each remaining node.
+    """The graph of the remaining nodes, and the hidden neighbours of each remaining node.
 
     Args:
         graph: the graph of the n remaining nodes.
@@ -52,12 +51,5 @@ def hide_nodes(graph: Graph, nodes: Tensor, *, width: int = 5) -> HiddenNodes:
     Source: Zhang et al. 2021, FedSage+, https://arxiv.org/abs/2106.13430
     """
     check_index("nodes", nodes, (None,), graph.num_nodes)
-    hidden = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
-    hidden[nodes] = True
-    stay = (~hidden).nonzero().squeeze(1)
-    source, target = graph.edge_index
-    lost = graph.edge_index[:, hidden[source] & ~hidden[target]]
-    table, number = neighbour_table(lost, graph.num_nodes, width)
-    missing = lost[1].bincount(minlength=graph.num_nodes)[stay]
-    features = neighbour_features(graph, table[stay], number[stay])
+    stay, missing, features = hidden_neighbours(graph, nodes, width)
     return HiddenNodes(graph.subgraph(stay), missing, features)

@@ -30,7 +30,7 @@ class Borders(NamedTuple):
             client's part.
         client: int64 ``[m]``, the client that holds the edge's source.
         neighbour: int64 ``[m]``, the edge's source, as an index into the part of that client.
-        degree: int64 ``[num_nodes]``, for each node of this client its in-degree in the whole
+        degree: int64 ``[num_nodes]``, the in-degree that each node of this client has in the whole
             graph.
 
     Example:
@@ -100,10 +100,11 @@ def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -
     """Build one graph per client; its adjacency computes the client's part of all requested rows.
 
     Row (k, v) is the row of node v that client k requests. Row (k, v) is
-    ``sum_u [x_u / sqrt(d_u), 1]``, where u runs over v and its neighbours, and ``d_u`` is the
-    in-degree of u plus one. A client's graph has the client's nodes, followed by one node per row;
-    these added nodes have zero features. An edge joins each node of the client to every row whose
-    sum contains it. The client's part of the sums is ``adj @ x`` at the nodes of the rows.
+    ``sum_u [x_u / sqrt(d_u), 1]``, where u runs over v and its neighbours, and ``d_u`` is 1 plus
+    the in-degree of u. A client's graph has the client's nodes, followed by one node per row; these
+    added nodes have zero features. An edge joins each node of the client to every row whose sum
+    contains the node's features. The client's part of the sums is ``adj @ x``, restricted to the
+    added nodes.
 
     Args:
         graph: the whole graph, without weights.
@@ -213,11 +214,11 @@ def neighbour_sums(
         graph: the whole graph.
         parts: int64 node ids, one tensor per client; the parts are disjoint.
         hops: 0, 1 or 2.
-        total: a function that adds up the requested rows from the graphs of `asked_rows`. It
-            returns the rows for each client (float64 ``[rows, F + 1]``) and the number of bytes
-            sent. With two hops, clients also request the rows of their neighbours at other clients.
-            The last column of a row is the degree of its node. Nodes that no client holds are not
-            included in the sums. By default the rows are added without encryption.
+        total: a function that adds up the requested rows from the graphs of `asked_rows`. The
+            function returns the rows for each client (float64 ``[rows, F + 1]``) and the number of
+            bytes sent. With two hops, clients also request the rows of their neighbours at other
+            clients. The last column of a row is the degree of its node. Nodes that no client holds
+            are not included in the sums. By default the rows are added without encryption.
 
     Raises:
         ValueError: if `hops` is not 0, 1 or 2, if parts are not disjoint, or if `total` is given
@@ -276,7 +277,7 @@ def _scipy(matrix: SparseMatrix) -> Any:
 
 
 def _with_neighbours(own: Graph, whole: Graph, cut: Borders) -> Graph:
-    """Add to a client's graph the neighbours at other clients, and the edges from them."""
+    """Add the neighbours at other clients, with the edges from them, to a client's graph."""
     weight: Any = whole.edge_weight
     ids, place = whole.edge_index[0, cut.edge].unique(return_inverse=True)
     x = rows_of(whole.x, ids)

@@ -1,13 +1,11 @@
 """Scaffolds of molecules (rings and their linkers), and partitions by scaffold."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 
 import torch
 from torch import Tensor
 
-from ..checks import imported, install
+from ..checks import imported, install, reject_if
 from ..kinds import typed
 
 
@@ -19,7 +17,7 @@ def murcko_scaffolds(smiles: Sequence[str]) -> list[str]:
         smiles: SMILES strings.
 
     Returns:
-        A SMILES string without chirality for each molecule; ``""`` for a molecule without a ring.
+        For each molecule, a SMILES string without chirality, or ``""`` if the molecule has no ring.
 
     Raises:
         ImportError: if rdkit is not installed.
@@ -41,11 +39,11 @@ def murcko_scaffolds(smiles: Sequence[str]) -> list[str]:
     with rdBase.BlockLogs():
         for row, text in enumerate(smiles):
             molecule = Chem.MolFromSmiles(text)
-            if molecule is None:
-                raise ValueError(
-                    f"Expected smiles[{row}] to be a molecule, but got {text[:60]!r}, "
-                    "which rdkit cannot read"
-                )
+            reject_if(
+                molecule is None,
+                f"smiles[{row}] to be a molecule",
+                f"{text[:60]!r}, which rdkit cannot read",
+            )
             scaffolds.append(murcko.MurckoScaffoldSmiles(mol=molecule))
     return scaffolds
 
@@ -73,8 +71,8 @@ def scaffold_partition(scaffolds: Sequence[Hashable], num_clients: int) -> list[
     """Give all molecules of a scaffold to one client, without randomness.
 
     The groups of `scaffold_groups` are assigned one after the other, largest first. Each group goes
-    to the client with the fewest molecules so far. In a tie, the group goes to the first of these
-    clients.
+    to the client with the fewest molecules so far. If several clients have equally few molecules,
+    the group goes to the first of them.
 
     Args:
         scaffolds: scaffold of each molecule, as returned by `murcko_scaffolds`, or any other ids.
@@ -93,11 +91,11 @@ def scaffold_partition(scaffolds: Sequence[Hashable], num_clients: int) -> list[
         [tensor([0, 2]), tensor([1, 3])]
     """
     groups = scaffold_groups(scaffolds)
-    if not 1 <= num_clients <= len(groups):
-        raise ValueError(
-            f"Expected num_clients to be in [1, {len(groups)}], the number of scaffolds, "
-            f"but got {num_clients}"
-        )
+    reject_if(
+        not 1 <= num_clients <= len(groups),
+        f"num_clients to be in [1, {len(groups)}], the number of scaffolds",
+        num_clients,
+    )
     parts: list[list[int]] = [[] for _ in range(num_clients)]
     for group in groups:
         min(parts, key=len).extend(group)

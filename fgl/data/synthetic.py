@@ -1,12 +1,11 @@
 """Synthetic data: a block model, small graphs, molecules, ratings and a bibliography."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
 from torch import Generator, Tensor
 
+from ..checks import reject_if
 from ..graph import Graph
 from ..kinds import typed
 from ..sparse import SparseMatrix
@@ -55,8 +54,8 @@ def csbm(
         communities_per_class: number of communities in each class.
         degree: mean degree; below 2 some nodes have no edge.
         homophily: approximate fraction of edges within a class; strays limit it.
-        closeness: of the edges within a class, the fraction that stays within a community before
-            strays change their class.
+        closeness: of the edges within a class, the fraction that is within a community, counted
+            before strays change their class.
         strays: fraction of the nodes that take the class of a random node.
         tail: exponent of the Pareto weights; a larger exponent gives more equal degrees.
         num_features: number of words.
@@ -99,8 +98,7 @@ def csbm(
         ("topic", topic, 0, 1),
         ("flavour", flavour, 0, 1 - topic),
     ):
-        if not low <= value <= high:
-            raise ValueError(f"Expected {name} to be in [{low}, {high}], but got {value}")
+        reject_if(not low <= value <= high, f"{name} to be in [{low}, {high}]", value)
     generator = torch.Generator().manual_seed(seed)
     y, community = _labels(num_nodes, class_weights, communities_per_class)
     share = y.bincount() / num_nodes
@@ -337,7 +335,7 @@ def bibliography(num_papers: int = 400, *, seed: int = 0) -> Graph:
 
     Each author and each conference has one area. A quarter of an author's papers belong to another
     area. A paper has one to three authors. A paper has five of 100 words; two of the five belong to
-    the paper's area. A paper appears at a conference of its area; with probability 0.1, at any
+    the paper's area. A paper appears at a conference of its area or, with probability 0.1, at any
     conference.
 
     Args:
@@ -346,9 +344,9 @@ def bibliography(num_papers: int = 400, *, seed: int = 0) -> Graph:
         seed: random seed.
 
     Returns:
-        The graph, with types and relations as in ``load("dblp_four_area")``: papers 0, authors 1
-        and conferences 2, with 100, 1 and 12 feature columns. ``y`` is an author's area, and the
-        training mask contains the authors.
+        The graph, with types and relations as in ``load("dblp_four_area")``: papers (type 0, 100
+        feature columns), authors (type 1, one column) and conferences (type 2, 12 columns). ``y``
+        is an author's area, and the training mask contains the authors.
 
     Example:
         >>> graph = fgl.data.bibliography()

@@ -204,7 +204,7 @@ def nodes_table(of: str, nodes: Any, id: str) -> Table:
 def columns_of(of: str, table: Any, names_of: Collection[str]) -> dict[str, list[Any]]:
     """The columns of a data frame, a dict or a CSV file.
 
-    In a CSV file numbers become int or float, and true and false become bool. All other values
+    In a CSV file, numbers become int or float, and true and false become bool. All other values
     remain strings. Values in the columns `names_of` remain strings too, since these values are node
     names.
 

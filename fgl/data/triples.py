@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..checks import Count
+from ..checks import Count, reject_if
 from ..graph import MASKS, Graph
 from ..graph.fields import EXAMPLE_FIELDS, taken
 from ..kinds import typed
@@ -24,7 +24,7 @@ def load_triples(folder: str | os.PathLike[str]) -> tuple[Graph, Names, Names]:
     """Load a knowledge graph from ``train.txt``, ``valid.txt`` and ``test.txt`` in a folder.
 
     Each line is a triple: the names of head, relation and tail, separated by tabs. Entities and
-    relations are numbered in the sorted order of their names in all three files.
+    relations are numbered by the sorted order of all names in the three files.
 
     Args:
         folder: folder with the three files, in UTF-8.
@@ -98,8 +98,7 @@ def _read(path: Path) -> list[tuple[str, ...]]:
         rows.append(row)
     if rows and tuple(map(str.lower, rows[0])) in HEADERS:
         raise ValueError(f"Expected {path} to have triples alone, but got the header {rows[0]}")
-    if not rows:
-        raise ValueError(f"Expected {path} to have triples, but got none")
+    reject_if(not rows, f"{path} to have triples", "none")
     distinct = list(dict.fromkeys(rows))
     if len(distinct) < len(rows):
         warn(f"{path} has {len(rows) - len(distinct)} triples twice; each is read once")
@@ -135,18 +134,18 @@ def relation_partition(graph: Graph, num_clients: Count, *, seed: int = 0) -> li
     """
     pairs = graph.edge_label_index
     lacks = graph.edge_type is None or (pairs is not None and graph.edge_label_type is None)
-    if lacks or graph.batch is not None:
-        raise ValueError(
-            "Expected a graph whose edges have edge_type, and its pairs edge_label_type, but got "
-            f"{graph}"
-        )
+    reject_if(
+        lacks or graph.batch is not None,
+        "a graph whose edges have edge_type, and its pairs edge_label_type",
+        graph,
+    )
     types = [t for t in (graph.edge_type, graph.edge_label_type) if t is not None]
     relations = torch.cat(types).unique()
-    if num_clients > len(relations):
-        raise ValueError(
-            f"Expected num_clients to be at most {len(relations)}, the number of relations, but "
-            f"got {num_clients}"
-        )
+    reject_if(
+        num_clients > len(relations),
+        f"num_clients to be at most {len(relations)}, the number of relations",
+        num_clients,
+    )
     order = torch.randperm(len(relations), generator=torch.Generator().manual_seed(seed))
     return [_of_relations(graph, own) for own in relations[order].tensor_split(num_clients)]
 

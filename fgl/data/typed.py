@@ -48,8 +48,8 @@ def typed_graph(
             and times. The reverse relations follow all given relations, in the same order.
         y: dict from type to labels or floats of its nodes, all of one dtype. Nodes of other types
             have label 0, or NaN for floats.
-        num_classes: number of classes; default the largest label plus one. It is required if
-            several types have labels, to confirm that the types share the same classes.
+        num_classes: number of classes; default the largest label plus one. The number is required
+            if several types have labels, to confirm that the types share the same classes.
         train_mask, val_mask, test_mask: dict from type to bool ``[n_t]``. If `y` is given, only
             types in `y` may have masks. Nodes of types without a mask are in no mask. A type in `y`
             may have no training mask; in that case its nodes that are in no other mask are training
@@ -107,7 +107,7 @@ def typed_graph(
 
 @typed
 def with_shared(graph: Graph, parts: Sequence[Tensor], types: Collection[int]) -> list[Tensor]:
-    """Add to each part the nodes of shared types that have an edge to one of the part's nodes.
+    """Add to each part the nodes of shared types that an edge joins to one of the part's nodes.
 
     For example, every client gets all conferences of its papers. Otherwise each conference would
     belong to only one client.
@@ -176,11 +176,11 @@ def _answers(
     for name, value in masks.items():
         _check_names(name, value, sizes if y is None else y)
     labelled = [name for name, own in (y or {}).items() if not own.is_floating_point()]
-    if len(labelled) > 1 and num_classes is None:
-        raise ValueError(
-            "Expected y to be of one type of nodes, since the classes of two types are not one, "
-            f"but got {labelled}: leave out the others, or give num_classes if all count the same"
-        )
+    reject_if(
+        len(labelled) > 1 and num_classes is None,
+        "y to be of one type of nodes, since the classes of two types are not one",
+        f"{labelled}: leave out the others, or give num_classes if all count the same",
+    )
     return {name: _of_nodes(name, value, sizes) for name, value in {"y": y, **masks}.items()}
 
 
@@ -199,11 +199,10 @@ def _others(
 def _ends(
     relation: Relation, edges: Tensor, sizes: Mapping[str, int], start: Mapping[str, int]
 ) -> Tensor:
-    """Edges of a relation with node indices of the whole graph."""
+    """Edges of a relation, as node indices of the whole graph."""
     source, _, target = relation
     unknown = [name for name in (source, target) if name not in sizes]
-    if unknown:
-        raise ValueError(f"Expected {relation} to join {list(sizes)}, but got {unknown[0]!r}")
+    reject_if(unknown, f"{relation} to join {list(sizes)}", unknown)
     check_index(f"edge_index of {relation}", edges, (2, None), None)
     for row, name in zip(edges, (source, target), strict=True):
         check_index(f"edge_index of {relation}", row, (None,), sizes[name])
@@ -217,8 +216,7 @@ def _numbers(counts: Sequence[int]) -> Tensor:
 
 def _check_names(name: str, value: Mapping[Any, Any] | None, allowed: Mapping[Any, Any]) -> None:
     unknown = [key for key in value or {} if key not in allowed]
-    if unknown:
-        raise ValueError(f"Expected {name} to be of {list(allowed)}, but got {unknown[0]!r}")
+    reject_if(unknown, f"{name} to be of {list(allowed)}", unknown)
 
 
 def _of_nodes(
@@ -272,8 +270,7 @@ def _one_by_one(
     if not values:
         return None
     lacking = [of for of in relations if of not in values]
-    if lacking:
-        raise ValueError(f"Expected edge_time of all relations, but got none of {lacking[0]}")
+    reject_if(lacking, "edge_time of all relations", f"none of {lacking}")
     return torch.cat([values[of] for of in relations])
 
 
@@ -290,8 +287,8 @@ def metapaths(graph: Graph, paths: Sequence[Sequence[int]]) -> Graph:
         paths: a sequence of edge types for each path, at least one type.
 
     Returns:
-        The graph with these edges. Their `edge_type` is the index of the path; other fields of
-        edges are dropped.
+        The graph with these edges. The `edge_type` of an edge is the index of its path; other
+        fields of edges are dropped.
 
     Raises:
         ValueError: if edges have no types, or a path is empty.

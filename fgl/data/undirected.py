@@ -1,10 +1,9 @@
 """Edge lists without self-loops or repeats, undirected or directed; the largest component."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from ..graph import Graph
 from ..kinds import typed
 
@@ -59,8 +58,8 @@ def largest_component(graph: Graph) -> Graph:
 
     Returns:
         The induced subgraph with `node_id`; its nodes keep their order. If the graph is connected,
-        the graph itself is returned. If several components are largest, the component with the
-        smallest node id is returned.
+        the graph itself is returned. If several components have the largest size, the component
+        with the smallest node id is returned.
 
     Raises:
         ValueError: if the graph has no node.
@@ -76,8 +75,7 @@ def largest_component(graph: Graph) -> Graph:
     from scipy.sparse import csgraph
 
     n = graph.num_nodes
-    if not n:
-        raise ValueError("Expected graph to have a node, but got none")
+    reject_if(not n, "graph to have a node", "none")
     source, target = graph.edge_index.cpu().numpy()
     matrix = sp.coo_matrix(([True] * len(source), (source, target)), shape=(n, n))
     count, component = csgraph.connected_components(matrix, directed=False)

@@ -4,8 +4,6 @@ A tree with fan-outs ``(6, 6)`` has ``1 + 6 + 36`` positions in the order of a b
 First comes the centre, then its children, then the children of the first child, and so on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from operator import index, mul
@@ -46,7 +44,7 @@ def levels(fanouts: Sequence[int]) -> list[int]:
 
 
 class EgoSampler:
-    """Samples ego-graphs of a fixed shape: each node has a fixed number of sampled neighbours.
+    """Sampler of ego-graphs of a fixed shape: each node has a fixed number of drawn neighbours.
 
     Neighbours are the sources of a node's incoming edges. Neighbours are sampled uniformly and with
     replacement. Each hop needs only one gather operation on the neighbour table. A neighbour's
@@ -103,7 +101,7 @@ class EgoSampler:
 
         Raises:
             TypeError: if `centres` is not an int64 tensor.
-            ValueError: if `centres` has another shape, or if a centre is not a node of the graph.
+            ValueError: if `centres` has the wrong shape, or if a centre is not a node of the graph.
         """
         check_index("centres", centres, (None,), self.num_nodes)
         batch = centres.numel()
@@ -205,8 +203,8 @@ def mash(
     Args:
         values: embeddings or one-hot labels, float ``[num_nodes, H]``.
         trees: int64 ``[num_trees, size]``, sampled by an `EgoSampler`.
-        batch_size: trees per mashed ego-graph; default all. For 1 there is a warning, because in
-            that case the result reveals individual ego-graphs.
+        batch_size: trees per mashed ego-graph; default all. A warning is given for 1, because the
+            result would reveal individual ego-graphs.
         least: smallest number of trees in the last batch; a smaller last batch is merged with the
             previous batch; default `batch_size`.
 

@@ -1,7 +1,5 @@
 """Checks of mashed ego-graphs that a client uploads (FedEgo)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -75,7 +73,7 @@ def mashed_check(
     *,
     base: Callable[[Any, int, Any], None] | None = None,
 ) -> Callable[[Any, int, Any], None]:
-    """Build a server's `accept`: it checks ``"embeddings"`` and ``"labels"`` by `check_mashed`.
+    """Build a server's `accept`, which checks ``"embeddings"`` and ``"labels"`` by `check_mashed`.
 
     Args:
         fanouts: shape of the trees.
@@ -97,8 +95,7 @@ def mashed_check(
         if base is not None:
             base(message, client, state)
         missing = [key for key in ("embeddings", "labels") if key not in message]
-        if missing:
-            raise ValueError(f"Expected message to have {missing[0]!r}, but got {list(message)}")
+        reject_if(missing, f"message to have {missing}", list(message))
         check_mashed(message["embeddings"], message["labels"], shape=shape, dtype=dtype)
         if len(message["embeddings"]) > most:
             got = len(message["embeddings"])

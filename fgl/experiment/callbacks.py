@@ -1,7 +1,5 @@
 """Callbacks of a run: a progress bar, early stopping, and the peak memory of the first round."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from functools import partial

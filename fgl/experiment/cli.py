@@ -39,15 +39,15 @@ def cli(
     a nested dataclass, has its own flag. For example, ``weight_decay`` becomes ``--weight-decay``.
     The help texts come from docstrings: the strings below a dataclass's fields and the ``Args``
     section of a function. The preset of a dataset provides defaults for flags that are not on the
-    command line. If one of the arguments is a `Run`, its report contains the recipe (the file of
-    `main`), the dataset and the other flags.
+    command line. If one of the arguments is a `Run`, the run's report contains the recipe (the file
+    of `main`), the dataset and the other flags.
 
     Args:
         main: a function with type hints, or a dict from names to such functions. For a dict, the
             first word of the command selects the function (``task`` in the report's config). A
             parameter needs documentation in only one of the functions.
         presets: dict from each dataset to a dict from flags to values. If `main` is a dict,
-            `presets` maps each of its names to such a dict.
+            `presets` maps each name in `main` to a dict of this kind.
         argv: the command line, by default the program's.
         words: the first words of the command, which are not in `argv`; the help shows these words.
 
@@ -324,8 +324,8 @@ def _spelled(dataset: str, table: Presets) -> str:
 def _about(main: Main) -> str:
     """A description of `main`.
 
-    The text is the first line of a docstring: the docstring of `main`, else of its method, else of
-    its module.
+    The text is the first line of a docstring: the docstring of `main` or, if `main` has none, of
+    its method or its module.
     """
     sources = (main, _builder(main)[0], inspect.getmodule(main))
     return next((line for line in map(first_line, sources) if line), "")

@@ -1,17 +1,15 @@
 """The spread of a metric over clients: the worst client, the tenth percentile, means of groups."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..checks import check_choice
+from ..checks import check_choice, reject_if
 from ..federation import Result, Round
 from ..kinds import typed
-from ..targets import less_is_better
+from ..targets import less_is_better, lower_of
 
 
 @typed
@@ -29,15 +27,16 @@ def spread(
             best validation score is used, or the last round if there is no validation.
         metric: name of a metric of individual clients, without a client's suffix such as ``/3``.
         groups: the group of each client, such as its region. By default there are no groups.
-        lower: whether smaller is better; by default True if the metric is a loss, rmse
-            or mae, or the task selects rounds by its smallest value.
+        lower: whether smaller is better; by default True if the metric is a loss, rmse or mae, if
+            the task selects the round with the metric's smallest value, or if the `lower` of the
+            run's target names the metric.
 
     Returns:
-        ``mean`` over clients with equal weights; ``worst`` and ``worst_client``; ``tenth``, the
-        tenth percentile counted from the worst client, with linear interpolation; ``deviation``,
-        the standard deviation with the number of clients as divisor; ``clients``, the number of
-        clients that have the metric; and ``groups``, the mean of each group. All values are NaN if
-        any client's metric is NaN.
+        A dict. ``mean`` is the mean over clients with equal weights. ``worst`` is the value of the
+        client ``worst_client``. ``tenth`` is the tenth percentile counted from the worst client,
+        with linear interpolation. ``deviation`` is the standard deviation with the number of
+        clients as divisor. ``clients`` is the number of clients that have the metric, and
+        ``groups`` has the mean of each group. All values are NaN if any client's metric is NaN.
 
     Raises:
         ValueError: if no client has the metric, or if `groups` does not have one entry per client.
@@ -51,8 +50,8 @@ def spread(
     record = run if isinstance(run, Round) else round_of(run)
     values = of_clients(record, metric)
     numbers = np.array([*values.values()])
-    select = "" if isinstance(run, Round) else run.select
-    less = less_is_better(metric, select) if lower is None else lower
+    rules = ("", ()) if isinstance(run, Round) else (run.select, lower_of(run.config))
+    less = less_is_better(metric, *rules) if lower is None else lower
     unknown = [client for client, value in values.items() if math.isnan(value)]
     worst = (unknown or sorted(values, key=lambda k: values[k], reverse=less))[0]
     return {
@@ -73,8 +72,7 @@ def round_of(result: Result) -> Round:
         >>> round_of(fgl.Result({}, {}, {}, [Round(0, [0]), Round(1, [0])])).round
         1
     """
-    if not result.history:
-        raise ValueError("Expected a result of at least one round, but got none")
+    reject_if(not result.history, "a result of at least one round", "none")
     return result.best() if result.selects else result.history[-1]
 
 
@@ -89,11 +87,11 @@ def of_clients(record: Round, metric: str) -> dict[int, float]:
     values = {int(k): v for name, k, v in pairs if name == metric and k.isdecimal()}
     if not values:
         own = list(dict.fromkeys(name for name, k, _ in pairs if k.isdecimal() and name))
-        if not own:
-            raise ValueError(
-                f"Expected metrics of each client, such as {metric}/0, but got "
-                f"{list(record.metrics)}: fgl.run(..., each=True) records them"
-            )
+        reject_if(
+            not own,
+            f"metrics of each client, such as {metric}/0",
+            f"{list(record.metrics)}: fgl.run(..., each=True) records them",
+        )
         check_choice("metric", metric, own)
     return dict(sorted(values.items()))
 

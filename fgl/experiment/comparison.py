@@ -158,11 +158,11 @@ def compare(
     with shown("comparison", total, unit="round", bar_after=0.0) as advance:
         for seed in seeds:
             task = load(setting, seed, {})
-            if patience is not None and not task.select:
-                raise ValueError(
-                    "Expected patience to be None for a task that has no validation score, "
-                    f"but got {patience}"
-                )
+            reject_if(
+                patience is not None and not task.select,
+                "patience to be None for a task that has no validation score",
+                patience,
+            )
             methods_of = {}
             for name, build in methods.items():
                 local = getattr(build, "local", {})  # chosen by `fgl.tune`
@@ -204,11 +204,11 @@ class Counting:
 
 def _checked(methods: Any, setting: Any, seeds: Iterable[int]) -> list[int]:
     """The seeds, after a check of the methods, the setting and the seeds."""
-    if not isinstance(methods, Mapping) or not methods:
-        raise ValueError(
-            'Expected methods to be functions by name, {"SCAFFOLD": fgl.methods.scaffold}, '
-            f"but got {methods!r}"
-        )
+    reject_if(
+        not isinstance(methods, Mapping) or not methods,
+        'methods to be functions by name, {"SCAFFOLD": fgl.methods.scaffold}',
+        f"{methods!r}",
+    )
     if isinstance(setting, Task) or not (callable(setting) or hasattr(setting, "load")):
         got = type(setting).__name__
         raise TypeError(

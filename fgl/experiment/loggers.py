@@ -1,7 +1,5 @@
 """Loggers: callbacks that write each round's numbers to TensorBoard, W&B, MLflow or a file."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -130,7 +128,7 @@ class CSV:
 
 
 def numbers(record: Round) -> dict[str, float]:
-    """The numbers of a round to log: all except the round's index and NaN.
+    """The numbers of a round that are logged: all except the round's index and NaN.
 
     Example:
         >>> sorted(numbers(Round(0, [0], metrics={"auc": 0.5})))

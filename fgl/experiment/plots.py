@@ -57,9 +57,9 @@ def plot(
         what: a result; a comparison; or a dict from names to a result or a list of results (one per
             seed).
         metrics: names of the metrics. The default is the comparison's metric. Without a comparison,
-            all metrics that begin with ``test_`` are drawn; if there are none, all metrics except
-            losses are drawn, or the training loss if there is nothing else. ``"train_loss"`` is
-            `Round.loss`.
+            all metrics that begin with ``test_`` are drawn. If there are none, all metrics except
+            losses are drawn. If all metrics are losses, the training loss is drawn.
+            ``"train_loss"`` is `Round.loss`.
         title: title of the figure.
         path: file to write; the file extension determines the format. By default no file is
             written.
@@ -68,7 +68,7 @@ def plot(
             best validation score, or from the last round if there is no validation.
 
     Returns:
-        The matplotlib figure. A notebook shows it at the end of a cell.
+        The matplotlib figure. A notebook shows the figure at the end of a cell.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -145,7 +145,8 @@ def _plot_clients(what: Any, metrics: Sequence[str] | None, title: str, path: An
             mean = statistics.fmean(numbers)
             axis.hlines(mean, place - 0.3, place + 0.3, color="black")
         axis.set_xticks(range(len(runs)), list(runs))
-        axis.set(ylabel=f"{metric} of each client{_direction(metric)}")
+        which_way = _direction(metric).replace(" ", "\n", 1)  # one line is longer than the axis
+        axis.set(ylabel=f"{metric} of each client{which_way}")
         axis.grid(alpha=0.25, axis="y")
     return _finished(pyplot, figure, title, path)
 
@@ -166,7 +167,8 @@ def _direction(metric: str) -> str:
     """The end of an axis label: it tells whether high or low values are better; "" if unknown."""
     if less_is_better(metric):
         return " (lower is better)"
-    return " (higher is better)" if metric.split("@")[0].endswith(HIGH) else ""
+    last = metric.split("@")[0].rsplit("_", 1)[-1]  # "gap" is no "ap"
+    return " (higher is better)" if last in HIGH else ""
 
 
 def _check(metrics: Sequence[str], recorded: Mapping[str, None]) -> None:
@@ -227,7 +229,7 @@ def _usual(names: Sequence[str]) -> list[str]:
     """The names of the metrics that begin with ``test_``.
 
     If there are none, all metrics are returned except losses and metrics of single clients. If
-    these are missing too, the training loss is returned.
+    there are no such metrics either, the training loss is returned.
     """
     plain = [name for name in names if "/" not in name and not name.endswith("loss")]
     return [name for name in plain if name.startswith("test_")] or plain or ["train_loss"]

@@ -1,16 +1,14 @@
 """Reports: JSON records of runs, including the best round."""
 
-from __future__ import annotations
-
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..federation import Result, Round, best_round
 from ..kinds import explained
-from ..targets import less_is_better
+from ..targets import less_is_better, lower_of
 
 DESCRIBED = {
     "last": "last",
@@ -72,7 +70,7 @@ def report(
         "clients": clients,
         "rounds": rounds,
         "seed": seed,
-        "metrics": _metrics(history, select),
+        "metrics": _metrics(history, select, lower_of(result.config)),
         "seconds_per_round": statistics.median(seconds) if seconds else 0.0,
         "bytes_up": sum(record.bytes_up for record in history),
         "bytes_down": sum(record.bytes_down for record in history),
@@ -121,7 +119,9 @@ def _curves(history: Sequence[Round]) -> dict[str, list[float | None]]:
     return {name: [record.metrics.get(name) for record in history] for name in names}
 
 
-def _metrics(history: Sequence[Round], select: str) -> dict[str, dict[str, float]]:
+def _metrics(
+    history: Sequence[Round], select: str, lower: Collection[str]
+) -> dict[str, dict[str, float]]:
     metrics = {}
     names = [] if not history else sorted(history[-1].metrics)
     for name in (name for name in names if not name.endswith("_loss")):
@@ -133,7 +133,7 @@ def _metrics(history: Sequence[Round], select: str) -> dict[str, dict[str, float
             metrics[name] = {"last": last, "best_val": best[name]}
         each = [other for other in names if other.startswith(f"{name}/")]
         if each and name in metrics:
-            best_of = min if less_is_better(name, select) else max
+            best_of = min if less_is_better(name, select, lower) else max
             top = [best_of(_recorded(history, other)) for other in each]
             metrics[name]["best_test"] = statistics.mean(top)
     return metrics

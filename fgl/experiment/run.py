@@ -98,7 +98,7 @@ class Run:
             recipe: the recipe's name for the report; default from the command line.
             dataset: the dataset's name for the report; default from the command line.
             config: further settings for the report; they must not change if a checkpoint is
-                resumed. In the report they precede the flags of a command.
+                resumed. In the report, these settings precede the flags of a command.
             evaluate: the evaluation function; default the task's.
             watch: metrics of the server's state, as for `fgl.run`.
 
@@ -108,7 +108,7 @@ class Run:
             nodes were generated.
 
         Raises:
-            ValueError: for `patience` on a task without validation, and as `fgl.run`.
+            ValueError: for `patience` on a task without validation, and in the cases of `fgl.run`.
         """
         self._check(task)
         torch.set_num_threads(self.threads)

@@ -1,7 +1,5 @@
 """Single runs for a comparison or a study: the method, the report and the compared metric."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from typing import Any

@@ -16,8 +16,8 @@ class Line:
     Args:
         method: name of the method.
         mean, deviation: mean and sample standard deviation of the metric over seeds.
-        difference, error: the difference from the first method with the same seed, averaged over
-            seeds, and the standard error of this average.
+        difference, error: the difference from the first method's value for the same seed, averaged
+            over seeds, and the standard error of this average.
         bytes: bytes sent up and down in a run, averaged over seeds.
         seconds: seconds of all rounds of a run, averaged over seeds.
         seeds: number of seeds.

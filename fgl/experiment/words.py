@@ -1,7 +1,5 @@
 """Parts of a command line: its first words, its flags, and help texts from docstrings."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import itertools

@@ -32,7 +32,8 @@ def carried(method: Method, start: Result, state: State) -> State:
         state: the server's state in `start`.
 
     Raises:
-        ValueError: before any message is sent, if the new noise cannot be composed with the old.
+        ValueError: before any message is sent, if the new noise cannot be composed with the earlier
+            noise.
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
@@ -64,7 +65,7 @@ def unprotected(method: Method, start: Result) -> dict[int, int]:
 
 
 def _answers(start: Result) -> Counter[int]:
-    """Each client's number of answers, in this run and earlier runs, that are not counted yet."""
+    """For each client, the number of uncounted answers in this run and in earlier runs."""
     if KEY in start.server_state:
         return Counter()
     own = (
@@ -77,7 +78,7 @@ def _answers(start: Result) -> Counter[int]:
 
 
 def counted_on(method: Method, state: State) -> Method:
-    """Return the method; if no transform counts answers, its server counts them as unprotected.
+    """Return the method; if no transform counts answers, the server counts them as unprotected.
 
     Without noise in earlier runs, the method is returned unchanged.
 

@@ -72,8 +72,8 @@ def deployed(
         ValueError: if a model lacks some tensors. The returned function raises this error.
 
     Warns:
-        UserWarning: if the function is called in a run of a method that deploys other models. The
-            warning is given a single time.
+        UserWarning: if the function is called in a run whose method deploys different models than
+            `method`. The warning is given a single time.
 
     Example:
         >>> model = torch.nn.Linear(1, 1)
@@ -171,7 +171,8 @@ def scored(
             models; default none.
 
     Returns:
-        The metrics of each pair as Python numbers. All of them are copied from the device together.
+        The metrics of each pair as Python numbers. All metrics are copied from the device at the
+        same time.
 
     Example:
         >>> model = torch.nn.Linear(1, 1)
@@ -205,18 +206,19 @@ def evaluate_on(
 
     Args:
         method: the method; its model is called as ``model(*graph.inputs)``.
-        graph: either a single graph with labels, a test mask and optionally a validation mask,
-            usually the whole graph before it was divided among the clients; or one graph per client
-            with labels and a test mask. In the second case each client is scored on its own data.
-            If there is one client (a centralized run), its model is scored on all graphs.
+        graph: either a single graph with labels, a test mask and optionally a validation mask, or
+            one graph per client with labels and a test mask. A single graph is usually the whole
+            graph before it was divided among the clients. With one graph per client, each client is
+            scored on its own data. If there is one client (a centralized run), its model is scored
+            on all graphs.
         clients: the clients' graphs.
         score: ``(params, graph) -> metrics``. A metric is a number, or a tensor such as the results
             of `hit_counts` and `class_counts` in `fgl.metrics.classes`. The default score has
-            accuracy and the other metrics below.
+            accuracy and further metrics, which are listed below.
         logits_of: ``(model, params, graph) -> logits`` for the default score; by default the
             model's output on the whole graph.
-        target: meaning of the values of ``graph.y`` for the default score. It also names the
-            metrics for which smaller is better. Default class labels.
+        target: meaning of the values of ``graph.y`` for the default score. The target also names
+            the metrics for which smaller is better. Default class labels.
         each: whether to add each client's own metrics, such as ``test_accuracy/3`` of client 3, and
             the worst value, such as ``worst_test_accuracy``.
 
@@ -224,17 +226,18 @@ def evaluate_on(
         ``(outbox, states) -> metrics``. Each metric is the mean over the clients that have it.
         By default the metrics are ``{"val_accuracy", "val_loss", "test_accuracy",
         "test_macro_f1"}`` on one graph, and ``{"local_accuracy"}`` on the clients' own graphs.
-        With `fgl.targets.REGRESSION` they are ``{"val_rmse", "val_loss", "test_rmse", "test_mae",
-        "test_r2"}`` on one graph, and ``{"local_rmse", "local_mae", "local_r2"}`` on the clients'
-        own graphs. Clients without a test node or without a known value are left out. If there are
-        no validation nodes, only the test nodes are scored. Undefined metrics, such as the AUC if
-        all labels are equal, are left out.
+        With `fgl.targets.REGRESSION` the metrics are
+        ``{"val_rmse", "val_loss", "test_rmse", "test_mae", "test_r2"}`` on one graph, and
+        ``{"local_rmse", "local_mae", "local_r2"}`` on the clients' own graphs. Clients without a
+        test node or without a known value are left out. If there are no validation nodes, only the
+        test nodes are scored. Undefined metrics, such as the AUC if all labels are equal, are left
+        out.
 
     Raises:
         TypeError: in the default score, for floating-point ``y`` without a target.
-        ValueError: if several clients do not have one graph each; in the default score, if a graph
-            lacks labels or test nodes, or no client has a test node. The returned function raises a
-            ValueError if a model lacks tensors.
+        ValueError: if there are several clients and `graph` is a list of another length; in the
+            default score, if a graph lacks labels or test nodes, or no client has a test node. The
+            returned function raises a ValueError if a model lacks tensors.
 
     Warns:
         UserWarning: if the default score is used, and the labels of some clients do not define a
@@ -375,7 +378,7 @@ def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[
 def _without(
     taken: Collection[str], scores: Mapping[int, Mapping[str, Value]], index: int
 ) -> dict[int, Mapping[str, Value]]:
-    """The clients' scores, without clients whose score has the same name as a server's metric."""
+    """The clients' scores; a client is left out if a server's metric has the name of its score."""
     out: dict[int, Mapping[str, Value]] = {}
     for client, score in scores.items():
         both = sorted(set(score) & set(taken))
@@ -436,7 +439,8 @@ def merging(
 
     Args:
         each: whether to add each client's metrics and the worst value.
-        graphs: the graphs on which clients are scored. Their masks explain why a metric is missing.
+        graphs: the graphs on which clients are scored. The masks of these graphs explain why a
+            metric is missing.
         lower: names of metrics, without their prefix, for which smaller is better.
 
     Example:
@@ -475,12 +479,7 @@ def _worst(name: str, values: Sequence[float], lower: Collection[str]) -> float:
     """
     if any(map(math.isnan, values)):
         return math.nan
-    name = name.removesuffix("_before")
-    names = {name, name.split("@")[0]}  # "test_mae@3" is the mae of one horizon
-    less = less_is_better(name) or any(
-        each == own or each.endswith(f"_{own}") for each in names for own in lower
-    )
-    return max(values) if less else min(values)
+    return max(values) if less_is_better(name, lower=lower) else min(values)
 
 
 def _why_none(graphs: Any, client: int, name: str) -> str:

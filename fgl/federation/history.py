@@ -6,7 +6,7 @@ import copy
 import csv
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -18,7 +18,7 @@ from ..checks import check_disk, check_number, did_you_mean, imported, reject_if
 from ..graph import Graph
 from ..kinds import explained
 from ..predict import predict
-from ..targets import less_is_better, selected
+from ..targets import less_is_better, lower_of, selected
 from ..warn import warn
 from .method.fedavg import deploy_received
 from .method.message import Message, Params, State
@@ -46,12 +46,15 @@ def names_of(history: Sequence[HasMetrics]) -> list[str]:
     return list(dict.fromkeys(name for record in history for name in record.metrics))
 
 
-def usual_select(history: Sequence[HasMetrics], select: str = "") -> str:
+def usual_select(
+    history: Sequence[HasMetrics], select: str = "", lower: Collection[str] = ()
+) -> str:
     """The metric that selects the best round by default.
 
     Args:
         history: the rounds of a run.
         select: the task's metric; default the first validation metric.
+        lower: names of further metrics for which smaller is better.
 
     Example:
         >>> usual_select([fgl.federation.Round(0, [0], metrics={"val_loss": 1.0, "val_rmse": 0.5})])
@@ -63,7 +66,9 @@ def usual_select(history: Sequence[HasMetrics], select: str = "") -> str:
     validation = [name for name in names if name.startswith("val_") and "/" not in name]
     # A loss is chosen only if there is no other metric.
     validation.sort(key=lambda name: name.endswith("_loss"))
-    usual = f"{'-' * less_is_better(validation[0])}{validation[0]}" if validation else ""
+    usual = (
+        f"{'-' * less_is_better(validation[0], lower=lower)}{validation[0]}" if validation else ""
+    )
     if select and usual:
         warn(
             f"No round has {select}, so {usual} selects the best round{did_you_mean(select, names)}"
@@ -71,13 +76,16 @@ def usual_select(history: Sequence[HasMetrics], select: str = "") -> str:
     return usual
 
 
-def checked_select(history: Sequence[Any], metric: str, select: str) -> str:
+def checked_select(
+    history: Sequence[Any], metric: str, select: str, lower: Collection[str] = ()
+) -> str:
     """The name of the metric that selects the best round, after a check.
 
     Args:
         history: the rounds of a run.
         metric: a metric's name; if smaller is better, the name begins with a minus.
         select: the task's metric.
+        lower: names of further metrics for which smaller is better.
 
     Raises:
         ValueError: if no round has the metric, or if the minus is missing although smaller is
@@ -95,7 +103,7 @@ def checked_select(history: Sequence[Any], metric: str, select: str) -> str:
             f"Expected metric to be one of {', '.join(names)}, perhaps with a minus before it, "
             f"but got {metric or 'none'}{lacks or did_you_mean(metric, names)}"
         )
-    if f"-{metric}" == select or less_is_better(metric):
+    if less_is_better(metric, select, lower):
         raise ValueError(
             f'Expected metric to be "-{metric}", since less is better, but got "{metric}"'
         )
@@ -149,10 +157,10 @@ class Round:
         participants: clients to which a message was sent.
         dropped: clients whose messages were not used, each with the reason.
         zero_weight: participants that have no training examples or no known labels.
-        loss: mean of the mean local losses of all clients that have training examples and whose
-            upload was used. A client's mean is left out if it is not finite. A client's mean is
-            also left out if it exceeds both 300 and 300 times the median of these means, in
-            absolute values.
+        loss: each client's mean local loss, averaged over the clients that have training examples
+            and whose upload was used. A client's mean is left out if it is not finite. A client's
+            mean is also left out if its absolute value exceeds both 300 and 300 times the median
+            absolute value of these means.
         padding: fraction of padded nodes among all nodes of the batches.
         one_by_one: the reason why clients could not train as a batch, or an empty string. If there
             is a reason, clients trained one at a time in this round and in all later rounds. The
@@ -228,8 +236,8 @@ class Result:
             Empty if too few clients have sent the same form.
         older: outboxes and server states of earlier rounds, the oldest first. Empty unless the run
             was started with `go_back`.
-        config: the config of the run. Its entry ``"layers"`` has the arguments of each builder of
-            the method, from inside to outside.
+        config: the config of the run. The entry ``"layers"`` of the config has the arguments of
+            each builder of the method, from inside to outside.
         method: the method that was run; None if the result was unpickled or created by hand.
         clients: the clients' graphs, if clients are in this process.
         select: the task's metric by which the best round is selected; "" without a task.
@@ -296,7 +304,7 @@ class Result:
     @property
     def selects(self) -> str:
         """The metric by which `best` selects a round; "" if there are no validation metrics."""
-        return usual_select(self.history, self.select)
+        return usual_select(self.history, self.select, lower_of(self.config))
 
     @property
     def model(self) -> nn.Module:
@@ -316,11 +324,11 @@ class Result:
         first = self._deployed(0)
         for client in range(1, len(self.outbox)):
             other = self._deployed(client)
-            if other is not first and not _equal(first, other):
-                raise ValueError(
-                    f"Expected clients to use one model, but got another of client {client}: "
-                    "result.model_of(client) is that of one client"
-                )
+            reject_if(
+                other is not first and not _equal(first, other),
+                "clients to use one model",
+                f"another of client {client}: result.model_of(client) is that of one client",
+            )
         return self._module(0, first)
 
     def model_of(self, client: int) -> nn.Module:
@@ -418,7 +426,8 @@ class Result:
         """
         if not metric and self.selects:
             return best_round(self.history, self.selects)
-        return best_round(self.history, checked_select(self.history, metric, self.select))
+        lower = lower_of(self.config)
+        return best_round(self.history, checked_select(self.history, metric, self.select, lower))
 
     def to_dict(self) -> dict[str, Any]:
         """The run without tensors as a dict: the method's name, the config and all rounds.

@@ -218,7 +218,7 @@ def _without_blame(
 ) -> dict[int, Exception]:
     """The errors by client; if the server had sent a bad model, the errors say so.
 
-    If a client diverged from a bad model, its error becomes a `BadModel`.
+    If a client diverged when it trained a bad model, its error becomes a `BadModel`.
     """
     cause = _bad_model(refused, answers, history)
     if not cause:
@@ -234,12 +234,13 @@ def _without_blame(
 def _bad_model(
     refused: Mapping[int, Exception], answers: Mapping[int, Answer], history: Sequence[Round]
 ) -> str:
-    """Text with evidence that the server had sent a bad model; empty if there is none.
+    """Text with evidence that the server had sent a bad model; empty without evidence.
 
-    Evidence of a bad model can be of two kinds. In the first kind, most clients diverged from the
-    received model. In the second kind, at least one client diverged and the received model has a
-    large median loss. The median is over the first losses of the clients. A median is large if it
-    exceeds 10, and if it also exceeds ten times the smallest loss of all earlier rounds.
+    Evidence of a bad model can be of two kinds. In the first kind, most clients diverged when they
+    trained the received model. In the second kind, at least one client diverged and the received
+    model has a large median loss. The median is over the first losses of the clients. A median is
+    large if it exceeds 10, and if it also exceeds ten times the smallest loss of all earlier
+    rounds.
     """
     diverged = sum(isinstance(error, Diverged) for error in refused.values())
     arrived = [answer for answer in answers.values() if answer.message is not None]
@@ -345,7 +346,8 @@ def check_goes_on(
         cause: the error of the server's function, if it is the reason.
 
     Raises:
-        RuntimeError: with each client's reason in the last round.
+        RuntimeError: if these rounds used no upload; the error has each client's reason in the last
+            round.
 
     Example:
         >>> check_goes_on([Round(4, [0, 1], {0: "late", 1: "late"})], 1)

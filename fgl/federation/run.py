@@ -33,7 +33,7 @@ from .method.rules import without_noise
 from .process import memory_kept, young_only
 from .round import Dropouts, Plan, check_exchanges, check_goes_on, kept, num_participants, play
 from .saved.checkpoint import Folder, opened
-from .saved.identity import digest, identity, with_layers
+from .saved.identity import digest, identity, scoring, with_layers
 from .training.train import in_mode
 
 Callback = Callable[[Round, Result], bool | None]
@@ -77,7 +77,8 @@ def run(
         num_rounds: total number of rounds, including the rounds before a resume.
         on: former name of `clients` for a place.
         seed: seed of the whole run; it does not change the initial model, which is `method.model`.
-        participation: fraction of the clients that take part in each round, at least one client.
+        participation: fraction of the clients that take part in each round; at least one client
+            takes part.
         dropouts: simulated faults: the probability that a participant drops out after it has
             received its message, or a function ``(round, client) -> bool``.
         clients_at_once: number of clients that train as one batch, or ``"all"``; with 1, clients
@@ -109,13 +110,13 @@ def run(
         strict: whether to raise at the first refused upload, for development.
         limits: bounds on uploads, and on rounds without uploads; see `fgl.federation.Limits`.
         go_back: number of rounds by which the server goes back if most clients of a round diverged
-            from the model that the server had sent. By default the server never goes back. The
-            server keeps this number of older outboxes and states, also in checkpoints. The clients'
-            own states do not change.
-        each: whether rounds also record each client's own metrics, from the task's score and from
-            `score`, such as ``test_accuracy/3`` of client 3, and the worst value, such as
-            ``worst_test_accuracy``; see `fgl.experiment.spread`. It does not change an `evaluate`
-            that you give.
+            when they trained the model that the server had sent. By default the server never goes
+            back. The server keeps this number of older outboxes and states, also in checkpoints.
+            The clients' own states do not change.
+        each: whether rounds also record the metrics of each client, such as ``test_accuracy/3`` of
+            client 3, and the worst value, such as ``worst_test_accuracy``. These metrics come from
+            the task's score and from `score`; see `fgl.experiment.spread`. This argument does not
+            change an `evaluate` that you give.
 
     Returns:
         The `Result`.
@@ -161,11 +162,11 @@ def run(
     place = _place(clients, on, clients_at_once, score, start)
     place.check(method)
     _check_participants(method, place.num_clients, participation)
-    guarded, evaluate = checked(method), evaluate or place.evaluate(method, each=each)
+    guarded, scores = checked(method), evaluate or place.evaluate(method, each=each)
     result = _first(method, place.num_clients, start)
     _check_go_back(method, go_back, result.server_state)
-    plan = Plan(seed, participation, dropouts, evaluate, watch, strict, limits, go_back, each)
-    values = {} if checkpoint is None else _identity(method, place, plan, config, start)
+    plan = Plan(seed, participation, dropouts, scores, watch, strict, limits, go_back, each)
+    values = {} if checkpoint is None else _identity(method, place, plan, config, start, evaluate)
     with ExitStack() as stack:
         stack.enter_context(one_thread())
         folder = stack.enter_context(opened(checkpoint, values))
@@ -205,10 +206,16 @@ def _identity(
     plan: Plan,
     config: Mapping[str, Any] | None,
     start: Result | None,
+    evaluate: Evaluate | None,
 ) -> dict[str, Any]:
     """Values of the method, place and run; a resume requires equal values in the checkpoint."""
     values = identity(method, plan.seed, plan.participation, plan.dropouts, config)
     values |= {**place.identity(method), "start": start and digest(start)}
+    task = getattr(place, "clients", None)
+    scores = evaluate or getattr(task, "scores", None)
+    if scores is not None:
+        graphs = [*getattr(place, "graphs", ()), getattr(task, "whole", None)]
+        values["evaluate"] = scoring(scores, graphs)
     return values | ({"go_back": plan.go_back} if plan.go_back else {})
 
 
@@ -250,8 +257,8 @@ def _executor(
 ) -> Executor:
     """The executor of a run that continues from an earlier result.
 
-    The new executor shares the states of the result. In this process, it has the clients' graphs in
-    the result's next round.
+    The new executor shares the states of the result. If clients are in this process, the new
+    executor has the graphs of the result's next round.
     """
     how: dict[str, Any] = {"states": result.client_states, "config": config or {}}
     place = place.in_round(len(result.history)) if isinstance(place, Here) else place
@@ -264,7 +271,7 @@ def _executor(
 
 
 def _resumed(folder: Folder, method: Method, place: Place) -> Result | None:
-    """Load a run from its checkpoint folder to the device of the clients, else of the model."""
+    """Load a run from its checkpoint folder to the clients' device, or else to the model's."""
     tensors = method.model.state_dict().values()
     devices = [*place.devices, *(tensor.device for tensor in tensors), torch.device("cpu")]
     saved = folder.load(devices[0])
@@ -384,22 +391,22 @@ def _check_same_optimizer(method: Method, start: Result) -> None:
         return
     leaf = [torch.zeros(1, requires_grad=True)]
     before, now = (type(each.train.optimizer(leaf)) for each in methods)
-    if before is not now:
-        raise ValueError(
-            f"Expected the optimizer of start, {before.__name__}, whose state clients kept, but "
-            f"got {now.__name__}: use {before.__name__} or keep_optimizer=False"
-        )
+    reject_if(
+        before is not now,
+        f"the optimizer of start, {before.__name__}, whose state clients kept",
+        f"{now.__name__}: use {before.__name__} or keep_optimizer=False",
+    )
 
 
 def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:
     """Whether another round follows; False if a callback ended the run."""
     unscored = folder.unscored is not None
     rounds = len(result.history) + unscored
-    if rounds > num_rounds:
-        raise ValueError(
-            f"Expected num_rounds to be at least the {rounds} rounds of the checkpoint in "
-            f"{folder.path}, but got {num_rounds}"
-        )
+    reject_if(
+        rounds > num_rounds,
+        f"num_rounds to be at least the {rounds} rounds of the checkpoint in {folder.path}",
+        num_rounds,
+    )
     if not unscored and (rounds == num_rounds or folder.has_stopped(rounds)):
         return False
     folder.check_room(result)

@@ -34,7 +34,7 @@ class Graph(Facts):
     """A graph with node features, and with data of its nodes, edges and examples.
 
     `y` and the masks have a row for each example. By default the examples are the nodes. With
-    `batch`, the object is a collection of graphs and the examples are the graphs, so
+    `batch`, the object is a collection of graphs, and the examples are these graphs; then
     ``[num_examples]`` means ``[num_graphs]``. With `edge_label_index`, the examples are pairs of
     nodes. With `window_index`, the examples are windows of a time series, each with targets for all
     nodes.
@@ -67,11 +67,11 @@ class Graph(Facts):
         pos: float ``[num_nodes, d]``, positions of the nodes.
         u: float ``[num_graphs, d]``, features of the graphs in a collection.
         scale: float ``[num_nodes, 2 * (num_features + 1)]``, means of the features and of `y`,
-            followed by their standard deviations. If given, models read standardised windows, and
-            their output is converted back to the units of `y`.
+            followed by their standard deviations. With `scale`, models read standardised windows,
+            and their output is converted back to the units of `y`.
         window_index: int64 ``[num_examples, steps]``, the times of `x` in each window.
         horizon_index: int64 ``[num_examples, h]``, the times of `y` that are the targets of each
-            window; they are later than the times in `window_index`.
+            window; these times are later than the window's times in `window_index`.
 
     Raises:
         TypeError: for a wrong type or dtype of a field.
@@ -193,11 +193,11 @@ class Graph(Facts):
         if name not in EDGE_FIELDS or not self.has(name):
             raise ValueError(f"Expected the graph to have {name} of edges, but got none")
         own: Graph = self.__dict__.get("edges_of", self)
-        if not self.adj.pattern.same(own.adj.pattern):
-            raise ValueError(
-                f"Expected adj to have the graph's own edges, whose {name} is known, "
-                "but got other entries"
-            )
+        reject_if(
+            not self.adj.pattern.same(own.adj.pattern),
+            f"adj to have the graph's own edges, whose {name} is known",
+            "other entries",
+        )
         return own._entries(name)
 
     @cached_property
@@ -206,7 +206,7 @@ class Graph(Facts):
         return Reading(self)
 
     def with_adj(self, adj: SparseMatrix, *, x: Any = None) -> Graph:
-        """Return the graph with a given operator ``A[target, source]`` as `adj`, without checks.
+        """Return the graph with the operator ``A[target, source]`` as its `adj`, without checks.
 
         Models do not normalise an operator from `SparseMatrix.as_operator`. If `x` is given, it
         replaces the features. Edges and all other fields do not change.
@@ -284,13 +284,13 @@ class Graph(Facts):
                 weights, the other edges get weight 1.
             node_id: int64 ``[m]``, ids of the new nodes; if it is missing, the result has no
                 `node_id`.
-            fields: `edge_attr`, `edge_type` and `edge_time` of the new edges and `node_type` of the
-                new nodes. Each of these fields is required if the graph has it, and is not allowed
-                otherwise.
+            fields: `edge_attr`, `edge_type` and `edge_time` of the new edges, and `node_type` of
+                the new nodes. Each of these fields is required if the graph has it, and is not
+                allowed otherwise.
 
         Raises:
-            TypeError, ValueError: as for a `Graph`; if the graph is a collection; or if a required
-                field is missing or the graph does not have a given field.
+            TypeError, ValueError: as for a `Graph`; if the graph is a collection; or if `fields`
+                lacks a field of the graph, or has a field that the graph lacks.
 
         Example:
             >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -336,7 +336,7 @@ class Graph(Facts):
 
         Features become dense. Fields of nodes and edges are kept, but labels and masks of the nodes
         are dropped. `fields` may contain masks with a row for each graph. If only some graphs have
-        edge weights, the other edges get weight 1.
+        edge weights, the edges of all other graphs get weight 1.
 
         Raises:
             ValueError: if there is no graph, a graph has no nodes, the graphs differ in

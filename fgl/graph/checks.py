@@ -100,7 +100,7 @@ def check_devices(fields: dict[str, Any], device: torch.device) -> None:
 
 
 def check_roles(masks: dict[str, Tensor]) -> None:
-    """Raise an error if an example is in two masks, for example for training and for the test."""
+    """Raise an error if an example is in two masks, such as the training mask and the test mask."""
     pairs = list(combinations(masks.items(), 2))
     counts = [(one & two).sum() for (_, one), (_, two) in pairs]
     shared = torch.stack(counts).tolist() if counts else []

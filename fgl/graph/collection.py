@@ -48,15 +48,14 @@ def _check_parts(graphs: Sequence[Any]) -> None:
         if graph.batch is not None or graph.num_nodes == 0:
             got = "none" if graph.num_nodes == 0 else "a batch"
             raise ValueError(f"Expected graph {i} to be one graph with nodes, but got {got}")
-    if not graphs:
-        raise ValueError("Expected graphs to be at least one, but got none")
+    reject_if(not graphs, "graphs to be at least one", "none")
     width = graphs[0].num_features
     for i, graph in enumerate(graphs):
-        if graph.num_features != width:
-            raise ValueError(
-                f"Expected graph {i} to have {width} features as graph 0, "
-                f"but got {graph.num_features}"
-            )
+        reject_if(
+            graph.num_features != width,
+            f"graph {i} to have {width} features as graph 0",
+            graph.num_features,
+        )
 
 
 def _joined_field(name: str, graphs: Sequence[Any]) -> Tensor | None:
@@ -121,7 +120,7 @@ def select(graph: Any, graphs: Tensor) -> Any:
 def _ranges(
     first: Tensor, parts: Tensor, count: Tensor, total: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Members of the ranges that begin at ``first[parts]``; the ranges' shifts and new starts."""
+    """Numbers in the ranges that begin at ``first[parts]``; each range's shift and new start."""
     begins = torch.cat([count.new_zeros(1), count.cumsum(0)])
     shift = begins[:-1] - first[parts]
     members = torch.arange(total, device=first.device)
@@ -142,11 +141,11 @@ def appended(
         TypeError, ValueError: if `x` cannot be concatenated with the graph's features.
     """
     check_features(x)
-    if x.shape[1] != graph.num_features or x.dtype != graph.x.dtype:
-        raise ValueError(
-            f"Expected x to have {graph.num_features} features of {graph.x.dtype}, "
-            f"but got {x.shape[1]} of {x.dtype}"
-        )
+    reject_if(
+        x.shape[1] != graph.num_features or x.dtype != graph.x.dtype,
+        f"x to have {graph.num_features} features of {graph.x.dtype}",
+        f"{x.shape[1]} of {x.dtype}",
+    )
     new = x.shape[0]
     changes: dict[str, Any] = {
         "x": _below(graph.x, x),
@@ -164,7 +163,7 @@ def appended(
 
 
 def _weights(weights: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor | None:
-    """Weights of the old and new edges; if only some edges have weights, all others get 1."""
+    """Weights of the old and new edges; if only some edges have weights, all other edges get 1."""
     some = [weight for weight in weights if weight is not None]
     if not some:
         return None

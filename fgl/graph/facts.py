@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_mask, reject_if
+from ..sparse import SparseMatrix
 from ..sparse.pattern import outside, row_major
 from .checks import check_index
 from .fields import EDGE_FIELDS, taken
@@ -221,7 +222,7 @@ class Facts:
         return torch.ones(self.num_examples, dtype=torch.bool, device=self.device)
 
     def before(self, time: float) -> Any:
-        """Return the graph without edges at or after a given time; nodes and examples stay.
+        """Return the graph with only the edges before a given time; nodes and examples stay.
 
         Raises:
             ValueError: if the edges have no times.
@@ -257,13 +258,21 @@ class Facts:
 
     @property
     def all_tensors(self) -> dict[str, Tensor]:
-        """The tensors of the fields by name, and copies of them in the order of `adj` so far."""
+        """The tensors of the fields by name, and those made of them so far.
+
+        These are copies in the order of `adj`, and the values of `adj` and of operators such as
+        ``adj.gcn_norm``.
+        """
         copies = self.__dict__.get("in_order", {})
-        return {**self.tensors, **{f"graph.entries({name!r})": own for name, own in copies.items()}}
+        named = {f"graph.entries({name!r})": own for name, own in copies.items()}
+        for name in {"x", "adj"} & self.__dict__.keys():
+            if isinstance(matrix := self.__dict__[name], SparseMatrix):
+                named |= _stored(f"graph.{name}", matrix)
+        return {**self.tensors, **named}
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors of the fields by name; of sparse features, the values."""
+        """The tensors of the fields by name; for sparse features, the tensor of their values."""
         fields = {f"graph.{own.name}": getattr(self, own.name) for own in dataclasses.fields(self)}  # type: ignore[arg-type]
         values = {name: getattr(field, "value", field) for name, field in fields.items()}
         return {name: own for name, own in values.items() if isinstance(own, Tensor)}
@@ -282,6 +291,15 @@ class Facts:
         source, target = self.edge_index
         with outside():
             return row_major(target, source, self.num_nodes)
+
+
+def _stored(name: str, matrix: SparseMatrix) -> dict[str, Tensor]:
+    """The values of a matrix and of the matrices made of it so far, by name."""
+    tensors = {f"{name}.values": own for own in vars(matrix.pattern).get("_ones", {}).values()}
+    tensors |= {} if matrix.value is None else {name: matrix.value}
+    for key, derived in vars(matrix).get("_made", {}).items():
+        tensors |= _stored(f"{name}.{key}", derived)
+    return tensors
 
 
 FROM = {

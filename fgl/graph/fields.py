@@ -94,7 +94,7 @@ def inside(pairs: Tensor, position: Tensor) -> Tensor:
 
 
 def learned(graph: AnyGraph, **values: Tensor) -> AnyGraph:
-    """A copy of a graph; its features or weights, as given, may require gradients.
+    """A copy of a graph with new values of some fields, which may require gradients.
 
     Args:
         graph: a graph with the same values, which do not require gradients and were checked on
@@ -156,11 +156,11 @@ def check_y(y: Any, num_examples: int, num_classes: int | None) -> None:
     """
     if not isinstance(y, Tensor) or not y.is_floating_point():
         return _check_classes(y, num_examples, num_classes)
-    if y.dim() not in (1, 2) or y.shape[0] != num_examples:
-        raise ValueError(
-            f"Expected y to have shape [{num_examples}] or [{num_examples}, *], "
-            f"but got {list(y.shape)}"
-        )
+    reject_if(
+        y.dim() not in (1, 2) or y.shape[0] != num_examples,
+        f"y to have shape [{num_examples}] or [{num_examples}, *]",
+        list(y.shape),
+    )
     check_constant("y", y)
     reject_if(y.isinf().any(), "y to be finite, or NaN where it is unknown", "infinity")
     reject_if(

@@ -57,3 +57,24 @@ def neighbour_features(graph: Any, table: Tensor, number: Tensor) -> Tensor:
     filled = torch.arange(table.shape[1], device=table.device) < number[:, None]
     features: Tensor = rows.unflatten(0, table.shape) * filled[..., None]
     return features
+
+
+def hidden_neighbours(
+    graph: Any, nodes: Tensor, width: int, rows: Any = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The removed neighbours of each remaining node, if `nodes` are removed from a graph.
+
+    Returns:
+        The ids of the n remaining nodes, int64 ``[n]``; the number of removed neighbours of each,
+        int64 ``[n]``; and the features of each node's first removed neighbours, which are those
+        of the graph `rows` if it is given, float ``[n, width, num_features]``, padded with zeros.
+    """
+    hidden = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
+    hidden[nodes] = True
+    stay = (~hidden).nonzero().squeeze(1)
+    source, target = graph.edge_index
+    lost = graph.edge_index[:, hidden[source] & ~hidden[target]]
+    table, number = neighbour_table(lost, graph.num_nodes, width)
+    missing = lost[1].bincount(minlength=graph.num_nodes)[stay]
+    features = neighbour_features(rows or graph, table[stay], number[stay])
+    return stay, missing, features

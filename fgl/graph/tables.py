@@ -241,7 +241,7 @@ def targets_of(
 ) -> dict[str, Any]:
     """Build the field `y`, and also `num_classes` if `classes` is given.
 
-    Raise an error if `x`, the columns of the features, include `y`.
+    Raise an error if `y` is also one of the feature columns `x`.
 
     Example:
         >>> targets_of(Table("node", [0, 1], {"kind": ["b", "a"]}), "kind", ["a", "b"])

@@ -33,10 +33,11 @@ def check_windows(graph: Any) -> None:
     shape, y = list(graph.x.shape), graph.y
     series = "a series [num_nodes, num_times, num_features]"
     reject_if(len(shape) != 3, f"x to be {series} beside window_index", shape)
-    if y is not None and (list(y.shape) != shape[:2] or not y.is_floating_point()):
-        raise ValueError(
-            f"Expected y to be float {shape[:2]}, a number for each node and time, beside "
-            f"window_index, but got {y.dtype} {list(y.shape)}"
+    if y is not None:
+        reject_if(
+            list(y.shape) != shape[:2] or not y.is_floating_point(),
+            f"y to be float {shape[:2]}, a number for each node and time, beside window_index",
+            f"{y.dtype} {list(y.shape)}",
         )
     reads, asks = graph.window_index, graph.horizon_index
     for name, times in (("window_index", reads), ("horizon_index", asks)):
@@ -84,7 +85,7 @@ def unscaled(graph: Any, output: Any) -> Any:
     """Convert a model's output for windows to the units of `y`; return any other output unchanged.
 
     Raises:
-        ValueError: if the output for windows has another shape.
+        ValueError: if the output for windows has the wrong shape.
     """
     if not (graph.has("window_index") and isinstance(output, Tensor)):
         return output
@@ -110,7 +111,7 @@ def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any,
     becomes ``[w * num_nodes, horizons]``.
 
     Raises:
-        ValueError: if the output for windows has another shape.
+        ValueError: if the output for windows has the wrong shape.
     """
     if not graph.has("window_index"):
         return output, graph.y, mask
@@ -123,7 +124,7 @@ def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any,
 
 
 def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tuple[Any, Any, Any]]:
-    """A function from a mask to the output, `y` and the mask, each with one row per row of targets.
+    """A function that maps a mask to the output, `y` and the mask, with one row per row of targets.
 
     Args:
         graph: the graph. The model is called once for the whole graph. For a time series it is
@@ -148,7 +149,7 @@ def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tup
 
 
 def select_windows(graph: Any, rows: Tensor) -> Any:
-    """Return the series with only the given windows, by id (int64 ``[m]``), without checks.
+    """Return the series with only the windows of these ids (int64 ``[m]``); nothing is checked.
 
     The series, the edges and results computed from them are shared, not copied.
     """

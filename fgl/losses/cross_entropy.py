@@ -1,7 +1,5 @@
 """Cross-entropies over a mask: for class labels, for soft labels, and for binary labels."""
 
-from __future__ import annotations
-
 import weakref
 from functools import partial
 from typing import Any
@@ -93,7 +91,7 @@ def _made(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
 
 
 class _MaskedMean(Function):
-    """Mean cross-entropy over masked nodes; its closed-form gradient halves the operations.
+    """Mean cross-entropy over masked nodes; its closed-form gradient saves half the operations.
 
     ``d loss / d logits_v = share_v (softmax(logits_v) - onehot(y_v))``
     """
@@ -183,8 +181,8 @@ def binary_cross_entropy(output: Tensor, y: Tensor, mask: Tensor | None = None) 
     """Mean binary cross-entropy over known entries in masked rows.
 
     ``-1/|K| sum_{(v, j) in K} y_vj log s(output_vj) + (1 - y_vj) log(1 - s(output_vj))``. Here s is
-    the logistic function, and K are the entries of masked rows whose label is not NaN. If K is
-    empty, the loss is 0 and has a gradient.
+    the logistic function, and K is the set of known labels (not NaN) in masked rows. If K is empty,
+    the loss is 0 and has a gradient.
 
     Args:
         output: logits, float ``[n]``, ``[n, 1]`` or ``[n, t]``, a model's output for n examples.

@@ -1,7 +1,5 @@
 """Regression losses over a mask: squared error, absolute error, and the Huber loss."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from ..checks import check_number
@@ -13,8 +11,8 @@ from .weighted_mean import known_mean
 def squared_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean squared error over known entries in masked rows.
 
-    ``1/|K| sum_{(v, j) in K} (output_vj - y_vj)^2``, where K are the entries of masked rows whose
-    label is not NaN. If K is empty, the loss is 0 and has a gradient.
+    ``1/|K| sum_{(v, j) in K} (output_vj - y_vj)^2``, where K is the set of known labels (not NaN)
+    in masked rows. If K is empty, the loss is 0 and has a gradient.
 
     Args:
         output: float ``[n]``, ``[n, 1]`` or ``[n, t]``, a model's output for n examples.
@@ -49,7 +47,7 @@ def absolute_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Ten
         Scalar.
 
     Raises:
-        TypeError, ValueError: as `squared_error`.
+        TypeError, ValueError: as for `squared_error`.
 
     Example:
         >>> absolute_error(torch.tensor([[1.0], [5.0]]), torch.tensor([3.0, torch.nan]))
@@ -68,13 +66,13 @@ def huber(output: Tensor, y: Tensor, mask: Tensor | None = None, *, delta: float
 
     Args:
         output, y, mask: as for `squared_error`.
-        delta: the error above which the loss is linear, above 0.
+        delta: the error above which the loss is linear; a positive number.
 
     Returns:
         Scalar.
 
     Raises:
-        TypeError, ValueError: as `squared_error`, and if `delta` is out of range.
+        TypeError, ValueError: as for `squared_error`, and if `delta` is out of range.
 
     Example:
         >>> huber(torch.tensor([1.0, 5.0]), torch.tensor([1.5, 1.0]))

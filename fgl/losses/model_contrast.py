@@ -1,7 +1,5 @@
 """Contrastive loss that keeps embeddings near the received model and far from earlier models."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -26,7 +24,7 @@ def model_contrast(
     ``-mean_u log(g_u / (g_u + sum_q p_qu))`` with ``g_u = exp(cos(z_u, zg_u) / tau)`` and ``p_qu =
     exp(cos(z_u, zp_qu) / tau)`` (FedVGAE, Eq. 10; MOON, Eq. 3). Here zg are the received model's
     embeddings, and zp are the embeddings of this client's earlier models, which are kept in a
-    queue. With an empty queue the loss is 0.
+    queue. With an empty queue, the loss is 0.
 
     Args:
         z: float ``[n, d]``, embeddings of the model being trained.
@@ -38,8 +36,8 @@ def model_contrast(
         queue_mask: bool ``[Q]``, the entries of the queue that are in use; default all.
 
     Returns:
-        Scalar; 0, with a gradient, if the queue or the mask is empty. A row of length zero has
-        similarity 0 to all rows and gets no gradient.
+        A scalar; if the queue or the mask is empty, it is 0 and has a gradient. Any row of length
+        zero has similarity 0 to all rows and gets no gradient.
 
     Raises:
         ValueError: if shapes do not match, or if the temperature is not positive.

@@ -1,7 +1,5 @@
 """Distance from generated neighbours to the nearest true neighbours (FedSage+'s greedy loss)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -33,7 +31,7 @@ def nearest_features(
         mask: bool ``[n]``, the nodes to average over; default all.
 
     Returns:
-        Scalar; 0, with a gradient, if the mask is empty.
+        A scalar; if the mask is empty, it is 0 and has a gradient.
 
     Raises:
         ValueError: if shapes do not match.

@@ -4,8 +4,6 @@ The similarities of one client are computed one block of rows at a time. Under `
 similarities of many small clients are computed as one masked tensor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -49,22 +47,23 @@ def node_contrast(
 
     Args:
         anchor: float ``[num_nodes, d]``, the embeddings being trained.
-        keys: float ``[num_nodes, d]``, embeddings of the same nodes. In FGSSL they come from the
-            frozen global model; with the settings in FGSSL's public code, from the local model.
-            `keys` gets a gradient if it requires one.
+        keys: float ``[num_nodes, d]``, embeddings of the same nodes. In FGSSL's paper, the frozen
+            global model computes the keys; with the settings in FGSSL's public code, the local
+            model computes them. `keys` gets a gradient if it requires one.
         y: int64 ``[num_nodes]`` labels.
         temperature: the paper's tau.
         mask: bool ``[num_nodes]``, the nodes used in the loss (usually the training nodes).
         denominator: ``"negatives"`` is the formula above (the paper). ``"all"`` divides by the sum
             over all keys, as the authors' code does (supervised contrast with the sum outside the
             logarithm).
-        direction: ``"anchor"`` for the loss above, or ``"symmetric"`` to exchange
-            anchors and keys, too, and average the two losses.
+        direction: ``"anchor"`` for the loss above. With ``"symmetric"``, anchors and keys are
+            exchanged in a second loss, and the mean of the two losses is returned.
         block: largest number of similarities in memory at a time.
 
     Returns:
-        Scalar: the mean over the anchors that have a positive; 0, with a gradient, if there is no
-        such anchor. Rows of length zero have similarity 0 to all rows and get no gradient.
+        A scalar: the mean over the anchors that have a positive key. If there is no such anchor, it
+            is
+        0 and has a gradient. Rows of length zero have similarity 0 to all rows and get no gradient.
 
     Raises:
         TypeError: if `mask` is not bool.
@@ -238,7 +237,7 @@ class _KeySlopes(Function):
 
 
 def _batched(info: Any, in_dims: Any, args: tuple[Any, ...]) -> list[Tensor]:
-    """Move the clients' dimension of anchors, keys, labels and masks to the front."""
+    """In anchors, keys, labels and masks, move the clients' dimension to the front."""
     pairs = zip(args[:4], in_dims[:4], strict=True)
     return [batched(arg, dim, info.batch_size) for arg, dim in pairs]
 
@@ -253,7 +252,7 @@ def _by_class(y: Tensor, mask: Tensor) -> tuple[Tensor, list[int]]:
 def _blocks(
     anchor: Tensor, keys: Tensor, counts: list[int], divide_by_all: bool, block: int
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Yield blocks of rows of one class, each block with its loss and its derivatives."""
+    """Yield blocks of rows, each within one class, with the block's loss and its derivatives."""
     anchors = sum(counts)
     size = max(1, block // max(anchors, 1))
     terms = _over_all if divide_by_all else _over_negatives
@@ -292,7 +291,7 @@ def _over_all(sim: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
 
 
 def _chunks(tensors: Sequence[Tensor], block: int) -> Iterator[Any]:
-    """Split tensors into chunks of clients with at most `block` similarities, or with one client.
+    """Split tensors into chunks of clients; only a single client may exceed `block` similarities.
 
     On a GPU the size of the mask is not read, because reading it would wait for the GPU.
     """
@@ -351,7 +350,7 @@ def _contrast_batch(
 
 
 def _at_once(y: Tensor, block: int) -> bool:
-    """Whether a client's similarities fit in one tensor on a GPU, so as not to wait for the GPU."""
+    """Whether to compute all similarities at once: on a GPU, if their number is at most `block`."""
     return y.is_cuda and y.numel() ** 2 <= block
 
 

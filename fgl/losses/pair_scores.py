@@ -1,7 +1,5 @@
 """A link decoder: inner products of pairs of rows, computed with little memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

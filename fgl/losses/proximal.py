@@ -1,7 +1,5 @@
 """Penalties on the distance to a reference model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch
@@ -26,7 +24,7 @@ def proximal(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> T
         Scalar; float32 for models in half precision.
 
     Raises:
-        ValueError: if a name is missing from `reference` or has another shape there.
+        ValueError: if a name is missing from `reference`, or if its shapes differ.
 
     Example:
         >>> proximal({"w": torch.tensor([3.0])}, {"w": torch.tensor([1.0])})
@@ -58,7 +56,7 @@ def distance_per_entry(params: Mapping[str, Tensor], reference: Mapping[str, Ten
         Scalar; float32 for models in half precision.
 
     Raises:
-        ValueError: if a name is missing from `reference` or has another shape there.
+        ValueError: if a name is missing from `reference`, or if its shapes differ.
 
     Example:
         >>> distance_per_entry({"w": torch.tensor([3.0, 4.0])}, {"w": torch.zeros(2)})

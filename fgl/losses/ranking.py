@@ -1,7 +1,5 @@
 """Bayesian personalised ranking: chosen items should get higher scores than other items."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
@@ -24,7 +22,7 @@ def ranking(positive: Tensor, negative: Tensor, *, mask: Tensor | None = None) -
         mask: bool ``[n]``, the rows to average over; default all.
 
     Returns:
-        Scalar; 0, with a gradient, if the mask is empty.
+        A scalar; if the mask is empty, it is 0 and has a gradient.
 
     Raises:
         ValueError: if shapes do not match.

@@ -1,7 +1,5 @@
 """Losses of a variational graph autoencoder: graph reconstruction and KL divergence."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -41,7 +39,7 @@ def sampled_reconstruction(
         negative_mask: bool ``[*]``, the negatives to include; default all.
 
     Returns:
-        Scalar; 0, with a gradient, if no edge and no negative is included.
+        A scalar; if no edge and no negative is included, it is 0 and has a gradient.
 
     Raises:
         ValueError: if shapes do not match, or if negatives must be sampled from fewer than two
@@ -90,7 +88,7 @@ def dense_reconstruction(
         node_mask: bool ``[n]``, False for padding nodes; default all True.
 
     Returns:
-        Scalar; 0, with a gradient, if there is no node.
+        A scalar; if there is no node, it is 0 and has a gradient.
 
     Raises:
         ValueError: if shapes do not match.
@@ -183,7 +181,7 @@ def kl_divergence(mu: Tensor, log_sigma: Tensor, *, mask: Tensor | None = None) 
         mask: bool ``[n]``, False for padding nodes; default all True.
 
     Returns:
-        Scalar; 0, with a gradient, if there is no node.
+        A scalar; if there is no node, it is 0 and has a gradient.
 
     Raises:
         ValueError: if shapes do not match.

@@ -1,7 +1,5 @@
 """Structure distillation: the student learns the teacher's similarities between neighbours."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from ..checks import check_length, check_number, reject_if
@@ -37,7 +35,7 @@ def structure_distillation(
         mask: bool ``[num_nodes]``, the nodes to average over; default all.
 
     Returns:
-        Scalar; 0, with a gradient, if no node has a neighbour.
+        A scalar; if no node has a neighbour, it is 0 and has a gradient.
 
     Raises:
         ValueError: if shapes do not match, or if the temperature is not positive.

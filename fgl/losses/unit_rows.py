@@ -1,7 +1,5 @@
 """Normalisation of rows to length 1, with a safe gradient for rows of length 0."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

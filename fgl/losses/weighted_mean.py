@@ -20,7 +20,7 @@ def weighted_mean(each: Tensor, weight: Tensor | None = None) -> Tensor:
 
 
 def mask_weight(name: str, mask: Tensor | None, shape: Sequence[int], like: Tensor) -> Tensor:
-    """A mask as numbers in the dtype of `like`; without a mask, ones.
+    """A mask as numbers in the dtype of `like`; if there is no mask, a tensor of ones.
 
     Raises:
         ValueError: if the mask, which the error calls `name`, does not have shape `shape`.
@@ -46,7 +46,7 @@ def known_mean(
         mask: bool or float weights ``[n]``; default all rows.
 
     Returns:
-        Scalar; 0, with a gradient, if no label is known.
+        A scalar; if no label is known, it is 0 and has a gradient.
 
     Raises:
         TypeError: if `y` is not floating point, or if `mask` is neither bool nor floating point.

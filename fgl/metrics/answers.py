@@ -1,7 +1,5 @@
 """Metrics for several binary tasks: one score per task, averaged over tasks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
@@ -27,7 +25,7 @@ def mean_auc(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
         mask: bool ``[n]``; default all rows.
 
     Returns:
-        Between 0 and 1; NaN if no task has labels of both kinds.
+        A number from 0 to 1; NaN if no task has labels of both kinds.
 
     Raises:
         TypeError: if `y` is not floating point, or if `mask` is not bool.
@@ -56,7 +54,7 @@ def mean_average_precision(output: Tensor, y: Tensor, mask: Tensor | None = None
         As `mean_auc`.
 
     Raises:
-        TypeError, ValueError: as `mean_auc`.
+        TypeError, ValueError: as for `mean_auc`.
 
     Example:
         >>> mean_average_precision(torch.tensor([0.1, 0.7, 0.3]), torch.tensor([0.0, 1.0, 1.0]))

@@ -1,7 +1,5 @@
 """Metrics for classes: accuracy and macro F1, their counts, and conversion to numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +21,7 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
         mask: bool ``[num_nodes]``; default all nodes.
 
     Returns:
-        Between 0 and 1; ``nan`` if the mask is empty.
+        A number from 0 to 1; ``nan`` if the mask is empty.
 
     Raises:
         TypeError: if `mask` is not bool.
@@ -39,7 +37,7 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
 @explained
 def hit_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Numbers of correct predictions and of all predictions, as a tensor on the device.
+    """The number of correct and the number of all predictions, as a tensor on the device.
 
     Args:
         logits, y, mask: as for `accuracy`.
@@ -100,7 +98,7 @@ def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
         mask: bool ``[num_nodes]``; default all nodes.
 
     Returns:
-        Between 0 and 1; ``nan`` if the mask is empty.
+        A number from 0 to 1; ``nan`` if the mask is empty.
 
     Raises:
         TypeError: if `mask` is not bool.
@@ -124,9 +122,9 @@ def class_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tenso
         logits, y, mask: as for `macro_f1`.
 
     Returns:
-        int64 ``[3, num_classes + 1]``, an argument for `f1_of`. The rows hold, for each class, the
-        number of correct predictions, of all predictions, and of labels. The last entry of the last
-        row is the number of labels that are not a valid class.
+        int64 ``[3, num_classes + 1]``, an argument for `f1_of`. The three rows count, for each
+        class, correct predictions, all predictions, and labels. The last entry of the last row is
+        the number of labels that are not a valid class.
 
     Example:
         >>> class_counts(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
@@ -171,7 +169,7 @@ def f1_of(counts: Tensor) -> float:
 def _rows(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """The masked rows and a mask for these rows.
 
-    On a GPU all rows are returned, to avoid waiting for the GPU.
+    On a GPU, all rows are returned, to avoid waiting for the GPU.
     """
     check_classes(logits)
     check_length(len(logits), y=y)
@@ -202,19 +200,20 @@ def check_labels(logits: Tensor, y: Tensor) -> None:
         reject_if(not 0 <= label < shape[1], expected, label)
 
 
-NUMBER: Any = (float, share, f1_of)  # converter by a tensor's dimension: number, hits, classes
-
-
 @explained
 def on_host(*metrics: Mapping[str, Any]) -> list[dict[str, float]]:
     """Convert metrics to numbers, with only one wait for a GPU.
 
     Args:
-        metrics: name to a number, a scalar tensor, or a result of `hit_counts` or `class_counts`.
+        metrics: dict from names to numbers, scalar tensors, and results of `hit_counts` or
+            `class_counts`.
 
     Returns:
-        The same names, each with a number: `share` of a result of `hit_counts`, and `f1_of` of a
-        result of `class_counts`.
+        Dict from the same names to numbers. `share` is applied to results of `hit_counts`, and
+        `f1_of` to results of `class_counts`.
+
+    Raises:
+        TypeError: for a metric that is not a number, such as None or one number per class.
 
     Example:
         >>> on_host({"accuracy": torch.tensor([3, 4])}, {"loss": 0.5})
@@ -229,5 +228,21 @@ def on_host(*metrics: Mapping[str, Any]) -> list[dict[str, float]]:
     ]
     values = to_host(*(value for _, _, value in tensors))
     for (named, name, _), value in zip(tensors, values, strict=True):
-        named[name] = NUMBER[value.dim()](value)
-    return numbers
+        named[name] = value
+    return [{name: _number(name, value) for name, value in named.items()} for named in numbers]
+
+
+def _number(name: str, value: Any) -> float:
+    """A metric as a number; counts of hits and of classes are int64."""
+    shape = value.shape if isinstance(value, Tensor) and value.dtype == torch.int64 else ()
+    if shape == (2,):
+        return share(value)
+    if len(shape) == 2 and shape[0] == 3:
+        return f1_of(value)
+    try:
+        if not isinstance(value, str):
+            return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        pass
+    got = f"a tensor {list(value.shape)}" if isinstance(value, Tensor) else repr(value)
+    raise TypeError(f"Expected metric {name} to return a number, but got {got}")

@@ -1,7 +1,5 @@
 """Regression metrics averaged over tasks: squared, absolute and relative errors, and R2."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -22,8 +20,8 @@ def rmse(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
         mask: bool ``[n]``; default all rows.
 
     Returns:
-        A float64 scalar on the device of `output`, computed without waiting for a GPU. It is
-        infinite if the output is NaN at a known label, and NaN if no label is known.
+        A float64 scalar on the device of `output`, computed without waiting for a GPU. The result
+        is infinite if the output is NaN at a known label, and NaN if no label is known.
 
     Raises:
         TypeError: if `y` is not floating point, or if `mask` is not bool.
@@ -51,7 +49,7 @@ def mae(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
         As `rmse`.
 
     Raises:
-        TypeError, ValueError: as `rmse`.
+        TypeError, ValueError: as for `rmse`.
 
     Example:
         >>> mae(torch.tensor([1.0, 5.0]), torch.tensor([3.0, 6.0]))
@@ -64,10 +62,10 @@ def mae(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
 
 @explained
 def mape(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Mean of the relative errors ``|error / label|`` of each task, averaged over the tasks.
+    """Mean relative error ``|error / label|`` of each task, averaged over the tasks.
 
-    ``1/|T| sum_{j in T} 1/|K_j| sum_{v in K_j} |output_vj - y_vj| /
-    |y_vj|``, with T and K_j from `rmse`. Labels equal to 0 are left out.
+    ``1/|T| sum_{j in T} 1/|K_j| sum_{v in K_j} |(output_vj - y_vj) / y_vj|``, with T and K_j from
+    `rmse`. Labels equal to 0 are left out.
 
     Args:
         output, y, mask: as for `rmse`.
@@ -76,7 +74,7 @@ def mape(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
         As `rmse`.
 
     Raises:
-        TypeError, ValueError: as `rmse`.
+        TypeError, ValueError: as for `rmse`.
 
     Example:
         >>> mape(torch.tensor([1.0, 5.0, 9.0]), torch.tensor([2.0, 4.0, 0.0]))
@@ -102,10 +100,10 @@ def r2(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
         output, y, mask: as for `rmse`.
 
     Returns:
-        As `rmse`, at most 1; NaN if no task has two known labels.
+        A float64 scalar of at most 1, as for `rmse`; NaN if no task has two known labels.
 
     Raises:
-        TypeError, ValueError: as `rmse`.
+        TypeError, ValueError: as for `rmse`.
 
     Example:
         >>> r2(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 3.0]))

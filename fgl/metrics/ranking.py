@@ -1,7 +1,5 @@
 """Metrics for rankings: area under the ROC curve, average precision and hit rate."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -72,7 +70,7 @@ def auc_and_average_precision(scores: Tensor, y: Tensor) -> tuple[float, float]:
         scores, y: as for `auc`.
 
     Raises:
-        ValueError: as `auc`.
+        ValueError: as for `auc`.
 
     Example:
         >>> scores, y = torch.tensor([0.1, 0.4, 0.35, 0.8]), torch.tensor([0, 0, 1, 1])
@@ -98,7 +96,7 @@ def hit_rate(scores: Tensor, others: Tensor, *, k: int, mask: Tensor | None = No
         mask: bool ``[n]``, the rows to average over; default all.
 
     Returns:
-        Between 0 and 1; ``nan`` if the mask is empty.
+        A number from 0 to 1; ``nan`` if the mask is empty.
 
     Raises:
         TypeError: if `mask` is not bool.
@@ -139,7 +137,7 @@ def _precision(hits: Tensor, total: Tensor) -> float:
 
 
 def _by_threshold(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """For each distinct score t, the number of positives and of all rows that score at least t.
+    """For each distinct score t, count all rows that score at least t, and the positive ones.
 
     Distinct scores are in descending order.
 

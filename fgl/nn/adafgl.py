@@ -16,12 +16,12 @@ from .layers import Edges, Features, adjacency, dropout
 
 
 class AdaFGL(nn.Module):
-    """A frozen federated model, and personal networks of a client that refine the predictions.
+    """A frozen federated model, and a client's personal networks, which refine the predictions.
 
     Let ``P = softmax(extractor(x, A))``. Edges between nodes with similar rows of P are added to
     the graph: ``A' = alpha A + (1 - alpha) R``. R_ij is 1 if ``alike(P)_ij > 0.999`` (see `alike`),
-    and 0 otherwise. With ``A^ = D^-1/2 (A' + I)^T D^-1/2`` the networks read
-    ``S = [x || A^ x || ... || A^^k x]``:
+    and 0 otherwise. The networks read ``S = [x || A^ x || ... || A^^k x]``, where
+    ``A^ = D^-1/2 (A' + I)^T D^-1/2`` normalises A'.
 
     - On a homophilous graph an MLP reads S. The output is ``(softmax(MLP) + softmax(P)) / 2``. As
       in the public code, softmax(P) replaces P.
@@ -173,7 +173,7 @@ def prelu(h: Tensor, slope: Tensor) -> Tensor:
 
 
 def alike(answers: Tensor) -> Tensor:
-    """Cosine similarity of the softmaxes of each pair of nodes, float ``[n, n]``; diagonal 0."""
+    """Cosine similarity of every two nodes' softmaxes, float ``[n, n]``; 0 on the diagonal."""
     share = answers.softmax(1)
     unit = share / share.square().sum(1, keepdim=True).sqrt()
     eye = torch.eye(len(answers), dtype=torch.bool, device=answers.device)

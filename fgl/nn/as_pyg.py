@@ -1,7 +1,5 @@
 """Twins of fgl's networks that consist of PyTorch Geometric's layers and work without fgl."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any, Literal
 

@@ -84,7 +84,7 @@ class AuxSAGE(Layers):
 
 
 def smoothed(h: Tensor, aux: Tensor, sigma: float, node_mask: Tensor | None = None) -> Tensor:
-    """Mean over nodes; nearer nodes on the line of `aux` weigh more; float ``[n, d]``."""
+    """Weighted means, float ``[n, d]``; nodes near on the line of `aux` have larger weights."""
     place = cosine_similarity(h, aux[None], dim=-1)
     kernel = torch.exp(-(place[None] - place[:, None]).square() / sigma**2)
     if node_mask is not None:

@@ -86,7 +86,7 @@ class DeepGenerator(nn.Module):
     """Generator that predicts how many neighbours each node lacks, and their embeddings (DGen).
 
     ``h = SAGE(x)`` has two layers; ``c = ReLU(w h + b)``;
-    ``z = tanh(W_3 ReLU(W_2 ReLU(W_1 (h + e))))``. In training e is standard normal noise, and
+    ``z = tanh(W_3 ReLU(W_2 ReLU(W_1 (h + e))))``. In training, e is standard normal noise, and
     dropout is applied before ``W_3``. The count's bias b is initially 1, because a ReLU whose
     output is 0 at every node has no gradient.
 
@@ -138,7 +138,7 @@ class DeepGenerator(nn.Module):
 
 
 class FusedSAGE(nn.Module):
-    """GraphSAGE; each layer adds a linear map of an embedding that is given for each node.
+    """GraphSAGE in which each layer adds a linear map of an embedding, given for each node.
 
     ``e_k = V_k e_(k-1) + c_k`` and ``h_k = SAGE_k(h_(k-1)) + e_k``, where ``e_0`` is given. ReLU
     and dropout are applied between the layers.

@@ -1,7 +1,5 @@
 """Embeddings of any model: the input of a chosen layer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor, nn

@@ -19,8 +19,8 @@ class GCNConv(nn.Module):
         in_channels: width of the input.
         out_channels: width of the output.
         normalize: if False, the given matrix is used as the operator without changes.
-        propagate: if False, the layer only computes ``X W + b``, for features that are already sums
-            over neighbours.
+        propagate: if False, the layer computes only ``X W + b``; use this if features are already
+            sums over neighbours.
 
     Shapes:
         x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a

@@ -23,7 +23,7 @@ class GINConv(nn.Module):
 
     Args:
         in_channels: width of the input.
-        out_channels: width of the hidden and of the output layer of the MLP.
+        out_channels: width of the MLP's hidden layer and of its output layer.
 
     Shapes:
         x: float ``[num_nodes, in_channels]``; edges: ``edge_index`` or a `SparseMatrix` with
@@ -123,7 +123,8 @@ class GIN(OfGraphs):
     Raises:
         ValueError: if `num_layers` is not positive, `dropout` is not in [0, 1], or `pooling` is
             unknown.
-        TypeError, ValueError: in a call, if `pool` has another dtype or shape, or a negative entry.
+        TypeError, ValueError: in a call, if `pool` has the wrong dtype or shape, or a negative
+            entry.
 
     Example:
         >>> batch = torch.tensor([0, 0, 1])
@@ -163,8 +164,8 @@ class GIN(OfGraphs):
     def _first(self, x: Features, edges: SparseMatrix) -> tuple[Tensor, Linear | None]:
         """Sum ``pre(x)`` over neighbours; if `pre` can be applied later, sum x itself.
 
-        `pre` and the sum are linear, so x can be summed first. This is faster if x has few columns
-        and needs no gradient.
+        `pre` and the sum are linear, so x can be summed first. Summing first is faster if x has few
+        columns and needs no gradient.
         """
         if isinstance(x, SparseMatrix):
             h = (x @ self.pre.weight.t()).add_(self.pre.bias)

@@ -22,7 +22,7 @@ class GINEConv(nn.Module):
 
     Args:
         in_channels: width of the input.
-        out_channels: width of the hidden and of the output layer of the MLP.
+        out_channels: width of the MLP's hidden layer and of its output layer.
         edge_dim: number of features of an edge.
 
     Shapes:
@@ -53,7 +53,7 @@ class GINEConv(nn.Module):
 
 
 def in_order(edges: Edges, num_nodes: int, field: Tensor) -> tuple[SparseMatrix, Tensor]:
-    """Edges as a matrix, and a field of edges in the order of the entries of this matrix.
+    """Edges as a matrix, and a field of edges in the order of this matrix's entries.
 
     Example:
         >>> in_order(torch.tensor([[0, 1], [1, 0]]), 2, torch.tensor([7, 8]))[1]

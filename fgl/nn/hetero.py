@@ -1,4 +1,4 @@
-"""Wrapper that calls PyG's networks, which take dicts by type, with a typed graph."""
+"""Wrapper that splits a typed graph into dicts by type and calls PyG's networks with them."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class Hetero(nn.Module):
 
     Args:
         model: called as ``model(x_dict, edge_index_dict)``, and also with ``edge_attr_dict=`` if
-            its forward has that argument. It returns a row for each node of the target type, or a
-            dict from types to rows that contains the target type. If the target is a relation, the
-            model is also called with ``edge_label_index=``, int64 ``[2, p]`` with node indices
+            its forward has that argument. The model returns a row for each node of the target type,
+            or a dict from types to rows that contains the target type. If the target is a relation,
+            the model is also called with ``edge_label_index=``, int64 ``[2, p]`` with node indices
             local to their types, and returns a row for each pair.
-        columns: node type to its number of features, in the order of the graph's types. A type
-            without features has one column.
+        columns: dict from each node type to its number of features, in the order of the graph's
+            types. A type without features has one column.
         relations: ``(source type, name, target type)``, in the order of the graph's relations. If
             `typed_graph` was called with ``both=True``, the reverse relations follow all other
             relations, in the same order.
         target: the node type, or the relation, that has labels.
-        edge_columns: relation to its number of edge features, in the order of the columns in the
-            graph. With ``both=True`` the reverse relations are listed after the other relations,
-            with the same numbers, since they use the same columns. A relation has no edge features
-            if its number is 0 or if it is not listed.
+        edge_columns: dict from each relation to its number of edge features, in the order of the
+            columns in the graph. With ``both=True`` the reverse relations are listed after the
+            other relations, with the same numbers, since they use the same columns. A relation has
+            no edge features if its number is 0 or if it is not listed.
 
     Shapes:
         x: float ``[num_nodes, sum of columns]``, dense; edge_index: int64 ``[2, E]``; node_type:
@@ -83,18 +83,14 @@ class Hetero(nn.Module):
         self.columns, self.relations = dict(columns), [tuple(each) for each in relations]
         names = [*ends, target] if isinstance(target, str) else ends
         unknown: list[Any] = [name for name in names if name not in columns]
-        if unknown:
-            raise ValueError(f"Expected a type of {list(columns)}, but got {unknown[0]!r}")
+        reject_if(unknown, f"a type of {list(columns)}", unknown)
         if not isinstance(target, str) and tuple(target) not in self.relations:
             raise ValueError(
                 f"Expected target to be a type or one of {self.relations}, but got {target}"
             )
         self.edge_columns = {tuple(of): width for of, width in (edge_columns or {}).items()}
         unknown = [of for of in self.edge_columns if of not in self.relations]
-        if unknown:
-            raise ValueError(
-                f"Expected edge_columns to be of {self.relations}, but got {unknown[0]}"
-            )
+        reject_if(unknown, f"edge_columns to be of {self.relations}", unknown)
         self.model = model
         self.target: Any = target if isinstance(target, str) else tuple(target)
         self._reads_attr, self._needs_attr = _reads_attr(model, any(self.edge_columns.values()))
@@ -214,11 +210,11 @@ class Hetero(nn.Module):
     def _check_examples(self, node_type: Tensor, mask: Tensor | None, pairs: Tensor | None) -> None:
         """Raise an error if a training node, or an end of a pair, does not have a target type."""
         types, target = list(self.columns), self.target
-        if isinstance(target, str) == (pairs is not None):
-            raise ValueError(
-                "Expected target to be a relation if the examples are pairs, and a type of nodes "
-                f"otherwise, but got {target!r}"
-            )
+        reject_if(
+            isinstance(target, str) == (pairs is not None),
+            "target to be a relation if the examples are pairs, and a type of nodes otherwise",
+            f"{target!r}",
+        )
         if pairs is not None:
             ends = node_type.new_tensor([[types.index(target[end])] for end in (0, 2)])
             others = int((node_type[pairs] != ends).any(0).sum())

@@ -96,7 +96,7 @@ def _dropped(x: Features, p: float) -> Features:
 
 
 def through(layers: Iterable[nn.Module], x: Any, p: float, *fields: Any) -> tuple[Any, Any]:
-    """The output of layers, with ReLU and dropout between them, and the second-to-last output.
+    """Outputs of the last and of the second-to-last layer, with ReLU and dropout between layers.
 
     Args:
         layers: the layers; each is called with the previous layer's output and with `fields`.

@@ -1,7 +1,5 @@
 """Multilayer perceptron."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from torch import Tensor, nn

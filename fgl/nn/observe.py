@@ -1,7 +1,5 @@
 """Recording of the output and the embedding that a model returns when a loss calls the model."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager

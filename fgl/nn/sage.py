@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_fanouts, check_share
+from ..checks import check_fanouts, check_share, reject_if
 from ..kinds import explained
 from ..sparse import gather_rows
 from .layers import Edges, Features, Stack, adjacency, dropout, widths
@@ -20,7 +20,7 @@ class SAGEConv(nn.Module):
     """GraphSAGE convolution ``h_v = W_r x_v + W_l mean_{u in N(v)} x_u + b``.
 
     This is FedEgo's Eq. 9, but with separate matrices for a node and for its neighbours. For a node
-    without neighbours the mean is 0. Keys and outputs equal those of
+    without neighbours, the mean is 0. Keys and outputs equal those of
     ``torch_geometric.nn.SAGEConv``.
 
     Args:
@@ -90,11 +90,11 @@ def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
         tensor([1.5000, 3.5000, 5.5000])
     """
     counts = [*accumulate(fanouts, mul, initial=1)]
-    if x.dim() != 3 or x.shape[1] != sum(counts):
-        raise ValueError(
-            f"Expected x to have shape [*, {sum(counts)}, *] for fan-outs {tuple(fanouts)}, "
-            f"but got {list(x.shape)}"
-        )
+    reject_if(
+        x.dim() != 3 or x.shape[1] != sum(counts),
+        f"x to have shape [*, {sum(counts)}, *] for fan-outs {tuple(fanouts)}",
+        list(x.shape),
+    )
     if len(set(fanouts)) == 1:
         mean: Tensor = x[:, 1:].unflatten(1, (-1, fanouts[0])).mean(2)
         return mean
@@ -155,8 +155,8 @@ class EgoSAGE(nn.Module):
         fanouts: children per node, for each level of the trees; there is one SAGE layer per level.
         dropout: probability of dropping a unit after the reduction layer and after the SAGE layers.
         linear: whether to omit the ReLU between the SAGE layers; the ReLU after the last SAGE layer
-            is kept. With True, the order of children in a mashed ego-graph does not matter (Theorem
-            4.1).
+            is kept. If `linear` is True, the order of children in a mashed ego-graph does not
+            matter (Theorem 4.1).
 
     Shapes:
         ``model(x, edges)``: logits ``[num_nodes, C]`` on a graph;
@@ -223,8 +223,7 @@ class EgoSAGE(nn.Module):
         if trees is not None:
             chosen = gather_rows(r, trees.flatten())
             return self._on_trees(chosen.unflatten(0, trees.shape))
-        if edges is None:
-            raise ValueError("Expected edges or trees to be given, but got neither")
+        reject_if(edges is None, "edges or trees to be given", "neither")
         for conv in self.convs[:-1]:
             r = conv(r, edges) if self.linear else conv(r, edges).relu()
         return self._classified(self.convs[-1](r, edges))

@@ -15,7 +15,7 @@ SPLITS = 7  # low-pass and high-pass sums of three kinds of neighbours, and the 
 
 
 class SPAConv(nn.Module):
-    """A layer of `SPA`: attention over seven parts, six sums over neighbours and the node itself.
+    """A layer of `SPA`: attention over seven parts (six sums over neighbours, and the node itself).
 
     ``l = relu(M x W_l)``, ``h = relu((I - M) x W_h)``, ``o = relu(x W_o)`` with
     ``M = D^-1 (A + I)``. There are three kinds of neighbours: unlike (u), alike (a) and unknown
@@ -81,7 +81,7 @@ class SPAConv(nn.Module):
 
 
 class SPA(Layers):
-    """FedSPA's network, which separates neighbours with the same, another or an unknown label.
+    """FedSPA's network, which separates neighbours by label: the same, different, or unknown.
 
     The network has layers of `SPAConv` with ReLU and dropout between them. Dropout is also applied
     to the features. Only the labels of training nodes are known. If a node's own label is unknown,
@@ -98,8 +98,8 @@ class SPA(Layers):
     Shapes:
         x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
         `SparseMatrix`, whose values are the neighbours' weights in sums; train_labels: int64
-        ``[n]``, -1 for an unknown label, by default for all nodes. In a minibatch the labels of
-        the minibatch's own nodes are known.
+        ``[n]``, -1 for an unknown label; by default, all labels are unknown. In a minibatch, the
+        labels of the minibatch's own nodes are known.
 
     Returns:
         Logits ``[n, out_channels]``; with ``return_embedding=True`` also the last hidden layer.
@@ -139,7 +139,7 @@ class SPA(Layers):
 
 
 def kinds(edges: SparseMatrix, train_labels: Tensor) -> list[SparseMatrix]:
-    """Three matrices: edges between unlike nodes, between alike nodes, and with unlabelled nodes.
+    """Three matrices of edges: between unlike nodes, between alike nodes, and at unlabelled nodes.
 
     Args:
         edges: ``A[target, source]``.

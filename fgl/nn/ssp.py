@@ -19,13 +19,13 @@ class SSP(nn.Module):
 
     An eigenvalue is encoded as ``z = W [lambda || sin(100 lambda w) || cos(100 lambda w)] + b``
     with ``w_i = 10000^(-2i/d)`` (`eigen_encoder`). The eigenvalues of a graph attend to each other:
-    ``z <- z + MHA(LN(z))``, ``z <- z + MLP(LN(z))``. Each head h decodes ``g_h(lambda)`` from z.
-    The filter ``U g_h(Lambda) U^T`` of head h gives each edge one number. An MLP with batch norms
-    (`filter_encoder`) maps the numbers of an edge to d channels. A softmax over the incoming edges
-    of a node gives the weights ``a_uv`` of each channel. Starting from ``relu(W x + b)``, the steps
-    ``y_v = x_v + sum_u a_uv * gelu(W x_u + b)``, ``x_v <- y_v + MLP(y_v)`` are applied `num_layers`
-    times. The embedding e of a graph is the mean over its nodes. The graph's logits are ``W (e + p)
-    + b``, where p is the parameter `preference`, initially zero.
+    ``z <- z + MHA(LN(z))``, and then ``z <- z + MLP(LN(z))``. Each head h decodes ``g_h(lambda)``
+    from z. The filter ``U g_h(Lambda) U^T`` of head h gives each edge one number. An MLP with batch
+    norms (`filter_encoder`) maps the numbers of an edge to d channels. A softmax over the incoming
+    edges of a node gives the weights ``a_uv`` of each channel. Starting from ``relu(W x + b)``, the
+    steps ``y_v = x_v + sum_u a_uv * gelu(W x_u + b)`` and ``x_v <- y_v + MLP(y_v)`` are applied
+    `num_layers` times. The embedding e of a graph is the mean over its nodes. The graph's logits
+    are ``W (e + p) + b``, where p is the parameter `preference`, initially zero.
 
     In training, each call sets the buffer `mean_embedding` to the mean of e over its graphs.
 
@@ -35,12 +35,12 @@ class SSP(nn.Module):
 
     Args:
         in_channels: number of node features, without the spectrum.
-        hidden_channels: width d of all hidden layers, even and a multiple of `heads`.
+        hidden_channels: width d of all hidden layers; d must be even and a multiple of `heads`.
         out_channels: number of classes.
         num_layers: number of convolutions.
         heads: number of filters, and of attention heads.
-        dropout: probability of dropping a hidden unit, a weight of an edge or an attention in
-            training.
+        dropout: probability, in training, of dropping a hidden unit, an edge weight or an attention
+            weight.
 
     Shapes:
         x: float ``[num_nodes, in_channels + 1 + width]``, features and

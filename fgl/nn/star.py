@@ -1,4 +1,4 @@
-"""Network with two channels, for structure and for features, for FedStar (Tan et al. 2023)."""
+"""FedStar's network (Tan et al. 2023), with a channel for structure and a channel for features."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..checks import check_choice, check_count, check_share
 from ..sparse import SparseMatrix
 from .gcn import GCNConv
-from .gin import GINConv, membership
+from .gin import GINConv, pooled_rows
 from .layers import Edges, adjacency, dropout
 
 
@@ -29,7 +29,7 @@ class Star(nn.Module):
         in_channels: number of node features, without the encodings.
         hidden_channels: width of all hidden layers.
         out_channels: number of classes.
-        structure_channels: number of encodings, the last columns of the input.
+        structure_channels: number of encodings, which are the last columns of the input.
         num_layers: number of convolutions in each channel.
         dropout: probability of dropping a hidden unit in training.
         pooling: ``"sum"`` to classify graphs, ``"none"`` to classify nodes.
@@ -42,7 +42,7 @@ class Star(nn.Module):
 
     Raises:
         TypeError, ValueError: if a number is out of range or `pooling` is unknown; in a call, if x
-            is a `SparseMatrix` or has another width.
+            is a `SparseMatrix` or has the wrong width.
 
     Example:
         >>> model = Star(4, 8, 2, structure_channels=3)
@@ -98,16 +98,7 @@ class Star(nn.Module):
             s = structure_conv(s, edges).tanh()
         h = self.join(torch.cat([h, s], dim=-1))
         if self.pooling == "sum":
-            h = _summed(h, pool)
+            h = pooled_rows(h, pool, "sum")
         h = dropout(self.post(h).relu(), self.dropout, self.training)
         out: Tensor = self.readout(h)
         return out
-
-
-def _summed(h: Tensor, pool: SparseMatrix | Tensor | None) -> Tensor:
-    """Sum over each graph's nodes; without `pool`, all nodes are one graph."""
-    if pool is None:
-        return h.sum(0, keepdim=True)
-    if isinstance(pool, Tensor):
-        pool = membership(pool, h.shape[0])
-    return pool.astype(h.dtype) @ h

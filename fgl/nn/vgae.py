@@ -15,7 +15,7 @@ LARGEST_LOG_SIGMA = 10.0
 
 
 class VGAE(nn.Module):
-    """Encoder from nodes to normal distributions of embeddings, and decoder of links or classes.
+    """Network that encodes nodes as normal distributions, and decodes links or classes.
 
     ``H = ReLU(GCN_1(X, A))``, ``mu = GCN_mu(H, A)``, ``log sigma = GCN_sigma(H, A)``,
     ``z = mu + noise * sigma`` in training and ``z = mu`` otherwise (FedVGAE, Eq. 2-4). Links are
@@ -38,7 +38,7 @@ class VGAE(nn.Module):
         training, noise is sampled if it is not given.
 
     Raises:
-        ValueError: in a call, if the noise has another shape.
+        ValueError: in a call, if the noise has the wrong shape.
 
     Example:
         >>> model = VGAE(4, 8, 2).eval()

@@ -53,15 +53,15 @@ def epsilon(
             or a party's data are replaced. A replacement may change the sum by twice as much as a
             removal.
         rounds: number of rounds in which the party took part.
-        delta: the probability with which the bound may fail, in (0, 1). Choose a delta far below
-            ``1 / (number of parties)``.
+        delta: the probability with which the bound may fail, in ``(0, 1)``. Choose a delta far
+            below ``1 / (number of parties)``.
         sample_rate: probability with which a party takes part in a round, default 1. The sampling
             must be secret. If the probability is below 1, neighbouring data sets differ by adding
             or removing a party. A run's `participation` is sampled with the run's seed and is not
             secret.
-        orders: orders of Renyi divergence, e.g. `ORDERS`; if they are given, epsilon is bounded by
-            these divergences instead, as in Opacus. This bound is 1 to 30 % larger. Orders for
-            which the series does not converge are omitted.
+        orders: orders of Renyi divergence, such as `ORDERS`. If orders are given, epsilon is
+            bounded by these divergences instead, as in Opacus. This bound is 1 to 30 % larger.
+            Orders for which the series does not converge are omitted.
 
     Returns:
         Epsilon; 0 for no rounds, infinite without noise.
@@ -130,8 +130,8 @@ def _event(noise_multiplier: float, sample_rate: float) -> Any:
 def _of_losses(noise_multiplier: float) -> Any:
     """A privacy accountant whose grid of losses is fine enough for the noise.
 
-    The grid ends at the privacy loss of a step without sampling whose noise is 10 standard
-    deviations. The package dp-accounting treats the rest as a tail with mass e^-50.
+    The grid ends at the privacy loss of an unsampled step whose noise is 10 standard deviations.
+    The package dp-accounting treats the rest as a tail with mass e^-50.
     """
     farthest = 10 / noise_multiplier + 0.5 / noise_multiplier**2
     return _dp_accounting("pld").pld.PLDAccountant(value_discretization_interval=farthest / POINTS)
@@ -190,7 +190,7 @@ _spent = epsilon  # `noise_for` has an argument of this name
 
 @contextmanager
 def _quiet_about(text: str) -> Iterator[None]:
-    """Hide dp-accounting's log lines (from absl) that contain a given text, within a context."""
+    """A context that hides log lines of dp-accounting (from absl) in which a given text occurs."""
 
     def unsaid(record: logging.LogRecord) -> bool:
         return text not in record.getMessage()
@@ -222,7 +222,7 @@ def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -
     Args:
         uses: dict from (noise multiplier, sample rate) to the number of uses; `fgl.privacy.epsilon`
             describes these parameters.
-        delta: the probability with which the bound may fail, in (0, 1).
+        delta: the probability with which the bound may fail, in ``(0, 1)``.
 
     Returns:
         Epsilon; 0 for no use, infinite if a use has no noise. Epsilon is valid only for

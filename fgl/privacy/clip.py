@@ -1,7 +1,5 @@
 """Clipping: a limit on the length of a client's update, or of an example's gradient."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,7 +19,7 @@ def length_of(update: Mapping[str, Tensor]) -> Tensor:
     """L2 length of an update over all its tensors: ``sqrt(sum_i ||u_i||^2)``.
 
     Args:
-        update: name to tensor in floating point.
+        update: dict from name to a floating-point tensor.
 
     Returns:
         float64 scalar; 0 without tensors. The length is NaN or infinite if an entry is NaN or
@@ -47,11 +45,12 @@ def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
     finite, the result is zero, since no factor can bound such an update.
 
     Args:
-        update: name to tensor in floating point.
+        update: dict from name to a floating-point tensor.
         length: the bound, above 0.
 
     Returns:
-        Dict from name to tensor, with the same dtypes; a short enough update is returned unchanged.
+        Dict from name to tensor, with the same dtypes; an update that is short enough is returned
+        unchanged.
 
     Raises:
         TypeError: if a tensor is not in floating point.
@@ -105,7 +104,7 @@ def clipped_gradient(
 
     Args:
         loss: function ``(params, *example) -> scalar`` for a single example.
-        params: name to tensor.
+        params: dict from name to tensor.
         examples: tensors ``[B, ...]``; the first dimension runs over the examples.
         length: the bound on the length of each example's gradient, above 0.
         counts: bool ``[B]``, which examples to include; default all.
@@ -166,5 +165,5 @@ def _at_once(grads: Tensor) -> int:
 
 
 def _like(row: Tensor, tensor: Tensor) -> Tensor:
-    """Reshape a row with a number per example, so that it broadcasts to a tensor ``[B, ...]``."""
+    """Reshape a row of one number per example, so that it broadcasts to a tensor ``[B, ...]``."""
     return row.view(-1, *[1] * (tensor.dim() - 1))

@@ -1,7 +1,5 @@
 """Fixed point: numbers become integers modulo 2^64, so that sums of masked numbers are exact."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 
@@ -72,7 +70,8 @@ def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor)
         ``[...]``, with the dtype of `like`; an integer mean is rounded.
 
     Raises:
-        DoesNotFit: if a mean exceeds the bound, which means that a client's value also exceeded it.
+        DoesNotFit: if a mean exceeds the bound; in that case a client's value also exceeded the
+            bound.
 
     Example:
         >>> decode(torch.tensor([6, -15]), 3, bits=2, bound=8, like=torch.zeros(1))

@@ -1,7 +1,5 @@
 """Gaussian noise for privacy, made of the operating system's random bits."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping
@@ -42,7 +40,8 @@ def gaussian(
     time may depend on the data.
 
     Args:
-        tensors: name to tensor in floating point; the total length must be bounded (`clip`).
+        tensors: dict from name to a floating-point tensor; the total length must be bounded
+            (`clip`).
         sigma: standard deviation of the noise, above 0.
         unprotected: a generator, for reproducible experiments. Noise from a generator gives no
             protection, and a warning says so.
@@ -78,7 +77,7 @@ def on_grid(tensors: Mapping[str, Tensor], *, sigma: float) -> dict[str, Tensor]
     Entries are rounded towards 0, so that rounding never increases a norm.
 
     Args:
-        tensors: name to tensor in floating point.
+        tensors: dict from name to a floating-point tensor.
         sigma: standard deviation of the noise that is added later, above 0.
 
     Raises:
@@ -138,7 +137,7 @@ def standard_normal(shape: torch.Size, unprotected: torch.Generator | None = Non
 
 
 def uniform(shape: torch.Size, unprotected: torch.Generator | None = None) -> Tensor:
-    """Uniform random numbers in [0, 1) from the operating system; float64 on the CPU.
+    """Uniform random numbers in ``[0, 1)`` from the operating system; float64 on the CPU.
 
     Args:
         shape: shape of the tensor.
@@ -156,7 +155,7 @@ def seed_from_system(device: torch.device) -> None:
     """Seed torch's generator with random bits of the operating system, instead of a run's seed.
 
     On the CPU all 19,937 bits of the Mersenne twister are set. ``torch.manual_seed`` uses only the
-    last 32 bits of a seed on the CPU, and an attacker could try all their values.
+    last 32 bits of a seed on the CPU, and an attacker could try all values of these bits.
 
     Args:
         device: the generator's device.
@@ -190,7 +189,7 @@ def _bits(count: int, unprotected: torch.Generator | None) -> Any:
 def noisy_shares(
     shares: Tensor, *, sigma: float, unprotected: torch.Generator | None = None
 ) -> Tensor:
-    """Add Gaussian noise to distributions, and return the nearest distributions.
+    """Add Gaussian noise to distributions; return the distributions that are nearest to the sums.
 
     Args:
         shares: float ``[..., C]``, rows that sum to 1.

@@ -226,12 +226,12 @@ def told_secrets(
 
     Returns:
         Two dicts by row. The first has the seed of each client that sent words, and the key of each
-        other client. The second has, for each secret with false shares, the rows of the clients
-        that sent these shares. Only false shares that recovery noticed are listed.
+        client that sent only letters. The second has, for each secret with false shares, the rows
+        of the clients that sent these shares. Only false shares that recovery noticed are listed.
 
     Raises:
         CannotUnmask: if too few shares of a secret arrived, or if the secret cannot be recovered
-            from them.
+            from the shares.
 
     Example:
         >>> keys = as_tensor(public_key(bytes([1]) * 32) * 2).view(1, 64)

@@ -1,4 +1,4 @@
-"""Records of how often each client replied under each noise, as tensors of a server's state."""
+"""Records of how often each client replied with each noise, as tensors of a server's state."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -66,9 +66,9 @@ def with_noise(
         delta: the delta for which `spent_epsilon` computes epsilon; default the record's delta.
 
     Raises:
-        ValueError: if the record has another kind or another number of colluders. The epsilons of
-            such records are for other neighbouring data sets or other observers, so they cannot be
-            composed.
+        ValueError: if the record has a different kind or number of colluders than the arguments.
+            The two epsilons would hold for different neighbouring data sets or different observers,
+            so they cannot be composed.
 
     Example:
         >>> first = with_noise({}, Noise(1.0), num_clients=2, kind="central_gaussian", delta=1e-5)

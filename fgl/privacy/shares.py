@@ -3,8 +3,6 @@
 Shamir's secret sharing comes from `pycryptodome`.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random
@@ -30,7 +28,7 @@ class CannotUnmask(ValueError):
 
 
 def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
-    """Shamir's shares of a secret over GF(2^128), by row; `threshold` shares recover the secret.
+    """Shamir's shares of a secret over GF(2^128), by row; any `threshold` of them recover it.
 
     Example:
         >>> shares = split(bytes(range(32)), 2, 3)
@@ -68,7 +66,7 @@ def recovered(
     """Recover a secret that passes a check, even if some shares are false.
 
     At most 300 sets of `threshold` shares are tried. The first sets consist of consecutive rows, so
-    that a single false share among up to 300 cannot prevent recovery. Next, all other sets are
+    that one false share among at most 300 shares cannot prevent recovery. Next, all other sets are
     tried, or random sets if there are too many.
 
     Args:

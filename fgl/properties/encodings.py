@@ -1,7 +1,5 @@
 """Structural encodings: vectors that describe a node's neighbourhood without its features."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -61,7 +59,7 @@ def walk_returns(
     """Probability that a random walk is back at its first node after 1, 2, ..., `steps` steps.
 
     ``diag(RW), diag(RW^2), ...`` with ``RW = A D^-1`` (FedStar, Eq. 2). For a node without
-    neighbours all probabilities are 0.
+    neighbours, all probabilities are 0.
 
     Args:
         edge_index, nodes, num_graphs: see `structure_encoding`.
@@ -71,7 +69,7 @@ def walk_returns(
         float32 ``[num_nodes, steps]``.
 
     Raises:
-        TypeError, ValueError: as `structure_encoding`.
+        TypeError, ValueError: as for `structure_encoding`.
 
     Example:
         >>> walk_returns(torch.tensor([[0, 1, 2], [1, 2, 0]]), 3, steps=3)[0]
@@ -87,7 +85,7 @@ def walk_returns(
 def degree_one_hot(
     edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None, *, max_degree: int = 16
 ) -> Tensor:
-    """Encode each node's degree, clamped to 1 to `max_degree`, as a one-hot row (FedStar, Eq. 3).
+    """Encode degrees, limited to the range 1 to `max_degree`, as one-hot rows (FedStar, Eq. 3).
 
     Args:
         edge_index, nodes, num_graphs: see `structure_encoding`.
@@ -97,7 +95,7 @@ def degree_one_hot(
         float32 ``[num_nodes, max_degree]``.
 
     Raises:
-        TypeError, ValueError: as `structure_encoding`.
+        TypeError, ValueError: as for `structure_encoding`.
 
     Example:
         >>> degree_one_hot(torch.tensor([[0, 1], [1, 2]]), 3, max_degree=3)
@@ -116,7 +114,7 @@ def _walk_returns(graphs: Simple, steps: int) -> Tensor:
 
     The matrix RW is similar to the symmetric matrix ``S = D^-1/2 A D^-1/2``, so
     ``diag(RW^(a + b))_v = <S^a e_v, S^b e_v>``. Walks are computed for one block of nodes at a
-    time, using only the rows of their own graphs.
+    time, using only the rows of these nodes' graphs.
     """
     degree, col = graphs.degree.numpy(), graphs.col.numpy()
     size = len(degree)

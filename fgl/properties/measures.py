@@ -1,7 +1,5 @@
 """Six properties of a graph (GPFL), computed only from its edges."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Protocol
 
@@ -25,7 +23,7 @@ class OfEdges(Protocol):
 
 
 def of_edges(measure: Callable[[Simple], Tensor]) -> OfEdges:
-    """Register a measure in `MEASURES`, and return a function of edges that computes it."""
+    """Register a measure in `MEASURES`, and return a function that computes it from edges."""
     MEASURES[measure.__name__] = measure
 
     def measured(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None) -> Tensor:
@@ -40,9 +38,9 @@ def of_edges(measure: Callable[[Simple], Tensor]) -> OfEdges:
 def average_degree(graphs: Simple) -> Tensor:
     """Mean degree of every graph: ``1/N sum_v d_v = 2m / N``.
 
-    Graphs are treated as undirected: the direction of edges, repeated edges and self-loops are
-    ignored. GPFL's public code ignores nodes after the last node that has an edge, in this mean and
-    in all other means over degrees.
+    Graphs are treated as undirected: edge directions, repeated edges and self-loops are ignored.
+    GPFL's public code ignores nodes after the last node that has an edge, in this mean and in all
+    other means over degrees.
 
     Args:
         edge_index: int64 ``[2, num_edges]``.
@@ -70,9 +68,9 @@ def average_degree(graphs: Simple) -> Tensor:
 
 @of_edges
 def density(graphs: Simple) -> Tensor:
-    """Fraction of the pairs of nodes that are edges: ``2m / (N (N - 1))``.
+    """Fraction of the node pairs that an edge joins: ``2m / (N (N - 1))``.
 
-    Args and Raises: as `average_degree`.
+    Args and Raises: as for `average_degree`.
 
     Returns:
         float ``[num_graphs]``; 0 for fewer than two nodes.
@@ -90,7 +88,7 @@ def density(graphs: Simple) -> Tensor:
 def degree_variance(graphs: Simple) -> Tensor:
     """Variance of the degrees: ``1/N sum_v d_v^2 - (1/N sum_v d_v)^2``.
 
-    Args and Raises: as `average_degree`.
+    Args and Raises: as for `average_degree`.
 
     Returns:
         float ``[num_graphs]``; 0 without edges.
@@ -114,7 +112,7 @@ def network_entropy(graphs: Simple) -> Tensor:
     GPFL's paper prints the factor ``1/m``, which gives twice the entropy. The public code also
     divides by ``2m``, but it takes the mean over nodes instead of the sum.
 
-    Args and Raises: as `average_degree`.
+    Args and Raises: as for `average_degree`.
 
     Returns:
         float ``[num_graphs]``; 0 without edges.
@@ -133,7 +131,7 @@ def network_entropy(graphs: Simple) -> Tensor:
 def negative_scale_free_exponent(graphs: Simple) -> Tensor:
     """Negative of an estimated power-law exponent of the degrees: ``-(1 / mean(d) + 2)``.
 
-    Args and Raises: as `average_degree`.
+    Args and Raises: as for `average_degree`.
 
     Returns:
         float ``[num_graphs]``; 0 without edges.
@@ -150,12 +148,12 @@ def negative_scale_free_exponent(graphs: Simple) -> Tensor:
 
 @of_edges
 def closeness(graphs: Simple) -> Tensor:
-    """Mean over nodes of the closeness centrality of Wasserman and Faust.
+    """Closeness centrality as defined by Wasserman and Faust, averaged over the nodes.
 
     ``c_v = (r_v - 1)/(N - 1) (r_v - 1)/sum_u d(u, v)``, where u runs over the ``r_v`` nodes that v
     can reach, including v. A node without edges has closeness 0.
 
-    Args and Raises: as `average_degree`.
+    Args and Raises: as for `average_degree`.
 
     Returns:
         float ``[num_graphs]``; 0 without edges.
@@ -191,7 +189,7 @@ def graph_properties(
 ) -> Tensor:
     """All six properties, in the order of `PROPERTIES`.
 
-    Args and Raises: as `average_degree`.
+    Args and Raises: as for `average_degree`.
 
     Returns:
         float ``[num_graphs, 6]``.

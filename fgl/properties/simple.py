@@ -54,7 +54,7 @@ class Simple:
         return csr_array(parts, shape=(self.batch.numel(), self.batch.numel()))
 
     def blocks(self) -> Iterator[tuple[slice, slice]]:
-        """At most `COLUMNS` nodes at a time, and all nodes of their graphs."""
+        """Yield at most `COLUMNS` nodes at a time, with all nodes of these nodes' graphs."""
         ends = self.sizes.cumsum(0)
         last = ends[self.batch].tolist()
         first = (ends - self.sizes)[self.batch].tolist()

@@ -1,7 +1,5 @@
 """Each client's parts of the server's pseudo labels and pseudo graph."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Fusion: several clients' predictions for the same node are averaged."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -96,8 +94,8 @@ def fuse_uploads(
         num_nodes: number of nodes in the federation.
         fill: see `fuse`; it applies to predictions and embeddings.
         threshold: see `fuse`; it applies only to predictions. Together with a threshold of 0 in
-            `pseudo_labels` this is the public port's order: each client drops its uncertain scores,
-            and every remaining score is used.
+            `pseudo_labels`, this is the order of the public port: each client drops its uncertain
+            scores, and every remaining score is used.
 
     Returns:
         Predictions and embeddings, float ``[num_nodes, C]``.

@@ -1,7 +1,5 @@
 """Pseudo graph: computed in blocks, cut into parts for clients, and added to a GCN's operator."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +17,7 @@ BLOCK = 2**23  # similarities that exist at a time
 
 @explained
 def pseudo_graph(h: Tensor, *, s: int = 100, block: int = BLOCK) -> SparseMatrix:
-    """Each node's `s` most similar nodes: top s per row of ``max(0, h h^T)``, rows scaled to sum 1.
+    """The `s` largest entries in each row of ``max(0, h h^T)``; each row is scaled to sum to 1.
 
     Similarities are computed one block of rows at a time: O(N^2 C) time and O(block + N s) memory,
     without an N x N matrix. The result is not symmetric in general. No gradient flows through the
@@ -139,9 +137,9 @@ def augmented_operator(
 ) -> SparseMatrix:
     """The operator of a GCN (FedGL, Eq. 9): ``norm(A + I) + beta D^-1/2 P D^-1/2``.
 
-    D is the diagonal matrix of the row sums of P. An empty row of P gives 0. With ``symmetric``, P
-    is first replaced by ``(P + P^T) / 2``. Otherwise the columns are not normalised, and a few
-    nodes that are similar to many others dominate (spectral norm 3.6 instead of 1 on Cora).
+    D is diagonal and holds the row sums of P. An empty row of P gives 0. With ``symmetric``, P is
+    first replaced by ``(P + P^T) / 2``. Otherwise the columns are not normalised, and a few nodes
+    that are similar to many others dominate (spectral norm 3.6 instead of 1 on Cora).
 
     Args:
         adj: adjacency ``A[target, source]``, ``[n, n]``.
@@ -151,9 +149,9 @@ def augmented_operator(
 
     Returns:
         `SparseMatrix` ``[n, n]``, for a model that does not normalise its operator
-        (``GCN(..., normalize=False)``). Entries of the two terms at the same position are not
-        merged. GAT and SAGE use only the sparsity pattern: they would see repeated edges and ignore
-        `beta`.
+        (``GCN(..., normalize=False)``). If both terms have an entry at a position, both entries are
+        kept. GAT and SAGE use only the sparsity pattern, so they would see repeated edges and
+        ignore `beta`.
 
     Raises:
         ValueError: if the shapes differ.

@@ -1,13 +1,12 @@
 """Quality of pseudo labels and pseudo edges: the fractions that are correct."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from ..graph import Graph
 from ..kinds import explained
 from ..sparse import SparseMatrix, sum_rows
@@ -20,7 +19,7 @@ def describe(
     node_id: Sequence[Tensor],
     y: Tensor,
 ) -> dict[str, float]:
-    """Measure the fraction of correct pseudo labels and pseudo edges over all clients.
+    """Measure which fractions of all clients' pseudo labels and pseudo edges are correct.
 
     Args:
         labels: pseudo labels ``[N_k]`` per client, -1 for nodes without a pseudo label. The list
@@ -31,9 +30,10 @@ def describe(
         y: true labels ``[N]`` by global id.
 
     Returns:
-        ``pseudo_label_share`` and ``pseudo_label_accuracy`` over the nodes that at least one client
-        holds; ``pseudo_homophily`` (fraction of edges within a class, without self-loops) and
-        ``pseudo_column_sum`` (the largest column sum) over the distinct edges.
+        ``pseudo_label_share`` and ``pseudo_label_accuracy`` are computed over the nodes that at
+        least one client holds. ``pseudo_homophily`` (fraction of edges within a class, without
+        self-loops) and ``pseudo_column_sum`` (the largest column sum) are computed over the
+        distinct edges.
 
     Example:
         >>> found = describe([torch.tensor([1, -1])], [], [torch.tensor([0, 2])], torch.ones(3))
@@ -86,8 +86,8 @@ def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], d
 
     Returns:
         Function of ``(outbox, states)`` that returns the result of `describe` for ``"labels"`` and
-        for the pseudo edges ``"row"``, ``"col"``, ``"weight"`` of the messages. It returns an empty
-        dict if the messages have neither labels nor edges.
+        for the pseudo edges ``"row"``, ``"col"``, ``"weight"`` of the messages. The function
+        returns an empty dict if the messages have neither labels nor edges.
 
     Raises:
         ValueError: for a client without labels or without `node_id`.
@@ -100,8 +100,7 @@ def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], d
     """
     for index, client in enumerate(clients):
         lacking = [name for name in ("y", "node_id") if not client.has(name)]
-        if lacking:
-            raise ValueError(f"Expected client {index} to have {lacking[0]}, but got None")
+        reject_if(lacking, f"client {index} to have {lacking}", "None")
     ids: list[Any] = [client.node_id for client in clients]
     y: Any = torch.zeros(1 + max(int(own.max()) for own in ids), dtype=torch.int64)
     y = y.to(clients[0].device)

@@ -18,7 +18,7 @@ ROWS = ("node_id", "embeddings", "predictions")  # of an upload, one row per nod
 def check_node_rows(
     rows: Tensor, node_id: Tensor, num_nodes: int, *, width: int, name: str
 ) -> None:
-    """Raise a ValueError if ids repeat or are not in the federation, or if rows have another shape.
+    """Raise a ValueError if ids repeat or are not in the federation, or if rows have a wrong shape.
 
     Example:
         >>> check_node_rows(torch.ones(1, 2), torch.tensor([4]), 4, width=2, name="rows")

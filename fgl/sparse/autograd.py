@@ -61,7 +61,7 @@ def mapped(function: Any, *args: Any) -> Any:
 
 
 def batched(tensor: Tensor, dim: int | None, size: int) -> Tensor:
-    """A rule's argument with the batch as its first dimension; other arguments are expanded."""
+    """A rule's argument with the batch as its first dimension; without a batch it is expanded."""
     if dim is None:
         return tensor.expand(size, *tensor.shape)
     return tensor.movedim(dim, 0) if dim else tensor

@@ -26,7 +26,7 @@ from .rows import row_sum, widened
 
 
 class SparseMatrix:
-    """A sparse matrix ``[rows, cols]`` of floats that multiplies dense matrices.
+    """A sparse float matrix ``[rows, cols]``, which can multiply dense matrices.
 
     ``A @ x`` is differentiable in the values of ``A`` and in ``x``, and works under
     ``torch.func.vmap``.
@@ -159,8 +159,8 @@ class SparseMatrix:
 
         Raises:
             ValueError: for a negative value, since a negative degree has no square root. On a GPU
-                and inside a transform this is not checked, to avoid a synchronisation; instead a
-                row of negative degree becomes NaN.
+                and inside a transform, values are not checked, to avoid a synchronisation; instead,
+                a row of negative degree becomes NaN.
         """
         return self._once("gcn_norm", self._normalised)
 
@@ -211,7 +211,7 @@ class SparseMatrix:
         return SparseMatrix(self.pattern.incidence, value)
 
     def as_operator(self) -> SparseMatrix:
-        """The same matrix, which a GCN does not normalise: its `gcn_norm` is the matrix itself.
+        """The same matrix, but a GCN will not normalise it: its `gcn_norm` is the matrix itself.
 
         Example:
             >>> operator = SparseMatrix.from_dense(torch.eye(2) / 2).as_operator()

@@ -219,7 +219,7 @@ class Pattern:
         return self.like(self.crow.to(device), self.col.to(device), self.shape)
 
     def cleaned(self, value: Tensor) -> Tensor:
-        """Set the entries of `value` that are padding to 0."""
+        """Set the padding entries of `value` to 0."""
         return value
 
     def like(self, crow: Tensor, col: Tensor, shape: tuple[int, int]) -> Pattern:
@@ -246,6 +246,6 @@ def row_major(row: Tensor, col: Tensor, num_cols: int) -> Tensor:
 
 
 def argsort(key: Tensor, bound: int) -> Tensor:
-    """Stable order of integers in ``[0, bound)``; a narrow dtype makes it 2 to 9 times faster."""
+    """Stable order of integers in ``[0, bound)``; a narrow dtype sorts 2 to 9 times faster."""
     fits = (t for t in (torch.int16, torch.int32) if bound <= torch.iinfo(t).max)
     return torch.argsort(key.to(next(fits, torch.int64)), stable=True)

@@ -12,7 +12,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 ATEN = torch.ops.aten
-SAME = {ATEN.detach.default, ATEN.alias.default}  # their result is their argument, without autograd
 MASKS = (torch.bool, torch.uint8)
 READS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 CPU = torch.device("cpu")
@@ -25,7 +24,7 @@ class Name(str):
 
 
 class Call(NamedTuple):
-    """A recorded operation, the names of its results and of what it reads, and its source text."""
+    """A recorded operation with its source text and the names of its results and of its inputs."""
 
     function: Any
     args: Sequence[Any]
@@ -64,6 +63,8 @@ class Recorder(TorchDispatchMode):
         self._paused = False
         self._inputs = [f"input_{place}" for place in range(len(inputs))]
         self._names = {id(each): name for each, name in zip(inputs, self._inputs, strict=True)}
+        self._views: dict[tuple[Any, ...], str] = {}  # names of tensors by base and form
+        self._bases: dict[str, str] = {}  # the names of views, with those of what they view
         self._varying = set(self._names)  # results that depend on inputs or on random numbers
         self._constants: set[int] = set()  # memory of the constants
         self._mixed = False  # whether a tensor changed in place may share memory
@@ -107,12 +108,26 @@ class Recorder(TorchDispatchMode):
         if varies or torch.Tag.nondeterministic_seeded in func.tags:
             self._vary(out if isinstance(out, (tuple, list)) else [out])
             self._mixed |= func._schema.is_mutable
-        if func in SAME and id(args[0]) in self._names:
-            self._names[id(out)] = self._names[id(args[0])]
+        view = self._view(func, args, out)
+        if view in self._views:
+            self._names[id(out)] = self._views[view]
             self._kept.append(out)
-        else:
-            self._add(func, args, kwargs, out)
+            return out
+        self._add(func, args, kwargs, out)
+        if view:
+            self._views[view], self._bases[self.name(out)] = self.name(out), view[0]
         return out
+
+    def _view(self, func: Any, args: Sequence[Any], out: Any) -> tuple[Any, ...]:
+        """The base and the form of a view; views with equal bases and forms have equal elements."""
+        own = self.name(args[0]) if args else ""
+        if not own or func._schema.is_mutable or func is ATEN.as_strided.default:
+            return ()
+        if not isinstance(out, Tensor) or not 0 != memory(out) == memory(args[0]):
+            return ()
+        base = self._bases.get(own, own)
+        self._views.setdefault((base, *_form(args[0])), own)
+        return base, *_form(out)
 
     def call(self, function: Callable[..., Tensors], args: Sequence[Any]) -> Tensors:
         """Call a function, and record the whole call as one operation."""
@@ -136,7 +151,7 @@ class Recorder(TorchDispatchMode):
     def call_of(
         self, function: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any, to: list[str]
     ) -> Call:
-        """A call of an operation, whose results have the names `to`; arguments may be names."""
+        """Describe a call of an operation: its results are named `to`; arguments may be names."""
         reads: list[str] = []
         words = [self._text(arg, reads) for arg in args]
         words += [f"{name}={self._text(arg, reads)}" for name, arg in kwargs.items()]
@@ -170,14 +185,24 @@ class Recorder(TorchDispatchMode):
         self._globals[name] = value
         return name
 
+    def needed(self, outputs: Sequence[Tensor | Name | None]) -> list[Call]:
+        """The recorded operations without the views that neither outputs nor operations read."""
+        reads = {self.name(each) for each in outputs}
+        calls = []
+        for call in reversed(self.calls):
+            if not self._bases.keys() & call.results or not reads.isdisjoint(call.results):
+                reads.update(call.reads)
+                calls.append(call)
+        return calls[::-1]
+
     def function(
         self, outputs: Sequence[Tensor | Name | None], calls: Sequence[Call] | None = None
     ) -> Callable[..., list[Tensor | None]]:
         """Build a function that repeats the operations; it frees a tensor after its last use.
 
         Args:
-            outputs: results of recorded operations or their names, or None.
-            calls: the operations; default all recorded operations.
+            outputs: results of recorded operations, names of such results, or None.
+            calls: the operations; default `needed`.
 
         Returns:
             ``(*inputs) -> outputs``.
@@ -185,7 +210,7 @@ class Recorder(TorchDispatchMode):
         reads: list[str] = []
         last = f"return [{', '.join(self._text(each, reads) for each in outputs)}]"
         lines, needed = [last], {*reads, *self._inputs}
-        for call in reversed(self.calls if calls is None else calls):
+        for call in reversed(self.needed(outputs) if calls is None else calls):
             names = dict.fromkeys([*call.results, *call.reads])
             freed = [name for name in names if name not in needed]
             needed.update(freed)
@@ -203,6 +228,12 @@ def memory(value: Any) -> int:
     if not isinstance(value, Tensor) or value.layout != torch.strided:
         return 0
     return value.untyped_storage().data_ptr()
+
+
+def _form(tensor: Tensor) -> tuple[Any, ...]:
+    """A key of the elements of a base that a view shows."""
+    signs = tensor.is_conj(), tensor.is_neg()
+    return tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, *signs
 
 
 def _written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:

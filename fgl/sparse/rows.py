@@ -67,7 +67,7 @@ def row_softmax(pattern: Pattern, logit: Tensor, mask: Tensor | None = None) -> 
         mask: bool ``[nnz]``; entries with False are treated as absent and get 0.
 
     Returns:
-        float ``[nnz]``; the sum over each row with an unmasked entry is 1.
+        float ``[nnz]``; in each row that has an unmasked entry, the sum is 1.
 
     Example:
         >>> A = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [2, 2]]), num_nodes=3)

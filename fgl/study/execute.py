@@ -37,10 +37,10 @@ def execute(plan: Plan, job: Job, folder: Path | None = None) -> dict[str, Any]:
         folder: the study's folder, for checkpoints.
 
     Returns:
-        The record. It has the job's values; ``status``, which is "finished", "failed" or
-        "diverged"; ``validation``, where larger is better; ``metric`` and ``at``, the compared
-        metric and round; the ``report``; the ``warnings``; the ``seconds``; ``processor`` (CPU
-        seconds); and ``peak`` (bytes of memory).
+        The record. The record has the job's values. ``status`` is "finished", "failed" or
+        "diverged". A larger ``validation`` is better. ``metric`` and ``at`` are the compared metric
+        and round. The record also has the ``report``, the ``warnings``, the ``seconds``,
+        ``processor`` (CPU seconds) and ``peak`` (bytes of memory).
     """
     start, spent = time.perf_counter(), time.process_time()
     record = {**about(job), "status": "failed", "validation": None}
@@ -119,7 +119,7 @@ def _run(plan: Plan, job: Job, folder: Path | None) -> dict[str, Any]:
 
 
 def check_local(name: str, setting: Any, local: Mapping[str, Any]) -> None:
-    """Raise an error if a setting lacks a field that the search space of local training names."""
+    """Raise an error if the search space of local training has a field that a setting lacks."""
     if callable(setting):
         return
     unknown = [key for key in local if key not in flat(setting)]
@@ -131,7 +131,7 @@ def check_local(name: str, setting: Any, local: Mapping[str, Any]) -> None:
 
 
 def _stops(patience: int | None, rounds: int, task: Task) -> list[Callable[[Round, Result], bool]]:
-    """A rule that stops a run early, but only in its second half.
+    """A rule that stops a run early, but only in the second half of the run.
 
     The reason is that the first half often has plateaus.
     """
@@ -142,7 +142,7 @@ def _stops(patience: int | None, rounds: int, task: Task) -> list[Callable[[Roun
 
 
 def same_again(plan: Plan, job: Job, record: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """Repeat a job; return whether its new numbers equal the recorded numbers, and its record."""
+    """Repeat a job; return whether its numbers equal the recorded numbers, and the new record."""
     again = plain(execute(plan, job))
     names = "status", "validation", "error"
     same = all(again.get(name) == record.get(name) for name in names)

@@ -30,7 +30,7 @@ Memo = dict[int, tuple[Any, str]]  # keeps the object, so that no other object g
 
 
 def fingerprint(value: Any) -> str:
-    """A text that identifies the content of a function or value, with all objects it refers to.
+    """A text that identifies a function or value by its content and by the objects that it uses.
 
     For functions from the user's own files and notebooks, the fingerprint depends on their code,
     their defaults, the values in their closures, and the globals, attributes of modules and imports

@@ -107,7 +107,7 @@ class Plan:
         tuning_seeds: seeds of the trials; with ``"each"``, tuning is repeated for each test seed
             and uses only this seed.
         seeds: seeds of the test runs.
-        rounds, tuning_rounds: number of rounds of a test run and of a trial.
+        rounds, tuning_rounds: number of rounds of a test run, and number of rounds of a trial.
         patience: number of rounds without a better validation score after which a run stops.
         metric: the metric to compare; default the task's.
         checkpoint: whether runs save each round, so that they can be resumed.

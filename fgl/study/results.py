@@ -1,7 +1,5 @@
 """Results of a study: paired statistics, a table, LaTeX, curves and the single runs."""
 
-from __future__ import annotations
-
 import functools
 import math
 import os
@@ -16,7 +14,7 @@ import numpy as np
 from ..checks import check_choice, imported, install
 from ..experiment.plots import band, literal, over, save
 from ..experiment.tables import aligned, escaped, mean_and_deviation, plus_minus, tabular
-from ..targets import less_is_better
+from ..targets import less_is_better, lower_of
 from .folder import Store, described, load_plan
 from .plan import Cell, Plan
 from .statistics import (
@@ -36,10 +34,10 @@ POINT = 0.01
 
 @dataclass(frozen=True)
 class Tested:
-    """A method compared with the first method, on one setting or on the mean over settings.
+    """Comparison of a method with the first method, on one setting or on the mean over settings.
 
     Args:
-        difference: statistics of the differences within seeds.
+        difference: statistics of the differences between runs with the same seed.
         holm: p-value after Holm's correction over all tests of the table.
         better: probability of improvement over the first method; NaN for the mean over settings.
         least: the smallest difference that a test with this number of seeds detects with a power
@@ -125,8 +123,9 @@ class Study:
 
     def _less_is_better(self, setting: str) -> bool:
         runs = (run for m in self.plan.methods for run in self._tests[setting, m].values())
-        select = next((run["select"] for run in runs if "select" in run), "")
-        return less_is_better(self.metric(setting), select)
+        run: dict[str, Any] = next((run for run in runs if "report" in run), {"report": {}})
+        lower = lower_of(run["report"].get("config", {}))
+        return less_is_better(self.metric(setting), run.get("select", ""), lower)
 
     def in_points(self, setting: str) -> bool:
         """Whether a setting's scores are fractions, which tables show in percent."""

@@ -204,7 +204,7 @@ def near_values(
     Args:
         space: the space.
         best: values of the best trial.
-        tried: values of all trials in this space that are points of the Sobol sequence.
+        tried: values of the trials in this space that use points of the Sobol sequence.
         shares: coordinates in the unit cube.
     """
     return {

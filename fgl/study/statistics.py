@@ -1,7 +1,5 @@
 """Statistics for a study: paired differences, Holm's correction, power and improvement."""
 
-from __future__ import annotations
-
 import functools
 import math
 import statistics
@@ -143,7 +141,7 @@ def least_effect(count: int, tests: int = 1) -> float:
 
 @explained
 def seeds_needed(deviation: float, smallest: float, tests: int = 1) -> int:
-    """Number of seeds for which a test detects a difference with a power of 80 %; at most 1000.
+    """Number of seeds with which a test detects a difference with a power of 80 %; at most 1000.
 
     Args:
         deviation: standard deviation of the differences over seeds.

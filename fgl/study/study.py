@@ -66,9 +66,9 @@ def study(
         settings: dict from names to settings with ``load(seed)``, such as ``fgl.tasks.Nodes(...)``,
             or to functions ``(seed, **local) -> task``.
         num_rounds: number of rounds of a test run.
-        local: the search space of local training, shared by all methods. It lists fields of the
-            settings, such as ``{"lr": LogUniform(0.01, 1), "steps": [1, 5]}``. It can also be a
-            list of alternative spaces; trials alternate between them.
+        local: the search space of local training, shared by all methods. The space lists fields of
+            the settings, such as ``{"lr": LogUniform(0.01, 1), "steps": [1, 5]}``. `local` can also
+            be a list of alternative spaces; trials alternate between them.
         trials: number of trials for each method on each setting.
         tuning_seeds: seeds of the trials, distinct from `seeds`. With ``"each"``, every test seed
             is tuned separately, so that tuning uses no data of other seeds, and intervals include
@@ -77,9 +77,9 @@ def study(
         tuning_rounds: number of rounds of a trial; default `num_rounds`.
         patience: in the second half of a run, stop after this number of rounds without a better
             validation score.
-        workers: number of worker processes; 0 runs everything in this process; ``"ray"`` uses a Ray
-            cluster; ``"later"`` starts no runs, for studies that other processes execute; default
-            one worker per core.
+        workers: number of worker processes; default one worker per core. 0 runs everything in this
+            process. ``"ray"`` uses a Ray cluster. ``"later"`` starts no runs, for studies that
+            other processes execute.
         folder: the study's folder.
         metric: the metric to compare; default the test metric that belongs to the task's `select`.
         checkpoint: whether runs save each round, so that an interrupted run can be resumed.
@@ -191,8 +191,7 @@ def tune(
         folder: a folder from which trials can be resumed; default a temporary folder.
 
     Returns:
-        Dict from names to methods with their chosen values, as functions of a task for
-        `fgl.compare`.
+        Dict from names to methods with their chosen values; `fgl.compare` calls each with a task.
 
     Raises:
         RuntimeError: if a method has no trial with a validation score.

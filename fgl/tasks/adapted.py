@@ -44,7 +44,7 @@ def adapted(
             similar.
         own_hidden: width of the clients' own networks.
         own_hops: number of propagation steps of features.
-        own_alpha: weight of a client's own edges in this propagation, in [0, 1].
+        own_alpha: weight of a client's own edges when features are propagated, in [0, 1].
         own_beta: weight of the first step's predictions in signed messages, in [0, 1].
         own_dropout: dropout of the clients' own networks.
 

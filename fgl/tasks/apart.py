@@ -45,6 +45,13 @@ def warn_of_trained(
         counts = _counts(own, answered)[:1]
         scored += [(f"{name} of client {client}", count) for name, count in counts]
     of_nodes = whole is not None and whole.batch is None and whole.edge_label_index is None
+    if whole is not None and of_nodes and _has_local_ids(clients, whole):
+        warn(
+            "Expected node_id to name nodes of the whole graph, but got 0, 1, 2, ... at each "
+            "client: graph.replace(node_id=None), or fgl.data.partitions.partition_graph(whole, "
+            "parts), whose clients keep the ids of the whole graph",
+        )
+        clients = [own.replace(node_id=None) for own in clients]
     if not scored and whole is not None and of_nodes:
         trains = _trained_windows if whole.has("window_index") else trained_nodes
         counts = _counts(whole, trains(whole, clients))[:1]
@@ -67,13 +74,24 @@ def warn_of_trained(
     )
 
 
+def _has_local_ids(clients: Sequence[Graph], whole: Graph) -> bool:
+    """Whether several clients, smaller than the whole graph, all number their nodes from 0."""
+    return len(clients) > 1 and all(
+        own.node_id is not None
+        and 0 < own.num_nodes < whole.num_nodes
+        and torch.equal(own.node_id, torch.arange(own.num_nodes, device=own.device))
+        for own in clients
+    )
+
+
 def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) -> None:
     """Warn if copies of held-out examples are training examples of other clients.
 
-    A copy has the same label, the same features and the same neighbours' features. If each graph
-    has `node_id`, a copy has the same id instead of the same neighbours. Examples that occur more
-    than once at one client are ignored, so that nodes without features of their own give no
-    warning. Rare features alone also identify copies, at any client. Large graphs are not compared.
+    A copy has the same label and the same features, and its neighbours have the same features. If
+    each graph has `node_id`, the ids must be equal, and neighbours are not compared. Examples that
+    occur more than once at one client are ignored, so that nodes without features of their own give
+    no warning. A second check compares only labels and rare features, among all clients. Large
+    graphs are not compared.
     """
     scored = clients if whole is None else [whole]
     others = (own.batch is not None or own.window_index is not None for own in clients)
@@ -104,7 +122,7 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
 def _copies(
     clients: Sequence[Graph], whole: Graph | None, how: Mapping[str, Any]
 ) -> Iterator[tuple[str, int, int]]:
-    """Each scored graph's name, its number of held-out copies, and of held-out examples."""
+    """For each scored graph: its name, and its numbers of held-out copies and held-out examples."""
     hashes = [_recognised(own, **how) for own in clients]
     train = [keys[:, own.training_mask.cpu()] for own, keys in zip(clients, hashes, strict=True)]
     places = {f"client {client}": own for client, own in enumerate(clients)}
@@ -120,9 +138,10 @@ def _copies(
 
 
 def _num_copies(keys: Tensor, train: Sequence[Tensor]) -> int:
-    """Number of examples with a copy in `train`; 0 if examples that are alike have other labels.
+    """Number of examples with a copy in `train`; 0 if equal features often have different labels.
 
-    Clients may have equal features by their convention, such as a one-hot vector of a node's place.
+    In that case equal features may follow from a convention of the clients, such as a one-hot
+    vector of a node's position.
     """
     every = torch.cat([keys[:, :0], *train], 1)
     trained, labelled = every[:, every[0] != 0].unique(dim=1)
@@ -173,8 +192,8 @@ def _with_labels(key: Tensor, graph: Graph) -> Tensor:
 def _unlabelled(graph: Graph, steps: int) -> Tensor:
     """Hash of each example; each of `steps` steps also mixes in the neighbours' hashes.
 
-    If the examples are pairs, nodes that an edge or a pair joins are neighbours, since a split
-    turns edges into pairs.
+    For examples that are pairs, two nodes are neighbours if an edge or a pair joins them, since a
+    split turns edges into pairs.
     """
     if graph.edge_label_index is None:
         return node_fingerprints(graph, steps)
@@ -189,7 +208,7 @@ def _unlabelled(graph: Graph, steps: int) -> Tensor:
 
 
 def _recognised(graph: Graph, *, steps: int, named: bool, most: int = 1) -> Tensor:
-    """Hashes of the examples without and with their labels, int64 ``[2, n]``, on the CPU.
+    """Two hashes of each example, int64 ``[2, n]``, on the CPU: the second includes the label.
 
     The hash of an example with more than `most` copies in the graph is 0.
     """
@@ -201,7 +220,7 @@ def _recognised(graph: Graph, *, steps: int, named: bool, most: int = 1) -> Tens
 
 
 def _counts(graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
-    """Count the training examples in each mask of scored examples; leave out masks without any."""
+    """Count the training examples in each mask of scored examples; leave out counts of 0."""
     masks = {name: getattr(graph, name) for name in SCORED}
     counts = {name: int((m & trained).sum()) for name, m in masks.items() if m is not None}
     return [(name, count) for name, count in counts.items() if count]
@@ -210,8 +229,8 @@ def _counts(graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
 def _trained(clients: Sequence[Graph]) -> list[Tensor]:
     """For each client, the mask of the examples on which it trains.
 
-    For windows, these are the windows that have a target time on which the client trains, or
-    another client that has the same series of a node.
+    A window is marked if one of its target times is used for training: by this client, or by
+    another client that has the series of one of this client's nodes.
     """
     series: list[Any] = [
         None if own.window_index is None or own.y is None else rows_fingerprints(own.y[:, :64], own)
@@ -232,7 +251,7 @@ def _trained(clients: Sequence[Graph]) -> list[Tensor]:
 
 
 def trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
-    """Mask of the whole graph's nodes on which clients train; `node_id` identifies them."""
+    """Mask of the whole graph's nodes on which clients train; `node_id` identifies these nodes."""
     ids = [own.node_id[own.training_mask] for own in clients if own.node_id is not None]
     nodes = torch.arange(whole.num_nodes, device=whole.device)
     own = nodes if whole.node_id is None else whole.node_id
@@ -250,7 +269,7 @@ def _trained_windows(whole: Graph, clients: Sequence[Graph]) -> Tensor:
 
 
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
-    """Warn if over a tenth of the tested graphs, and more than two, are copies of training graphs.
+    """Warn if more than two tested graphs, and over a tenth of them, are copies of training graphs.
 
     A smaller number of copies is normal: in NCI1, one of sixty molecules occurs twice. A warning is
     also given if all tested graphs are copies.
@@ -381,7 +400,7 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
 
 
 def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
-    """Estimate how many tested pairs' labels each known fact reveals; also return a total.
+    """For each kind of known fact, the estimated number of labels that it reveals, and a total.
 
     The total is the number of tested pairs; if labels are 1 and 0, only pairs with label 1 count.
     """

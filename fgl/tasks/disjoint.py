@@ -79,7 +79,7 @@ class Disjoint(Cut):
     local: Local = Local("adam", lr=0.01, weight_decay=5e-4, steps=5)
 
     def graphs(self) -> tuple[Graph, bool]:
-        """The whole graph, and whether its clients use degrees as features.
+        """The whole graph, and whether the clients use degrees as features.
 
         Degrees in the whole graph would reveal edges that a client must not know. So each client
         computes degrees from its own training edges.

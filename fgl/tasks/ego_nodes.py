@@ -1,4 +1,4 @@
-"""Nodes of clients with major labels, trained on sampled ego-graphs (FedEgo's protocol)."""
+"""Nodes of clients with major labels; models train on sampled ego-graphs (FedEgo's protocol)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def ego_node_task(
 
     Every client starts from its own model.
 
-    A client keeps the state of its optimiser and its trained model. All clients have equal weights.
+    A client keeps its trained model and the state of its optimiser. All clients have equal weights.
     A client is scored on its own test nodes, and on a graph that no client trained on.
 
     Args:
@@ -109,12 +109,12 @@ def ego_steps(
 ) -> Iterator[Mapping[str, Ragged]]:
     """FedEgo's local steps.
 
-    In an epoch, the number of sampled training nodes is a fifth of all nodes.
+    An epoch samples one training node for every five nodes of the graph.
 
     ``"trees"`` (int64 ``[b, size]``) contains row indices into ``"x"``. The rows of ``"x"`` are the
     features of all nodes in the trees. So the first layer processes each node only once.
-    ``"labels"`` contains one-hot rows, ``[b, C]``. The last step can have fewer
-    centres, so all three entries are of class `Ragged`.
+    ``"labels"`` contains one-hot rows, ``[b, C]``. The last step can have fewer centres than the
+    other steps, so all three entries are of class `Ragged`.
 
     Args:
         sampler: the sampler of the client's graph.
@@ -167,7 +167,7 @@ def _check(clients: Sequence[Graph], test: Graph) -> None:
 
 @setting
 class EgoNodes(Setting):
-    """Overlapping clients whose nodes mostly have a few labels, for ego-graphs (FedEgo's protocol).
+    """Overlapping clients, most of whose nodes have one of a few labels (FedEgo's protocol).
 
     Example:
         >>> len(EgoNodes(clients=2, hidden=8).load(seed=0).clients)

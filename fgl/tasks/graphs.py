@@ -79,7 +79,7 @@ def graph_task(
 
 @setting
 class Graphs(Setting):
-    """Graphs of a collection, divided among clients by label and into folds (GPFL's protocol).
+    """Graphs of a collection, divided by label among clients and then into folds (GPFL).
 
     Example:
         >>> len(Graphs(clients=4, hidden=8).load(seed=0).clients)

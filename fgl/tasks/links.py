@@ -50,7 +50,7 @@ def link_task(
             it has other edges.
         model: a model without a classifier.
         train: local training; each step samples new noise and new negative edges. If nodes have
-            types, negative edges join the same types as the edges.
+            types, negative edges join the same types as the training edges.
         kl: weight of the divergence, at least 0.
         recon: which pairs are reconstructed.
 

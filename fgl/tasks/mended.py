@@ -1,4 +1,4 @@
-"""FedSage+: train generators of neighbours, add neighbours to the clients' graphs, run FedAvg."""
+"""FedSage+: train neighbour generators, add neighbours to clients' graphs, and run FedAvg."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ def generator_task(
     """Learn to generate nodes' missing neighbours, by comparison with hidden nodes (FedSage+).
 
     The loss over the training nodes is ``L = a SmoothL1(c, m) + b greedy + c' CE`` (Eqs. 5 to 7).
-    The three terms compare predicted counts of missing neighbours, generated features, and labels
-    predicted on the graph with the generated neighbours. A fraction of each client's validation
-    nodes is hidden. The clients of the task have the graphs without these nodes.
+    Each term compares a prediction with the truth: counts of missing neighbours, generated
+    features, and labels that are predicted on the graph with the generated neighbours. A fraction
+    of each client's validation nodes is hidden. The clients of the task have the graphs without
+    these nodes.
 
     Args:
         clients: graphs with labels, a training and a validation mask.
@@ -55,8 +56,8 @@ def generator_task(
         seed: seed that determines the hidden nodes.
 
     Returns:
-        A task without validation. Its score is ``count_error``, the mean difference between
-        predicted and true counts over all nodes.
+        A task without validation. The task's score is ``count_error``: the absolute difference
+        between predicted and true counts, averaged over all nodes.
 
     Raises:
         ValueError: if `share` is out of range, a weight is negative, or a client lacks a mask.
@@ -77,10 +78,10 @@ def generator_task(
     hidden = [
         _hide(own, share, width, fed.fold_in(seed, k, "hide")) for k, own in enumerate(clients)
     ]
-    of = {each.graph: each for each in hidden}  # graphs are compared by identity
+    of = {each.graph.x: each for each in hidden}  # `earlier` changes only masks
 
     def batches(graph: Graph, context: Any) -> Any:
-        own = of.get(graph)
+        own = of.get(graph.x)
         if own is None:
             raise ValueError("Expected graph to be a client of this task, but got another")
         targets = {"missing": Ragged(own.missing), "hidden": Ragged(own.features)}
@@ -97,10 +98,10 @@ def generator_task(
     def score(params: Params, graph: Graph) -> dict[str, Any]:
         with fed.in_mode(model, False):
             count, _, _ = functional_call(model, params, (graph.x, graph.adj))
-        return {"count_error": (count - of[graph].missing).abs().mean()}
+        return {"count_error": (count - of[graph.x].missing).abs().mean()}
 
     clients = [each.graph for each in hidden]
-    scores = partial(evaluate_own, score, lower={"error"})
+    scores = partial(evaluate_own, score, lower={"count_error"})
     return Task(clients, bounded(method, clients), scores, "", validation(score, ""))
 
 
@@ -154,8 +155,8 @@ def mend(
         model: the architecture.
         params: the trained generator.
         graph: a client's graph.
-        part: the subgraph that the generator reads and whose nodes get neighbours. It has a
-            `node_id`. Default: the whole graph.
+        part: the subgraph that the generator reads and whose nodes get neighbours. The subgraph has
+            a `node_id`. Default: the whole graph.
         seed: seed of the noise.
 
     Returns:
@@ -184,7 +185,7 @@ def mend(
 
 
 def _places(part: Graph, whole: Graph) -> Tensor:
-    """Index in `whole` of the node with the same `node_id`, for each node of `part`."""
+    """For each node of `part`, the index in `whole` of the node with the same `node_id`."""
     if part.node_id is None:
         raise ValueError("Expected part to have node_id, but got none")
     if whole.node_id is None:
@@ -208,13 +209,13 @@ def mended(
     gen_wide: Count = 2048,
     gen_rounded: bool = False,
 ) -> Task:
-    """The same task, on graphs in which generators have added missing neighbours (FedSage+).
+    """The same task, on graphs to which generators have added missing neighbours (FedSage+).
 
     Every client first trains its own generator locally. Then the client continues training with a
     new optimiser and with gradients from the other clients (`fgl.methods.fedsage_plus`). The
     generator reads the client's graph without hidden nodes. Generated neighbours are added to the
     graph that still has the hidden nodes. New nodes do not affect a client's weight, the divergence
-    term of a loss, or the number of local steps. If no client gets a new node, a warning is given
+    term of a loss, or the number of local steps. If no client gets a new node, a warning is given,
     and the task is unchanged.
 
     The default values come from the public code (src/utils/config.py). The clients' weights differ
@@ -226,14 +227,15 @@ def mended(
     Args:
         task: a task of nodes; its clients have a training and a validation mask.
         seed: seed of the hidden nodes and of the generators.
-        gen_epochs: epochs of the generators with other clients' gradients, three rounds each.
+        gen_epochs: number of epochs in which the generators train with other clients' gradients;
+            each epoch takes three rounds.
         gen_local_epochs: epochs in which the generators first train without other clients.
         gen_hide: fraction of a client's validation nodes that are hidden to train its generator.
         gen_lr: the learning rate of the generators' Adam.
         gen_weight_decay: the weight decay of the generators' Adam.
         gen_hidden: width of the first layer of a generator's encoder, and of its classifier.
         gen_latent: width of a generator's embeddings.
-        gen_wide: width of the layer before generated features.
+        gen_wide: width of the layer before the output layer that generates features.
         gen_rounded: whether counts are rounded to the nearest integer; otherwise they are rounded
             down.
 

@@ -137,7 +137,7 @@ class Molecules(Setting):
 def split_each(graph: Graph, parts: Sequence[Tensor], *, seed: int = 0) -> Graph:
     """The collection with random masks.
 
-    In each part, 80 % are for training and 10 % for validation.
+    In each part, 80 % of the molecules are for training and 10 % for validation.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)

@@ -1,7 +1,5 @@
 """Networks for node tasks, chosen by name, and the inputs that these networks read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,7 +27,7 @@ MODELS: dict[str, Any] = {
 
 @declares
 class Networks(Cut):
-    """Fields of settings that offer a choice of network and cut one graph into clients' graphs."""
+    """Fields of settings whose network can be chosen and whose clients are parts of one graph."""
 
     model: Literal["gcn", "gat", "sage", "aux", "spa", "deep", "star"] = "gat"
     """The network of the clients; star also reads encodings of structure, as in FedStar; aux, spa

@@ -1,8 +1,9 @@
-"""Nodes of clients that are overlapping samples of one graph, scored on their union (FedGL)."""
+"""Nodes of clients that are overlapping samples of one graph; scores use their union (FedGL)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -33,7 +34,7 @@ def overlapping_node_task(
 ) -> Task:
     """Classify nodes that several clients may hold.
 
-    A client's weight is its number of nodes.
+    A client's weight is its number of nodes, or 0 if it has no training node.
 
     Models are scored on the union of the clients' graphs, and on each client's own test nodes.
 
@@ -43,7 +44,7 @@ def overlapping_node_task(
         model: called as ``model(graph.x, graph.adj)``; it returns logits. If `l2` is not 0, the
             model's first matrix must have the name ``convs.0.lin.weight``.
         train: local training.
-        l2: weight of half the squared norm of the first matrix in the loss.
+        l2: weight, in the loss, of half the squared norm of the model's first matrix.
         target: meaning of the values of ``graph.y``; default class labels.
 
     Example:
@@ -56,20 +57,28 @@ def overlapping_node_task(
         2
     """
     warn_of_trained(clients, union)
-    of_target, scopes = fed.supervised(model, target), (union, clients)
-
-    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
-        total = of_target(params, graph, context)
-        return total + l2 / 2 * params["convs.0.lin.weight"].square().sum() if l2 else total
+    scopes = union, clients
 
     def scores(method: Method, trained: Sequence[Graph], *, each: bool = False) -> Evaluate:
         how: dict[str, Any] = {"target": target, "each": each}
         return fed.together(*(fed.evaluate_on(method, on, trained, **how) for on in scopes))
 
     validate = validation(node_scores(model, test=False, target=target), target.select)
-    method = weighed_by_nodes(fed.fedavg(model, loss=loss, train=train))
+    method = fed.fedavg(model, train=train, target=target)
+    method = weighed_by_nodes(_shrinking(method, l2=l2) if l2 else method, by_mask=True)
     bound = bounded(method, [*clients, union])
     return Task(clients, bound, scores, target.select, validate, union)
+
+
+@fed.layer
+def _shrinking(fedavg: Method, *, l2: float) -> Method:
+    """The method whose loss also has half the squared norm of the first matrix, times `l2`."""
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        total = fedavg.loss(params, graph, context)
+        return total + l2 / 2 * params["convs.0.lin.weight"].square().sum()
+
+    return replace(fedavg, loss=loss)
 
 
 @setting

@@ -1,4 +1,4 @@
-"""Pairs of nodes at disjoint clients; labels of edges, or future edges, are predicted."""
+"""Pairs of nodes at disjoint clients; models predict future edges, or the labels of edges."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def pair_task(
             ``val_mrr``.
 
     Raises:
-        ValueError: if a client has no pairs. With `negatives`: if `y` is not 0 or 1, if local
-            training defines its own batches, or if the target is not `fgl.targets.ANSWERS`. The
-            error is also raised if `negatives` is a number and `ranking` is missing, or if
-            `ranking` is given and `negatives` is not a number.
+        ValueError: if a client has no pairs. With `negatives`, this error is also raised if `y` is
+            not 0 or 1, if local training defines its own batches, or if the target is not
+            `fgl.targets.ANSWERS`. The error is also raised if only one of two conditions holds:
+            `ranking` is given, and `negatives` is a number.
 
     Example:
         >>> whole = fgl.data.splits.split_by_time(fgl.data.ratings())
@@ -91,8 +91,8 @@ def pair_task(
         >>> task.select, len(task.clients)
         ('val_auc', 2)
 
-    Source: negatives of the same source as in Huang et al. 2023, Temporal Graph Benchmark,
-    https://arxiv.org/abs/2307.01026
+    Source: negatives that keep the pair's source, as in Huang et al. 2023, Temporal Graph
+    Benchmark, https://arxiv.org/abs/2307.01026
     """
     check_graphs(clients)
     lacking = [k for k, own in enumerate(clients) if own.edge_label_index is None or own.y is None]
@@ -198,7 +198,7 @@ def _among_negatives(model: nn.Module) -> Loss:
 
 @setting
 class Pairs(Cut):
-    """Pairs of a directed graph at disjoint clients: predict a rating's sign, or links.
+    """Pairs of a directed graph at disjoint clients: predict signs of ratings, or predict links.
 
     The partition uses only the edges that are messages. So the pairs to predict do not influence
     which client has a node. A pair is lost if its two nodes belong to different clients.
@@ -238,7 +238,7 @@ class Pairs(Cut):
         return _task_of(clients, model, self.local.training(), ANSWERS, links)
 
     def whole(self, seed: int) -> Graph:
-        """All clients' graph, in which earlier edges are messages and later edges are pairs."""
+        """The clients' whole graph; earlier edges are messages, and later edges are pairs."""
         synthetic = self.dataset == "synthetic"
         graph = data.ratings() if synthetic else data.load(self.dataset)
         if graph.edge_attr is None or graph.edge_time is None:

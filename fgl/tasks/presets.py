@@ -3,8 +3,6 @@
 Some methods are FedAvg on the task of such a setting.
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 from ..federation import Method
@@ -97,12 +95,12 @@ def fedsage(fedavg: Method) -> Method:
     The public code (zkhku/fedsage, src/fedsage.py) gives all clients equal weights, like
     `fgl.tasks.task.weighed_equally`. Here the weights come from the task, so the network is the
     only difference from FedAvg. The public code uses stellargraph's network. Half of a layer's
-    outputs come from a node and half from its neighbours. After the last of these layers, each
-    node's output is scaled to length 1, and a linear layer computes the logits. In the public code,
-    each layer uses 5 sampled neighbours, and minibatches have 32 nodes. Training in the public code
-    starts from the mean of the clients' initial models. In the public code, all clients use one
-    Adam optimiser in turn, and this optimiser keeps its moments. Here the task determines the
-    network and the training.
+    outputs come from a node, and half come from the node's neighbours. After the last of these
+    layers, each node's output is scaled to length 1, and a linear layer computes the logits. In the
+    public code, each layer uses 5 sampled neighbours, and minibatches have 32 nodes. Training in
+    the public code starts from the mean of the clients' initial models. In the public code, all
+    clients use one Adam optimiser in turn, and this optimiser keeps its moments. Here the task
+    determines the network and the training.
 
     Args:
         fedavg: FedAvg of a task with a GraphSAGE network; see `preset`.

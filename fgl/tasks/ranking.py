@@ -39,7 +39,7 @@ def ranking(
     first. ``MRR = mean 1 / rank``, ``Hits@k = mean [rank <= k]``.
 
     Args:
-        ks: the k of Hits@k.
+        ks: the values of k in Hits@k.
         filtered: whether to leave out all other nodes that are true answers to the question,
             according to the edges and the pairs in any mask.
         both: whether both heads and tails are ranked; if not, only tails.

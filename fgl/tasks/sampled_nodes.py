@@ -1,4 +1,4 @@
-"""Nodes of clients cut from one large graph, trained on sampled neighbourhoods."""
+"""Nodes of clients that are parts of one large graph; models train on sampled neighbourhoods."""
 
 from __future__ import annotations
 
@@ -52,8 +52,9 @@ def sampled_node_task(
     Args:
         whole: the graph with all edges, labels, a validation and a test mask.
         clients: graphs with labels, and a training mask unless all nodes train.
-        model: a model that returns a row of logits for each node. It may use at most one hop more
-            than the number of `fanouts`; this is checked if a graph has more nodes than a block.
+        model: a model that returns a row of logits for each node. The model may use at most one hop
+            more than the number of `fanouts`; this is checked if a graph has more nodes than a
+            block.
         optimizer: function from a list of tensors to a `torch.optim` optimiser.
         fanouts: number of sampled neighbours per node, for each hop; -1 means all.
         epochs: passes over a client's training nodes in a round.
@@ -130,7 +131,7 @@ def sampled_steps(
 
 @setting
 class SampledNodes(Cut):
-    """Nodes of clients cut from one graph, trained in minibatches of sampled neighbours.
+    """Nodes of clients that are parts of one graph; minibatches have sampled neighbours.
 
     The partition, the split and the scores are the same as in `Nodes`.
 

@@ -56,9 +56,9 @@ def node_scores(
         target: meaning of the values of ``graph.y``; default class labels.
 
     Returns:
-        ``(params, graph) -> {"val_accuracy", "test_accuracy"}``, with `fgl.targets.REGRESSION`
-        ``{"val_rmse", "test_rmse", "test_mae", "test_r2"}``. A metric is left out if its mask is
-        missing or empty, or if no label is known.
+        ``(params, graph) -> {"val_accuracy", "test_accuracy"}``; with `fgl.targets.REGRESSION` the
+        names are ``{"val_rmse", "test_rmse", "test_mae", "test_r2"}``. A metric is left out if its
+        mask is missing or empty, or if no label is known.
 
     Example:
         >>> mask = torch.tensor([True, False])
@@ -135,7 +135,7 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
 
 
 def _split_like(graph: Graph, splits: Sequence[EdgeSplit]) -> EdgeSplit:
-    """Find the split whose graph has the nodes and edges of the given graph, which is a copy."""
+    """Find the split whose graph has the same nodes and edges as `graph`, a copy of that graph."""
     for split in splits:
         own = split.graph
         ids = (
@@ -190,10 +190,10 @@ def evaluate_own(
             better; losses, rmse and mae need not be listed.
 
     Returns:
-        ``(outbox, states) -> metrics``. They contain every metric as a mean over the clients that
-        have it; if clients keep the start of a round, the metrics of that model, with ``_before``
-        appended to the names; and ``scored_clients``, the number of clients that have all metrics.
-        A mean that includes NaN is NaN.
+        ``(outbox, states) -> metrics``. Every metric is a mean over the clients that have it. If
+        clients keep the model at the start of a round, this model's metrics are included, with
+        ``_before`` appended to their names. ``scored_clients`` is the number of clients that have
+        all metrics. A mean that includes NaN is NaN.
 
     Warns:
         UserWarning: with `each`, if clients lack a metric; the warning names the clients and the
@@ -242,17 +242,18 @@ def evaluate_ego(
     taken part has no model of its own yet, so it is not scored.
 
     Args:
-        method: its model is called as ``model(graph.x, graph.adj)``.
+        method: the method, whose model is called as ``model(graph.x, graph.adj)``.
         clients: the clients' graphs, with labels and masks.
         test: the common test graph; all of its nodes are scored.
         each: whether to add the worst client's metrics and each client's own metrics.
 
     Returns:
-        ``(outbox, states) -> {"local_f1", "global_f1", "val_f1",
-        "val_loss"}``, means over the ``scored_clients``; ``local_unseen_f1`` on own test nodes on
-        which no other client trains (`unseen_nodes`), a mean over the ``unseen_clients`` that have
-        such nodes, or left out if no client has any; each client's ``local_f1/0``, ``global_f1/0``,
-        ``local_unseen_f1/0``, ...; empty if no client has taken part.
+        ``(outbox, states) -> metrics``, empty if no client has taken part. ``local_f1``,
+        ``global_f1``, ``val_f1`` and ``val_loss`` are means over the ``scored_clients``.
+        ``local_unseen_f1`` counts only own test nodes on which no other client trains
+        (`unseen_nodes`). This metric is a mean over the ``unseen_clients`` that have such nodes,
+        and is left out if no client has any. Each client's metrics are ``local_f1/0``,
+        ``global_f1/0``, ``local_unseen_f1/0``, ...
 
     Example:
         >>> test, clients = fgl.data.partitions.major_label_partition(fgl.data.load("synthetic"), 2)
@@ -328,8 +329,8 @@ def evaluate_pooled(
         target: meaning of the values of ``graph.y``; default class labels.
 
     Returns:
-        ``(outbox, states) -> metrics``, every defined metric of the target, with ``pooled_test_``
-        before its name.
+        ``(outbox, states) -> metrics``. These are all defined metrics of the target, with
+        ``pooled_test_`` before their names.
 
     Raises:
         ValueError: if no client has a test example; and, when called, if a model is incomplete.
@@ -378,7 +379,7 @@ def with_pooled(
     tests: Sequence[Graph],
     target: Target,
 ) -> Evaluate:
-    """The score function; if needed, pooled scores are added.
+    """The score function, extended by pooled scores if they are needed.
 
     `evaluate_pooled` is added if a metric is undefined for the labels of some
     client.
@@ -397,7 +398,7 @@ def with_pooled(
 
 
 def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[str]]:
-    """End of a warning about undefined metrics; lists the metrics that pooling does not define."""
+    """End of a warning about undefined metrics: the metrics that pooling does not define either."""
     lost = undefined_metrics(target, *(torch.cat(part) for part in zip(*answered, strict=True)))
     if lost:
         return ", nor is there one of all clients' answers together", lost
@@ -426,8 +427,8 @@ def evaluate_graphs(
     Args:
         method: the method; its model is called as ``model(*graph.inputs)`` and returns logits, or
             the output that the target needs.
-        tests: one collection with labels per client. With a test mask only the graphs in the mask
-            are scored; without masks all graphs are scored.
+        tests: one collection with labels per client. With a test mask, only the graphs in the mask
+            are scored; without masks, all graphs are scored.
         clients: the clients' training graphs. Their validation masks are used only for targets
             other than class labels.
         target: meaning of the values of ``graph.y``; default class labels.
@@ -436,8 +437,9 @@ def evaluate_graphs(
     Returns:
         ``(outbox, states) -> {"test_accuracy", "majority_accuracy"}``, means over clients;
         ``"majority_accuracy"`` is the control's score, which is constant. With
-        `fgl.targets.ANSWERS` ``{"val_auc", "test_auc", "test_ap", "pooled_test_auc",
-        "pooled_test_ap"}``, without metrics that are undefined.
+        `fgl.targets.ANSWERS` the names are
+        ``{"val_auc", "test_auc", "test_ap", "pooled_test_auc", "pooled_test_ap"}``, without
+        undefined metrics.
 
     Raises:
         TypeError: for numbers in ``y`` without a target that describes them.

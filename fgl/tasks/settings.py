@@ -3,8 +3,6 @@
 Each field is a command-line flag.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 from collections.abc import Callable, Sequence
@@ -108,12 +106,12 @@ class Setting:
         seed: int,
         features: Callable[[Graph], Graph] | None = None,
     ) -> list[Graph]:
-        """The clients' graphs with edge features, and with missing or corrupted data."""
+        """The clients' graphs with missing or corrupted data, as from `fgl.data.damaged`."""
         chance = fold_in(seed, "damage")
         return data.damaged(clients, self.damage, seed=chance, features=features)
 
     def seeded(self, seed: int, make: Callable[..., Network], *sizes: Any, **how: Any) -> Network:
-        """A network, created with a seed on the setting's device.
+        """A network on the setting's device, created with a seed.
 
         `seed` determines its initial parameters.
         """

@@ -1,7 +1,5 @@
 """Structural features: columns that a model reads together with a node's own features."""
 
-from __future__ import annotations
-
 import torch
 
 from ..graph import Graph

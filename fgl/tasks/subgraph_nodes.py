@@ -71,12 +71,12 @@ class SubgraphNodes(Networks):
     """Nodes of clients that hold parts of one graph (FED-PUB's protocol).
 
     METIS cuts the largest component into parts. Either each client gets one part, or the parts are
-    communities and every client samples half of the nodes of its community. ``"cora+citeseer"``
-    gives clients from several domains: one dataset per client, joined by `fgl.data.one_space`. If
-    no feature is negative, rows of features are scaled to sum 1. One fifth of the nodes is for
-    training, two fifths are for validation and two fifths for the test. The network has two
-    convolutions and a linear layer. A client takes one Adam step per round and keeps the moments of
-    Adam.
+    communities and every client samples half of its community's nodes. ``"cora+citeseer"`` gives
+    clients from several domains: one dataset per client, joined by `fgl.data.one_space`. If no
+    feature is negative, each row of features is scaled to have the sum 1. One fifth of the nodes is
+    for training, two fifths are for validation, and two fifths are for the test. The network has
+    two convolutions and a linear layer. A client takes one Adam step per round and keeps the
+    moments of Adam.
 
     Example:
         >>> task = SubgraphNodes(clients=3, partition="random", hidden=8).load(seed=0)
@@ -139,7 +139,7 @@ class SubgraphNodes(Networks):
         return whole
 
     def domains(self, names: Sequence[str], seed: int) -> list[Graph]:
-        """Load and damage a dataset for each client, with common features and classes for all."""
+        """Load and damage one dataset per client, with common features and classes."""
         plain = self.overlap == 1 and self.skew.skew_by == "nothing" and not self.hops
         reject_if(
             self.clients != len(names) or not plain,

@@ -29,8 +29,8 @@ class Task:
     Args:
         clients: the clients' graphs.
         fedavg: FedAvg with the task's model, loss and local training; methods are built from it.
-        scores: ``(method, clients) -> evaluate``, see `evaluate`. It has a keyword argument `each`
-            if the task has scores of each client.
+        scores: ``(method, clients) -> evaluate``, see `evaluate`. The function has a keyword
+            argument `each` if the task has scores of each client.
         select: the metric that selects the best round by its largest value, or by its smallest
             value if the name begins with a minus, such as ``"-val_rmse"``; "" if the protocol has
             no validation. ``"worst_val_accuracy"`` is the worst client's metric.
@@ -105,16 +105,16 @@ def earlier(
     classes: Sequence[int] = (),
     rounds: Count | None = None,
 ) -> Task:
-    """The same task at an earlier time: some clients have not joined, some classes are missing.
+    """The same task at an earlier time, when some clients and some classes were still missing.
 
     Examples of later clients and classes are not used for training yet. Scored examples are
     unchanged. With `rounds`, the clients join and the classes appear after this number of rounds of
-    a run. Without `rounds`, a run of the whole task continues from this earlier task's result if it
-    gets ``start=result``.
+    a run. Without `rounds`, a run of the whole task with ``start=result`` continues from this
+    earlier task's result.
 
     Args:
         task: the whole task.
-        clients: the numbers of clients that join later.
+        clients: the indices of the clients that join later.
         classes: the labels that appear later; this task has none of their examples in training
             masks.
         rounds: number of rounds without these clients and classes; default all.
@@ -156,7 +156,7 @@ def earlier(
 def _whole_without(
     whole: Graph | None, own: Sequence[Graph], late: Sequence[int], classes: Sequence[int]
 ) -> Graph | None:
-    """The whole graph without later training examples; None if nobody knows the late clients'."""
+    """The whole graph without later training examples; None if these examples are unknown."""
     if whole is None:
         return None
     (whole,) = _without([whole], late=(), classes=classes)
@@ -171,7 +171,7 @@ def _whole_without(
 def _without(
     graphs: Sequence[Graph], *, late: Sequence[int], classes: Sequence[int]
 ) -> list[Graph]:
-    """The clients' graphs without training examples of the late clients and of some classes."""
+    """The clients' graphs; the late clients and some classes have no training examples in them."""
     for client in late:
         check_number("clients", client, at_least=0, below=len(graphs), integer=True)
     if classes:
@@ -184,11 +184,11 @@ def _without(
         if classes:
             mask = mask & ~torch.isin(graph.labels, torch.tensor(classes, device=graph.device))
         own.append(graph.replace(train_mask=mask))
-    if not any(graph.num_train for graph in own):
-        raise ValueError(
-            f"Expected clients and classes to leave an example that trains, but got {late} and "
-            f"{classes}"
-        )
+    reject_if(
+        not any(graph.num_train for graph in own),
+        "clients and classes to leave an example that trains",
+        f"{late} and {classes}",
+    )
     return own
 
 
@@ -201,13 +201,23 @@ def own_node_mask(graph: Graph, context: Any) -> Tensor:
 
 
 @fed.layer
-def weighed_by_nodes(fedavg: Method) -> Method:
-    """The method in which a client's weight is its number of nodes."""
-    return replace(fedavg, send=_send_size)
+def weighed_by_nodes(fedavg: Method, *, by_mask: bool = False) -> Method:
+    """The method in which a client's weight is its number of nodes.
+
+    With `by_mask`, a client without a training example has weight 0.
+    """
+    return replace(fedavg, send=_send_size_if_trained if by_mask else _send_size)
 
 
 def _send_size(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
     return {"model": params, "num_examples": torch.tensor(graph.num_nodes)}, state
+
+
+def _send_size_if_trained(
+    params: Params, context: Any, state: State, graph: Graph
+) -> tuple[Message, State]:
+    count = graph.num_nodes if graph.num_train else 0
+    return {"model": params, "num_examples": torch.tensor(count)}, state
 
 
 @fed.layer

@@ -1,9 +1,9 @@
-"""Nodes of typed graphs, divided among clients that all have some public nodes."""
+"""Nodes of a typed graph that is divided among clients; the clients can share public nodes."""
 
 from __future__ import annotations
 
 from .. import data
-from ..checks import Count, Natural
+from ..checks import Count, Natural, reject_if
 from ..federation import fold_in
 from ..graph import Graph
 from ..nn import RGCN
@@ -63,10 +63,10 @@ class TypedNodes(Cut):
         """
         synthetic = self.dataset == "synthetic"
         graph = data.bibliography() if synthetic else data.load(self.dataset)
-        if graph.node_type is None or graph.edge_type is None:
-            raise ValueError(
-                f"Expected dataset to have types of nodes and edges, but got {self.dataset!r}, "
-                "which has none"
-            )
+        reject_if(
+            graph.node_type is None or graph.edge_type is None,
+            "dataset to have types of nodes and edges",
+            f"{self.dataset!r}, which has none",
+        )
         graph = data.splits.random_split(graph, seed=fold_in(seed, "split"), among=graph.train_mask)
         return graph.replace(backend=self.sparse).to(self.device)

@@ -1,7 +1,5 @@
 """Unseen clients, which never train and are scored with models that were sent to other clients."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -22,7 +22,7 @@ def norm_bound(stack: Stack, *, bound: float | None = None) -> dict[str, Tensor]
     updates longer than b are also shortened, which slows down learning.
 
     Args:
-        stack: updates (new minus old), name to ``[K, ...]``, or to K tensors ``[...]``.
+        stack: updates (new minus old), a dict from name to ``[K, ...]``, or to K tensors ``[...]``.
         bound: b, above 0; default the median of the clients' norms. If fewer than half of the
             clients are bad, this median is the norm of an honest client's update or lies between
             two such norms.
@@ -62,8 +62,8 @@ def centred_clipping(
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
         radius: above 0; default the median of the distances from v, computed again in each step.
         bad: largest number of bad clients; used only for a check.
-        centre: the initial v, name to ``[...]``; default 0, which for updates means the model that
-            the server sent.
+        centre: the initial v, a dict from name to ``[...]``; default 0, which for updates means the
+            model that the server sent.
         steps: number of updates of v, at least 1.
 
     Returns:

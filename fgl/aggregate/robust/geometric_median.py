@@ -35,7 +35,7 @@ def geometric_median(
     Args:
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
         bad: largest number of bad clients; used only for a check.
-        start: the initial z, name to ``[...]``; default the coordinate-wise median.
+        start: the initial z, a dict from name to ``[...]``; default the coordinate-wise median.
         steps: number of updates of z, at least 1.
         eps: smallest distance, above 0; smaller distances are replaced by this value.
 

@@ -23,9 +23,9 @@ def krum(stack: Stack, *, bad: int, neighbours: int | None = None) -> dict[str, 
     Args:
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``.
         bad: largest number of bad clients.
-        neighbours: number of clients in N_i; default ``K - bad - 1``, for which Allouah et al.
-            (2023) prove a bound if ``2 bad < K``. Blanchard et al. use ``K - bad - 2`` and require
-            ``2 bad + 2 < K``.
+        neighbours: number of clients in N_i; default ``K - bad - 1``. Allouah and coauthors (2023)
+            prove an error bound for this number if ``2 bad < K``. Blanchard et al. use
+            ``K - bad - 2`` and require ``2 bad + 2 < K``.
 
     Returns:
         Dict from name to ``[...]``, with the stack's dtypes. Ties are resolved in favour of
@@ -33,7 +33,7 @@ def krum(stack: Stack, *, bad: int, neighbours: int | None = None) -> dict[str, 
 
     Raises:
         TooManyBad: if ``2 bad >= K``.
-        ValueError: if `neighbours` is not from 1 to K - 1.
+        ValueError: if `neighbours` is not between 1 and K - 1.
 
     Example:
         >>> krum({"w": torch.tensor([[0.0], [1.0], [1.5], [1e9]])}, bad=1)

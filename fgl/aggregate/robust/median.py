@@ -12,7 +12,7 @@ from .stacks import Stack, check_minority, in_order, stacked
 
 @explained
 def median(stack: Stack, *, bad: int = 0) -> dict[str, Tensor]:
-    """Median over clients per entry; for an even number of clients, the mean of two middle values.
+    """Median over clients per entry; for an even number of clients, the mean of the middle two.
 
     If fewer than half of the clients are bad, every entry lies between the entries of two honest
     clients. Drawback: if honest clients differ, the median can be far from their mean. Information

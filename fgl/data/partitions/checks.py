@@ -1,4 +1,4 @@
-"""Checks that several partitions share, and a message on stderr before a slow partition."""
+"""Common checks of several partitions, and a message on stderr before a slow partition."""
 
 from contextlib import AbstractContextManager
 from typing import Any

@@ -277,7 +277,7 @@ def ldg_partition(
     Args:
         graph: a graph with both directions of every edge, since an edge affects only its target.
         num_clients: number of clients; each gets at least one node.
-        passes: number of passes; 1 is LDG, more passes are restreaming LDG.
+        passes: number of passes; 1 means LDG, and more passes mean restreaming LDG.
         slack: largest relative excess of a client's size over the mean size.
         block: number of nodes that are placed at once; 1 is the published rule. The default is 1/64
             of the nodes, but at most 16,384; it is smaller for more than 100 clients.

@@ -1,7 +1,5 @@
 """Graphs of a partition: one graph per client, or the union of all clients' graphs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...checks import reject_if
 from ...graph import Graph
 from ...graph.checks import check_index
 from ...kinds import typed
@@ -56,7 +55,7 @@ def partition_graph(
 
 
 class CutLoss(NamedTuple):
-    """The edges and pairs between nodes of different clients: their numbers, and how many are lost.
+    """Number of edges and of pairs whose nodes belong to clients, and how many of them are lost.
 
     Example:
         >>> CutLoss(edges=4, lost_edges=1, pairs=0, lost_pairs=0).lost_edges
@@ -80,8 +79,8 @@ def cut_loss(graph: Graph, parts: Sequence[Tensor]) -> CutLoss:
         parts: int64 node ids, one tensor per client; parts may overlap.
 
     Returns:
-        The numbers of all edges and pairs between nodes of clients, and of the lost edges and
-        pairs.
+        The number of edges and the number of pairs whose two nodes belong to clients, and how many
+        of them are lost.
 
     Raises:
         ValueError: for a collection, whose graphs are never cut, and for an invalid node id.
@@ -91,8 +90,7 @@ def cut_loss(graph: Graph, parts: Sequence[Tensor]) -> CutLoss:
         >>> cut_loss(graph, [torch.tensor([0, 1]), torch.tensor([2])])
         CutLoss(edges=2, lost_edges=1, pairs=0, lost_pairs=0)
     """
-    if graph.batch is not None:
-        raise ValueError("Expected a graph without batch, since no graph is cut, but got one")
+    reject_if(graph.batch is not None, "a graph without batch, since no graph is cut", "one")
     return _counts(graph, parts, _held(graph, parts))
 
 
@@ -173,8 +171,8 @@ def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:
         parts: int64 node ids, one tensor per client.
 
     Returns:
-        The subgraph with `node_id`, with nodes sorted by id. An edge is lost if no client has both
-        of its ends.
+        The subgraph with `node_id`; its nodes are sorted by id. An edge is lost if no client has
+        both of its ends.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(4, 1), torch.tensor([[0, 1, 2], [1, 2, 3]]))

@@ -52,7 +52,8 @@ def community_clients(
     community have, on average, half of their nodes in common.
 
     Args:
-        communities: int64 node ids, one tensor per community, such as `metis_partition` returns.
+        communities: int64 node ids, one tensor per community, for example the result of
+            `metis_partition`.
         clients: number of clients per community.
         share: fraction of a community's nodes that each client draws; the number of nodes is
             rounded down.
@@ -144,7 +145,7 @@ def overlapping_partition(
 
 
 def _move_apart(owns: Tensor, shared: Tensor, generator: torch.Generator) -> None:
-    """Replace each node that all clients hold at one random client; nodes in `shared` stay."""
+    """If all clients hold a node, replace it at one random client; nodes in `shared` stay."""
     everywhere = owns.all(0)
     everywhere[shared] = False
     for node in everywhere.nonzero().flatten().tolist():

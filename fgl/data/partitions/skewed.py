@@ -29,8 +29,8 @@ def dirichlet_partition(
     ``p_i ~ Dirichlet(alpha 1)``. If an entry exceeds `cap`, the excess is spread evenly over the
     other entries. The excess is spread only once, so with three or more classes another entry may
     exceed `cap` afterwards. In each step, a random client that is not full draws a class from its
-    distribution. The client draws again if no example of this class is left. The client gets the
-    last remaining example of the class.
+    distribution. The client draws again if no example of this class is left. Of the remaining
+    examples of the class, the client gets the last.
 
     The rule does not cover one case: no class in a client's distribution has examples left. In that
     case all classes with remaining examples are equally likely.
@@ -38,7 +38,7 @@ def dirichlet_partition(
     Args:
         y: classes, int64 ``[n]``.
         num_clients: number of clients, at most n.
-        alpha: concentration. With a small value each client has mostly one class; with a large
+        alpha: concentration. With a small value, each client has mostly one class; with a large
             value the clients are similar.
         cap: largest probability of a class in a client's distribution; the excess is spread as
             above.
@@ -49,7 +49,7 @@ def dirichlet_partition(
 
     Raises:
         TypeError: if `y` is not int64.
-        ValueError: if `y` has another shape or a negative class, `num_clients` is not in
+        ValueError: if `y` has the wrong shape or a negative class, `num_clients` is not in
             ``[1, n]``, `alpha` is not positive, or `cap` is not in ``[1 / num_classes, 1]``.
 
     Example:
@@ -105,7 +105,7 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
     Args:
         y: classes, int64 ``[n]``, in the order of the dataset's files.
         num_clients: number of clients, at most n.
-        alpha: concentration. With a small value each client has mostly one class; with a large
+        alpha: concentration. With a small value, each client has mostly one class; with a large
             value the clients are similar.
 
     Returns:
@@ -113,7 +113,7 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
 
     Raises:
         TypeError: if `y` is not int64.
-        ValueError: if `y` has another shape or a negative class, `num_clients` is not in
+        ValueError: if `y` has the wrong shape or a negative class, `num_clients` is not in
             ``[1, n]``, `alpha` is not positive, or `alpha` is so small or large that a probability
             is NaN.
 
@@ -193,7 +193,7 @@ def quantile_labels(y: Tensor, bins: Several) -> Tensor:
 
     Raises:
         TypeError: if `y` is not floating point.
-        ValueError: if `y` has another shape, or `bins` is less than 2.
+        ValueError: if `y` is not a vector, or `bins` is less than 2.
 
     Example:
         >>> quantile_labels(torch.tensor([0.1, 9.0, 0.3, torch.nan, 4.0]), bins=2)
@@ -235,11 +235,11 @@ class Skew:
     clients' models."""
 
     def __post_init__(self) -> None:
-        if self.skew_alpha != Skew.skew_alpha and self.skew_by != "labels":
-            raise ValueError(
-                f"Expected skew_by to be 'labels' beside skew_alpha, {self.skew_alpha}, "
-                f"but got {self.skew_by!r}"
-            )
+        reject_if(
+            self.skew_alpha != Skew.skew_alpha and self.skew_by != "labels",
+            f"skew_by to be 'labels' beside skew_alpha, {self.skew_alpha}",
+            f"{self.skew_by!r}",
+        )
 
     def parts(self, graph: Graph, num_clients: int, *, seed: int = 0) -> list[Tensor]:
         """Ids of each client's nodes or graphs; only the Dirichlet partition uses `seed`.
@@ -249,11 +249,11 @@ class Skew:
                 labels.
         """
         if self.skew_by == "labels":
-            if graph.edge_label_index is not None:
-                raise ValueError(
-                    "Expected skew_by to be 'features' or 'degrees' where pairs have the labels, "
-                    "but got 'labels'"
-                )
+            reject_if(
+                graph.edge_label_index is not None,
+                "skew_by to be 'features' or 'degrees' where pairs have the labels",
+                "'labels'",
+            )
             return dirichlet_partition(graph.labels, num_clients, alpha=self.skew_alpha, seed=seed)
         return sorted_partition(graph, num_clients, by=self.skew_by)
 
@@ -282,8 +282,8 @@ def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]
         >>> [part.tolist() for part in sorted_partition(graph, 2, by="degrees")]
         [[1, 3], [0, 2]]
 
-    Source: "feature_skew" and "topology_skew" of OpenFGL, https://arxiv.org/abs/2408.16288, for
-    collections, in which the last client gets the remaining graphs
+    Source: "feature_skew" and "topology_skew" of OpenFGL, https://arxiv.org/abs/2408.16288, which
+    divides collections in this way, with all remaining graphs at the last client
     """
     check_choice("by", by, ("features", "degrees"))
     check_num_clients(num_clients, graph.num_nodes if graph.batch is None else graph.num_graphs)
@@ -292,11 +292,11 @@ def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]
     if graph.batch is not None:
         total = value.new_zeros(graph.num_graphs).index_add_(0, graph.batch, value)
         value = total / graph.batch.bincount(minlength=graph.num_graphs).clamp(min=1)
-    if by == "features" and num_clients > 1 and _alike(value, graph):
-        raise ValueError(
-            "Expected features whose means differ between examples, but got means that are equal "
-            "up to rounding; cut before features are normalized"
-        )
+    reject_if(
+        by == "features" and num_clients > 1 and _alike(value, graph),
+        "features whose means differ between examples",
+        "means that are equal up to rounding; cut before features are normalized",
+    )
     order = value.argsort(stable=True)
     return [part.sort().values for part in order.tensor_split(num_clients)]
 

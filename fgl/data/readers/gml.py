@@ -19,7 +19,7 @@ GRAPH = re.compile(r"^\s*graph\s*\[", re.MULTILINE)
 def read_gml(
     folder: Path, name: str, *, targets: str = "value", ignore: Collection[str] = ()
 ) -> Graph:
-    """Read ``NAME.gml``, such as the political blogs; ``value`` holds the class of a node.
+    """Read a graph from ``NAME.gml``; in the political blogs, ``value`` holds the class of a node.
 
     The format has no features, so one-hot degrees with 64 columns are used. The last column means a
     degree of 63 or more. The graph is undirected, without self-loops and repeats, even if the
@@ -30,7 +30,7 @@ def read_gml(
     Args:
         folder: folder of the file.
         name: name of the file without its suffix.
-        targets: the node attribute with the class, an integer.
+        targets: the node attribute that holds the class as an integer.
         ignore: attributes that the warning should not mention, such as ``"label"``, or
             ``"directed"`` for the edges' directions.
 

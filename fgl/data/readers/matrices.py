@@ -72,7 +72,7 @@ def check_inside(name: object, numbers: NDArray[Any], low: int, high: int) -> No
 
 
 def checked_edges(name: str, edges: NDArray[np.int64], num_nodes: int) -> Tensor:
-    """Check that all ends of edges ``[2, *]`` are in ``[0, num_nodes)``; return int64 edges."""
+    """Check that both ends of each edge are in ``[0, num_nodes)``; return int64 ``[2, *]``."""
     check_inside(name, edges, 0, num_nodes)
     return torch.from_numpy(edges)
 

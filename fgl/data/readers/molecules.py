@@ -146,11 +146,11 @@ def _table(
         warn_unread(path, names, (), f"they number the rows; load_molecules(..., targets={names})")
     else:
         read = [header.index(column) for column in targets]
-    if not read:
-        raise ValueError(
-            f"Expected {path} to have a column {smiles} and one or more targets, but got "
-            f"{', '.join(header)[:60]!r}: targets=[...] names them"
-        )
+    reject_if(
+        not read,
+        f"{path} to have a column {smiles} and one or more targets",
+        f"{', '.join(header)[:60]!r}: targets=[...] names them",
+    )
     values = [
         [_number(f"{path}, line {line}", header[place], row[place]) for place in read]
         for line, row in zip(lines, rows, strict=True)

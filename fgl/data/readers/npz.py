@@ -156,7 +156,7 @@ def _load(
 
 
 def _weights(arrays: dict[str, NDArray[Any]], name: str) -> list[str]:
-    """A list with the array's name if its nonzero weights differ; otherwise an empty list."""
+    """A list with the array's name if two nonzero weights differ; otherwise an empty list."""
     data = arrays.get(name)
     if data is None or data.dtype.kind not in "iuf":
         return []

@@ -27,16 +27,23 @@ KNOWN = (*FILES, "node-feat")
 ROLES = ("train", "valid", "test")
 PAIRS = {"edge": 2, "edge_neg": 2, "source_node": 1, "target_node": 1, "target_node_neg": None}
 CONVERT = (  # allows arrays of numbers only, under both of NumPy's names for their function
-    "import numpy, pathlib, torch; new = numpy.zeros(1).__reduce__()[0]; "
+    "import numpy, pathlib, torch; new = numpy.zeros(1).__reduce__()[0]; folder = {!r}; "
     "torch.serialization.add_safe_globals([*((new, f'numpy.{{core}}.multiarray._reconstruct') for "
     "core in ('core', '_core')), numpy.ndarray, numpy.dtype, *(type(numpy.dtype(kind)) for kind in "
-    "('int64', 'int32', 'float64', 'float32'))]); [torch.save({{name: torch.as_tensor(value) for "
-    "name, value in torch.load(file).items()}}, file) for file in pathlib.Path({!r}).glob('*.pt')]"
+    "('int64', 'int32', 'float64', 'float32'))]); "
+)
+TO_TENSORS = CONVERT + (
+    "[torch.save({{name: torch.as_tensor(value) for name, value in torch.load(file).items()}}, "
+    "file) for file in pathlib.Path(folder).glob('*.pt')]"
+)
+TO_TEXT = CONVERT + (
+    "[numpy.savetxt(f'{{folder}}/{{role}}.csv.gz', ids, '%d') for role, ids in "
+    "torch.load(f'{{folder}}/split_dict.pt').items()]"
 )
 
 
 def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Graph:
-    """Read OGB's folders ``raw`` and ``split``, which are next to each other, from gzipped text.
+    """Read OGB's gzipped text files from the folders ``raw`` and ``split``, which are neighbours.
 
     ``num-node-list.csv.gz`` and ``num-edge-list.csv.gz`` hold a number for each graph. Each line of
     ``edge.csv.gz`` holds a source and a target, and each line of ``node-feat.csv.gz`` holds the
@@ -44,27 +51,27 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
     the graph itself. A warning names unread tables in the folder, except for ``node_year``, which
     defines the split of ogbn-arxiv.
 
-    With ``node-label.csv.gz`` (ogbn), there is one graph, and each line is the class of a node.
-    ``split/NAME/{train,valid,test}.csv.gz`` hold node ids, which become the masks. NAME is ``time``
-    for ogbn-arxiv and ``sales_ranking`` for ogbn-products. The graph is undirected, without
-    self-loops and repeats.
+    If ``node-label.csv.gz`` exists (ogbn), there is one graph, and each line of this file is the
+    class of a node. ``split/NAME/{train,valid,test}.csv.gz`` hold node ids, which become the masks.
+    NAME is ``time`` for ogbn-arxiv and ``sales_ranking`` for ogbn-products. The graph is
+    undirected, without self-loops and repeats.
 
-    With ``graph-label.csv.gz`` (ogbg), the graphs become one collection with a `batch`, and the ids
-    of the split are ids of graphs. Labels are classes if they form a single column of non-negative
-    integers. Otherwise labels are float targets, and an empty field becomes NaN. With
-    ``split/NAME/{train,valid,test}.pt`` (ogbl), the examples are pairs, and their labels are 1, or
-    0 for ``edge_neg`` and ``target_node_neg``. Edges keep their repeats and the fields of
-    ``edge-feat``, ``edge_weight`` and ``edge_year``. If pairs have no ``source_node``, both
-    directions of an edge are stored.
+    If ``graph-label.csv.gz`` exists (ogbg), the graphs become one collection with a `batch`, and
+    the ids of the split are ids of graphs. Labels are classes if they form a single column of
+    non-negative integers. Otherwise labels are float targets, and an empty field becomes NaN. If
+    ``split/NAME/{train,valid,test}.pt`` exist (ogbl), the examples are pairs. The pairs of
+    ``edge_neg`` and ``target_node_neg`` have label 0, and all other pairs have label 1. Repeated
+    edges are kept, and edges have the fields of ``edge-feat``, ``edge_weight`` and ``edge_year``.
+    If pairs have no ``source_node``, both directions of an edge are stored.
 
     Args:
         folder: the folder ``raw``.
-        ignore: names of tables that the warning should not mention, such as ``"node_year"``, or of
-            negative pairs that are left out, such as ``"edge_neg"``.
+        ignore: names of tables that the warning should not mention, such as ``"node_year"``; names
+            of negative pairs to leave out, such as ``"edge_neg"``; the name of a pickled split.
 
     Raises:
         ValueError: for a missing or malformed file, several graphs with labels of nodes, several
-            splits, or a split that is a pickle of other objects than tensors.
+            splits, or a split whose pickle has objects other than tensors.
 
     Source: https://ogb.stanford.edu/docs/nodeprop/ and https://github.com/snap-stanford/ogb
     """
@@ -78,7 +85,7 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
     fields, (n,) = _fields(folder, ("node-label", "node_year"), ignore, {}, one=True)
     y = _table(labels, np.int64, 1)[:, 0]
     check_size(labels, len(y), n, "labels")
-    fields |= {"edge_index": undirected(fields["edge_index"], n), **_masks(split, n)}
+    fields |= {"edge_index": undirected(fields["edge_index"], n), **_masks(split, n, ignore)}
     return Graph(**fields, y=checked_labels(str(labels), y, n))
 
 
@@ -95,7 +102,7 @@ def _collection(folder: Path, split: Path, ignore: Collection[str]) -> Graph:
     classes = y.ndim == 1 and y.dtype == np.int64 and bool((y >= 0).all())
     fields["y"] = torch.from_numpy(y if classes else y.astype(np.float32))
     fields["batch"] = torch.arange(len(num_nodes)).repeat_interleave(torch.from_numpy(num_nodes))
-    return Graph(**fields, **_masks(split, len(num_nodes)))
+    return Graph(**fields, **_masks(split, len(num_nodes), ignore))
 
 
 def _of_pairs(folder: Path, split: Path, ignore: Collection[str]) -> Graph:
@@ -120,7 +127,7 @@ def _tensors(path: Path, ignore: Collection[str]) -> dict[str, Tensor]:
     except pickle.UnpicklingError as error:
         raise ValueError(
             f"Expected {path} to hold only tensors, but got a pickle of other objects: convert "
-            f"NumPy's arrays in the files of this folder by `{CONVERT.format(str(path.parent))}`"
+            f"NumPy's arrays in the files of this folder by `{TO_TENSORS.format(str(path.parent))}`"
         ) from error
     except (RuntimeError, EOFError) as error:
         raise ValueError(f"Expected {path} to be a file of torch.save, but got {error}") from error
@@ -161,8 +168,9 @@ def _fields(
 ) -> tuple[dict[str, Any], NDArray[np.int64]]:
     """Join the fields of a folder's graphs into one graph; also return each graph's node count.
 
-    Without `edge_files`, edges are kept as stored. Otherwise edges have fields. If edges are
-    neither `directed` nor stored in both directions, missing reverses are added.
+    Without `edge_files`, edges are kept as stored. With `edge_files`, edges have fields. In that
+    case the reverse of each edge is added, unless `directed` is True or every edge has its reverse
+    already.
     """
     tables = [file.name.removesuffix(".csv.gz") for file in sorted(folder.glob("*.csv.gz"))]
     read = {*KNOWN, *others, *edge_files}
@@ -190,7 +198,7 @@ def _fields(
 
 
 def _values(path: Path, size: int, *, of_times: bool) -> Tensor:
-    """The numbers of a file; times are integers, since float32 holds no large ones."""
+    """The numbers of a file; times are integers, since float32 rounds large integers."""
     if of_times:
         values = torch.from_numpy(_table(path, np.int64, 1))
     else:
@@ -214,11 +222,17 @@ def _edges(path: Path, num_nodes: NDArray[np.int64], num_edges: NDArray[np.int64
     return torch.from_numpy(np.ascontiguousarray(pairs.T))
 
 
-def _masks(folder: Path, num_examples: int) -> dict[str, Any]:
+def _masks(folder: Path, num_examples: int, ignore: Collection[str]) -> dict[str, Any]:
     """The masks of the only split in a folder; an empty dict if the folder has no split."""
     where = _only(folder, "train.csv.gz")
     if where is None:
-        warn_unread(folder, (file.name for file in sorted(folder.glob("*/*.pt"))), ())
+        for file in sorted(folder.glob("*/*.pt")):
+            reject_if(
+                file.name not in ignore,
+                f"{file.parent} to hold train.csv.gz, valid.csv.gz and test.csv.gz",
+                f"the pickle {file.name}: write the ids in OGB's split_dict.pt as text by "
+                f"`{TO_TEXT.format(str(file.parent))}`, or read no masks by ignore=[{file.name!r}]",
+            )
         return {}
     paths = need(where, [f"{role}.csv.gz" for role in ROLES])
     parts = [checked_edges(str(p), _table(p, np.int64, 1)[:, 0], num_examples) for p in paths]
@@ -226,7 +240,7 @@ def _masks(folder: Path, num_examples: int) -> dict[str, Any]:
 
 
 def _only(folder: Path, file: str) -> Path | None:
-    """The only split of a folder in which this file exists; None if there is no such split."""
+    """The only split that has this file; None if no split in the folder has it."""
     splits = sorted(path.parent for path in folder.glob(f"*/{file}"))
     reject_if(
         len(splits) > 1, f"{folder} to hold one split", ", ".join(path.name for path in splits)

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...checks import reject_if
 from ...warn import warn
 
 
@@ -59,7 +60,7 @@ def integers(path: Path, columns: int | None, separator: str | None = None) -> N
     """Read a row of integers per line, int64 ``[lines, columns]``; `columns` may be None (any).
 
     Raises:
-        ValueError: if a line has other content; the error names the first such line.
+        ValueError: if a line has any other content; the error names the first such line.
     """
     return _table(path, _text(path), np.int64, columns, separator)
 
@@ -70,13 +71,12 @@ def floats(
     """Read a row of finite numbers per line, after a header, as float64 ``[lines, columns]``.
 
     Raises:
-        ValueError: if the first line is not the header, or a line has other content.
+        ValueError: if the first line is not the header, or a later line has any other content.
     """
     text = _text(path)
     if header:
         first = text.split("\n", 1)[0].strip()
-        if first != header:
-            raise ValueError(f"Expected {path}, line 1, to be {header!r}, but got {first[:60]!r}")
+        reject_if(first != header, f"{path}, line 1, to be {header!r}", f"{first[:60]!r}")
         text = text[text.find("\n") :] if "\n" in text else ""
     return _table(path, text, np.float64, columns, separator)
 
@@ -110,8 +110,7 @@ def bad_row(path: Path, row: int, be: str, got: object) -> ValueError:
 
 def contiguous(path: Path, values: NDArray[np.int64]) -> tuple[Tensor, int]:
     """Renumber labels as int64 0, 1, ... in ascending order; also return the number of labels."""
-    if not values.size:
-        raise ValueError(f"Expected {path} to hold labels, but got none")
+    reject_if(not values.size, f"{path} to hold labels", "none")
     used, labels = np.unique(values, return_inverse=True)
     return torch.from_numpy(labels.reshape(values.shape).astype(np.int64)), len(used)
 
@@ -133,8 +132,7 @@ def read_keys(folder: Path, file: str, keys: Sequence[str]) -> tuple[Path, Any]:
     (path,) = need(folder, [file])
     data = read_json(path)
     missing = [key for key in keys if not isinstance(data, dict) or key not in data]
-    if missing:
-        raise ValueError(f"Expected {path} to have {', '.join(keys)}, but got no {missing[0]}")
+    reject_if(missing, f"{path} to have {', '.join(keys)}", f"no {missing}")
     return path, data
 
 

@@ -99,7 +99,7 @@ def read_pickle(content: bytes) -> Any:
     """Read a pickled array, matrix (as a `SimpleNamespace` of its fields) or dict of lists.
 
     Args:
-        content: a pickle of protocol 2, 3 or 4, of Python 2 or 3.
+        content: a pickle of protocol 2, 3 or 4, written by Python 2 or 3.
 
     Raises:
         ValueError: for an unsupported opcode or global, and for a dict key that is not an integer

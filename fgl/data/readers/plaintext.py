@@ -16,7 +16,7 @@ from .parsing import bad_row, check_range, contiguous, floats, integers, need
 
 
 def read_acm(folder: Path, name: str) -> Graph:
-    """Read papers that share authors: ``NAME.feature``, ``NAME.label`` and ``NAME_PAP.edge``.
+    """Read a graph of papers with common authors: ``NAME.{feature,label}`` and ``NAME_PAP.edge``.
 
     For each node, ``NAME.feature`` has a line of features and ``NAME.label`` has a line with a
     label. For each edge, ``NAME_PAP.edge`` has a line with a pair of nodes. The graph is
@@ -94,7 +94,7 @@ HEADER = "source,target,weight,time"
 
 
 def read_bitcoin(folder: Path, name: str) -> Graph:
-    """Read ratings between users, and the times of the ratings: ``soc-sign-bitcoinotc.csv``.
+    """Read users' ratings of each other, with a time for each rating: ``soc-sign-bitcoinotc.csv``.
 
     The graph is directed. Nodes are renumbered from 0 in the order of their ids, and all features
     are 1. `edge_attr` is the rating, a nonzero number from -10 to 10. `edge_time` is the number of

@@ -14,7 +14,7 @@ from .parsing import read_keys
 
 
 def read_chickenpox(folder: Path, name: str) -> Graph:
-    """Read standardised weekly cases of 20 counties, and the edges between neighbours.
+    """Read standardised weekly cases of 20 counties, and the edges between neighbouring counties.
 
     ``chickenpox.json`` has ``FX`` ``[521, 20]`` and ``edges`` ``[102, 2]``. The file stores edges
     in both directions; self-loops are kept.
@@ -30,7 +30,7 @@ def read_chickenpox(folder: Path, name: str) -> Graph:
 
 
 def read_england_covid(folder: Path, name: str) -> Graph:
-    """Read daily new cases of 129 regions, and movements between regions, over 61 days.
+    """Read 61 days of new cases in 129 regions, and of movements between the regions.
 
     `edge_time` is the day of a movement as an index into the series, and `edge_weight` is the
     number of people who moved. ``england_covid.json`` has ``y`` ``[61, 129]`` and ``edge_mapping``,

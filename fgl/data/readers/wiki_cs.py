@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...checks import reject_if
 from ...graph import Graph
 from ...kinds import typed
 from ..undirected import undirected
@@ -31,8 +32,7 @@ def read_wiki_cs(
     Args:
         folder: the folder with ``data.json``.
         split: index of the split; in ``[0, 20)`` for the published file.
-        ignore: names of other content in the file that the warning about unread content should not
-            mention.
+        ignore: names of unread content that the warning should not mention.
 
     Returns:
         The graph; its x is a float32 Tensor ``[num_nodes, num_features]``.
@@ -68,8 +68,7 @@ def read_wiki_cs(
     train = _masks(path, data, "train_masks", (None, n))
     val = _masks(path, data, "val_masks", (len(train), n))
     test = _masks(path, data, "test_mask", (n,))
-    if not 0 <= split < len(train):
-        raise ValueError(f"Expected split to be in [0, {len(train)}), but got {split}")
+    reject_if(not 0 <= split < len(train), f"split to be in [0, {len(train)})", split)
     train_mask, val_mask, test_mask = (
         torch.tensor(mask, dtype=torch.bool) for mask in (train[split], val[split], test)
     )

@@ -1,6 +1,4 @@
-"""Splits of edges into training, validation and test edges, and pairs without an edge."""
-
-from __future__ import annotations
+"""Splits of edges into training, validation and test edges; samplers of pairs without an edge."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,6 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ...checks import reject_if
 from ...graph import EDGE_FIELDS, Graph
 from ...graph.checks import check_index
 from ...kinds import typed
@@ -18,7 +17,7 @@ from .reverses import reversed_share, symmetric, turned_relations, turned_round
 
 @dataclass(frozen=True, eq=False)
 class EdgeSplit:
-    """A graph with only the training edges, and the held-out pairs.
+    """The held-out edges, an equal number of negative pairs, and the graph of the training edges.
 
     Args:
         graph: the same nodes with only the training edges, in both directions. In a directed split,
@@ -73,13 +72,13 @@ def edge_split(
     By default, both directions of a held-out edge are removed. The function also draws negative
     pairs, which have no edge. If nodes have types, the negative pairs join the same types as the
     held-out edges. In a graph of users and items, no node is the source of one edge and the target
-    of another. In such a graph, each negative pair joins a source and a target. This also holds if
-    the graph's edges are stored in both directions.
+    of another. In such a graph, each negative pair joins a source and a target, even if the edges
+    are stored in both directions.
 
     Args:
         graph: a graph. If `directed` is False, the graph is taken as undirected, and its self-loops
             and weights are dropped.
-        val, test: fractions of the edges to hold out, rounded to whole edges; with 0 no edge is
+        val, test: fractions of the edges to hold out, rounded to whole edges; with 0, no edge is
             held out.
         seed: random seed.
         directed: whether an edge and its reverse are different edges. If True, edges keep their
@@ -88,14 +87,14 @@ def edge_split(
             is raised if every edge has its reverse.
 
     Returns:
-        The split. It has only training edges (`EdgeSplit.trains_only`) in three cases, with a
-        warning: if a positive fraction gives no edge, if no training edge would be left, or if
-        there are fewer pairs without an edge than held-out edges.
+        The split. A warning is given, and the split has only training edges
+        (`EdgeSplit.trains_only`), if a positive fraction gives no edge, if no training edge would
+        be left, or if there are fewer pairs without an edge than held-out edges.
 
     Raises:
         ValueError: if a fraction is negative or their sum is not below 1; if the graph has pairs;
-            if edges have fields and `directed` is False; or if `directed` is True and every edge
-            has its reverse, or one relation is the reverse of another.
+            if edges have fields and `directed` is False; if `directed` is True and every edge has
+            its reverse; or if `directed` is True and one relation is the reverse of another.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -105,11 +104,11 @@ def edge_split(
 
     Source: Kipf and Welling 2016, https://arxiv.org/abs/1611.07308
     """
-    if not (val >= 0 and test >= 0 and val + test < 1):
-        raise ValueError(
-            f"Expected val and test to be at least 0 and their sum below 1, but got {val} and "
-            f"{test}"
-        )
+    reject_if(
+        not (val >= 0 and test >= 0 and val + test < 1),
+        "val and test to be at least 0 and their sum below 1",
+        f"{val} and {test}",
+    )
     if graph.edge_label_index is not None:
         raise ValueError("Expected a graph whose edges have no fields, but got edge_label_index")
     fields = [name for name in EDGE_FIELDS[1:] if graph.has(name)]
@@ -257,9 +256,9 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
         seed: random seed for the pairs without an edge, which are drawn among the client's nodes.
 
     Returns:
-        The split of ``split.graph.subgraph(nodes)``. It has only training edges if there is no
-        held-out edge between the nodes, or if there are fewer pairs without an edge than held-out
-        edges. It may have test edges but no validation edges.
+        The split of ``split.graph.subgraph(nodes)``. This split has only training edges if there is
+        no held-out edge between the nodes, or if there are fewer pairs without an edge than
+        held-out edges. A split may have test edges but no validation edges.
 
     Example:
         >>> whole = fgl.data.splits.edge_split(fgl.data.load("synthetic"))
@@ -331,7 +330,7 @@ def negative_edges(
     node_type: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Draw pairs of different nodes without an edge; all such pairs are equally likely.
+    """Draw pairs of different nodes that no edge joins; all such pairs are equally likely.
 
     The function draws ranks among the pairs without an edge. The function finds the pairs with
     these ranks by searching the sorted edges, so no draw is rejected. The run time is
@@ -344,8 +343,8 @@ def negative_edges(
         num: number of pairs.
         replacement: whether a pair may be drawn twice.
         directed: whether a pair and its reverse are different pairs.
-        node_type: int64 ``[num_nodes]``. If given, the drawn pairs join the same types of nodes as
-            the edges, and about as often. Edges between other types cannot exist.
+        node_type: int64 ``[num_nodes]``. With `node_type`, the drawn pairs join the same types of
+            nodes as the edges, and about as often. Edges between other types cannot exist.
         generator: random generator on the CPU; default torch's global generator.
 
     Returns:
@@ -369,8 +368,7 @@ def negative_edges(
         check_index("edge_index", edge_index, (2, None), num_nodes)
         check_index("node_type", node_type, (num_nodes,), None)
         edges = edge_index[:, edge_index[0] != edge_index[1]]
-        if not edges.shape[1]:
-            raise ValueError("Expected edge_index to have edges, whose types are drawn, but got 0")
+        reject_if(not edges.shape[1], "edge_index to have edges, whose types are drawn", "0")
         order = torch.randperm(edges.shape[1], generator=generator)
         like = edges[:, order[torch.arange(num) % len(order)].to(edges.device)]
         own = free_pairs.FreePairsLike(edges, num_nodes, like, side=node_type, directed=directed)

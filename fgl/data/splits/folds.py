@@ -21,9 +21,9 @@ def stratified_folds(y: Tensor, num_folds: Several, *, seed: int = 0) -> Tensor:
 
     The shuffled examples are sorted by class and assigned to the folds in turn. The number of
     examples of a class differs by at most one between folds, as in scikit-learn's
-    ``StratifiedKFold``. (scikit-learn orders classes by their first example, so a different fold
-    may have the extra example.) A class with fewer than `num_folds` examples does not occur in
-    every fold.
+    ``StratifiedKFold``. (scikit-learn orders classes by their first example, so there the extra
+    example may be in a different fold.) A class with fewer than `num_folds` examples does not occur
+    in every fold.
 
     Args:
         y: classes, int64 ``[n]``.
@@ -35,7 +35,7 @@ def stratified_folds(y: Tensor, num_folds: Several, *, seed: int = 0) -> Tensor:
 
     Raises:
         TypeError: if `y` is not int64.
-        ValueError: if `y` has another shape or a negative class, or `num_folds` is less than 2 or
+        ValueError: if `y` has the wrong shape or a negative class, or `num_folds` is less than 2 or
             more than n.
 
     Example:
@@ -63,7 +63,7 @@ def fold_clients(
 
     Args:
         graph: a collection with labels; its masks are ignored.
-        parts: ids of each client's graphs, such as `dirichlet_partition` returns.
+        parts: ids of each client's graphs, for example the result of `dirichlet_partition`.
         fold: index of the test fold, in ``[0, num_folds)``.
         num_folds: number of folds. Folds are drawn separately for each client, with the same seed.
         seed: random seed of the folds.
@@ -73,8 +73,8 @@ def fold_clients(
 
     Raises:
         TypeError, ValueError: if `graph` has no labels, `fold` is out of range, or a part has an
-            invalid id, a repeated id or an id of another part. The error is also raised if a client
-            has fewer graphs than folds; it names the client.
+            invalid id, a repeated id or an id of another part. If a client has fewer graphs than
+            folds, a ValueError names this client.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -104,11 +104,11 @@ def fold_clients(
                 f"Expected parts to be disjoint, but got a graph in those of {other} and {client}"
             )
         owner[part] = client
-        if part.numel() < num_folds:
-            raise ValueError(
-                f"Expected client {client} to have at least {num_folds} graphs, one per fold, "
-                f"but got {part.numel()}"
-            )
+        reject_if(
+            part.numel() < num_folds,
+            f"client {client} to have at least {num_folds} graphs, one per fold",
+            part.numel(),
+        )
         own = stratified_folds(y[part], num_folds, seed=seed)
         train.append(graph.select(part[own != fold]))
         test.append(graph.select(part[own == fold]))
@@ -128,7 +128,7 @@ def balanced_classes(y: Tensor, *, seed: int = 0) -> Tensor:
 
     Raises:
         TypeError: if `y` is not int64.
-        ValueError: if `y` has another shape or a negative class.
+        ValueError: if `y` has the wrong shape or a negative class.
 
     Example:
         >>> y = torch.tensor([0, 0, 0, 1, 1, 0])

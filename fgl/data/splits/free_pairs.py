@@ -1,8 +1,8 @@
 """Pairs of nodes encoded as numbers, and samplers that draw pairs without an edge.
 
-Nodes may have sides: types, sources and targets, or the two colours of a bipartite graph. If nodes
-have sides, edges join only certain sides. A pair that joins other sides can never be an edge, so
-such a pair is useless as a negative example.
+A node's side is its type, its role as a source or target, or its colour in a bipartite graph. If
+nodes have sides, edges join only certain sides. A pair that joins other sides can never be an edge,
+so such a pair is useless as a negative example.
 """
 
 from typing import Any
@@ -10,20 +10,42 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...checks import reject_if
 from ...graph.checks import check_index
 from ...transfer import to_device
 
 SWAPS = 100  # attempts to swap columns whose cells are taken
 
 
-class FreePairs:
-    """Sampler that repeatedly draws pairs of different nodes without an edge.
+class _Free:
+    """Sampler of the numbers below `total` that are not among `keys`, which are sorted."""
+
+    def __init__(self, keys: Tensor, total: int) -> None:
+        self._keys, self.count = keys, total - keys.numel()
+        self._before = keys - torch.arange(keys.numel(), device=keys.device)  # each key
+
+    def _drawn(self, num: int, replacement: bool, generator: torch.Generator | None) -> Tensor:
+        reject_if(
+            num < 0 or num > self.count * (num if replacement else 1),
+            f"num to be in [0, {self.count}], the pairs without an edge",
+            num,
+        )
+        return self._ranked(_ranks(self.count, num, replacement, generator))
+
+    def _ranked(self, rank: Tensor) -> Tensor:
+        """The numbers with the given ranks among all that may be drawn."""
+        rank = to_device(rank, self._before.device)
+        return rank + torch.searchsorted(self._before, rank, right=True)
+
+
+class FreePairs(_Free):
+    """Sampler that repeatedly draws pairs of different nodes that no edge joins.
 
     Args:
         edge_index, num_nodes, directed: as for `negative_edges`, which draws only once.
 
     Raises:
-        ValueError: if `edge_index` has another shape, a node is out of range or `num_nodes` is
+        ValueError: if `edge_index` has the wrong shape, a node is out of range, or `num_nodes` is
             negative.
         TypeError: if `edge_index` is not int64.
 
@@ -35,33 +57,20 @@ class FreePairs:
 
     def __init__(self, edge_index: Tensor, num_nodes: int, *, directed: bool = False) -> None:
         check_index("edge_index", edge_index, (2, None), num_nodes)
-        if num_nodes < 0:
-            raise ValueError(f"Expected num_nodes to be at least 0, but got {num_nodes}")
+        reject_if(num_nodes < 0, "num_nodes to be at least 0", num_nodes)
         keys = directed_keys(edge_index, num_nodes) if directed else keys_of(edge_index)
+        super().__init__(keys, num_nodes * (num_nodes - 1) // (1 if directed else 2))
         self.num_nodes, self.directed = num_nodes, directed
-        self.count = num_nodes * (num_nodes - 1) // (1 if directed else 2) - keys.numel()
-        self._keys = keys
-        self._before = keys - torch.arange(keys.numel(), device=keys.device)  # each edge
 
     def __call__(
         self, num: int, *, replacement: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
         """Draw the given number of pairs, as `negative_edges` does."""
-        if num < 0 or num > self.count * (num if replacement else 1):
-            raise ValueError(
-                f"Expected num to be in [0, {self.count}], the pairs of {self.num_nodes} nodes "
-                f"without an edge, but got {num}"
-            )
-        return self._ranked(_ranks(self.count, num, replacement, generator))
-
-    def _ranked(self, rank: Tensor) -> Tensor:
-        """The pairs with the given ranks in the list of all pairs without an edge."""
-        rank = to_device(rank, self._before.device)
-        keys = rank + torch.searchsorted(self._before, rank, right=True)
+        keys = self._drawn(num, replacement, generator)
         return directed_pairs(keys, self.num_nodes) if self.directed else pairs_of(keys)
 
 
-class FreeCells:
+class FreeCells(_Free):
     """Sampler that repeatedly draws empty cells of a table.
 
     Args:
@@ -75,10 +84,8 @@ class FreeCells:
     """
 
     def __init__(self, taken: Tensor, num_rows: int, num_columns: int) -> None:
+        super().__init__((taken[0] * num_columns + taken[1]).unique(), num_rows * num_columns)
         self.num_columns = num_columns
-        self._keys: Tensor = (taken[0] * num_columns + taken[1]).unique()
-        self._before = self._keys - torch.arange(self._keys.numel(), device=taken.device)
-        self.count = num_rows * num_columns - self._keys.numel()
 
     def __call__(
         self, num: int, *, replacement: bool = False, generator: torch.Generator | None = None
@@ -88,11 +95,7 @@ class FreeCells:
         Raises:
             ValueError: if too few cells are empty.
         """
-        if num > self.count * (num if replacement else 1):
-            raise ValueError(
-                f"Expected num to be in [0, {self.count}], the pairs without an edge, but got {num}"
-            )
-        key = self._key(_ranks(self.count, num, replacement, generator))
+        key = self._drawn(num, replacement, generator)
         columns = max(self.num_columns, 1)
         return torch.stack([key // columns, key % columns])
 
@@ -107,8 +110,9 @@ class FreeCells:
 
         Args:
             rows: int64 ``[p]``; repeats are allowed.
-            like: int64 ``[p]``, columns to permute among the rows instead of drawing them. A row
-                gets a random empty cell if the permutation gives it a taken cell.
+            like: int64 ``[p]``, one column per row; if given, these columns are permuted among the
+                rows, and none is drawn. A row gets a random empty cell if the permutation gives it
+                a taken cell.
             generator: random generator on the CPU; default torch's global generator.
 
         Returns:
@@ -123,7 +127,7 @@ class FreeCells:
             torch.rand(rows.numel(), dtype=torch.float64, generator=generator), rows.device
         )
         rank = (skipped[0] + (drawn * free).long())[free > 0]
-        columns = self._key(rank) % max(self.num_columns, 1)
+        columns = self._ranked(rank) % self.num_columns  # none is drawn where there is no column
         if like is not None:
             columns = self._reordered(first[free > 0], like[free > 0], columns, generator)
         return columns, free > 0
@@ -151,10 +155,6 @@ class FreeCells:
             columns[one], columns[two] = columns[two], columns[one]
             taken[one] = False
         return torch.where(taken, otherwise, columns)
-
-    def _key(self, rank: Tensor) -> Tensor:
-        rank = to_device(rank, self._before.device)
-        return rank + torch.searchsorted(self._before, rank, right=True)
 
 
 class FreePairsLike:

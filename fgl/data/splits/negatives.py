@@ -1,13 +1,12 @@
 """Pairs without an edge, as negative examples for training, validation and test."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from ...checks import reject_if
 from ...graph import MASKS, Graph
 from ...kinds import typed
 from ...warn import warn
@@ -19,14 +18,14 @@ from .reverses import symmetric
 def with_negatives(
     graph: Graph, *, seed: int = 0, negatives: Literal["uniform", "degree"] = "uniform"
 ) -> Graph:
-    """Add pairs without an edge, with label 0, to the validation and test pairs of a graph.
+    """Add pairs that no edge joins, with label 0, to a graph's validation and test pairs.
 
     For each validation or test pair with label 1, a pair with the same source is added. The target
     of the added pair is drawn from the nodes that have the same type as the original pair's target.
     The drawn node has neither an edge nor a pair with the source, in any window. If every message
     edge has its reverse, a pair and its reverse are the same pair. The drawn node must have an edge
-    or a pair in this window or an earlier window. Nodes that only appear later are therefore never
-    drawn.
+    or a pair that is not later than the window of the original pair. Nodes that appear only in
+    later windows are therefore never drawn.
 
     Suppose nodes have no types, and no node is the source of one edge and the target of another, as
     in a graph of users and items. Then the new targets are drawn from the targets of edges.
@@ -158,7 +157,7 @@ class Window:
     def __call__(
         self, positive: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Draw a target for the source of each pair in a mask; return pairs ``[2, *]`` and ids."""
+        """Draw a target for each source in a mask; return pairs ``[2, *]`` and old pairs' ids."""
         chosen = positive.nonzero().squeeze(1)
         target, drawn = torch.zeros_like(chosen), torch.zeros_like(chosen, dtype=torch.bool)
         for (relation, kind), (free, among) in self.free.items():
@@ -181,8 +180,7 @@ def _not_free(graph: Graph, relation: int | None, own: Tensor) -> Tensor:
     """
     edges, pairs, n = graph.edge_index, graph.edge_label_index[:, own], graph.num_nodes  # type: ignore[index]
     if relation is not None:
-        if graph.edge_type is None:
-            raise ValueError("Expected edge_type beside edge_label_type, but got none")
+        reject_if(graph.edge_type is None, "edge_type beside edge_label_type", "none")
         edges = edges[:, graph.edge_type == relation]
     both = torch.cat([edges, pairs], 1)
     directed = not symmetric(edges, n)

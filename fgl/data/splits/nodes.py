@@ -65,8 +65,8 @@ def class_capped_split(
 
     Of the other nodes, `num_val` are validation nodes, and the rest are test nodes. In a class with
     fewer nodes than the limit, all nodes are training nodes. The class distribution of the test
-    nodes is therefore skewed (FGSSL). If nodes have types and masks, only nodes of the types in a
-    mask are split.
+    nodes is therefore skewed (FGSSL). If nodes have types and masks, only the types with a node in
+    some mask are split.
 
     Args:
         graph: a graph with labels.
@@ -114,8 +114,7 @@ def class_capped_split(
     for label in range(graph.num_classes):
         train[order[y == label][:train_per_class]] = True
     rest = order[~train[order]]
-    if not 0 <= num_val <= rest.numel():
-        raise ValueError(f"Expected num_val to be in [0, {rest.numel()}], but got {num_val}")
+    reject_if(not 0 <= num_val <= rest.numel(), f"num_val to be in [0, {rest.numel()}]", num_val)
     test = rest[num_val:][:num_test]
     parts = order[train[order]], rest[:num_val], test
     warn_of_empty(shares, [len(part) for part in parts])
@@ -134,13 +133,14 @@ def random_split(
     """Split examples at random by fractions; all remaining examples are test examples.
 
     Args:
-        graph: the graph. Its examples are its nodes, its pairs, or the graphs of a collection.
-            Copies of a pair and its reverse are in the same part.
+        graph: the graph. The examples are nodes, pairs, or the graphs of a collection. A pair, its
+            copies and their reverses are in the same part.
         train, val: fractions of the n examples: ``round(train n)`` become training examples, and
             ``round((train + val) n)`` become training or validation examples.
         seed: random seed.
         among: bool ``[n]``, mask of the examples to split, such as the labelled examples; default
-            all examples or, if nodes have types and masks, all nodes of the types in a mask.
+            all examples or, if nodes have types and masks, all nodes of the types with a node in
+            some mask.
 
     Returns:
         The graph with three new masks. Every example (of `among`, if given) is in exactly one mask.
@@ -173,7 +173,7 @@ def random_split(
 
 
 def _of_types(graph: Graph) -> Tensor:
-    """Ids of the examples; of nodes with types, only those whose type is in one of the masks.
+    """Ids of the examples; if nodes have types and masks, only nodes of a type in some mask.
 
     The nodes of other types have no labels.
     """
@@ -196,20 +196,23 @@ def _pairs_alike(graph: Graph, examples: Tensor) -> Tensor | None:
 def warn_of_empty(shares: Sequence[float | bool], sizes: Sequence[int]) -> None:
     """Warn if a mask has no example although its fraction of the examples is positive."""
     empty = [n for n, w, size in zip(MASKS, shares, sizes, strict=True) if w and not size]
-    if empty and sum(sizes):
+    if empty:
+        remedy = "give a larger share, or 0"
+        if not sum(sizes):
+            remedy = "among=mask, or the masks of a typed graph, name examples to split"
         warn(
             f"Expected the shares to leave examples to {' and '.join(empty)}, but got 0 of "
-            f"{sum(sizes)}: give a larger share, or 0",
+            f"{sum(sizes)}: {remedy}",
         )
 
 
 def check_shares(train: float, val: float) -> None:
     """Raise a ValueError unless these are valid fractions."""
-    if not (train >= 0 and val >= 0 and train + val <= 1):
-        raise ValueError(
-            f"Expected train and val to be at least 0 and their sum at most 1, "
-            f"but got {train} and {val}"
-        )
+    reject_if(
+        not (train >= 0 and val >= 0 and train + val <= 1),
+        "train and val to be at least 0 and their sum at most 1",
+        f"{train} and {val}",
+    )
 
 
 @typed
@@ -227,8 +230,7 @@ def public_split(graph: Graph) -> Graph:
         True
     """
     missing = [name for name in MASKS if getattr(graph, name) is None]
-    if missing:
-        raise ValueError(f"Expected graph to have a public split, but got no {missing[0]}")
+    reject_if(missing, "graph to have a public split", f"no {missing}")
     return graph
 
 

@@ -1,7 +1,5 @@
 """Splits of edges into message edges and labelled pairs, by time or at random."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
@@ -38,7 +36,7 @@ def split_by_time(
     shares: Sequence[float] = SHARES,
     edge_type: int | None = None,
 ) -> Graph:
-    """Split edges by time: early edges become message edges, later edges become labelled pairs.
+    """Split edges by time: early edges become message edges, and later edges labelled pairs.
 
     The model reads only the message edges, all of which are earlier than any pair. Training pairs
     are earlier than validation pairs, and validation pairs are earlier than test pairs. No edge is
@@ -59,9 +57,9 @@ def split_by_time(
         shares: fractions of the edges that become message edges, training pairs, validation pairs
             and test pairs; all remaining edges become test pairs.
         edge_type: the relation whose edges are split by `shares`. Edges of other relations become
-            message edges if they are earlier than any pair; otherwise they are left out. Another
-            relation may reverse this relation; without `y`, its edges that are reverses of pairs
-            are also left out. By default the edges of all relations are split.
+            message edges if they are earlier than any pair; otherwise they are left out. If another
+            relation reverses this relation and `y` is None, the reverses of pairs are also left
+            out. By default the edges of all relations are split.
 
     Returns:
         The graph with the message edges and their fields. The pairs are in `edge_label_index` in
@@ -136,7 +134,7 @@ def _with_other_relations(
 
 
 def _at_once(graph: Graph, own: Tensor) -> tuple[Graph, Tensor]:
-    """Give an undirected edge and its reverse equal times; return the graph and the edges `own`."""
+    """Give an edge and its reverse the earlier time; return the graph and these edges' ids."""
     times, n = graph.edge_time[own], graph.num_nodes  # type: ignore[index]  # checked
     source, target = graph.edge_index[:, own]
     key = source * n + target
@@ -228,11 +226,11 @@ def pair_split(
             By default the edges of all relations are split.
         rev_edge_type: the relation that holds the reverses of the edges. The reverse of each pair
             is removed from the message edges.
-        is_undirected: with True, the graph or the relation is undirected. An edge and its reverse
-            are held out together and become one pair in a random direction; a missing reverse of a
-            message edge is added. With False, every edge is separate, and the reverse of a pair may
-            be a message edge. None, the default, is like False, but raises an error if most edges
-            have a reverse.
+        is_undirected: True if the graph or the relation is undirected. In that case an edge and its
+            reverse are held out together and become one pair in a random direction; a missing
+            reverse of a message edge is added. With False, every edge is separate, and the reverse
+            of a pair may be a message edge. None, the default, is like False, but raises an error
+            if most edges have a reverse.
 
     Returns:
         The graph with the message edges in their order. The pairs are in `edge_label_index`, with
@@ -254,7 +252,7 @@ def pair_split(
         >>> split.num_edges, split.num_examples
         (4, 2)
 
-    Source: the last three arguments are those of PyG's `RandomLinkSplit`
+    Source: the last three arguments are named as in PyG's `RandomLinkSplit`
     """
     _check_split(graph, y, shares)
     check_relations(graph, edge_type, rev_edge_type, is_undirected)

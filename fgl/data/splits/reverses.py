@@ -14,9 +14,9 @@ SAMPLE = 4096  # number of edges that are checked first
 def turned_relations(
     edges: Tensor, relation: Tensor | None, num_nodes: int, *, only: int | None = None
 ) -> dict[tuple[int, int], float]:
-    """Find pairs (a, b) of relations such that most edges of a have their reverse in b.
+    """Find pairs of relations: most edges of the first have their reverse in the second.
 
-    The relations a and b may be the same. Let d be the fraction of all possible edges that a
+    The two relations of a pair may be the same. Let d be the fraction of all possible edges that a
     relation contains. By chance, the relation contains the reverses of a fraction d of another
     relation's edges. "Most" therefore means a fraction of more than ``(1 + d) / 2``.
 
@@ -60,7 +60,7 @@ def turned_relations(
 def _shares(
     queries: Tensor, keys: Tensor, num_nodes: int, kinds: int
 ) -> dict[tuple[int, int], float]:
-    """For pairs (a, b) of relations, the fraction of a's edges whose reverse is in b."""
+    """For relation pairs, the fraction of the first one's edges with a reverse in the second."""
     if queries.numel() == 0:
         return {}
     ends, relation = queries // kinds, queries % kinds
@@ -86,8 +86,8 @@ def copying_relations(
     """Find the relations that also contain most edges of relation `only`, in the same direction.
 
     Returns:
-        ``{b: share}``: the fraction of the distinct edges of relation `only` that are also in b.
-        `turned_relations` defines "most".
+        ``{b: share}``: the fraction of relation `only`'s distinct edges that relation b also
+        contains. `turned_relations` defines "most".
 
     Example:
         >>> edges = torch.tensor([[0, 1, 0, 1, 3], [2, 3, 2, 3, 0]])
@@ -117,10 +117,10 @@ def _density(ends: Tensor, num_nodes: int) -> float:
 def reversed_share(keys: Tensor, num_nodes: int) -> float:
     """Fraction of edges whose reverse exists.
 
-    A fraction that is less than "most" is returned as 0 (see `turned_relations`).
+    The result is 0 if this fraction does not count as "most" (see `turned_relations`).
 
     Args:
-        keys: int64, sorted distinct numbers ``source * num_nodes + target`` of the edges.
+        keys: int64, the edges as sorted distinct numbers ``source * num_nodes + target``.
         num_nodes: number of nodes.
 
     Example:
@@ -166,7 +166,7 @@ def symmetric(edges: Tensor, num_nodes: int) -> bool:
 
 
 def all_reversed(keys: Tensor, num_nodes: int) -> bool:
-    """Like `symmetric`, for edges as sorted distinct numbers ``source * num_nodes + target``."""
+    """Like `symmetric`, but edges are given as sorted numbers ``source * num_nodes + target``."""
     for step in (keys.numel() // SAMPLE + 1, 1):
         sample = keys[::step]
         back = (sample % num_nodes) * num_nodes + sample // num_nodes
@@ -176,7 +176,7 @@ def all_reversed(keys: Tensor, num_nodes: int) -> bool:
 
 
 def units_of(keys: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The sorted distinct keys, and each key's index among the distinct keys; None if all differ.
+    """The sorted distinct keys, and each key's index among them; None if no two keys are equal.
 
     Args:
         keys: int64 ``[num_edges]``; edges that belong together have equal keys.

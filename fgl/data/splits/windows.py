@@ -1,7 +1,5 @@
 """Windows of a time series, split in the order of time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
@@ -66,11 +64,11 @@ def windows(
     Source: the layout of Li et al. 2018, DCRNN, https://arxiv.org/abs/1707.01926
     """
     check_count(steps=steps, stride=stride)
-    if len(graph.x.shape) != 3 or graph.y is None or graph.y.dim() != 2:
-        raise ValueError(
-            "Expected graph to be a series, x [num_nodes, num_times, num_features] and y "
-            f"[num_nodes, num_times], but got {graph!r}"
-        )
+    reject_if(
+        len(graph.x.shape) != 3 or graph.y is None or graph.y.dim() != 2,
+        "graph to be a series, x [num_nodes, num_times, num_features] and y [num_nodes, num_times]",
+        f"{graph!r}",
+    )
     reject_if(min(horizons, default=0) < 1, "horizons to be at least 1", tuple(horizons))
     wrong = len(shares) != 3 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6
     reject_if(wrong, "shares to be three numbers of sum 1", tuple(shares))

@@ -19,11 +19,11 @@ class Answer:
     Args:
         message: the client's message; None if the client could not be reached.
         losses: the client's local losses, one per step.
-        num_examples: the client's number of training examples. If it is 0, the round's mean loss
-            does not include the client's losses.
+        num_examples: the client's number of training examples. If this number is 0, the round's
+            mean loss does not include the client's losses.
         problem: the reason why there is no message.
         paid: upper bound on the number of this round's answers that had a privacy cost for the
-            client. It is above 1 if the request was repeated and the client's answers may have
+            client. `paid` is above 1 if the request was repeated and the client's answers may have
             differed.
 
     Example:

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import nn
 
+from ...checks import reject_if
 from ...graph import EDGE_FIELDS, NODE_FIELDS, TIME_FIELDS, Graph
 from ...graph.facts import check_graphs
 from ...predict import reads
@@ -136,11 +137,11 @@ class Here:
 
     @property
     def first_rounds(self) -> int:
-        """The number of rounds before the task's later clients join or later classes appear."""
+        """Number of rounds before further clients of the task join, or further classes appear."""
         return getattr(self.clients, "first_rounds", 0)
 
     def in_round(self, index: int) -> Here:
-        """The place with the clients' graphs in a round."""
+        """This place, with the graphs that its clients hold in a given round."""
         if index >= self.first_rounds:
             return self
         return replace(self, clients=self.clients.first(self.graphs))  # type: ignore[union-attr]
@@ -217,8 +218,7 @@ class Here:
 
 def _check_graphs(clients: Sequence[Graph]) -> None:
     """Raise an error unless `clients` has at least one graph and contains only graphs."""
-    if not clients:
-        raise ValueError("Expected clients to be at least one graph, but got none")
+    reject_if(not clients, "clients to be at least one graph", "none")
     check_graphs(clients)
 
 
@@ -229,11 +229,11 @@ def _check_fields(clients: Sequence[Graph], model: nn.Module) -> None:
     """
     for name in (*EDGE_FIELDS[1:], *NODE_FIELDS, *TIME_FIELDS, "u"):
         lacking = [client for client, graph in enumerate(clients) if not graph.has(name)]
-        if 0 < len(lacking) < len(clients) and name in reads(model).names:
-            raise ValueError(
-                f"Expected all clients to have {name}, which {type(model).__name__} reads, or "
-                f"none of them, but got none for clients {lacking}"
-            )
+        reject_if(
+            0 < len(lacking) < len(clients) and name in reads(model).names,
+            f"all clients to have {name}, which {type(model).__name__} reads, or none of them",
+            f"none for clients {lacking}",
+        )
 
 
 def _check_widths(clients: Sequence[Graph]) -> None:

@@ -57,7 +57,7 @@ def checked(method: Method) -> Method:
     or NumPy are missed.
 
     Raises:
-        ValueError: if another method was wrapped around a transform that must be outermost.
+        ValueError: if a method was wrapped around a transform that must be outermost.
 
     Example:
         >>> method = checked(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -111,7 +111,7 @@ def checked(method: Method) -> Method:
 
 
 def _explained(function: Callable[..., Any], method: Method) -> Callable[..., Any]:
-    """The function, with an error that names the entry if a layer reads a message without it.
+    """The function; if it reads an entry that a message lacks, the error names the entry.
 
     The first argument of the function is a message, an inbox, or the parameters before `send`.
     """
@@ -209,8 +209,8 @@ class unchanged:  # a class costs half of what `contextmanager` does
     torch counts are detected; changes through ``.data`` or NumPy are missed.
 
     Raises:
-        ChangedInPlace: with the name of the first tensor that was changed, replaced, added or
-            removed.
+        ChangedInPlace: if a tensor was changed, replaced, added or removed; the error names the
+            first such tensor.
 
     Example:
         >>> state = {"w": torch.zeros(1)}

@@ -77,8 +77,9 @@ def changes(
             shapes, and are measured together. Default a separate object for each client.
 
     Returns:
-        The `Change` by client and key, without ``"num_examples"`` and keys that have no
-        floating-point tensor. Also, by client, an error for each upload that is not finite.
+        The `Change` by client and key. The key ``"num_examples"`` and keys without a floating-point
+        tensor are left out. The second result has, by client, an error for each upload that is not
+        finite.
 
     Example:
         >>> uploads = {3: {"model": {"w": torch.tensor([3.0])}}}
@@ -134,12 +135,12 @@ def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> lis
 
     For a tensor, take the root mean square of each client's change, and the median of these values
     over all clients whose change is not 0. A tensor's distance is the client's value divided by
-    this median. Tensors of integers have distances too. If a tensor's dtype or shape differs from
-    that of most clients, the tensor's distance is infinite. A client's distance is the largest of
-    the distances of its tensors.
+    this median. Tensors of integers have distances too. If most clients send a tensor with a
+    different dtype or shape, the tensor's distance is infinite. A client's distance is the largest
+    of the distances of its tensors.
 
     Args:
-        uploads: client to message.
+        uploads: dict from client to message.
         sent: the server's messages by client; a missing tensor counts as 0.
 
     Example:
@@ -319,21 +320,23 @@ class Limits:
     """Bounds on uploads and on empty rounds: ``fgl.run(..., limits=Limits(metrics=20))``.
 
     Args:
-        upload_bytes: largest size of an upload. Default 16 times the model plus 16 MiB, and 1 GiB
-            more if the method has `ragged` keys, whose sizes depend on a client's data.
+        upload_bytes: largest size of an upload. Default 16 times the size of the model plus 16 MiB.
+            The default is 1 GiB larger if the method has `ragged` keys, since their sizes depend on
+            a client's data.
         note_bytes: largest size of the data that a remote client sends in addition to its message:
             numbers, losses, names, metrics. Default 1 MiB plus 16 times the total length of the
             model's names.
         metrics: largest number of metrics of a client's own score, and of all clients' scores
-            together. If there are more, the metrics that most clients have are kept.
+            together. If there are more metrics, the metrics that most clients have are kept.
         metric_length: largest number of characters of a metric's name.
         empty_rounds: the run raises an error after this number of consecutive rounds in which no
-            upload was accepted. It also raises an error at the end if no upload was accepted in any
-            round. If a method has exchanges of several rounds, such as for a secure sum, an
-            exchange counts as such a round if one of its rounds is. None for no limit.
+            upload was accepted. The run also raises an error at the end if no upload was accepted
+            in any round. If a method has exchanges of several rounds, such as for a secure sum,
+            exchanges are counted instead of rounds. An exchange is counted if at least one of its
+            rounds has no accepted upload. None for no limit.
 
     Raises:
-        TypeError, ValueError: for a number that is no integer, or out of range.
+        TypeError, ValueError: if a number is not an integer or is out of range.
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(256, 256, bias=False))
@@ -360,7 +363,7 @@ class Limits:
         return NOTE + 16 * sum(map(len, method.common()))
 
     def check_bytes(self, method: Method, upload: int, note: int = 0) -> None:
-        """Raise a ValueError if an upload is too large, or if the data sent with the upload are.
+        """Raise a ValueError if an upload is too large, or if the data sent with it are too large.
 
         Example:
             >>> Limits(upload_bytes=1000).check_bytes(fgl.fedavg(torch.nn.Linear(1, 1)), 1001)
@@ -436,7 +439,7 @@ class Sifted(NamedTuple):
 
     Args:
         taken: the accepted messages.
-        refused: the errors of the other messages.
+        refused: the errors of the messages that were not accepted.
         malformed: clients in `refused` whose message is not an upload of this method.
         form: the form of this run's uploads; empty until enough clients have sent the same form.
     """
@@ -699,9 +702,9 @@ def _check_count(message: Message, most: float) -> None:
 def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:
     """Errors for clients whose change is too large compared with the median or with the old entry.
 
-    The first bound is `most` times the median of all changes of the round above 0. The first bound
-    applies only to changes that are larger than the sent entry, or larger than 1 if no entry was
-    sent. If there is an even number of such changes, the upper median is used. With the lower
+    The first bound is `most` times the median of all changes in the round that are not 0. The first
+    bound applies only to changes that are larger than the sent entry, or larger than 1 if no entry
+    was sent. If there is an even number of such changes, the upper median is used. With the lower
     median, half of the clients could send almost unchanged models, and the uploads of the other
     half would then be refused. The second bound is `most` times the size of the sent entry. A size
     below 1 is replaced by 1. The second bound also limits the growth of the server's own message.

@@ -46,15 +46,15 @@ def layer(
     Args:
         builder: a function that returns a method.
         sealed: fields of the method, such as ``"send"`` or ``"rules.silent"``, that no outer
-            builder may change, since the guarantee of this builder covers only its own functions. A
-            run raises an error if a sealed field was replaced.
+            builder may change. The reason is that the guarantee of this builder covers only the
+            functions of this builder. A run raises an error if a sealed field was replaced.
         checks: functions, such as `check_averages`, that raise if the builder does not work with a
-            method. Each is called with the method and the builder's name.
+            method. Each function is called with the method and the builder's name.
 
     Returns:
         The builder. The input of the builder is the first method, or the method of the first task,
-        among its arguments. The returned method has one layer more than the input. The builder
-        raises a TypeError if its function does not return a method.
+        among the builder's arguments. The returned method has one layer more than the input. The
+        builder raises a TypeError if its function does not return a method.
 
     Example:
         >>> @layer
@@ -233,11 +233,11 @@ def check_no_joining(method: Method, outer: str, why: str) -> None:
     Example:
         >>> check_no_joining(fgl.fedavg(torch.nn.Linear(1, 1)), "local", "nobody would answer")
     """
-    if method.rules.joining is not None:
-        raise ValueError(
-            f"Expected {outer} to be given a method whose clients say nothing when they join, but "
-            f"got {method}: {why}"
-        )
+    reject_if(
+        method.rules.joining is not None,
+        f"{outer} to be given a method whose clients say nothing when they join",
+        f"{method}: {why}",
+    )
 
 
 @explained
@@ -254,11 +254,11 @@ def check_one_architecture(method: Method, outer: str) -> None:
     Example:
         >>> check_one_architecture(fgl.fedavg(torch.nn.Linear(1, 1)), "moon")
     """
-    if method.own.models is not None:
-        raise ValueError(
-            f"Expected {outer} to be given a method whose clients have one architecture, but got "
-            f"{method}, whose clients have models of their own"
-        )
+    reject_if(
+        method.own.models is not None,
+        f"{outer} to be given a method whose clients have one architecture",
+        f"{method}, whose clients have models of their own",
+    )
 
 
 @explained
@@ -284,7 +284,8 @@ def check_seals(method: Method) -> None:
     function.
 
     Raises:
-        ValueError: with the names of the transform and of the replaced functions.
+        ValueError: if a sealed function was replaced; the error names the transform and all such
+            functions.
 
     Example:
         >>> from fgl.methods import fedopt

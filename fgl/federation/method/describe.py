@@ -27,7 +27,8 @@ class Layer:
 
     Args:
         name: name of the builder.
-        settings: the builder's arguments by name, with defaults but without the wrapped method.
+        settings: the builder's arguments by name, including defaults; the wrapped method is left
+            out.
         call: the given arguments, as text for ``repr``.
         sealed: fields of the method that no outer builder may change.
         left: the functions and the training of the method that the builder returned.
@@ -160,7 +161,7 @@ def _array(value: Any, depth: int) -> Any:
 
 
 def _printed(value: Any, depth: int) -> Any:
-    """An object as its ``repr`` without addresses, or as its attributes if it lacks a ``repr``."""
+    """An object's ``repr`` without addresses; without a ``repr``, the object's attributes."""
     says_nothing: Any = object.__repr__
     if type(value).__repr__ is says_nothing:
         return {"type": type(value).__name__, **described(getattr(value, "__dict__", {}), depth)}

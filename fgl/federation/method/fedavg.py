@@ -58,7 +58,7 @@ class Means(Mapping[str, Params]):
         `reads`.
 
         Raises:
-            TypeError: if an entry of `equally` is no dict of tensors.
+            TypeError: if an entry of `equally` is not a dict of tensors.
             ValueError: if an upload lacks an entry of `equally`.
 
         Example:
@@ -185,14 +185,15 @@ def after(
 
     Args:
         aggregate: the server's function, of any type.
-        change: ``(outbox, new, means, state) -> outbox, state``. `outbox` and `new` are the results
-            of `aggregate`, and `state` is the state that `aggregate` received. `means` has the
-            means of `equally`. The outbox is empty in a round in which no client has an example.
+        change: ``(outbox, new, means, state) -> outbox, state``. The values `outbox` and `new` are
+            the results of `aggregate`, and `state` is the state that `aggregate` received. `means`
+            has the means of `equally`. The outbox is empty in a round in which no client has an
+            example.
         equally: keys of an upload, each with a dict of tensors. `change` reads the unweighted means
             of these tensors.
         reads: keys of an upload that `change` reads client by client, from ``means.inbox``.
-        averages: whether the new server sends every client the mean of the models if `aggregate`
-            sends that mean.
+        averages: if `aggregate` sends every client the mean of the models, whether the new server
+            sends this mean too.
 
     Raises:
         TypeError: if `change` does not accept four arguments, or `equally` or `reads` is a string.
@@ -332,7 +333,7 @@ def fedavg(
         target: meaning of the values of ``graph.y``; default class labels.
 
     Raises:
-        TypeError: if `model` is no module.
+        TypeError: if `model` is not a module.
         ValueError: if both a loss and a target other than the default are given, since a loss
             ignores the target; or if the model has lazy layers that have not seen data.
 
@@ -370,8 +371,8 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
         ``(params, graph, context) -> scalar``. This function raises a ValueError for a graph
         without labels, for parameters with other names or shapes than the model's, for an output
         with fewer classes than the labels, and for an output with a row per node if the examples
-        are pairs. It raises a TypeError for floating-point labels if no target is given, and for a
-        model that returns no tensor.
+        are pairs. This function raises a TypeError for floating-point labels if no target is given,
+        and for a model that does not return a tensor.
 
     Example:
         >>> model = fgl.nn.GCN(2, 8, 2)
@@ -402,11 +403,11 @@ def _check_params(
     """Raise an error unless `params` has all tensors of the model."""
     missing = [name for name in names if name not in params]
     others = [name for name, tensor in params.items() if shapes.get(name) != tensor.shape]
-    if missing or others:
-        raise ValueError(
-            f"Expected params to be all of the {type(model).__name__} that this loss is made of, "
-            f"but got {others} of another shape or name, and {missing} missing"
-        )
+    reject_if(
+        missing or others,
+        f"params to be all of the {type(model).__name__} that this loss is made of",
+        f"{others} of another shape or name, and {missing} missing",
+    )
 
 
 def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -> None:
@@ -420,11 +421,11 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
             f"{type(output).__name__} of {type(model).__name__}"
         )
     pairs = graph.edge_label_index is not None
-    if pairs and "edge_label_index" not in reads(model).names:
-        raise ValueError(
-            "Expected a model whose forward reads edge_label_index, since the graph's examples are "
-            f"pairs, but got {type(model).__name__}"
-        )
+    reject_if(
+        pairs and "edge_label_index" not in reads(model).names,
+        "a model whose forward reads edge_label_index, since the graph's examples are pairs",
+        type(model).__name__,
+    )
     name, y = type(model).__name__, graph.y
     if graph.has("window_index"):
         return  # `by_answer` compares the whole shape
@@ -434,18 +435,20 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
             f"Expected the model to give {len(y)} rows, one an example, but got {len(output)} "
             f"rows of {name}{pool if graph.batch is not None else ''}"
         )
-    if target == CLASSES and output.dim() != 2:
+    if target != CLASSES:
+        return
+    if output.dim() != 2:
         raise ValueError(
             "Expected the model to give a row of numbers an example, one a class, but got shape "
             f"{list(output.shape)} of {name}: y as float and target=fgl.targets.ANSWERS take one "
             "number an example"
         )
-    classes = graph.num_classes if target == CLASSES else None
-    if classes is not None and output.dim() == 2 and output.shape[1] < classes:
-        raise ValueError(
-            f"Expected the model to give {classes} numbers an example, one a class, "
-            f"but got {output.shape[1]} of {name}"
-        )
+    classes = graph.num_classes
+    reject_if(
+        classes is not None and output.shape[1] < classes,
+        f"the model to give {classes} numbers an example, one a class",
+        f"{output.shape[1]} of {name}",
+    )
 
 
 @explained
@@ -568,8 +571,8 @@ def accept_equally(message: Message, client: int, state: State) -> None:
 
     With equal weights, ``"num_examples"`` is at most 1.
 
-    `Rules.max_examples` does not change: it is the number of examples of the largest client,
-    because an upload may contain such numbers in other entries.
+    `Rules.max_examples` is still the number of examples of the largest client, because other
+    entries of an upload may contain such numbers.
 
     Example:
         >>> accept_equally({"num_examples": torch.tensor(2)}, 0, {})

@@ -1,4 +1,4 @@
-"""Messages between clients and server (dicts of named tensors); a round's inbox and outbox."""
+"""Messages between clients and server (dicts of named tensors), and a round's inbox and outbox."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def compact(message: Message) -> Message:
 
 
 def to(message: Any, device: torch.device) -> Any:
-    """Move tensors to a device: a message, a state, or a dict of messages or states by client.
+    """Move a message, a state, or a dict of messages or states by client to a device.
 
     Example:
         >>> to({"w": torch.zeros(1)}, torch.device("cpu"))
@@ -140,7 +140,7 @@ def check_message(
         name: name of the message in errors.
 
     Raises:
-        TypeError: if the message is something other than tensors in dicts, or a dtype differs.
+        TypeError: if the message is not a dict of tensors, or a dtype differs.
         ValueError: if a key is missing or extra, a shape differs, or a tensor is not detached.
 
     Example:
@@ -172,7 +172,7 @@ def check_model(received: Any, model: Mapping[str, Tensor], name: str = "message
     """Check that `received` is a complete model, with the names, shapes and dtypes of `model`.
 
     Raises:
-        TypeError: if `received` is no dict of tensors, or a dtype differs.
+        TypeError: if `received` is not a dict of tensors, or a dtype differs.
         ValueError: if a name is missing or extra, or a shape differs.
 
     Example:
@@ -263,7 +263,7 @@ def check_names(what: str, metrics: Any) -> None:
         metrics: the value.
 
     Raises:
-        TypeError: if the value is no mapping, or a name is no string.
+        TypeError: if the value is not a mapping, or a name is not a string.
 
     Example:
         >>> check_names("score", {3: 0.5})
@@ -346,11 +346,11 @@ class Inbox(Mapping[int, Message]):
         The stack is a copy, so it may be changed in place.
 
         Raises:
-            TypeError: if an entry is no tensor, or its dtype differs from the first client's.
+            TypeError: if an entry is not a tensor, or its dtype differs from the first client's.
             ValueError: if the inbox is empty, a client's message lacks the key, or the keys or
                 shapes of two clients differ.
         """
-        return self._entries(key, _stack)
+        return self._entries(key, stacked)
 
     def each(self, key: str) -> Any:
         """Like `stack`, but without a copy: the result is a view or a list of tensors.
@@ -528,10 +528,17 @@ def whole(tensors: Sequence[Tensor]) -> Tensor | Sequence[Tensor]:
     return first.as_strided((len(places), *first.shape), (step // size, *first.stride()))
 
 
-def _stack(tensors: list[Tensor]) -> Tensor:
-    if tensors[0].dim() == 2 and tensors[0].mT.is_contiguous():
-        return torch.stack([tensor.mT for tensor in tensors]).mT  # keeps the order of memory
-    return torch.stack(tensors)
+def stacked(tensors: Sequence[Tensor]) -> Tensor:
+    """Stack tensors of one shape; matrices that are stored by columns stay so.
+
+    Example:
+        >>> stacked([torch.zeros(2, 3).mT, torch.zeros(2, 3).mT]).stride()
+        (6, 1, 3)
+    """
+    first = tensors[0]
+    if first.dim() == 2 and first.mT.is_contiguous() and not first.is_contiguous():
+        return torch.stack([tensor.mT for tensor in tensors]).mT
+    return torch.stack(list(tensors))
 
 
 @dataclass(eq=False)

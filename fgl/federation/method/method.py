@@ -41,18 +41,18 @@ class Training:
         optimizer: function from a list of tensors to a `torch.optim` optimiser.
         num_steps: number of local steps per round, each on all training examples; default 1.
         batches: ``(graph, context) -> pairs (graph, context)``, used instead of `num_steps`: each
-            local step computes the loss on one pair. Use it for minibatches (`node_minibatches`,
-            `graph_minibatches`), sampled neighbours and negative edges. All pairs are sampled
-            before the first step, with torch's global generator; with `Steps` each pair is sampled
-            just before its step.
+            local step computes the loss on one pair. Use `batches` for minibatches
+            (`node_minibatches`, `graph_minibatches`), sampled neighbours and negative edges. All
+            pairs are sampled before the first step, with torch's global generator; with `Steps`
+            each pair is sampled just before its step.
         epochs: number of passes of `batches` over a client's examples in a round; default 1. Each
             pass has the same number of steps. With `num_steps` each step is an epoch.
         max_grad_norm: the gradient is clipped to this norm; default no clipping.
         keep_optimizer: whether a client keeps the optimiser's state until its next round, under
             ``"optimizer"`` in its own state; default a fresh optimiser in each round.
         adjust: ``(grads, params, context) -> grads``, called after clipping and before the
-            optimiser's step. `grads` has a gradient for each trained tensor, which is zero if the
-            loss does not depend on that tensor.
+            optimiser's step. `grads` has a gradient for each trained tensor. This gradient is zero
+            if the loss does not depend on the tensor.
         settle: ``(new, old, context) -> params``, called after each optimiser step with the new and
             the old tensors. The returned tensors replace the new tensors.
         settle_moments: whether `settle` is also called with each of the optimiser's moments. In
@@ -92,11 +92,11 @@ class Training:
                 check_takes(name, function, arguments)
 
     def adjusted(self, grads: Params, params: Params, context: Any) -> Params:
-        """The gradients after `adjust`, or unchanged if there is no `adjust`."""
+        """The gradients: changed by `adjust`, or unchanged if there is no `adjust`."""
         return grads if self.adjust is None else self.adjust(grads, params, context)
 
     def settled(self, new: Params, old: Params, context: Any) -> Params:
-        """The new tensors after `settle`, or unchanged if there is no `settle`."""
+        """The new tensors: changed by `settle`, or unchanged if there is no `settle`."""
         return new if self.settle is None else self.settle(new, old, context)
 
 
@@ -159,7 +159,7 @@ class Method:
     the other rules, write ``replace(method, rules=replace(method.rules, exchange=2))``.
 
     Raises:
-        TypeError: if `rules`, `privacy` or `own` has another type.
+        TypeError: if `rules`, `privacy` or `own` has an invalid type.
         ValueError: if `own` names a module that the model lacks, or has a personal tensor with a
             name of the model.
 
@@ -233,7 +233,7 @@ class Method:
         return without(tensors, self.own.modules) if self.own.modules else dict(tensors)
 
     def model_of(self, graph: Graph) -> nn.Module:
-        """A client's model: the client's own model if clients have their own, else `model`."""
+        """A client's model: its own model if clients have their own models, otherwise `model`."""
         models = self.own.models
         return self.model if models is None else models(graph)
 

@@ -59,7 +59,7 @@ def takes_old_names(cls: type[T]) -> type[T]:
 def _as_modules(own: Own, name: str, *args: Any) -> Any:
     """Apply an operation of collections to the names of a client's own modules.
 
-    `Method.own` used to be the collection of these names.
+    In earlier versions, `Method.own` was the collection of these names.
     """
     _warn("own", "modules")
     return getattr(list(own.modules), name)(*args)

@@ -80,7 +80,7 @@ class Models:
             name: the model's name in errors.
 
         Raises:
-            TypeError: if `make` returns no module, or a common tensor has another dtype.
+            TypeError: if `make` does not return a module, or a common tensor has another dtype.
             ValueError: if a common tensor is missing or has another shape, or parameters are tied.
         """
         return self._of(graph, name).module
@@ -246,9 +246,10 @@ class Joining:
     number of examples. A remote client that sends no such message still takes part in the rounds.
 
     Args:
-        say: ``(graph) -> message``, a client's message. Its bytes are recorded in the first round.
+        say: ``(graph) -> message``, a client's message. The bytes of this message are recorded in
+            the first round.
         welcome: ``(inbox, state) -> outbox, state``, the server's part, as `Method.aggregate`.
-            ``inbox.sent`` has the messages of the first round, which the outbox replaces.
+            ``inbox.sent`` has the messages of the first round; the outbox replaces these messages.
         max_examples: largest ``"num_examples"`` of such a message; a message with a larger number
             is refused. Default no bound.
 
@@ -269,9 +270,9 @@ class Rules:
     """Rules of a method's rounds: who takes part, what uploads contain, what the server checks.
 
     Args:
-        exchange: number of consecutive rounds that have the same participants. If it is above 1 and
-            no upload of a round is accepted, `aggregate` is called with an empty inbox and may
-            abandon the exchange. An error of that call does not end the run.
+        exchange: number of consecutive rounds that have the same participants. If `exchange` is
+            above 1 and no upload of a round is accepted, `aggregate` is called with an empty inbox
+            and may abandon the exchange. An error of that call does not end the run.
         participants: smallest number of participants of a round. A run with fewer participants
             raises an error.
         silent: if True, clients send only their messages. If False, they also send their losses and
@@ -280,7 +281,7 @@ class Rules:
             or rounds; `accept` checks them. All other keys must have the names, shapes and dtypes
             on which most clients agree.
         max_examples: largest ``"num_examples"`` that a client can have; an upload with a larger
-            number is refused. Tasks set it; default no bound.
+            number is refused. Tasks set this bound; by default there is no bound.
         max_change: a bound c on the changes of an entry. Sizes are root mean squares, and s is the
             size of the entry that was sent. The server refuses an upload in two cases. First, the
             change is larger than c times the round's median change and larger than s (or 1 if
@@ -329,11 +330,11 @@ class Privacy:
     """The privacy costs of a method's messages, and the function by which the server counts them.
 
     Args:
-        costs: ``(message) -> numbers``, the privacy cost of a client's answer to a message: the
-            ``"noise_multiplier"`` of the client's own noise, and also ``"steps"`` and
-            ``"sample_rate"`` if they are not 1. The result is empty if the answer does not depend
-            on the client's data. The default is the cost of an answer without noise, which a site
-            with a budget refuses to send.
+        costs: ``(message) -> numbers``, the privacy cost of a client's answer to a message. The
+            numbers are the ``"noise_multiplier"`` of the client's own noise and, if they differ
+            from 1, ``"steps"`` and ``"sample_rate"``. The result is empty if the answer does not
+            depend on the client's data. The default is the cost of an answer without noise, which a
+            site with a budget refuses to send.
         onward: entries of a client's state that never return to earlier values. A remote client
             keeps the newest values, even if its server resumes from an earlier round.
         account: ``(inbox, state) -> state``, called after a round without a result. The inbox is
@@ -358,13 +359,14 @@ class Own:
 
     Args:
         modules: names of modules of the model, such as an input layer or a head, that each client
-            keeps for itself. Their shapes may differ between clients, and a client may lack them.
-            They are never sent: the first message does not have them, and an upload with them is
-            refused. So clients may have different features and classes.
+            keeps for itself. The shapes of these modules may differ between clients, and a client
+            may lack some of the modules. These modules are never sent: the first message does not
+            have them, and an upload with them is refused. So clients may have different features
+            and classes.
         models: the clients' own models, built from their graphs; see `fgl.methods.own_models`.
-        personal: tensors that every client trains in addition to the model, such as masks or mixing
-            weights: a dict from names to initial tensors. `receive` returns them among the params,
-            so the loss and `send` can read them. These tensors are neither in a message's
+        personal: dict from names to initial tensors. Every client trains these tensors, such as
+            masks or mixing weights, in addition to the model. `receive` returns them among the
+            params, so the loss and `send` can read them. These tensors are neither in a message's
             ``"model"`` nor in the params of `deploy`.
 
     Raises:

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from ...checks import check_disk
+from ...checks import check_disk, reject_if
 from ...warn import warn
 from ..history import Result, Round
 from ..method.message import Broadcast
@@ -35,6 +35,7 @@ KEEP = 2
 PARTS = ("outbox", "server_state", "client_states", "older")
 OURS = re.compile(r"round-(\d{6}|[1-9]\d{6,})\.ckpt(\.partial)?", re.ASCII)
 HINTS = {
+    "evaluate": ": resume with the scores and their data of before, or take another folder",
     "start": ": resume with the start= of before, or take another folder for another run",
     "threads": ": torch.set_num_threads sets them, and sums of other bits come of other threads",
     "initial_model": ": call torch.manual_seed before the model is made",
@@ -132,11 +133,11 @@ class Folder:
             with self._history.open("a+b") as file:
                 file.seek(0)
                 head = file.read(len(HISTORY_HEAD))
-        if not HISTORY_HEAD.startswith(head):
-            raise ValueError(
-                f"Expected checkpoint history {self._history} to be of format {FORMAT}, but got a "
-                "file of something else: take another folder"
-            )
+        reject_if(
+            not HISTORY_HEAD.startswith(head),
+            f"checkpoint history {self._history} to be of format {FORMAT}",
+            "a file of something else: take another folder",
+        )
 
     def save(self, result: Result, unscored: Round | None = None) -> Path:
         """Append to the history, and write ``round-N.ckpt`` atomically.
@@ -354,6 +355,8 @@ def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any])
     others = [key for key in theirs if key not in expected] if expected else []  # {} fits any run
     for key in [*expected, *others]:
         value, other = expected.get(key), theirs.get(key)
+        if key == "evaluate" and None in (value, other):  # rounds without scores say so themselves
+            continue
         if isinstance(value, dict) and isinstance(other, dict):  # name the entry that differs
             keys = [k for k in value | other if value.get(k) != other.get(k)]
             value, other = ({k: each.get(k) for k in keys} for each in (value, other))

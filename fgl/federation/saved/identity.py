@@ -2,17 +2,18 @@
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from types import CellType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...graph import Graph
 from ...sparse import SparseMatrix
 from ..history import Result
-from ..method.describe import architecture, bytes_of, described, hides, short_name
+from ..method.describe import DEPTH, architecture, bytes_of, described, hides, short_name
 from ..method.fedavg import OfSums, average
 from ..method.message import Message, leaves
 from ..method.method import Method, OptimizerFactory
@@ -140,6 +141,49 @@ def fingerprint(graphs: Sequence[Graph]) -> str:
             for part in (part for part in parts if isinstance(part, torch.Tensor)):
                 digest.update(bytes_of(part))
     return digest.hexdigest()
+
+
+def scoring(evaluate: Any, known: Sequence[Graph]) -> list[str]:
+    """The name of a score function, and a digest of the data on which it scores.
+
+    Args:
+        evaluate: the function. Its data are the graphs, and the held-out pairs beside a graph, in
+            its closure and in the functions that it calls.
+        known: graphs that the digest leaves out, since the run compares them anyway.
+
+    Example:
+        >>> scoring(lambda outbox, states: {}, [])[0]
+        '<lambda>'
+    """
+    left_out = {id(graph) for graph in known}
+    return [_full_name(evaluate), fingerprint([*_graphs_in(evaluate, left_out)])]
+
+
+def _graphs_in(value: Any, visited: set[int], depth: int = DEPTH) -> Iterator[Any]:
+    """The graphs, and the dataclasses of a graph and tensors, that a function can reach."""
+    if id(value) in visited or depth == 0:
+        return
+    visited.add(id(value))
+    inner: Sequence[Any] = ()
+    if isinstance(value, Graph):
+        yield value
+    elif is_dataclass(value) and isinstance(getattr(value, "graph", None), Graph):
+        inner = [getattr(value, each.name) for each in fields(value)]
+        if all(isinstance(each, Graph | Tensor) for each in inner):
+            yield value
+    elif isinstance(value, functools.partial):
+        inner = [value.func, *value.args, *value.keywords.values()]
+    elif isinstance(value, Mapping):
+        inner = [*value, *value.values()]
+    elif isinstance(value, list | tuple):
+        inner = value
+    elif callable(value) and not isinstance(value, type | nn.Module):
+        cells = getattr(value, "__closure__", None) or ()
+        inner = [each.cell_contents for each in cells if each != CellType()]
+        inner += [getattr(value, "__self__", None), *(getattr(value, "__defaults__", None) or ())]
+        inner += vars(value).values() if hasattr(value, "__dict__") else ()
+    for each in inner:
+        yield from _graphs_in(each, visited, depth - 1)
 
 
 def digest(result: Result) -> str:

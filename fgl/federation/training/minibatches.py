@@ -59,7 +59,7 @@ class Steps(Sequence[Step]):
 
 @explained
 def local_steps(how: Training, graph: Graph, context: Any) -> Sequence[Step]:
-    """Each step's graph and context, from `how.batches`; if it is None, always the whole graph.
+    """Each step's graph and context: from `how.batches`, or the whole graph if `batches` is None.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))

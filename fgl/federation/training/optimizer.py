@@ -25,7 +25,7 @@ class Layout:
     copied in every step of training.
 
     Args:
-        params: name to tensor.
+        params: dict from name to tensor.
         graph: the graph whose features the parameters multiply; default none.
     """
 
@@ -38,7 +38,7 @@ class Layout:
     def turn(self, tensors: Mapping[str, Tensor]) -> Params:
         """Transpose each tensor that is stored by columns.
 
-        A second call restores the first tensors.
+        A second call restores the original tensors.
 
         A name may have a prefix, as in ``"exp_avg/name"`` of an optimiser's state.
         """
@@ -195,8 +195,7 @@ def state_of(optimizer: optim.Optimizer, leaves: Mapping[str, Tensor]) -> Params
 def load_state(
     optimizer: optim.Optimizer, leaves: Mapping[str, Tensor], state: Mapping[str, Tensor]
 ) -> None:
-    """Restore the state that `state_of` returned."""
+    """Restore a state that `state_of` returned; the optimiser changes its tensors in place."""
     for path, value in state.items():
         key, name = path.split("/", 1)
-        copy_ = value.clone(memory_format=torch.contiguous_format)
-        optimizer.state[leaves[name]][key] = copy_
+        optimizer.state[leaves[name]][key] = value

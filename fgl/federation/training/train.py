@@ -58,8 +58,8 @@ def train(
         seed: seed of the minibatches, dropout, augmentation and all other random numbers of the
             loss.
         optimizer: the optimiser's state from an earlier call, `Trained.optimizer`; default none.
-        differentiate: ``(layout, params, leaves, graph, context) -> loss``, sets the gradients of
-            the trained leaves instead of autograd; default none.
+        differentiate: ``(layout, params, leaves, graph, context) -> loss``; in place of autograd,
+            this function sets the gradients of the trained leaves; default none.
 
     Returns:
         The trained parameters, the loss before each step, and the optimiser's state by
@@ -118,7 +118,7 @@ def minimise(
 
     Args:
         loss: ``(params, *batch) -> scalar``.
-        params: the initial parameters, name to tensor; not changed.
+        params: the initial parameters, a dict from name to tensor; not changed.
         batches: for each step a tuple of the loss's further arguments, read just before the step.
         optimizer: function from a list of tensors to a `torch.optim` optimiser.
         state: the optimiser's state from an earlier call; default none.
@@ -127,8 +127,8 @@ def minimise(
             the context.
         layout: memory layout of the tensors; default unchanged.
         keep: whether to return the optimiser's state.
-        differentiate: ``(layout, params, leaves, *batch) -> loss``, sets the gradients of the
-            leaves; default a backward pass.
+        differentiate: ``(layout, params, leaves, *batch) -> loss``; this function sets the
+            gradients of the leaves; default a backward pass.
 
     Returns:
         The trained parameters, the loss before each step, and the optimiser's state by
@@ -136,7 +136,7 @@ def minimise(
 
     Raises:
         ValueError: if the loss does not depend on `params`, or there are no tensors to train.
-        TypeError: if the optimiser's state has an entry that is no tensor.
+        TypeError: if the optimiser's state has an entry that is not a tensor.
 
     Example:
         >>> def loss(params, x, y):
@@ -158,7 +158,11 @@ def minimise(
     }
     leaves = {name: value for name, value in local.items() if name in names}
     stepper = fused(made(optimizer, leaves))
-    load_state(stepper, leaves, layout.turn(state or {}))
+    moments = {
+        path: value.clone(memory_format=torch.contiguous_format)
+        for path, value in layout.turn(state or {}).items()
+    }
+    load_state(stepper, leaves, moments)
     losses: list[Tensor] = []
     with torch.enable_grad():
         for batch in batches:

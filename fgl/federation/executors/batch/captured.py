@@ -81,7 +81,7 @@ def _side(device: torch.device) -> torch.cuda.Stream:
 
 
 def _waits(call: Call, inputs: Sequence[Tensor]) -> bool:
-    """Whether an operation makes the processor wait for the GPU; a CUDA graph cannot contain it."""
+    """Whether an operation cannot be in a CUDA graph, since the processor waits for its result."""
     mode = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Synchronization debug mode")

@@ -70,8 +70,9 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     ``D / mean D``, where ``mean D`` is the mean over all clients. The product is then compared with
     the cache. Clients also train one at a time if three times the estimate exceeds the cache. If
     clients hold many graphs, these two rules do not apply: D itself is compared with three fifths
-    of the cache. Below the bound, at least ten clients share a batch. For many graphs, products
-    with dense weights take most of the time, and such products depend less on the cache.
+    of the cache. If D is smaller, at least ten clients share a batch. For many graphs, products
+    with dense weights take most of the time, and such products do not need the cache as much as
+    sparse products.
 
     Clients that have their own models are batched by kind of model. In that case a number is chosen
     for each kind of model that several clients have, and the result is the smallest of these
@@ -128,7 +129,7 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
 
 
 def _choose_of_kinds(method: Method, clients: Sequence[Graph], cache: int | None) -> Choice:
-    """Choose for each kind of model that several clients have; return the smallest number."""
+    """Choose a number for each kind of model that several clients have; return the smallest."""
     kinds: dict[Hashable, list[Graph]] = {}
     for graph in clients:
         kinds.setdefault(kind_of(method, graph), []).append(graph)

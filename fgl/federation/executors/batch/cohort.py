@@ -19,6 +19,7 @@ from ....sparse import SparseMatrix
 from ....sparse.batched_matrix import MatrixStack
 from ....sparse.batched_pattern import Member
 from ....transfer import to_device
+from ...method.message import stacked
 from ...method.rules import Ragged
 from .sink import SunkReading
 
@@ -205,7 +206,7 @@ class Cohort:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """The stacked tensors so far: fields of the graphs by name, and all by number."""
+        """Stacked tensors so far, by number; tensors of graph fields also by the field's name."""
         stacks = {name: part for name, part in self.parts.items() if isinstance(part, Stacked)}
         named = {f"graph.{name}": each for name, part in stacks.items() for each in part.tensors}
         return named | {
@@ -237,7 +238,7 @@ class Cohort:
         padded with zeros, and the mask of a `Ragged` excludes the padding.
 
         Raises:
-            TypeError: if a value has another type than the first client's value.
+            TypeError: if the type of a value differs from the type of the first client's value.
             ValueError: if shapes, keys or dtypes differ, and the values are not `Ragged`.
         """
         return self._stacked(name, values, pad=False)
@@ -322,8 +323,8 @@ class Cohort:
                     f"{tensor.dtype} {list(tensor.shape)}{ONE_BY_ONE}"
                 )
         if all(tensor.shape == first.shape for tensor in tensors):
-            stacked = torch.stack(list(tensors))  # a number may lie beside tensors of a GPU
-            return stacked if first.dim() else to_device(stacked, self.index.device)
+            stack = stacked(tensors)  # a number may lie beside tensors of a GPU
+            return stack if first.dim() else to_device(stack, self.index.device)
         return pad_sequence(list(tensors), batch_first=True)
 
 
@@ -339,7 +340,8 @@ class _Member(Graph):
 
     The tensors of this graph are batched, and the masks exclude padded nodes.
 
-    The numbers of nodes, edges and training nodes are tensors, too. They do not count padding.
+    The numbers of nodes, edges and training nodes are tensors, too. These numbers do not count
+    padding.
     """
 
     def __init__(self, cohort: Cohort, client: Member) -> None:

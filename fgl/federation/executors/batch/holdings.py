@@ -1,4 +1,4 @@
-"""Holdings of a loss: the Python objects that the loss can reach; a check whether they change.
+"""Holdings of a loss: Python objects that the loss can reach, and a check that they do not change.
 
 A traced step repeats tensor operations and runs no Python code. So all other values that a loss
 depends on must stay unchanged. Examples are a counter, a flag of a module, and a tensor in a

@@ -1,8 +1,8 @@
-"""Rows of a parameter that a client's data touch: a traced step may train only those.
+"""Rows of a parameter that a client's data touch: a traced step may train only these rows.
 
 The parameter of a first layer on sparse features has a row for each feature. A small client has few
-of the features. If a recording shows that a parameter is used by nothing but such products, all
-other rows have no influence on the losses, and their gradient is 0.
+of the features. If a recording shows that only products with sparse features use a parameter, the
+rows of features that a client lacks do not influence the losses, and their gradient is 0.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Rows(NamedTuple):
 
 
 def stands_still(how: Training, optimizer: optim.Optimizer) -> bool:
-    """Whether local training leaves a row as it was if the row's gradient is always 0.
+    """Whether local training leaves a row unchanged if the row's gradient is always 0.
 
     The optimiser must be new and must change each entry by itself.
     """
@@ -79,11 +79,11 @@ def compacted(
         recorder: the recording of the step.
         step: operations and their outputs.
         stack: an input of the step.
-        place: the place of its gradient in the outputs.
+        place: position of the stack's gradient in the outputs.
 
     Returns:
-        The step and the touched rows; or None if the stack is used by anything but products
-        with constant indices, its gradient is used, or most rows are touched.
+        The step and the touched rows; or None if not all uses of the stack are products with
+        constant indices, if its gradient is used, or if most rows are touched.
     """
     calls, outputs = step
     gradient = outputs[place]
@@ -106,7 +106,7 @@ def compacted(
 
 
 class _Uses(NamedTuple):
-    """Names of a tensor and its views or summands, and the numbers of operations on them."""
+    """Names of a tensor and of its views or summands, and numbers of the operations on them all."""
 
     names: set[str]
     bags: set[int]
@@ -117,7 +117,7 @@ class _Uses(NamedTuple):
 def _renumbered(
     recorder: Recorder, calls: Sequence[Call], uses: tuple[_Uses, _Uses], rows: Rows, stack: str
 ) -> tuple[list[Call], dict[str, str]]:
-    """The operations on touched rows, and the sources of the gradient's views, which are left out.
+    """The operations on touched rows without views of the gradient, and the source of each view.
 
     Args:
         recorder, calls: the recording and its operations.
@@ -150,7 +150,7 @@ def _renumbered(
 
 
 def _products(recorder: Recorder, calls: Sequence[Call], stack: Tensor) -> _Uses | None:
-    """All uses of a stack; None if there is one that is neither a view nor a product."""
+    """All uses of a stack; None if a use is neither a view nor a product."""
     uses = _Uses({recorder.name(stack)}, set(), set(), set())
     for number, call in enumerate(calls):
         count = sum(name in uses.names for name in call.reads)
@@ -169,7 +169,7 @@ def _products(recorder: Recorder, calls: Sequence[Call], stack: Tensor) -> _Uses
 
 
 def _sums(recorder: Recorder, calls: Sequence[Call], gradient: Tensor) -> _Uses | None:
-    """The operations behind a gradient; None unless it is a sum of products that nobody reads."""
+    """The operations behind a gradient, if it is a sum of products that nothing else reads."""
     uses = _Uses({recorder.name(gradient)}, set(), set(), set())
     for number, call in reversed([*enumerate(calls)]):
         if uses.names.isdisjoint(call.results):
@@ -213,9 +213,9 @@ def _is_flat(matrix: Tensor, stack: Tensor) -> bool:
 
 
 def _is_bag(recorder: Recorder, call: Call) -> bool:
-    """Whether an operation is a sparse product, of the form in `kernels.py`, of a constant pattern.
+    """Whether an operation is a sparse product with a constant pattern, as `kernels.py` writes it.
 
-    Then its indices and offsets are neither inputs nor results.
+    In that case the indices and offsets of the product are neither inputs nor results.
     """
     if call.function not in BAGS or len(call.args) != 8 or call.kwargs:
         return False

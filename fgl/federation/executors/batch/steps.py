@@ -75,7 +75,7 @@ class View:
         return list(self._parts)
 
     def context_tensors(self, keys: Sequence[str]) -> tuple[list[Tensor], list[Any]]:
-        """Return the tensors in the entries `keys` of the contexts, then all other values there."""
+        """Return the tensors in the contexts' entries `keys`, then all other values in them."""
         first = self.contexts[0]
         if all(context is first for context in self.contexts):
             return taken_apart(first)

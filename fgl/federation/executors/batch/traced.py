@@ -181,7 +181,7 @@ class Trace:
         keys: entries of the contexts that the loss reads, if each client has its own context.
         form: the conditions under which the operations are valid.
         holdings: the Python objects that must not have changed.
-        pinned: inputs to which the loss also refers by itself, each with its position; these inputs
+        pinned: inputs to which the loss also refers directly, each with its position; these inputs
             must stay the same.
     """
 
@@ -377,7 +377,7 @@ def _compact(
     recorder: Recorder, outputs: Sequence[Tensor | None], inputs: Sequence[Tensor], trace: Trace
 ) -> CompactTrace | None:
     """The trace for compact stacks; None if no stack can be compact."""
-    step: Any = recorder.calls, [*outputs]
+    step: Any = recorder.needed(outputs), [*outputs]
     inputs, forms, rows = [*inputs], [*trace.form.tensors], {}
     for place, name in enumerate(trace.leaves):
         new = compacted(recorder, step, inputs[place], place + 1)

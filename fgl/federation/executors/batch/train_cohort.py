@@ -70,13 +70,13 @@ def train_cohort(
         contexts: the contexts from `method.receive`, one per client. A tensor object that all
             contexts share is not stacked.
         seeds: one per client, for its minibatches. The first seed determines dropout, augmentation
-            and all other random numbers of the loss. If clients train without a batch, all these
-            random numbers are different.
+            and all other random numbers of the loss. Without a batch, clients use other values for
+            all these random numbers.
         optimizers: each client's optimiser state; all states must have the same number of steps.
             Default none.
         checked: kinds of padding that were checked before, see `check_padding`. If there is a new
-            kind and the loss uses no random numbers in evaluation mode, `check_padding` checks it
-            and the kind is added. Default empty.
+            kind and the loss uses no random numbers in evaluation mode, `check_padding` checks this
+            kind and adds it to `checked`. Default empty.
         tracer: repeats steps that it has traced; by default every step is an ordinary step.
 
     Returns:
@@ -140,10 +140,11 @@ def _train(
     differentiate: Callable[[Step], Tensor],
     rows: Mapping[str, Rows],
 ) -> list[Trained]:
-    """Train all clients; of the stacks that are named in `rows`, train only these rows.
+    """Train all clients; if a stack is named in `rows`, train only the rows that are listed there.
 
     Raises:
-        Refused: if other rows would change, a step has other graphs, or `differentiate` raises it.
+        Refused: if rows outside `rows` would change, if a step does not use the cohort's graphs, or
+            if `differentiate` raises this error.
     """
     cohort = plan.cohort
     first, how = cohort.graphs[0], method.train
@@ -320,14 +321,14 @@ def _stack(
 ) -> Params:
     """Stack the tensors of each name to ``[K, ...]``, or take only the given rows.
 
-    If a name begins with a prefix in `equal`, all clients have the same tensor, which is not
-    stacked.
+    If a name begins with a prefix in `equal`, all clients have the same tensor, of which one copy
+    is made.
     """
     out = {}
     for path, first in dicts[0].items():
         tensors = [tensors[path] for tensors in dicts]
         if path.split("/")[0] in equal:
-            out[path] = first
+            out[path] = first.clone()
         else:
             out[path] = rows[path].taken(tensors) if rows and path in rows else _stacked(tensors)
     return out

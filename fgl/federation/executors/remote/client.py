@@ -40,7 +40,7 @@ class Note(NamedTuple):
         round: number of the round, from 0.
         client: number of this client.
         base: the last round in which the server accepted this client's message. The client's state
-            after that round is the valid state. -1 means the empty state.
+            after that round is the valid state. The value -1 means the empty state.
 
     Example:
         >>> Note(run=7, seed=0, round=3, client=1, base=2).base
@@ -96,7 +96,7 @@ def check_width(method: Method, graph: Graph, client: int) -> None:
     """Raise an error if the model does not accept the client's number of features.
 
     Raises:
-        Refusal: with the number of features.
+        Refusal: if the widths differ; the error has the client's number of features.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0], [1]]))
@@ -150,7 +150,7 @@ def plan(agreed: Mapping[str, Any]) -> str:
 
 
 def check_approved(path: Any, plan: str, unknown: Sequence[str], state: Any) -> None:
-    """Raise a ValueError if a site has approved plans and this plan is not one of them.
+    """Raise a ValueError if a site has a list of approved plans and this plan is not in the list.
 
     The settings of a function are missing from a plan if no builder recorded these settings. So a
     site with a list rejects runs that have such functions.
@@ -333,7 +333,8 @@ def _marks(shelf: Shelf, note: Note) -> tuple[Any, ...]:
 def _clear(shelf: Shelf, note: Note) -> None:
     """Delete old states and replies.
 
-    The last two stay, since a server may resume one round earlier.
+    A server may resume one round earlier. Therefore the valid state, the state before it, and the
+    last two replies stay.
 
     The newest reply is never deleted, since it shows which round the run has reached.
     """

@@ -166,8 +166,8 @@ class RemoteClients:
 
         The bound is at most the number of requests to the client.
 
-        This number itself is the bound if the client's ledger reports no number, since all answers
-        may have been different.
+        If the client's ledger reports no number, the bound is the number of requests, since all
+        answers may have been different.
         """
         times = max(self._times.get(client, 1), 1)
         return min(charged, times) if charged > 0 else times

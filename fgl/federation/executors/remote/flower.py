@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from ....checks import check_count, check_number
+from ....checks import check_count, check_number, reject_if
 from ....graph import Graph
 from ...method.message import Message as Sent
 from ...method.message import State, leaves, to
@@ -62,9 +62,9 @@ def client_app(
     folder keeps (default 20).
 
     Args:
-        build: ``context -> method, graph, client``, from this computer's data and from the sizes in
-            the context's run config. An optional fourth value must be equal to the `config` of the
-            server's `fgl.run`.
+        build: ``context -> method, graph, client``. The function uses this computer's data and the
+            sizes in the context's run config. An optional fourth value must be equal to the
+            `config` of the server's `fgl.run`.
         score: ``method -> (params, graph) -> metrics``, the client's own score of the model that it
             deploys, computed after each round. A rate is a pair of a sum and its divisor. Default
             none.
@@ -74,7 +74,7 @@ def client_app(
             whole error.
 
     Returns:
-        The app to name in a Flower app's ``pyproject.toml``.
+        The app, which must be named in the ``pyproject.toml`` of a Flower app.
     """
 
     def query(message: Message, context: Context) -> Message:
@@ -263,13 +263,13 @@ class Flower:
     Args:
         grid: the grid that Flower passes to a ServerApp's main function.
         num_clients: number of clients in the federation, including absent clients.
-        timeout: seconds for which a round waits for answers, and for which the first round waits
-            until all clients have registered.
-        names: for client 0, 1, ... the name under which the client's SuperNode is registered, or
-            the public key of this SuperNode in hexadecimal digits. By default, client k is the
-            first node that claims the number k.
+        timeout: seconds that each round waits for answers, and that the first round waits for all
+            clients to register.
+        names: one text per client, in order: either the name under which the client's SuperNode is
+            registered, or the public key of this SuperNode in hexadecimal digits. By default,
+            client k is the first node that claims the number k.
         per_tensor: whether to send one array for each tensor, which Flower's own mods can read.
-            This is slower and does not support bfloat16.
+            One array per tensor is slower and does not support bfloat16.
         poll: seconds between two checks for answers. The time between two checks for new nodes is
             ten times as long.
     """
@@ -285,11 +285,11 @@ class Flower:
         check_count(num_clients=self.num_clients)
         check_number("timeout", self.timeout, above=0)
         check_number("poll", self.poll, at_least=0)
-        if self.names and len(self.names) != self.num_clients:
-            raise ValueError(
-                f"Expected names to be {self.num_clients}, one per client, "
-                f"but got {len(self.names)}"
-            )
+        reject_if(
+            self.names and len(self.names) != self.num_clients,
+            f"names to be {self.num_clients}, one per client",
+            len(self.names),
+        )
 
     @property
     def devices(self) -> Sequence[torch.device]:

@@ -112,7 +112,7 @@ def refusing() -> Iterator[None]:
 
 @contextmanager
 def during(stage: str) -> Iterator[None]:
-    """A context that adds its stage to an error; if contexts are nested, only the innermost does.
+    """A context that adds its stage to an error; among nested contexts, only the innermost does so.
 
     Example:
         >>> try:
@@ -210,7 +210,8 @@ def handshake(note: Note) -> Handshake:
     """Read a handshake.
 
     Raises:
-        ValueError: with the first field that is missing or has an invalid type.
+        ValueError: if a field is missing or has an invalid type; the error names the first such
+            field.
 
     Example:
         >>> handshake({"client": "3", "agreement": "{}", "scores": True}).client

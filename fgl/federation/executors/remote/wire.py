@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from safetensors.torch import load, save
 
+from ....checks import reject_if
 from ...method.message import Message, leaves
 
 
@@ -20,7 +21,7 @@ def pack(message: Mapping[str, Any]) -> bytes:
         message: dict of dense tensors, at most one dict deep.
 
     Returns:
-        The bytes. Their number is the result of `num_bytes` plus about 80 per tensor.
+        The bytes. The number of bytes is the result of `num_bytes` plus about 80 per tensor.
 
     Raises:
         TypeError: for a sparse tensor.
@@ -32,8 +33,7 @@ def pack(message: Mapping[str, Any]) -> bytes:
     """
     tensors = {}
     for number, (path, tensor) in enumerate(leaves(message)):
-        if tensor.layout != torch.strided:
-            raise TypeError(f"Expected {path!r} to be dense, but got {tensor.layout}")
+        reject_if(tensor.layout != torch.strided, f"{path!r} to be dense", tensor.layout, TypeError)
         copy = tensor.detach().cpu().contiguous()
         tensors[str(number)] = copy.clone() if copy.data_ptr() == tensor.data_ptr() else copy
     data: bytes = save(tensors, {"names": json.dumps(names(message))})
