@@ -124,8 +124,6 @@ def mean_server(method: Method, outer: str) -> OfMeans:
 
 def _check_covered(served: OfMeans, untouched: Collection[str]) -> None:
     """Raise an error if the server reads an unprotected entry that `untouched` does not list."""
-    if isinstance(untouched, str):
-        raise TypeError(f"Expected untouched to be several keys, but got the string {untouched!r}")
     others = [key for key in (*served.equally, *served.reads) if key not in untouched]
     reject_if(
         others,

@@ -442,11 +442,11 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
             "number an example"
         )
     classes = graph.num_classes if target == CLASSES else None
-    reject_if(
-        classes is not None and output.dim() == 2 and output.shape[1] < classes,
-        f"the model to give {classes} numbers an example, one a class",
-        f"{output.shape[1]} of {name}",
-    )
+    if classes is not None and output.dim() == 2 and output.shape[1] < classes:
+        raise ValueError(
+            f"Expected the model to give {classes} numbers an example, one a class, "
+            f"but got {output.shape[1]} of {name}"
+        )
 
 
 @explained
