@@ -69,10 +69,16 @@ class Late:
     """Number of rounds before they do; 0 if they never do."""
 
     def without(self, task):
-        if not (self.late_clients or self.late_classes):
+        if self == Late():
             return task
         late = {"clients": self.late_clients, "classes": self.late_classes}
-        return tasks.earlier(task, **late, rounds=self.late_rounds or None)
+        if not any(late.values()):
+            raise ValueError("Expected --late-clients or --late-classes, but got neither")
+        try:
+            return tasks.earlier(task, **late, rounds=self.late_rounds or None)
+        except ValueError as error:  # about clients or rounds, which are other flags
+            vars(error)["argument"] = f"late_{vars(error).get('argument')}"
+            raise
 
 
 def built(build, loaded, seed, options):

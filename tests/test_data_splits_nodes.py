@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fgl
 from fgl import Graph
 from fgl.data.splits import class_capped_split, public_split, random_split, split
 
@@ -44,17 +45,6 @@ def test_class_capped_in_loops(data: st.DataObject) -> None:
         class_capped_split(graph, train_per_class=cap, num_val=rest + 1)
 
 
-@pytest.mark.parametrize("name", ["class_capped", "random"])
-def test_split_is_random_by_seed_alone(name: str) -> None:
-    graph = labelled(300, 200, 100)
-    torch.manual_seed(1)
-    one = split(graph, name, seed=3)
-    torch.manual_seed(2)
-    two, other = split(graph, name, seed=3), split(graph, name, seed=4)
-    assert all(torch.equal(a, b) for a, b in zip(masks(one), masks(two), strict=True))
-    assert not any(torch.equal(a, b) for a, b in zip(masks(one), masks(other), strict=True))
-
-
 def test_splits_of_today() -> None:
     """Pinned, so that a new version does not silently change every published number."""
     pinned = {
@@ -88,3 +78,16 @@ BAD: list[tuple[Any, str]] = [
 def test_refuses(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(labelled(30, 20))
+
+
+def test_a_split_of_no_example_says_so() -> None:
+    """A typed graph whose masks are all False had three empty masks without a word."""
+    ids, y, mask = torch.arange(9), torch.arange(9) % 2, torch.zeros(9, dtype=torch.bool)
+    masks: Any = {name: {"u": mask} for name in ("train_mask", "val_mask", "test_mask")}
+    edges = {("u", "buys", "i"): torch.stack([ids, ids])}
+    typed = fgl.data.typed_graph({"u": 9, "i": 9}, edges, y={"u": y}, **masks)
+    with pytest.warns(UserWarning, match="train_mask and val_mask and test_mask, but got 0 of 0"):
+        random_split(typed)
+    with pytest.warns(UserWarning, match="got 0 of 0"):
+        random_split(typed, among=torch.zeros(18, dtype=torch.bool))
+    assert random_split(typed, among=typed.node_type == 0).num_train == 5  # the remedy

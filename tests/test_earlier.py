@@ -1,5 +1,6 @@
 """Clients that join later, classes that appear later, and forgetting from the last clean state."""
 
+import re
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from by_loops import apart, clients, mean, plain, sgd, supervised, train_nodes
+from conformance import case
 from federations import SGD, graphs, model, same, script
 
 import fgl
@@ -39,9 +41,17 @@ def test_a_client_that_joins_later_changes_nothing_before(build: Any, at_once: A
     assert not same(then.outbox[0], alone.outbox[0])
 
 
-@pytest.mark.parametrize("setting", [fgl.tasks.EgoNodes, fgl.tasks.Graphs])
-def test_tasks_with_batches_of_their_own_have_clients_that_join_later(setting: Any) -> None:
-    task = setting(clients=3, hidden=4).load(seed=0)
+LATER: dict[str, Any] = {  # tasks whose batches or weights are their own
+    "ego": fgl.tasks.EgoNodes(clients=3, hidden=4).load,
+    "graphs": fgl.tasks.Graphs(clients=3, hidden=4).load,
+    "generators": lambda seed: case("fedavg", "generators")[1],  # draws for a graph it knows
+    "overlapping": lambda seed: case("fedavg", "overlapping")[1],  # weighed by nodes
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_tasks_with_batches_of_their_own_have_clients_that_join_later(name: str) -> None:
+    task = LATER[name](seed=0)
     first = one_by_one(task.fedavg, earlier(task, clients=[1]), num_rounds=1)
     assert first.history[0].zero_weight == [1]
     assert all(value == value for value in first.history[0].metrics.values())
@@ -124,6 +134,19 @@ def test_a_study_and_a_command_have_clients_that_join_later(tmp_path: Any) -> No
     flags = "--clients 3 --hidden 4 --rounds 3 --late-clients 1 --late-rounds 2"
     _, commanded = script("examples/baseline.py").main(f"fedavg louvain-nodes {flags}".split())
     assert same(commanded.outbox[0], result.outbox[0])
+
+
+def test_a_flag_of_later_clients_is_named(capsys: Any) -> None:
+    """`--clients` and `--rounds` are other flags."""
+    main = script("examples/baseline.py").main
+    for flags, name in [
+        ("--late-clients 9 --late-rounds 1", "--late-clients: .* 9"),
+        ("--late-clients 1 --late-rounds -2", "--late-rounds: .* -2"),
+        ("--late-rounds 2", "--late-classes, but got neither"),
+    ]:
+        with pytest.raises(SystemExit):
+            main(f"fedavg louvain-nodes --clients 3 --hidden 4 --rounds 3 {flags}".split())
+        assert re.search(f"error: .*{name}", capsys.readouterr().err)
 
 
 def test_forgetting_from_the_last_clean_state_is_never_having_known() -> None:

@@ -23,6 +23,7 @@ from fgl.checks import check_number
 from fgl.experiment import Run, choose_names, cli, report, takes_options_of
 from fgl.experiment.cli import defaults_of
 from fgl.experiment.report import to_json
+from fgl.experiment.run import try_writing
 from fgl.federation import Round
 
 KEYS = [
@@ -314,6 +315,8 @@ def test_a_report_that_cannot_be_written_is_said_before_training(
         said = refused(capsys, main, "--json", str(path))
         assert f"--json: Expected json to name a file that can be written, but got {path}" in said
     assert not path.parent.exists()
+    try_writing("json", path)
+    assert path.parent.exists() and not path.exists()  # it leaves no file of its own
     with monkeypatch.context() as patch:  # and what nobody could have known
         patch.setattr(Path, "write_text", lambda *_: (_ for _ in ()).throw(OSError(28, "No space")))
         assert "Expected json to be written to" in refused(capsys, main, "--json", str(path))

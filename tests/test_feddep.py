@@ -232,6 +232,10 @@ def test_groups_are_the_best_ones_and_prototypes_their_means() -> None:
     assert abs(error(clusters(rows, 3).tolist()) - best) < 1e-12
     assert clusters(rows[:1], 3).tolist() == [0] and clusters(rows[:0], 3).tolist() == []
     assert len(clusters(rows[:2], 3).unique()) == 2
+    many = torch.randn(200, 2, generator=torch.Generator().manual_seed(4)).double()
+    moved = clusters(many, 9, starts=1)  # it went on until no row changes its group
+    centres = torch.stack([many[moved == group].mean(0) for group in range(9)])
+    assert torch.equal(torch.cdist(many, centres).argmin(1), moved)
     same = clusters(rows[:1].expand(4, -1), 2)
     assert same.shape == (4,)
 

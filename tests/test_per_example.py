@@ -115,6 +115,20 @@ def test_nodes_that_see_each_other_are_refused() -> None:
         private(1.0, sample_rate=0.0)
 
 
+def test_a_loss_that_counts_unknown_answers_otherwise_is_refused() -> None:
+    """It is the mean of its examples' losses wherever all answers are known."""
+    net = model()
+
+    def loss(params: Any, own: fgl.Graph, context: Any) -> Any:
+        known = ~own.y.isnan()  # type: ignore[union-attr]
+        each = (functional_call(net, params, own.x) - own.y.nan_to_num()).square() * known  # type: ignore[union-attr]
+        return each.sum() / (known.sum() * known.numel()).clamp(min=1).sqrt()
+
+    own = rows(6).replace(y=torch.ones(6, 3), num_classes=None)
+    with pytest.raises(ValueError, match="mean of its examples' losses"):
+        examples.check_alone(replace(fgl.fedavg(net), loss=loss), own, {})
+
+
 def one_step(method: Method, own: fgl.Graph) -> Any:
     """What a client has after a round's training, seeded, from where all start."""
     params, context = receive_as_a_run(method, {"model": method.initial()}, {}, own)

@@ -1,11 +1,9 @@
 """What a checkpoint holds of a run, piece by piece."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import torch
-from federations import CLASSES, FEATURES, end, graphs, identified, local, model, same
+from federations import CLASSES, FEATURES, identified, model, same
 
 import fgl
 from fgl.federation import Broadcast
@@ -22,16 +20,6 @@ def test_a_message_to_all_is_stored_once_and_others_each() -> None:
     assert same(dict(checkpoint._outbox(stored, 3)), dict.fromkeys(range(3), one))
     each = {0: one, 2: {"w": torch.zeros(2)}}
     assert same(dict(checkpoint._outbox(checkpoint._plain(each), 3)), each)
-
-
-def test_each_clients_own_message_comes_back(tmp_path: Path) -> None:
-    how: Any = {"participation": 0.5, "seed": 3}
-    want = end(fgl.run(local(model()), graphs(), num_rounds=2, **how))
-    for rounds in (1, 2):
-        found = end(
-            fgl.run(local(model()), graphs(), num_rounds=rounds, checkpoint=tmp_path, **how)
-        )
-    assert same(found, want)
 
 
 def test_an_architecture_is_that_of_the_model_that_trains() -> None:

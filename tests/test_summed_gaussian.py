@@ -327,6 +327,8 @@ def test_what_is_out_of_range_is_refused() -> None:
     for given, said in bad:
         with pytest.raises(ValueError, match=f"Expected {said}"):
             summed_gaussian(line(), **{**good, **given})
+    edge = {"threshold": 4, "length": 1.0, "noise_multiplier": 2.0, "bits": 4}
+    summed_gaussian(line(), **edge)  # type: ignore[arg-type]  # a step is a sixteenth, just enough
     once = partial(summed_gaussian, **good)
     with pytest.raises(ValueError, match="exchange takes 4 rounds|outermost"):
         once(once(line()))

@@ -90,6 +90,17 @@ def test_labels_where_numbers_are_wanted_are_refused() -> None:
         fgl.fedavg(gcn(1), loss=method.loss, target=REGRESSION)
 
 
+def test_a_column_of_outputs_may_be_a_vector() -> None:
+    class Squeezed(fgl.nn.GCN):
+        def forward(self, *args: Any, **options: Any) -> Any:
+            return super().forward(*args, **options).squeeze(1)
+
+    own, column = numbers(12), fgl.fedavg(gcn(1), target=REGRESSION)
+    vector = fgl.fedavg(Squeezed(FEATURES, 8, 1), target=REGRESSION)
+    start = column.initial()
+    assert vector.loss(start, own, {}).equal(column.loss(start, own, {}))
+
+
 def test_a_model_that_says_too_little_is_refused_by_name() -> None:
     own = graph(12)
     own = own.replace(y=torch.arange(12) % 3, num_classes=3)

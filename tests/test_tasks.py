@@ -89,15 +89,17 @@ def test_a_gpu_that_is_not_there_is_refused_at_once() -> None:
         tasks.Nodes(device="cuda")
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_a_task_knows_how_many_examples_a_client_can_have(name: str) -> None:
-    """As many as the largest has, or all together where clients overlap."""
-    task = TASKS[name](0.0, torch.float32)
-    own = [each.num_nodes if each.batch is None else each.num_graphs for each in task.clients]
-    if task.clients[0].window_index is not None:
-        own = [each.num_answers for each in task.clients]
-    if task.clients[0].edge_label_index is not None:
-        own = [each.edge_label_index.shape[1] for each in task.clients]
-    if name not in ("mended", "overlapping"):
-        assert task.fedavg.rules.max_examples == max(own)
-    assert task.fedavg.rules.max_examples >= max(each.num_train for each in task.clients)
+def test_ids_that_each_client_numbers_itself_are_named_as_the_cause() -> None:
+    """They looked like nodes of the whole graph that are scored and train."""
+    whole = fgl.data.splits.random_split(fgl.data.large_graph(60, 120, num_features=4), seed=0)
+    parts = fgl.data.partitions.random_partition(whole, 3, seed=0)
+    clients = [whole.subgraph(part) for part in parts]
+    net, train = fgl.nn.GCN(4, 4, whole.num_classes), fgl.Training()  # type: ignore[arg-type]
+    local = [own.replace(node_id=torch.arange(own.num_nodes)) for own in clients]
+    with pytest.warns(
+        UserWarning, match="node_id .*of the whole graph.* but got 0, 1, 2"
+    ) as caught:
+        fgl.tasks.node_task(whole, local, net, train)
+    assert len(caught) == 1
+    for remedy in (clients, [own.replace(node_id=None) for own in local], [whole, whole]):
+        fgl.tasks.node_task(whole, remedy, net, train)

@@ -45,6 +45,13 @@ def warn_of_trained(
         counts = _counts(own, answered)[:1]
         scored += [(f"{name} of client {client}", count) for name, count in counts]
     of_nodes = whole is not None and whole.batch is None and whole.edge_label_index is None
+    if whole is not None and of_nodes and _has_local_ids(clients, whole):
+        warn(
+            "Expected node_id to name nodes of the whole graph, but got 0, 1, 2, ... at each "
+            "client: graph.replace(node_id=None), or fgl.data.partitions.partition_graph(whole, "
+            "parts), whose clients keep the ids of the whole graph",
+        )
+        clients = [own.replace(node_id=None) for own in clients]
     if not scored and whole is not None and of_nodes:
         trains = _trained_windows if whole.has("window_index") else trained_nodes
         counts = _counts(whole, trains(whole, clients))[:1]
@@ -64,6 +71,16 @@ def warn_of_trained(
     warn(
         f"Expected examples that are scored not to train, but got {count} in the {place}{others}, "
         f"whose answers the model is told: {remedy}",
+    )
+
+
+def _has_local_ids(clients: Sequence[Graph], whole: Graph) -> bool:
+    """Whether several clients, smaller than the whole graph, all number their nodes from 0."""
+    return len(clients) > 1 and all(
+        own.node_id is not None
+        and 0 < own.num_nodes < whole.num_nodes
+        and torch.equal(own.node_id, torch.arange(own.num_nodes, device=own.device))
+        for own in clients
     )
 
 

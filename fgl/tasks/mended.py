@@ -78,10 +78,10 @@ def generator_task(
     hidden = [
         _hide(own, share, width, fed.fold_in(seed, k, "hide")) for k, own in enumerate(clients)
     ]
-    of = {each.graph: each for each in hidden}  # graphs are compared by identity
+    of = {each.graph.x: each for each in hidden}  # `earlier` changes only masks
 
     def batches(graph: Graph, context: Any) -> Any:
-        own = of.get(graph)
+        own = of.get(graph.x)
         if own is None:
             raise ValueError("Expected graph to be a client of this task, but got another")
         targets = {"missing": Ragged(own.missing), "hidden": Ragged(own.features)}
@@ -98,7 +98,7 @@ def generator_task(
     def score(params: Params, graph: Graph) -> dict[str, Any]:
         with fed.in_mode(model, False):
             count, _, _ = functional_call(model, params, (graph.x, graph.adj))
-        return {"count_error": (count - of[graph].missing).abs().mean()}
+        return {"count_error": (count - of[graph.x].missing).abs().mean()}
 
     clients = [each.graph for each in hidden]
     scores = partial(evaluate_own, score, lower={"count_error"})

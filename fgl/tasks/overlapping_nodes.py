@@ -34,7 +34,7 @@ def overlapping_node_task(
 ) -> Task:
     """Classify nodes that several clients may hold.
 
-    A client's weight is its number of nodes.
+    A client's weight is its number of nodes, or 0 if it has no training node.
 
     Models are scored on the union of the clients' graphs, and on each client's own test nodes.
 
@@ -65,7 +65,7 @@ def overlapping_node_task(
 
     validate = validation(node_scores(model, test=False, target=target), target.select)
     method = fed.fedavg(model, train=train, target=target)
-    method = weighed_by_nodes(_shrinking(method, l2=l2) if l2 else method)
+    method = weighed_by_nodes(_shrinking(method, l2=l2) if l2 else method, by_mask=True)
     bound = bounded(method, [*clients, union])
     return Task(clients, bound, scores, target.select, validate, union)
 

@@ -201,13 +201,23 @@ def own_node_mask(graph: Graph, context: Any) -> Tensor:
 
 
 @fed.layer
-def weighed_by_nodes(fedavg: Method) -> Method:
-    """The method in which a client's weight is its number of nodes."""
-    return replace(fedavg, send=_send_size)
+def weighed_by_nodes(fedavg: Method, *, by_mask: bool = False) -> Method:
+    """The method in which a client's weight is its number of nodes.
+
+    With `by_mask`, a client without a training example has weight 0.
+    """
+    return replace(fedavg, send=_send_size_if_trained if by_mask else _send_size)
 
 
 def _send_size(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
     return {"model": params, "num_examples": torch.tensor(graph.num_nodes)}, state
+
+
+def _send_size_if_trained(
+    params: Params, context: Any, state: State, graph: Graph
+) -> tuple[Message, State]:
+    count = graph.num_nodes if graph.num_train else 0
+    return {"model": params, "num_examples": torch.tensor(count)}, state
 
 
 @fed.layer

@@ -196,10 +196,13 @@ def _pairs_alike(graph: Graph, examples: Tensor) -> Tensor | None:
 def warn_of_empty(shares: Sequence[float | bool], sizes: Sequence[int]) -> None:
     """Warn if a mask has no example although its fraction of the examples is positive."""
     empty = [n for n, w, size in zip(MASKS, shares, sizes, strict=True) if w and not size]
-    if empty and sum(sizes):
+    if empty:
+        remedy = "give a larger share, or 0"
+        if not sum(sizes):
+            remedy = "among=mask, or the masks of a typed graph, name examples to split"
         warn(
             f"Expected the shares to leave examples to {' and '.join(empty)}, but got 0 of "
-            f"{sum(sizes)}: give a larger share, or 0",
+            f"{sum(sizes)}: {remedy}",
         )
 
 

@@ -435,18 +435,20 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
             f"Expected the model to give {len(y)} rows, one an example, but got {len(output)} "
             f"rows of {name}{pool if graph.batch is not None else ''}"
         )
-    if target == CLASSES and output.dim() != 2:
+    if target != CLASSES:
+        return
+    if output.dim() != 2:
         raise ValueError(
             "Expected the model to give a row of numbers an example, one a class, but got shape "
             f"{list(output.shape)} of {name}: y as float and target=fgl.targets.ANSWERS take one "
             "number an example"
         )
-    classes = graph.num_classes if target == CLASSES else None
-    if classes is not None and output.dim() == 2 and output.shape[1] < classes:
-        raise ValueError(
-            f"Expected the model to give {classes} numbers an example, one a class, "
-            f"but got {output.shape[1]} of {name}"
-        )
+    classes = graph.num_classes
+    reject_if(
+        classes is not None and output.shape[1] < classes,
+        f"the model to give {classes} numbers an example, one a class",
+        f"{output.shape[1]} of {name}",
+    )
 
 
 @explained

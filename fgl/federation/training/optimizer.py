@@ -195,8 +195,7 @@ def state_of(optimizer: optim.Optimizer, leaves: Mapping[str, Tensor]) -> Params
 def load_state(
     optimizer: optim.Optimizer, leaves: Mapping[str, Tensor], state: Mapping[str, Tensor]
 ) -> None:
-    """Restore the state that `state_of` returned."""
+    """Restore a state that `state_of` returned; the optimiser changes its tensors in place."""
     for path, value in state.items():
         key, name = path.split("/", 1)
-        copy_ = value.clone(memory_format=torch.contiguous_format)
-        optimizer.state[leaves[name]][key] = copy_
+        optimizer.state[leaves[name]][key] = value
