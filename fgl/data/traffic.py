@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from ..checks import check_count
+from ..checks import Count
 from ..graph import Graph
 from ..kinds import typed
 
@@ -14,7 +14,7 @@ LIMIT = 65.0  # miles an hour of free traffic
 
 
 @typed
-def traffic(num_sensors: int = 207, num_times: int = 34_272, *, seed: int = 0) -> Graph:
+def traffic(num_sensors: Count = 207, num_times: Count = 34_272, *, seed: int = 0) -> Graph:
     """Generate speeds at road sensors every five minutes; the default sizes are METR-LA's.
 
     Sensors lie at random in a square. Each sensor has edges from its nearest sensors, with weights
@@ -39,7 +39,6 @@ def traffic(num_sensors: int = 207, num_times: int = 34_272, *, seed: int = 0) -
 
     Source: the sizes and weights of Li et al. 2018, DCRNN, https://arxiv.org/abs/1707.01926
     """
-    check_count(num_sensors=num_sensors, num_times=num_times)
     generator = torch.Generator().manual_seed(seed)
     place = torch.rand(num_sensors, 2, generator=generator)
     distance = torch.cdist(place, place)

@@ -6,7 +6,7 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
-from ...checks import check_count, reject_if
+from ...checks import Count, reject_if
 from ...graph import MASKS, Graph
 from ...kinds import typed
 from ...sparse.matrix import dense
@@ -16,11 +16,11 @@ from ...warn import warn
 @typed
 def windows(
     graph: Graph,
-    steps: int = 12,
+    steps: Count = 12,
     *,
     horizons: Sequence[int] = (3, 6, 12),
     shares: Sequence[float] = (0.7, 0.1, 0.2),
-    stride: int = 1,
+    stride: Count = 1,
     scaled: bool = False,
 ) -> Graph:
     """Split a time series into windows with input times, target times and masks.
@@ -65,7 +65,6 @@ def windows(
 
     Source: the layout of Li et al. 2018, DCRNN, https://arxiv.org/abs/1707.01926
     """
-    check_count(steps=steps, stride=stride)
     reject_if(
         len(graph.x.shape) != 3 or graph.y is None or graph.y.dim() != 2,
         "graph to be a series, x [num_nodes, num_times, num_features] and y [num_nodes, num_times]",
