@@ -1,14 +1,16 @@
 """What a checkpoint holds of a run, piece by piece."""
 
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
-from federations import CLASSES, FEATURES, identified, model, same
+from federations import CLASSES, FEATURES, graph, identified, model, same
 
 import fgl
 from fgl.federation import Broadcast
 from fgl.federation.saved import checkpoint
-from fgl.federation.saved.identity import _digest
+from fgl.federation.saved.identity import DEPTH, _digest, scoring
 
 METHOD = fgl.fedavg(model(dropout=0.0))
 
@@ -50,3 +52,16 @@ def test_a_digest_is_as_stored_and_builders_of_one_name_are_numbered() -> None:
         "settings of fedprox 2": 0.2,
         "settings of fedprox 3": 0.3,
     }
+
+
+def test_data_of_a_score_are_found_as_deep_as_is_looked() -> None:
+    for wraps, found in ((DEPTH - 2, True), (DEPTH - 1, False)):
+
+        def evaluate(own: fgl.Graph, wraps: int = wraps) -> Any:
+            inner: Any = lambda: own  # noqa: E731
+            for _ in range(wraps):
+                inner = partial(print, inner)
+            return inner
+
+        one, two = (scoring(evaluate(graph(seed=seed)), []) for seed in (0, 1))
+        assert (one != two) == found

@@ -132,7 +132,7 @@ def _groups(num_nodes: int, num_classes: int, skew: float, size: int) -> tuple[T
     rank = torch.arange(1, num_classes + 1, dtype=torch.float64)
     bound = (rank.pow(-skew).cumsum(0) / rank.pow(-skew).sum() * num_nodes).round().long()
     node = torch.arange(num_nodes)
-    y = torch.searchsorted(bound, node, right=True).clamp(max=num_classes - 1)
+    y = torch.searchsorted(bound, node, right=True)  # the last bound is num_nodes
     sizes = y.bincount(minlength=num_classes)
     parts = (sizes / size).round().long().clamp(min=1)
     position = node - (sizes.cumsum(0) - sizes)[y]
