@@ -112,6 +112,24 @@ def test_a_model_that_says_too_little_is_refused_by_name() -> None:
         fgl.fedavg(gcn(3)).loss(fgl.fedavg(gcn(3)).initial(), pairs, {})
 
 
+def test_a_model_may_give_one_number_an_example_without_a_column() -> None:
+    """One number an example, as PyG's models give after `squeeze`, has the loss of one column."""
+
+    class Flat(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = gcn(1)
+
+        def forward(self, x: Any, adj: Any) -> Any:
+            return self.net(x, adj)[:, 0]
+
+    for own, target in ((numbers(12), REGRESSION), (yes_or_no(12, 1), ANSWERS)):
+        own = own.replace(y=own.y.view(-1))
+        flat, column = (fgl.fedavg(m.eval(), target=target) for m in (Flat(), gcn(1)))
+        expected = column.loss(column.initial(), own, {})
+        torch.testing.assert_close(flat.loss(flat.initial(), own, {}), expected)
+
+
 def test_a_client_with_nothing_known_is_left_out_of_the_mean() -> None:
     model = gcn(3).eval()
     method = fgl.fedavg(model, target=ANSWERS)

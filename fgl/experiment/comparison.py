@@ -152,7 +152,7 @@ def compare(
     folders = _folders(methods, checkpoint)
     reports: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in methods}
     total = len(seeds) * len(methods) * num_rounds
-    with shown("comparison", total, unit="round", bar_after=0.0) as advance:
+    with shown("comparison", total, unit="rounds", bar_after=0.0) as advance:
         for seed in seeds:
             task = load(setting, seed, {})
             reject_if(

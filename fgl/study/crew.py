@@ -73,7 +73,7 @@ def counted(plan: Plan) -> Iterator[Count]:
 
     The context yields a function that updates the bar.
     """
-    with shown("study", plan.count(), unit="run", bar_after=0.0, left=True) as advance:
+    with shown("study", plan.count(), unit="runs", bar_after=0.0, left=True) as advance:
         before = 0
 
         def count(store: Store) -> None:

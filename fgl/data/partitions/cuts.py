@@ -177,10 +177,10 @@ def deal(
     size = graph.num_nodes // num_clients
     chunk = max(size - delta, 1)
     whole = [sorted(nodes) for nodes in communities]
-    if num_clients > 1 and 2 * delta > size and max(map(len, whole)) > chunk:
+    if num_clients > 1 and 2 * delta >= size and max(map(len, whole)) > chunk:
         warn(
-            f"Expected delta to be at most half of the {size} nodes of a client, but got {delta}: "
-            f"communities are cut into pieces of {chunk}, and few edges stay. Try "
+            f"Expected delta to be less than half of the {size} nodes of a client, but got "
+            f"{delta}: communities are cut into pieces of {chunk}, and few edges stay. Try "
             f"delta={size // 5}",
         )
     chunks = [
@@ -313,7 +313,7 @@ def ldg_partition(
     generator = torch.Generator().manual_seed(seed)
     starts = (torch.randperm(-(-n // block), generator=generator) * block).tolist()
     owner = torch.full((n,), num_clients, dtype=torch.int32)  # an extra part holds unplaced nodes
-    with shown("LDG", passes * len(starts), unit="block") as advance:
+    with shown("LDG", passes * len(starts), unit="blocks") as advance:
         for _ in range(passes):
             size = torch.zeros(num_clients, dtype=torch.int64)
             for start in starts:

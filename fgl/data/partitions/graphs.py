@@ -142,7 +142,8 @@ def _warn(counts: CutLoss) -> None:
     if lost:
         warn(
             f"The cut loses {' and '.join(lost)}, whose ends are of two clients: cut_loss(graph, "
-            "parts) counts them, and louvain_partition and metis_partition cut fewer",
+            "parts) counts them; metis_partition, or louvain_partition with a small delta, cuts "
+            "fewer",
         )
 
 
