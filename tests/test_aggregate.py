@@ -82,16 +82,6 @@ def test_mix_equals_loops(form: str, self_weight: float) -> None:
                 assert got[name][i].flatten()[place].item() == pytest.approx(want, abs=1e-13)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_mix_has_a_gradient(sparse: bool) -> None:
-    value = stack()["weight"].requires_grad_()
-    matrix = (client_matrix() + 0.1 if sparse else client_matrix()).requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda v, m: mix({"w": v}, m.to_sparse() if sparse else m, self_weight=0.3)["w"],
-        (value, matrix),
-    )
-
-
 @pytest.mark.parametrize(
     ("matrix", "self_weight", "message"),
     [

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fgl import SparseMatrix
 from fgl.aggregate import mean, mix, server_step
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.uint8]
@@ -259,16 +258,6 @@ def test_mix_is_the_exact_sum_on_its_grid() -> None:
     assert torch.equal(mix({"w": value}, matrix)["w"], torch.tensor(want, dtype=torch.float32))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("kind", ["coo", "csr", "SparseMatrix"])
-def test_mix_by_a_sparse_matrix_has_the_bits_of_the_dense_one(kind: str, dtype: Any) -> None:
-    matrix = drawn(12, (12,), torch.float32).relu()
-    make: Any = {"coo": Tensor.to_sparse, "csr": Tensor.to_sparse_csr}
-    other = make.get(kind, SparseMatrix.from_dense)(matrix)
-    models = {"w": drawn(12, (50, 70), dtype), "b": drawn(12, (), dtype)}
-    assert same(mix(models, other, self_weight=0.1), mix(models, matrix, self_weight=0.1))
-
-
 @pytest.mark.parametrize("clients", [3, 40, 600])
 def test_mix_of_doubles_is_as_exact_as_doubles_are(clients: int) -> None:
     value = drawn(clients, (20,), torch.float64)
@@ -296,15 +285,3 @@ def test_mix_of_a_client_that_is_not_finite(bad: float, dtype: Any) -> None:
     want = matrix[1:, 1:].double() @ value[1:].double().flatten(1)
     atol = 2.0**-22 * float(value[1:].abs().max())
     torch.testing.assert_close(sparse[1:].flatten(1).double(), want, rtol=0, atol=atol)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_mix_of_extreme_sizes(dtype: Any) -> None:
-    info = torch.finfo(dtype)
-    for size in (info.max / 8, info.tiny, info.tiny * info.eps):
-        value = torch.tensor([[size, -size], [size, 0.0]], dtype=dtype)
-        got = mix({"w": value}, torch.full((2, 2), 0.5, dtype=torch.float64))["w"]
-        want = torch.tensor([[size, -size / 2]] * 2, dtype=dtype)
-        torch.testing.assert_close(got, want, rtol=1e-6, atol=info.tiny)
-    zero = mix({"w": torch.zeros(2, 3, dtype=dtype)}, torch.ones(2, 2))["w"]
-    assert torch.equal(zero, torch.zeros(2, 3, dtype=dtype))

@@ -138,18 +138,6 @@ def test_equals_loops(name: str, number: int, bad: int) -> None:
     np.testing.assert_allclose(vector(got), TWINS[name](rows(stack), bad), atol=1e-12)
 
 
-@each
-def test_bits_do_not_depend_on_memory(name: str) -> None:
-    stack = clients(6, dtype=torch.float32)
-    want = ALL[name](stack, bad=2)
-    turned = {key: value.movedim(0, -1).contiguous().movedim(-1, 0) for key, value in stack.items()}
-    listed = {key: list(value) for key, value in stack.items()}
-    backwards = dict(reversed(list(stack.items())))
-    for other in (turned, listed, backwards):
-        got = ALL[name](other, bad=2)
-        assert same({key: got[key] for key in want}, want)
-
-
 def test_krum_of_ties_is_decided_by_the_entries() -> None:
     low, high = torch.tensor([1.0, -5.0]), torch.tensor([1.0, 2.0])
     for pair in ((low, high), (high, low)):

@@ -82,18 +82,3 @@ def test_sparse_products_are_in_float32_and_have_gradients() -> None:
         ones = torch.ones(3, 1, dtype=torch.float64, requires_grad=True)
         assert gradcheck(lambda each: double @ each, ones)
     assert matrix.astype(BF16).dtype == BF16
-
-
-def test_a_stack_of_matrices_is_no_half_afterwards_because_it_was_asked_for_in_autocast() -> None:
-    parts = [SparseMatrix.from_dense(torch.eye(n)) for n in (2, 3)]
-    stack = fgl.sparse.batched_matrix.MatrixStack(parts)
-    dtypes = []
-
-    def asked(index: torch.Tensor) -> torch.Tensor:
-        dtypes.append(stack.of(fgl.sparse.batched_pattern.Member(index)).astype(BF16).dtype)
-        return index
-
-    with half():
-        torch.func.vmap(asked)(torch.arange(2))
-    torch.func.vmap(asked)(torch.arange(2))
-    assert dtypes == [torch.float32, BF16]

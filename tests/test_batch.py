@@ -139,27 +139,6 @@ def test_clients_at_once_is_a_number_or_all(bad: Any) -> None:
         fgl.run(fedavg(model()), graphs(), num_rounds=1, clients_at_once=bad)
 
 
-@pytest.mark.parametrize(
-    ("at_once", "absent", "padding"),
-    [
-        (1, [], 0.0),
-        (2, [], 1 - 80 / (2 * 17 + 2 * 31)),
-        (3, [], 1 - 80 / (2 * 17 + 2 * 31)),
-        ("all", [], 1 - 80 / (4 * 31)),
-        (9, [], 1 - 80 / (4 * 31)),
-        ("all", [2], 1 - 49 / (3 * 20)),
-        ("all", [0, 1, 3], 0.0),
-        ("all", [0, 1, 2, 3], 0.0),
-    ],
-)
-def test_padding_is_recorded(at_once: Any, absent: list[int], padding: float) -> None:
-    dropouts = lambda index, client: client in absent  # noqa: E731
-    how: Any = {"num_rounds": 2, "dropouts": dropouts, "clients_at_once": at_once}
-    limits = fgl.federation.Limits(empty_rounds=None)
-    result = fgl.run(fedavg(model()), graphs(SIZES), limits=limits, **how)
-    assert [record.padding for record in result.history] == pytest.approx([padding] * 2)
-
-
 class Normalised(nn.Module):
     """Every node's output depends on all of them, padding included."""
 

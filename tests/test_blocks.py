@@ -5,24 +5,10 @@ from typing import Any
 import pytest
 import torch
 from federations import CLASSES, FEATURES, close, graph
-from test_sampler import MODELS, logits, odd
 
 import fgl
 from fgl.blocks import logits_in_blocks
 from fgl.predict import predict
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("block_size", [1, 7, 30])
-@pytest.mark.parametrize("kind", MODELS)
-def test_blocks_are_the_whole_forward(kind: Any, block_size: int) -> None:
-    model = kind(FEATURES, 8, CLASSES, num_layers=3).eval()
-    for data in (graph(30), odd(), odd(weights=False, loops=False)):
-        own = model.to(data.x.dtype)
-        for x in (data.x, fgl.SparseMatrix.from_dense(data.x)):
-            seen = data.replace(x=x)
-            made = logits_in_blocks(own, own.state_dict(), seen, block_size=block_size)
-            close(made, logits(own, seen))
 
 
 def test_what_cannot_be_cut_is_refused() -> None:

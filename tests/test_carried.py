@@ -25,7 +25,6 @@ from fgl.transforms import (
 )
 
 DELTA = 1e-5
-NONE = torch.zeros(2, 0, dtype=torch.int64)
 
 
 def task() -> Any:

@@ -41,17 +41,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_two_newest_are_kept(tmp_path: Path) -> None:
-    kept, folder = [], tmp_path / "new" / "folder"
-    go(folder, callbacks=[lambda *_: kept.append(names(folder))])
-    assert kept == [
-        ["round-000001.ckpt"],
-        ["round-000001.ckpt", "round-000002.ckpt"],
-        ["round-000002.ckpt", "round-000003.ckpt"],
-        ["round-000003.ckpt", "round-000004.ckpt"],
-    ]
-
-
 def test_half_written_files_are_never_read_and_cleared_away(
     folder: Path, undisturbed: dict[str, Any]
 ) -> None:

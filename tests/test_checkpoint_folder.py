@@ -5,7 +5,6 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -50,23 +49,6 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(three: Path, tmp_path: Path) -> Path:
     """A run that was stopped after three rounds, its files of rounds 2 and 3."""
     return shutil.copytree(three, tmp_path / "run")
-
-
-def test_files_of_other_names_are_somebody_elses(folder: Path, undisturbed: dict[str, Any]) -> None:
-    theirs = ["round-000002.ckpt.backup", "round-best.ckpt", "round-9.ckpt", "round-0000009.ckpt"]
-    theirs += ["my-round-000009.ckpt", "round-000009.ckpt.partial.old", "round-000009.CKPT"]
-    with suppress(UnicodeEncodeError):  # some languages' file systems have no such name
-        os.fsencode(digit := "round-00000٣.ckpt")  # a digit, but none of ours
-        theirs.append(digit)
-    for name in theirs:
-        (folder / name).write_bytes(b"mine")
-    (folder / "round-000009.ckpt").mkdir()
-    seen = []
-    result = go(folder, callbacks=[lambda record, _: seen.append(record.round)])
-    assert seen == [3]
-    assert same(end(result), undisturbed)
-    assert {name: (folder / name).read_bytes() for name in theirs} == dict.fromkeys(theirs, b"mine")
-    assert (folder / "round-000009.ckpt").is_dir()
 
 
 def test_two_runs_in_one_folder_are_refused(folder: Path, undisturbed: dict[str, Any]) -> None:
@@ -323,19 +305,6 @@ def test_a_first_mask_is_part_of_a_run() -> None:
         return identified(replace(fedavg(model()), own=own))["initial_model"]
 
     assert model_of(0.0) == model_of(0.0) != model_of(1.0)
-
-
-def test_the_number_of_threads_is_part_of_a_run(tmp_path: Path) -> None:
-    threads = torch.get_num_threads()
-    go(tmp_path, 1)
-    try:
-        torch.set_num_threads(threads + 1)
-        text = rf"threads={threads + 1}, but got {threads}: torch.set_num_threads"
-        with pytest.raises(ValueError, match=text):
-            go(tmp_path, 2)
-    finally:
-        torch.set_num_threads(threads)
-    assert len(go(tmp_path, 2).history) == 2
 
 
 def test_settings_of_an_optimizer_are_those_json_can_hold() -> None:

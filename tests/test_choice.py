@@ -109,14 +109,3 @@ def test_a_late_refusal_is_recorded_and_resumed(explicit: bool, stop: int, tmp_p
     assert same(end(again), end(whole))
     assert [r.one_by_one for r in again.history] == [r.one_by_one for r in whole.history]
     assert [r.padding for r in again.history] == [r.padding for r in whole.history]
-
-
-def test_a_checkpoint_of_auto_agrees_with_its_number_alone(tmp_path: Path) -> None:
-    method, clients = fedavg(model()), graphs()
-    fgl.run(method, clients, num_rounds=1, checkpoint=tmp_path)
-    number = choose(method, clients).clients_at_once
-    run = partial(fgl.run, method, clients, checkpoint=tmp_path)
-    assert len(run(num_rounds=2, clients_at_once=number).history) == 2
-    assert len(run(num_rounds=3).history) == 3
-    with pytest.raises(ValueError, match="clients_at_once=1"):
-        run(num_rounds=4, clients_at_once=1)

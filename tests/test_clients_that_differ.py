@@ -14,7 +14,7 @@ from torch import nn
 
 import fgl
 from fgl import Method
-from fgl.federation import Batch, Own, choose
+from fgl.federation import Batch, Own
 from fgl.federation.executors.remote.client import agreement
 from fgl.federation.method.message import leaves
 from fgl.methods import fedper
@@ -144,26 +144,6 @@ def by_hand(graphs: list[fgl.Graph], models: Any, rounds: int) -> tuple[list[Any
             for name in common
         }
     return own, common
-
-
-@pytest.mark.parametrize("models", [net, net_or_deep])
-def test_it_is_fedper_by_hand(models: Any) -> None:
-    graphs, own = clients(torch.float64), method(models, torch.float64)
-    result = one_by_one(own, graphs, num_rounds=3)
-    modules, common = by_hand(graphs, [own.model_of(graph) for graph in graphs], 3)
-    close(result.outbox[0]["model"], common, atol=1e-5)
-    for k, module in enumerate(modules):
-        close(result.client_states[k]["model"], dict(module.state_dict()), atol=1e-5)
-
-
-def test_groups_are_of_clients_that_are_equal() -> None:
-    everybody = range(len(SIZES))
-    assert Batch(method(), clients(), 5, seed=0).groups(everybody) == [(0, 2), (1, 3), (4,)]
-    batch = Batch(method(net_or_deep), clients(), 5, seed=0)  # 1 and 4 are deep, of other widths
-    assert batch.groups(everybody) == [(0, 2), (3,), (1,), (4,)]
-    assert choose(method(), clients()).clients_at_once == 2
-    alone = choose(method(), clients()[3:])
-    assert str(alone).endswith("no two clients have models of one kind")
 
 
 def test_models_of_equal_shapes_and_other_functions_are_not_confused() -> None:
@@ -315,23 +295,6 @@ def test_what_is_own_without_models_is_the_method_s_own_affair() -> None:
     with pytest.raises(ValueError, match=r"receive's params to have keys .* missing \['weight'\]"):
         broken = replace(own, receive=lambda m, s, g: ({"table": torch.ones(1, 1)}, m))
         one_by_one(broken, clients(), num_rounds=1)
-
-
-def test_a_task_scores_clients_that_differ() -> None:
-    own, graphs = method(net_or_deep), clients()
-    score = fgl.tasks.scores.node_scores(own.model)
-    evaluate = fgl.tasks.scores.evaluate_own(score, own, graphs)
-    with_masks = one_by_one(own, graphs, num_rounds=1, evaluate=evaluate)
-    want = []
-    for k, graph in enumerate(graphs):
-        module = own.model_of(graph)
-        params = own.deploy(with_masks.outbox[k], with_masks.client_states[k], graph)
-        guess = torch.func.functional_call(module, params, graph.inputs).argmax(1)
-        want.append(float((guess == graph.y)[graph.test_mask].double().mean()))
-    got = with_masks.history[0].metrics
-    assert got["test_accuracy"] == pytest.approx(sum(want) / len(want))
-    each = one_by_one(own, graphs, num_rounds=1, score=score).history[0].metrics
-    assert each["test_accuracy"] == pytest.approx(sum(want) / len(want))
 
 
 def test_collections_are_scored_too() -> None:

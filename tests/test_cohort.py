@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import vmap
 
 import fgl
-from fgl import Ragged, SparseMatrix
+from fgl import SparseMatrix
 from fgl.federation.executors.batch.cohort import Cohort
 from fgl.federation.executors.batch.train_cohort import _clip
 from fgl.graph import MASKS
@@ -127,30 +127,6 @@ def test_replace_knows_its_fields() -> None:
 def stacked(values: Sequence[Any], *, clients: Sequence[int] | None = None) -> Callable[..., Any]:
     sizes = SIZES[: len(values)]
     return Cohort(graphs(sizes), clients).stack("context", values)
-
-
-@pytest.mark.parametrize("lengths", [(2, 4, 3), (3, 3, 3), (0, 2, 1)])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.bool])
-@pytest.mark.parametrize("rest", [(), (2,), (2, 3)])
-def test_tensors_are_padded_with_zeros(
-    lengths: Sequence[int], dtype: torch.dtype, rest: tuple[int, ...]
-) -> None:
-    tensors = [(torch.ones(n, *rest) * (i + 1)).to(dtype) for i, n in enumerate(lengths)]
-    of = stacked([{"deep": {"t": Ragged(tensor)}} for tensor in tensors])
-
-    def parts(index: Tensor) -> tuple[Tensor, Tensor]:
-        padded = of(Member(index))["deep"]["t"]
-        return padded.values, padded.mask
-
-    got, mask = vmap(parts)(torch.arange(3))
-    assert mask.sum(1).tolist() == list(lengths)
-    assert got.dtype == dtype
-    assert got.shape == (3, max(lengths), *rest)
-    for row, tensor in zip(got, tensors, strict=True):
-        assert torch.equal(row[: len(tensor)], tensor)
-        assert not row[len(tensor) :].any()
-    for row, length in zip(mask, lengths, strict=True):
-        assert row[:length].all()
 
 
 D = torch.float64

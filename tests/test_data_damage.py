@@ -154,33 +154,6 @@ def test_damage_is_its_functions_one_after_the_other_of_one_seed() -> None:
     assert data.damaged([SMALL], Damage())[0] is SMALL
 
 
-def source_labels(clients: list[Graph]) -> tuple[dict[int, int], dict[int, set[int]]]:
-    """The true label of every node that trains somewhere, and those that it has where it does."""
-    true: dict[int, int] = {}
-    found: dict[int, set[int]] = {}
-    for own in clients:
-        ids: Any = own.node_id
-        for node, label, trains in zip(ids.tolist(), own.labels.tolist(), own.training_mask.tolist(), strict=True):  # fmt: skip  # noqa: E501
-            true[node] = int(SMALL.labels[node])
-            if trains:
-                found.setdefault(node, set()).add(label)
-            else:
-                assert label == true[node]
-    return true, found
-
-
-@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_a_node_has_the_same_wrong_label_at_all_its_clients(share: float) -> None:
-    parts = data.partitions.overlapping_partition(SMALL, [0.5, 0.6, 0.7], seed=2)
-    clients = data.partitions.partition_graph(SMALL, parts)
-    true, found = source_labels(data.damaged(clients, Damage(label_noise=share), seed=3))
-    assert all(len(labels) == 1 for labels in found.values())
-    wrong = sum(labels != {true[node]} for node, labels in found.items())
-    assert wrong == round(share * len(found))
-    turned = data.damaged(clients[::-1], Damage(label_noise=share), seed=3)
-    assert source_labels(turned)[1] == found  # whatever the order of clients
-
-
 def test_damaged_says_what_it_takes() -> None:
     for wrong in (SMALL, [[1]]):
         with pytest.raises(TypeError, match="Expected graphs"):

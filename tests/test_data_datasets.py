@@ -4,7 +4,6 @@ import hashlib
 import http.client
 import importlib
 import io
-import lzma
 import os
 import re
 import sys
@@ -156,29 +155,6 @@ def test_a_name_of_the_other_function(offline: Path) -> None:
         load("NCI1")
     with pytest.raises(ValueError, match=r"NCI1, .*got 'known', which load reads"):
         fgl.data.load_graphs("known")
-
-
-def test_packed_file_has_a_checksum_of_its_own(
-    offline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain, packed = b"0 1\n", lzma.compress(b"0 1\n")
-    sums = {"a.txt": checksum(plain), "a.txt.xz": checksum(packed)}
-    row = catalogue.Entry(lambda folder, _: str(folder), sums, (tmp_path / "home").as_uri())
-    monkeypatch.setattr(catalogue, "COLLECTIONS", {"packed": row})
-    (tmp_path / "home" / "a.txt").write_bytes(plain)
-    folder = tmp_path / "root" / "packed" / "raw"
-    assert fgl.data.load_graphs("packed", tmp_path / "root") == str(folder)
-    assert names(folder) == ["a.txt"]  # downloads are plain
-    (folder / "a.txt").unlink()
-    (folder / "a.txt.xz").write_bytes(packed)
-    assert fgl.data.load_graphs("packed", tmp_path / "root") == str(folder)
-    assert names(folder) == ["a.txt.xz"]
-    (folder / "a.txt.xz").write_bytes(lzma.compress(b"0 2\n"))
-    with pytest.raises(ValueError, match=r"a\.txt\.xz to have sha256"):
-        fgl.data.load_graphs("packed", tmp_path / "root")
-    del sums["a.txt.xz"]  # a packed file without a checksum is as if it were not there
-    fgl.data.load_graphs("packed", tmp_path / "root")
-    assert names(folder) == ["a.txt", "a.txt.xz"]
 
 
 def zipped(path: Path, members: dict[str, bytes]) -> str:

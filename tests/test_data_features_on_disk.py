@@ -15,22 +15,6 @@ from fgl.data.splits import random_split
 WHOLE = random_split(large_graph(200, 600, num_classes=3, num_features=5))
 
 
-def test_values_and_results_are_the_same(tmp_path: Path) -> None:
-    parts = random_partition(WHOLE, 3)
-    plain = partition_graph(WHOLE, parts)
-    mapped = partition_graph(map_features(WHOLE, tmp_path / "new" / "x"), parts, folder=tmp_path)
-    assert [(tmp_path / f"{k}.x").stat().st_size for k in range(3)] == [67 * 20, 67 * 20, 66 * 20]
-    for one, two in zip(plain, mapped, strict=True):
-        assert torch.equal(one.x, two.x)  # type: ignore[arg-type]
-        assert torch.equal(one.edge_index, two.edge_index)
-    runs = []
-    for clients in (plain, mapped):
-        torch.manual_seed(0)
-        method = fgl.fedavg(fgl.nn.GCN(5, 4, 3, dropout=0.5), train=fgl.Training(num_steps=2))
-        runs.append(fgl.run(method, clients, num_rounds=2).history[-1].loss)
-    assert runs[0] == pytest.approx(runs[1])
-
-
 def test_a_file_that_is_in_use_stays_with_who_uses_it(tmp_path: Path) -> None:
     """To write into it would change the features of another graph, or kill the process."""
     mapped = map_features(WHOLE, tmp_path / "x")

@@ -63,20 +63,6 @@ def test_the_default_is_ten_passes_of_a_64th_of_the_nodes() -> None:
     assert lists(ldg_partition(SMALL, 3)) == want
 
 
-@pytest.mark.parametrize("slack", [0.0, 0.1])
-@pytest.mark.parametrize("num_clients", [1, 2, 7, 40, 599, 600])
-@pytest.mark.parametrize("hub", [False, True])
-def test_no_client_is_larger_than_allowed_or_empty(
-    num_clients: int, slack: float, hub: bool
-) -> None:
-    star = torch.stack([torch.zeros(599, dtype=torch.int64), torch.arange(1, 600)])
-    graph = SMALL.replace(edge_index=torch.cat([star, star.flip(0)], 1)) if hub else SMALL
-    parts = ldg_partition(graph, num_clients, slack=slack, passes=2)
-    assert torch.cat(parts).sort().values.tolist() == [*range(600)]
-    assert all(torch.equal(part, part.unique()) and part.numel() for part in parts)
-    assert max(map(len, parts)) <= -(-600 * (1 + slack) // num_clients)
-
-
 def test_a_capacity_is_not_rounded_up_twice() -> None:
     nodes = torch.arange(30)
     clique = fgl.Graph(torch.ones(100, 1), torch.cartesian_prod(nodes, nodes).t())

@@ -289,28 +289,3 @@ def test_bounds_of_scaffolds() -> None:
         fgl.data.splits.scaffold_split(collection(3), ["a", "b"])
     with pytest.raises(ValueError, match="at least 0 and their sum at most 1, but got 0.8 and 0.3"):
         fgl.data.splits.scaffold_split(collection(2), ["a", "b"], val=0.3)
-
-
-def test_made_up_molecules_are_what_they_say() -> None:
-    graphs, y, scaffolds = fgl.data.small_molecules(200, seed=2)
-    assert any(graph.num_edges == 0 for graph in graphs)
-    for graph, number, scaffold in zip(graphs, y.tolist(), scaffolds, strict=True):
-        x: Any = graph.x
-        attr: Any = graph.edge_attr
-        weights = {6: 0.3, 7: -0.7, 8: -1.2}
-        expected = sum(weights[int(kind)] for kind in x[:, 0])
-        double = {
-            tuple(sorted(pair))
-            for pair, kind in zip(graph.edge_index.t().tolist(), attr[:, 0].tolist(), strict=True)
-            if kind == 2
-        }
-        assert number == pytest.approx(expected + len(double), abs=1e-4)
-        assert int(x[:, 8].sum()) == len(scaffold)
-        letters = {6: "C", 7: "N"}
-        assert "".join(letters[int(kind)] for kind in x[: len(scaffold), 0]) == scaffold
-        assert len(graph.edge_index.t().unique(dim=0)) == graph.num_edges
-        rings = graph.num_edges // 2 - graph.num_nodes + 1  # of a connected graph
-        assert rings == (1 if scaffold else 0)
-    again = fgl.data.small_molecules(200, seed=2)
-    assert torch.equal(again[1], y) and again[2] == scaffolds
-    assert not torch.equal(fgl.data.small_molecules(200, seed=3)[1], y)

@@ -2,7 +2,6 @@
 
 import gzip
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-import fgl
 from fgl.data import load, load_graphs
 
 EDGES = [(0, 1), (1, 2), (3, 2), (2, 3), (4, 4), (0, 1)]
@@ -51,16 +49,6 @@ def test_it_reads_the_layout(tmp_path: Path, name: str) -> None:
     masks = [graph.train_mask, graph.val_mask, graph.test_mask]
     found = [mask.nonzero().flatten().tolist() for mask in masks if mask is not None]
     assert found == [[0, 1], [2], [3, 4]]
-
-
-def test_products_split_is_of_another_name_and_none_leaves_no_masks(tmp_path: Path) -> None:
-    old, new = "split/time", "split/sales_ranking"
-    split = {f"{new}/{role}": TEXTS[f"{old}/{role}"] for role in ("train", "test")}
-    none = {f"{old}/{role}": None for role in ("train", "valid", "test")}
-    write(tmp_path / "ogbn-products", **none, **split, **{f"{new}/valid": "2\n"})
-    assert load("ogbn-products", tmp_path).num_train == 2
-    write(tmp_path / "bare", **none)
-    assert load("bare", tmp_path).train_mask is None
 
 
 @pytest.mark.parametrize(
@@ -296,21 +284,3 @@ def test_it_names_the_pairs_that_are_wrong(
     (where / "train.pt").write_bytes(b"no file of torch")
     with pytest.raises(ValueError, match=r"train\.pt"):
         load("mine", tmp_path)
-
-
-@pytest.mark.filterwarnings("ignore:1 of 1 clients")  # a single test graph has no AUC
-@pytest.mark.filterwarnings("ignore:Expected pairs that are tested to be new")
-@pytest.mark.parametrize("pairs", [False, True])
-def test_a_client_trains_on_what_was_read(tmp_path: Path, pairs: bool) -> None:
-    train = fgl.Training(partial(torch.optim.SGD, lr=0.01))
-    if pairs:
-        write_pairs(tmp_path / "mine", COLLAB, **{"raw/edge_year": None, "raw/edge_weight": None})
-        own = load("mine", tmp_path)
-        task = fgl.tasks.pair_task([own], fgl.nn.PairNet(2, 4, 1), train)
-    else:
-        split = {f"split/random/{role}": f"{k}\n" for k, role in ((0, "train"), (1, "valid"))}
-        write_graphs(tmp_path / "mine", **split, **{"split/random/test": "2\n"})
-        own = load("mine", tmp_path)
-        net = fgl.nn.GINE(2, 4, 2, edge_dim=2)
-        task = fgl.tasks.graph_task([own], [own], net, train, target=fgl.targets.ANSWERS)
-    assert np.isfinite(fgl.run(task.fedavg, task, num_rounds=1).history[-1].loss)

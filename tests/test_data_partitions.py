@@ -48,29 +48,6 @@ def test_what_fits_nowhere_goes_to_the_smallest_client(monkeypatch: pytest.Monke
     assert sum(part.numel() for part in parts) == 10
 
 
-def test_louvain_depends_on_the_graph_and_seed_alone() -> None:
-    parts = louvain_partition(SMALL, 4)
-    order = torch.randperm(SMALL.num_edges)
-    half = SMALL.edge_index[:, SMALL.edge_index[0] < SMALL.edge_index[1]]
-    for edges in (SMALL.edge_index[:, order], half, torch.cat([half, half, half.flip(0)], 1)):
-        again = louvain_partition(SMALL.replace(edge_index=edges), 4)
-        assert all(torch.equal(a, b) for a, b in zip(parts, again, strict=True))
-    other = louvain_partition(SMALL, 4, seed=1)
-    assert not all(torch.equal(a, b) for a, b in zip(parts, other, strict=True))
-
-
-def test_resolution_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, Any] = {}
-
-    def fake(network: Any, **options: Any) -> list[set[int]]:
-        seen.update(options, nodes=sorted(network), edges=sorted(map(sorted, network.edges)))
-        return [{0, 1, 2}]
-
-    monkeypatch.setattr(community, "louvain_communities", fake)
-    louvain_partition(bare(3, [[0, 1, 2, 2], [1, 0, 1, 2]]), 1, resolution=2.5, seed=7)
-    assert seen == {"resolution": 2.5, "seed": 7, "nodes": [0, 1, 2], "edges": [[0, 1], [1, 2]]}
-
-
 def test_delta_is_checked() -> None:
     with pytest.raises(ValueError, match="Expected delta to be an integer >= 0, but got -1"):
         louvain_partition(bare(5), 2, delta=-1)
@@ -106,22 +83,6 @@ def test_partition_graph_refuses_a_bad_part() -> None:
         partition_graph(SMALL, [torch.tensor([0, 0])])
     with pytest.raises(ValueError, match=r"Expected nodes to be in \[0, 300\), but got 300"):
         partition_graph(SMALL, [torch.tensor([300])])
-
-
-def test_overlapping_clients_share_nothing_but_what_is_common() -> None:
-    """A node that is swapped in must not become one that all hold."""
-    graph = bare(4)
-    for seed in range(100):
-        parts = fgl.data.partitions.overlapping_partition(
-            graph, [0.5, 0.75, 0.75], common=0.0, seed=seed
-        )
-        assert [len(part) for part in parts] == [2, 3, 3]
-        assert not set.intersection(*(set(part.tolist()) for part in parts))
-        torch.manual_seed(seed)  # what was drawn before has no say
-        again = fgl.data.partitions.overlapping_partition(
-            graph, [0.5, 0.75, 0.75], common=0.0, seed=seed
-        )
-        assert all(map(torch.equal, again, parts))
 
 
 @pytest.mark.parametrize("seed", [0, 7])

@@ -24,18 +24,6 @@ FAST: dict[str, Partition] = {
 COMMUNITIES = ("louvain_igraph", "leiden")
 
 
-@pytest.mark.filterwarnings("ignore:Expected delta to be at most half")
-@pytest.mark.parametrize("num_clients", [1, 2, 7, 40])
-@pytest.mark.parametrize("name", FAST)
-def test_every_node_is_in_one_part_and_no_part_is_empty(name: str, num_clients: int) -> None:
-    parts = FAST[name](SMALL, num_clients)
-    assert len(parts) == num_clients
-    assert torch.cat(parts).sort().values.tolist() == [*range(600)]
-    assert all(torch.equal(part, part.unique()) and part.numel() for part in parts)
-    most = 1.1 * 600 / num_clients + 2 if name == "metis" else 600 // num_clients + 20
-    assert max(part.numel() for part in parts) <= most
-
-
 @pytest.mark.parametrize("name", FAST)
 def test_it_depends_on_the_undirected_edges_and_the_seed_alone(name: str) -> None:
     parts = FAST[name](SMALL, 4)

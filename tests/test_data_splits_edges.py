@@ -48,20 +48,6 @@ def test_shares_out_of_range(shares: tuple[float, float]) -> None:
         edge_split(chain(40), val=shares[0], test=shares[1])
 
 
-@pytest.mark.parametrize("replacement", [False, True])
-@pytest.mark.parametrize("density", [0.0, 0.3, 0.95])
-def test_never_an_edge_nor_a_node_with_itself(density: float, replacement: bool) -> None:
-    generator = torch.Generator().manual_seed(0)
-    edges = (torch.rand(30, 30, generator=generator) < density).nonzero().t()
-    free = 30 * 29 // 2 - len({(u, v) for u, v in pairs(edges) if u != v})
-    for num in {0, 1, free // 2, free}:
-        got = negative_edges(edges, 30, num, replacement=replacement, generator=generator)
-        assert got.shape == (2, num) and got.dtype == torch.int64
-        assert (got[0] < got[1]).all() and not pairs(got) & pairs(edges)
-        assert replacement or len(pairs(got)) == num
-    assert negative_edges(edges, 30, 3 * free, replacement=True).shape == (2, 3 * free)
-
-
 @pytest.mark.parametrize("options", [{}, {"replacement": True}])
 def test_every_free_pair_is_as_likely(options: dict[str, bool]) -> None:
     edges = torch.tensor([[0, 1, 2, 5, 9], [1, 2, 3, 9, 0]])
@@ -104,33 +90,6 @@ def test_numbers_of_pairs_are_exact_where_a_double_is_not() -> None:
 
 
 KINDS = ("train_edges", "val_edges", "test_edges")
-
-
-def split_of(n: int = 60, num_pairs: int = 300, val: float = 0.2, test: float = 0.3) -> EdgeSplit:
-    """Many held-out edges, so that every client has some."""
-    edges = torch.randint(n, (2, num_pairs), generator=torch.Generator().manual_seed(7))
-    graph = fgl.Graph(torch.rand(n, 2), edges, y=torch.arange(n) % 3)
-    return edge_split(graph, val=val, test=test, seed=1)
-
-
-def test_a_clients_part_is_what_lies_between_its_nodes() -> None:
-    """In loops; the nodes in any order, and what is counted of clients and between them adds up."""
-    whole = split_of()
-    order = torch.randperm(60, generator=torch.Generator().manual_seed(2))
-    parts = order.tensor_split([10, 35])
-    made = [subgraph_split(whole, part, seed=k) for k, part in enumerate(parts)]
-    for kind in KINDS:
-        between = 0
-        want: list[set[tuple[int, int]]] = [set() for _ in parts]
-        for u, v in pairs(getattr(whole, kind)):
-            held = [k for k, part in enumerate(parts) if {u, v} <= set(part.tolist())]
-            between += not held
-            for k in held:
-                want[k].add((u, v))
-        got = [pairs(part[getattr(own, kind)]) for own, part in zip(made, parts, strict=True)]
-        assert got == want and all(want)
-        counts = [getattr(own, kind).shape[1] for own in made]
-        assert sum(counts) + between == getattr(whole, kind).shape[1]
 
 
 @pytest.mark.parametrize("size", [0, 1, 2])
@@ -212,16 +171,3 @@ def test_a_split_that_keeps_nothing_says_so_and_what_helps(name: str) -> None:
         assert getattr(parts, kept).shape == (2, 0)
     cured = edge_split(graph, **cure)
     assert cured.trains_only == (sum(cure.values()) == 0)
-
-
-@pytest.mark.parametrize(
-    ("nodes", "message"),
-    [
-        (torch.tensor([1, 1]), "nodes to be without repeats"),
-        (torch.tensor([60]), r"nodes to be in \[0, 60\)"),
-        (torch.zeros(2, 2, dtype=torch.int64), "nodes to have shape"),
-    ],
-)
-def test_nodes_that_no_client_can_hold(nodes: Tensor, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        subgraph_split(split_of(), nodes)

@@ -45,17 +45,6 @@ def test_class_capped_in_loops(data: st.DataObject) -> None:
         class_capped_split(graph, train_per_class=cap, num_val=rest + 1)
 
 
-@pytest.mark.parametrize("name", ["class_capped", "random"])
-def test_split_is_random_by_seed_alone(name: str) -> None:
-    graph = labelled(300, 200, 100)
-    torch.manual_seed(1)
-    one = split(graph, name, seed=3)
-    torch.manual_seed(2)
-    two, other = split(graph, name, seed=3), split(graph, name, seed=4)
-    assert all(torch.equal(a, b) for a, b in zip(masks(one), masks(two), strict=True))
-    assert not any(torch.equal(a, b) for a, b in zip(masks(one), masks(other), strict=True))
-
-
 def test_splits_of_today() -> None:
     """Pinned, so that a new version does not silently change every published number."""
     pinned = {

@@ -3,49 +3,8 @@
 from typing import Any
 
 import pytest
-import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from fgl import Graph
 from fgl.data import csbm
-
-
-def check(graph: Graph) -> None:
-    """Undirected, no self-loop, no repeat; words 0 or 1."""
-    edges = [*zip(*graph.edge_index.tolist(), strict=True)]
-    assert len({*edges}) == len(edges)
-    assert {*edges} == {(t, s) for s, t in edges}
-    assert all(s != t for s, t in edges)
-    assert edges == sorted(edges, key=lambda pair: pair[::-1])
-    x: Any = graph.x
-    dense = x.to_dense()
-    assert dense.dtype == torch.float32
-    assert ((dense == 0) | (dense == 1)).all()
-    assert x.nnz == dense.sum()
-    assert graph.train_mask is None
-
-
-@given(data=st.data())
-def test_small_graphs(data: st.DataObject) -> None:
-    weights = data.draw(
-        st.lists(st.floats(0, 5), min_size=1, max_size=4).filter(lambda w: sum(w) > 0.1)
-    )
-    graph = csbm(
-        num_nodes=data.draw(st.integers(1, 40)),
-        class_weights=weights,
-        communities_per_class=data.draw(st.integers(1, 5)),
-        degree=data.draw(st.floats(0, 10)),
-        homophily=data.draw(st.floats(0, 1)),
-        closeness=data.draw(st.floats(0, 1)),
-        strays=data.draw(st.floats(0, 0.9)),
-        num_features=data.draw(st.integers(3, 12)),
-        words_per_node=data.draw(st.floats(0, 6)),
-        words_per_set=3,
-        seed=data.draw(st.integers(0, 1000)),
-    )
-    check(graph)
-    assert graph.num_classes == len(weights)
 
 
 @pytest.mark.parametrize(

@@ -117,27 +117,6 @@ def test_tiny_equals_loops(tmp_path: Path) -> None:
     assert torch.equal(again.x.to_dense(), wiki.x.to_dense())
 
 
-@pytest.mark.slow
-def test_public_acm() -> None:
-    graph, folder = public("acm")
-    assert (graph.num_nodes, graph.num_edges) == (3025, 26256)
-    assert (graph.num_features, graph.num_classes) == (1870, 3)
-    assert int((graph.edge_index[0].bincount(minlength=3025) == 0).sum()) == 561
-    check_acm(graph, folder, "acm")
-
-
-@pytest.mark.slow
-def test_public_wiki() -> None:
-    graph, folder = public("wiki")
-    assert (graph.num_nodes, graph.num_edges) == (2405, 2 * 11596)
-    assert (graph.num_features, graph.num_classes) == (4973, 17)
-    assert int((graph.edge_index[0].bincount(minlength=2405) == 0).sum()) == 42
-    assert isinstance(graph.x, SparseMatrix)
-    assert int((graph.x.pattern.crow.diff() == 0).sum()) == 88
-    path = next(folder.glob("tfidf.txt*"))
-    check_wiki(graph, folder, path.name)
-
-
 def test_tiny_gml(tmp_path: Path) -> None:
     graph = read_gml(write(tmp_path, GML), "tiny")
     assert graph.y is not None

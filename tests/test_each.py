@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 from conformance import TASKS, case
-from federations import SGD, fedavg, graph, graphs, model, same
+from federations import SGD, graph, graphs, model, same
 
 import fgl
 from fgl.experiment import report, spread
 from fgl.federation import Round
 from fgl.federation.evaluate import merging
 from fgl.targets import ANSWERS, REGRESSION, Target
-from fgl.tasks import node_scores, node_task
+from fgl.tasks import node_task
 
 one = partial(fgl.run, num_rounds=1, clients_at_once=1, seed=3)
 
@@ -190,20 +190,6 @@ def test_a_spread_of_nothing_is_refused() -> None:
     ]:
         with pytest.raises(ValueError, match=got):
             spread(**{"run": record, **how})  # type: ignore[arg-type]
-
-
-def test_the_clients_own_scores_of_a_run_and_of_flower_are_the_same() -> None:
-    pytest.importorskip("flwr")
-    from flower_grid import Grid, apps
-    from test_flower import flower
-
-    clients, method = graphs(), fedavg(model(), SGD)
-    score = node_scores(method.model)
-    here = one(method, clients, score=score, each=True)
-    grid = Grid(apps(method, clients, score=lambda method: score))
-    there = fgl.run(method, flower(grid), num_rounds=1, seed=3, each=True)
-    assert here.history[0].metrics == there.history[0].metrics
-    assert {"test_accuracy/3", "worst_val_accuracy"} <= here.history[0].metrics.keys()
 
 
 def test_a_dot_for_each_client_is_drawn() -> None:

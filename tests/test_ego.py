@@ -4,12 +4,10 @@ from typing import Any
 
 import pytest
 import torch
-from federations import graph
 
 import fgl
 from fgl import ego
 from fgl.ego import EgoSampler, mash, resample
-from fgl.ego.trees import levels
 from fgl.ego.uploads import check_mashed
 
 PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])  # 0 - 1 - 2, and 3 alone
@@ -17,42 +15,6 @@ PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])  # 0 - 1 - 2, and 3 alone
 
 def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
-
-
-def neighbours(data: fgl.Graph) -> dict[int, set[int]]:
-    found: dict[int, set[int]] = {v: set() for v in range(data.num_nodes)}
-    for source, target in data.edge_index.t().tolist():
-        found[target].add(source)
-    return {v: own or {v} for v, own in found.items()}
-
-
-def parents(fanouts: tuple[int, ...]) -> list[tuple[int, int]]:
-    """(parent, child) of every position, level by level."""
-    level, bounds = [0], 1
-    pairs = []
-    for fanout in fanouts:
-        children = []
-        for parent in level:
-            for _ in range(fanout):
-                pairs.append((parent, bounds))
-                children.append(bounds)
-                bounds += 1
-        level = children
-    return pairs
-
-
-@pytest.mark.parametrize("fanouts", [(6, 6), (3,), (2, 3, 2), (1, 1, 1, 1)])
-def test_every_child_is_a_neighbour_of_its_parent(fanouts: tuple[int, ...]) -> None:
-    data = graph(30)
-    lone = fgl.Graph(torch.ones(33, 1), data.edge_index)  # three nodes without an edge
-    near = neighbours(lone)
-    trees = EgoSampler(lone, fanouts)(torch.arange(33), generator=seeded())
-    pairs = parents(fanouts)
-    assert trees.shape == (33, levels(fanouts)[-1]) == (33, len(pairs) + 1)
-    assert trees[:, 0].tolist() == list(range(33))
-    for tree in trees.tolist():
-        assert all(tree[child] in near[tree[parent]] for parent, child in pairs)
-    assert (trees[30:] == torch.arange(30, 33)[:, None]).all()
 
 
 def test_direction_is_from_source_to_target() -> None:
@@ -206,24 +168,6 @@ def test_more_ego_graphs_than_a_client_can_have_are_refused() -> None:
     accept(sized(3), 5, {})
     with pytest.raises(ValueError, match="embeddings of at most 3 graphs, but got 4"):
         accept(sized(4), 6, {})
-
-
-def test_training_trees_are_of_the_training_nodes() -> None:
-    data = graph(40)
-    mask = torch.arange(40) % 3 == 0
-    masked = data.replace(train_mask=mask, val_mask=None, test_mask=None)
-    wanted = mask.nonzero().squeeze(1)
-    torch.manual_seed(4)
-    ordered = ego.training_trees(masked, (3, 2), shuffle=False)
-    torch.manual_seed(4)
-    assert ordered.equal(EgoSampler(data, (3, 2))(wanted))
-    torch.manual_seed(4)
-    shuffled = ego.training_trees(masked, (3, 2))
-    assert not shuffled[:, 0].equal(wanted) and shuffled[:, 0].sort().values.equal(wanted)
-    everybody = ego.training_trees(data.replace(train_mask=None), (3,))
-    assert everybody.shape == (40, 4)
-    nobody = data.replace(train_mask=torch.zeros(40, dtype=torch.bool))
-    assert ego.training_trees(nobody, (3,)).shape == (0, 4)
 
 
 def test_no_pass_may_be_made_but_a_batch_has_a_node() -> None:

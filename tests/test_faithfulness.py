@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close, fgssl, graph, model, script
+from federations import close, fgssl, graph, model
 from torch import Tensor
 from torch.func import functional_call
 
@@ -18,7 +18,6 @@ from fgl import augment
 from fgl.losses import node_contrast, structure_distillation
 
 Params = dict[str, Tensor]
-EXAMPLE = script("examples/fgssl.py")
 DATA = graph(24)
 KINDS = pytest.mark.parametrize("kind", [fgl.nn.GCN, fgl.nn.GAT], ids=["gcn", "gat"])
 

@@ -159,17 +159,6 @@ def test_a_bad_upload_is_refused_and_the_round_goes_on(change: Any, message: str
     assert "labels" in result.outbox[1] and "labels" not in result.outbox[0]
 
 
-def test_what_was_sent_is_described() -> None:
-    data = clients()
-    result = fgl.run(method(threshold=0.0), data, num_rounds=2)
-    found = pseudo.quality_of(data)(result.outbox, {})
-    assert found["pseudo_label_share"] == 1.0
-    assert 0 < found["pseudo_label_accuracy"] <= 1
-    assert 0 <= found["pseudo_homophily"] <= 1
-    assert found["pseudo_column_sum"] > 0
-    assert pseudo.quality.describe([], [], [], torch.zeros(1)) == {}
-
-
 @pytest.mark.parametrize("name", ["y", "node_id"])
 def test_quality_asks_for_labels_and_ids(name: str) -> None:
     known = graph(node_id=torch.arange(20))

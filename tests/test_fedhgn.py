@@ -120,25 +120,6 @@ def test_the_nearest_of_others() -> None:
     assert torch.autograd.gradcheck(nearest, (own.requires_grad_(), others))
 
 
-def test_who_is_absent_keeps_its_coefficients() -> None:
-    clients = [client(seed) for seed in range(3)]
-    method = fedhgn(fgl.fedavg(net()))
-    state: dict[str, Any] = {"model": method.initial()}
-    uploads = {}
-    for k in (0, 2):
-        params, context = method.receive({"model": method.initial()}, {}, clients[k])
-        params = {name: value + k + 1 for name, value in params.items()}
-        uploads[k], _ = method.send(params, context, {}, clients[k])
-    outbox, state = method.aggregate(fgl.federation.Inbox(uploads, 3), state)
-    assert state["coefficients"]["convs.0.comp"][1].eq(0).all()
-    one = {0: uploads[0]}
-    again, later = method.aggregate(fgl.federation.Inbox(one, 3), state)
-    assert torch.equal(
-        later["coefficients"]["convs.1.comp"][2], uploads[2]["coefficients"]["convs.1.comp"]
-    )
-    assert sorted(again) == sorted(outbox) == [0, 1, 2]
-
-
 def test_a_model_without_bases_is_refused() -> None:
     with pytest.raises(ValueError, match="Expected the model to have coefficients of bases"):
         fedhgn(fgl.fedavg(fgl.nn.RGCN(4, 5, 3, num_relations=2)))

@@ -141,22 +141,6 @@ def test_the_model_refuses(options: Any) -> None:
         Star(4, 8, 2)(torch.rand(3, 4), torch.tensor([[0], [1]]))
 
 
-def test_only_the_structure_channel_travels() -> None:
-    method, made = case("fedstar", "star graphs", dropout=0.0)
-    result = fgl.run(method, made, num_rounds=2)
-    names = {n for n in method.initial() if n.startswith("structure_")}
-    assert set(result.outbox[0]["model"]) == names
-    assert len(names) == 2 + 2 * 2
-    sent = sum(4 * method.initial()[name].numel() for name in names) + 8
-    assert [record.bytes_up for record in result.history] == [K * sent] * 2
-    used = [method.deploy(result.outbox[k], result.client_states[k], made.clients[k])
-            for k in range(K)]  # fmt: skip
-    for name in method.initial():
-        assert torch.equal(used[0][name], used[1][name]) is (name in names)
-        if name not in names:
-            assert torch.equal(used[2][name], result.client_states[2]["model"][name])
-
-
 def test_every_client_draws_its_own_feature_channel() -> None:
     """And takes the common structure channel, in its first round; then it goes on with its own."""
     method, made = case("fedstar", "star nodes", dropout=0.0, dtype=F64)

@@ -193,22 +193,3 @@ def test_what_it_refuses() -> None:
         method(num_nodes=2)
     with pytest.raises(ValueError, match=r"reliability to have shape \[3\], but got \[2\]"):
         method().accept({"reliability": torch.ones(2)}, 0, {})
-
-
-def test_the_bits_do_not_depend_on_the_memory_of_an_upload(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A matrix whose columns lie side by side in memory is the same matrix."""
-    monkeypatch.setattr(MODULE, "noise", lambda *sizes: drawn(0))
-    made: Any = method(epochs=1)
-    params, context = made.receive({"model": made.initial()}, {}, CLIENTS[0])
-    context = {**context, "start": params, "trained": {"num_steps": torch.tensor(1)}}
-    sent, turned = {}, {}
-    for k, own in enumerate(CLIENTS):
-        moved = {name: value + 0.1 * (k + 1) for name, value in params.items()}
-        sent[k], _ = made.send(moved, context, {}, own)
-        model = {n: t.mT.contiguous().mT if t.dim() == 2 else t for n, t in moved.items()}
-        turned[k] = {**sent[k], "model": model}
-    one, two = (
-        made.aggregate(fgl.federation.Inbox(each, 3), {"model": made.initial()})[1]
-        for each in (sent, turned)
-    )
-    assert all(torch.equal(one["model"][name], two["model"][name]) for name in one["model"])

@@ -50,21 +50,6 @@ def build(task: str, data: Any, recon: Any = "sampled", **options: Any) -> Metho
     return EXAMPLE.fedvgae(made.fedavg, made.validate, **options)
 
 
-def test_negatives_are_fresh_in_each_step_and_never_a_training_edge() -> None:
-    data = clients("link")
-    made, splits = build("link", data), data[1]
-    assert splits is not None
-    _, context = receive_as_a_run(made, {"model": made.initial()}, {}, data[0][0])
-    steps = [given for _, given in made.train.batches(data[0][0], context)]
-    known = set(map(tuple, splits[0].train_edges.t().tolist()))
-    for given in steps:
-        edges, negatives = given["edges"].values, given["negatives"].values
-        assert torch.equal(edges.t(), splits[0].train_edges)
-        assert negatives.shape == edges.shape
-        assert not known & set(map(tuple, negatives.tolist()))
-    assert not torch.equal(steps[0]["negatives"].values, steps[1]["negatives"].values)
-
-
 def test_a_classifier_never_leaves_its_client() -> None:
     data = clients("node")
     got = fgl.run(build("node", data), data[0], num_rounds=3, seed=1, clients_at_once=1)

@@ -321,17 +321,6 @@ def test_every_field_of_an_answer_with_noise_is_known_before(name: str) -> None:
     assert len(replies) == len(clients)
 
 
-def test_a_run_goes_on_from_its_checkpoint(tmp_path: Any) -> None:
-    method, clients = stateful()
-    for num_rounds in (2, 4):
-        grid = Grid(apps(method, clients), state=str(tmp_path / "states"))
-        on = flower(grid)
-        result = fgl.run(method, on, num_rounds=num_rounds, checkpoint=tmp_path / "run")
-    check_equal(result, in_process(method, clients, num_rounds=4), tmp_path / "states")
-    with pytest.raises(ValueError, match="to be of this run with seed=1"):
-        fgl.run(method, flower(grid), num_rounds=4, checkpoint=tmp_path / "run", seed=1)
-
-
 def rate(method: fgl.Method) -> Any:
     """Right answers on the training nodes, and how many there are."""
 

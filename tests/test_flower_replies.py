@@ -6,7 +6,6 @@ import math
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -257,34 +256,6 @@ def test_a_large_upload_is_not_read(monkeypatch: pytest.MonkeyPatch, reached: An
     )
     result = fgl.run(method, on, num_rounds=1)  # it is refused for its form then
     assert len(read) == 7
-
-
-@pytest.mark.filterwarnings("ignore:Round 0")
-@pytest.mark.parametrize("spoils", ["form", "aggregate"])
-def test_who_comes_alone_in_the_first_round_does_not_end_the_run(spoils: str) -> None:
-    """In one process that is a mistake in the method; elsewhere it may be a lie."""
-    method = fedavg(model(), SGD)
-
-    def more(message: Any) -> None:
-        message["model"]["spam"] = torch.zeros(1)
-
-    def seven(message: Any) -> None:
-        message["num_examples"] = torch.tensor(777)
-
-    def aggregate(inbox: Any, state: Any) -> Any:
-        if any(message["num_examples"] == 777 for message in inbox.values()):
-            raise KeyError("w")
-        return method.aggregate(inbox, state)
-
-    def lie(kind: str, node: int, times: int, reply: Any) -> Any:
-        if times > 1:
-            return reply
-        lied = {"form": more, "aggregate": seven}[spoils]
-        return spoiled(reply, lied) if node == LIAR else Error(2, "not yet")
-
-    broken = replace(method, aggregate=aggregate)
-    result = fgl.run(broken, flower(Grid(apps(broken, graphs()), lie)), num_rounds=2)
-    assert [len(record.dropped) for record in result.history] == [4, 0]
 
 
 # What an operator is told.

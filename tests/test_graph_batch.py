@@ -73,25 +73,6 @@ def test_a_collection_without_nodes_is_refused() -> None:
         Graph(torch.ones(0, 1), NONE, batch=torch.zeros(0, dtype=torch.int64))
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("chosen", [[2, 0], [3], [0, 1, 2, 3], [1, 1]])
-def test_select_equals_joining_the_chosen(chosen: list[int], weighted: bool) -> None:
-    whole, graphs = collection(weighted=weighted)
-    got = whole.select(torch.tensor(chosen))
-    want = Graph.join([graphs[i] for i in chosen])
-    for matrix in (lambda g: g.adj, lambda g: g.adj.T, lambda g: g.pool, lambda g: g.pool.T):
-        assert torch.equal(matrix(got).to_dense(), matrix(want).to_dense())
-    assert torch.equal(got.x, want.x)
-    assert torch.equal(got.ptr, want.ptr)
-    assert torch.equal(got.batch, want.batch)
-    assert got.num_graphs == len(chosen)
-    assert got.y.tolist() == [i % 2 for i in chosen]
-    assert got.train_mask.tolist() == [i % 2 == 0 for i in chosen]
-    again = SparseMatrix.from_edge_index(got.edge_index, got.num_nodes, got.edge_weight)
-    assert torch.equal(again.to_dense(), want.adj.to_dense())
-    got.replace()  # passes every check
-
-
 def test_select_refuses() -> None:
     whole, graphs = collection()
     with pytest.raises(ValueError, match=r"graphs to be in \[0, 4\), but got 4"):

@@ -85,20 +85,6 @@ def test_entries_belong_to_the_graphs_own_edges() -> None:
             bare.entries(name)
 
 
-def test_a_weight_of_zero_is_an_edge_and_an_entry_that_was_dropped_is_none() -> None:
-    weight = torch.tensor([0.0, 1.0, 2.0, 0.0, 3.0, 4.0, 5.0])
-    graph = whole(edge_weight=weight)
-    own = [tuple(edge) for edge in EDGES.T.tolist()]
-    assert sorted(map(tuple, graph.reading.value("edge_index").T.tolist())) == sorted(own)
-    assert sorted(graph.reading.value("edge_weight").tolist()) == sorted(weight.tolist())
-    keep = torch.arange(7) % 2 == 0
-    reading = graph.with_adj(graph.adj.with_value(keep.float()[graph.entry_order])).reading
-    left = [edge for edge, there in zip(own, keep, strict=True) if there]
-    assert sorted(map(tuple, reading.value("edge_index").T.tolist())) == sorted(left)
-    types = graph.edge_type[keep].tolist()  # type: ignore[index]
-    assert sorted(reading.value("edge_type").tolist()) == sorted(types)
-
-
 def test_joined_and_selected_graphs_carry_every_field() -> None:
     graph = whole()
     parts = [graph.subgraph(torch.tensor(nodes)) for nodes in ([0, 1], [2], [1, 3, 0], [3, 2])]

@@ -10,10 +10,9 @@ from federations import close, fedavg, graph, same
 from torch import Tensor, nn, optim
 
 import fgl
-from fgl import Method, Ragged, Training
+from fgl import Method, Training
 from fgl.federation import train
 from fgl.methods import graphfl
-from fgl.methods.graphfl import side
 
 LR = 0.1
 SGD = Training(partial(optim.SGD, lr=LR), num_steps=1)
@@ -56,55 +55,6 @@ def gradient(method: Method, params: Params, seen: fgl.Graph, context: Any) -> P
     loss = method.loss(leaves, seen, context)
     found = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
     return dict(zip(leaves, found, strict=True))
-
-
-def slopes(
-    method: Method, params: Params, seen: fgl.Graph, context: Any, *, seed: int, eps: float
-) -> Any:
-    """The slope of the loss in a direction: by differences of fourth order, and by the gradient."""
-    generator = torch.Generator().manual_seed(seed)
-    way = {n: torch.randn(p.shape, generator=generator, dtype=F64) for n, p in params.items()}
-
-    def at(step: float) -> Tensor:
-        return method.loss({n: p + step * way[n] for n, p in params.items()}, seen, context)
-
-    near, far = at(eps) - at(-eps), at(2 * eps) - at(-2 * eps)
-    grads = gradient(method, params, seen, context)
-    return (8 * near - far) / (12 * eps), torch.stack(
-        [(grads[n] * way[n]).sum() for n in way]
-    ).sum()
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("query", ["half", "all", "validation"])
-@pytest.mark.parametrize("steps", [0, 1, 4])
-def test_the_gradient_is_of_second_order(steps: int, query: Any) -> None:
-    how: Any = {"adapt_steps": steps, "adapt_lr": 0.5, "query": query}
-    method = graphfl(smooth(), **how, second_order=True)
-    seen, context = first_step(method, own())
-    for seed in range(5):
-        want, got = slopes(method, method.initial(), seen, context, seed=seed, eps=1e-4)
-        assert abs(float(got)) > 1e-3
-        close(got, want, atol=1e-8)
-    if steps:
-        first = graphfl(smooth(), **how)
-        one, two = (gradient(m, m.initial(), seen, context) for m in (method, first))
-        assert not torch.allclose(one["first.weight"], two["first.weight"], rtol=1e-3)
-
-
-@pytest.mark.parametrize(("task", "entry"), [("ego", "labels"), ("links", "edges")])
-def test_examples_that_a_step_brings_are_halved(task: str, entry: str) -> None:
-    made = known(task, 0.0, F64)
-    method = graphfl(made.fedavg)
-    seen, context = first_step(method, made.clients[2])
-    halved = [side(seen, context, which)[1][entry] for which in (True, False)]
-    assert all(isinstance(each, Ragged) for each in halved)
-    assert all(each.values is context[entry].values for each in halved)
-    count = len(context[entry])
-    assert [int(each.mask.sum()) for each in halved] == [count // 2, count - count // 2]
-    assert not (halved[0].mask & halved[1].mask).any()
-    losses = [made.fedavg.loss(method.initial(), *side(seen, context, w)) for w in (True, False)]
-    assert not torch.allclose(*losses)
 
 
 def test_validation_nodes_query_only_where_it_is_said() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_loops import apart, clients, plain, train_nodes
+from by_loops import clients, plain, train_nodes
 from federations import Elsewhere, ruled
 
 import fgl
@@ -86,18 +86,6 @@ def test_all_are_asked_once_whoever_takes_part(tmp_path: Path) -> None:
     assert told(again) == (sum(sizes(own)[:3]), 3)  # other clients than those before
 
 
-@pytest.mark.parametrize("build", [feddyn, feddc])
-def test_over_flower_and_in_a_batch_as_in_the_loop(build: Any, over_flower: Any) -> None:
-    own, method = clients(SIZES), build(plain(steps=1), penalty=0.3)
-    how: Any = {"num_rounds": 3, "participation": 0.5}
-    one = fgl.run(method, own, clients_at_once=1, **how)
-    flower = fgl.run(method, over_flower(method, own), **how)
-    batch = fgl.run(method, own, clients_at_once="all", **how)
-    assert apart(one.outbox[0]["model"], flower.outbox[0]["model"]) == 0
-    assert apart(one.outbox[0]["model"], batch.outbox[0]["model"]) < 1e-12
-    assert one.history[0].bytes_up == flower.history[0].bytes_up == batch.history[0].bytes_up
-
-
 def test_who_does_not_answer_or_says_too_much_is_not_heard(over_flower: Any) -> None:
     own = clients(SIZES)
     base = ruled(plain(steps=1), max_examples=max(sizes(own)))
@@ -116,19 +104,6 @@ def test_who_does_not_answer_or_says_too_much_is_not_heard(over_flower: Any) -> 
     assert sum("client 2, when it joins" in text for text in texts) == 1
     assert told(result) == (sizes(own)[1] + sizes(own)[3], 2)
     assert result.history[0].dropped == {}  # both take part in the rounds
-
-
-def test_sizes_whose_sum_would_overflow_are_not_heard() -> None:
-    own, method = clients(SIZES), feddyn(plain(steps=1))
-
-    def say(graph: fgl.Graph) -> Any:
-        count = len(train_nodes(graph))
-        return {"num_examples": torch.tensor(2**62 if count in sizes(own)[:2] else count)}
-
-    lying = ruled(method, joining=replace(method.rules.joining, say=say))
-    with pytest.warns(UserWarning, match="when it joins"):
-        result = fgl.run(lying, own, num_rounds=1, clients_at_once=1)
-    assert told(result) == (sum(sizes(own)[2:]), 2)
 
 
 def test_nobody_joins(over_flower: Any) -> None:

@@ -58,16 +58,6 @@ def test_nothing_to_contrast_is_zero_with_a_zero_gradient(options: dict[str, Any
     assert z.grad is not None and (z.grad == 0).all()
 
 
-def test_a_row_of_zeros_gets_no_gradient_and_does_no_harm() -> None:
-    z = rows(0)
-    z[2] = 0
-    z.requires_grad_()
-    value = model_contrast(z, rows(1), rows(2, Q, N, D))
-    value.backward()
-    assert math.isfinite(value.item()) and z.grad is not None
-    assert (z.grad[2] == 0).all() and z.grad.isfinite().all()
-
-
 def test_vmap_with_padding_and_queues_of_unequal_length() -> None:
     z, received, previous = rows(0, 2, N, D), rows(1, 2, N, D), rows(2, 2, N, Q, D)
     nodes = torch.arange(N) < torch.tensor([[N], [4]])

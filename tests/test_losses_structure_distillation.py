@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.func import grad, vmap
 
 from fgl import SparseMatrix
 from fgl.losses import structure_distillation
@@ -85,26 +84,6 @@ def test_a_node_without_a_neighbour_contributes_nothing() -> None:
     (slope,) = torch.autograd.grad(structure_distillation(s, t, EDGES), s)
     assert (slope[8] == 0).all()  # no edge at all
     assert (slope[5] != 0).any()  # has no neighbour, but is one
-
-
-def test_vmap_equals_the_loop() -> None:
-    clients = 3
-    s = torch.randn(clients, N, C, dtype=torch.float64, requires_grad=True)
-    t = torch.randn(clients, N, C, dtype=torch.float64)
-    mask = torch.rand(clients, N) < 0.7
-    mask[-1] = False
-    edges = SparseMatrix.from_edge_index(EDGES, N)
-
-    def loss(s: Tensor, t: Tensor, mask: Tensor) -> Tensor:
-        return structure_distillation(s, t, edges, mask=mask)
-
-    got = vmap(loss)(s, t, mask)
-    want = torch.stack([loss(*each) for each in zip(s, t, mask, strict=True)])
-    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
-    (slope,) = torch.autograd.grad(want.sum(), s)
-    torch.testing.assert_close(torch.autograd.grad(got.sum(), s)[0], slope)
-    torch.testing.assert_close(vmap(grad(loss))(s, t, mask), slope)
-    torch.testing.assert_close(grad(lambda s: vmap(loss)(s, t, mask).sum())(s), slope)
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,6 @@ def message(**changes: Any) -> dict[str, Any]:
     return {"model": {**MODEL, **changes}, "num_examples": torch.tensor(4)}
 
 
-def naive_bytes(value: Any) -> int:
-    if isinstance(value, dict):
-        return sum(naive_bytes(item) for item in value.values())
-    return len(bytes(value.contiguous().view(torch.uint8).flatten().tolist()))
-
-
 def test_leaves_come_in_order_with_their_path() -> None:
     assert [path for path, _ in leaves(message())] == ["model/weight", "model/bias", "num_examples"]
 

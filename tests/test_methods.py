@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from conformance import K, case, known
+from conformance import case, known
 from federations import close, receive_as_a_run, same
 
 import fgl
@@ -96,17 +96,6 @@ def test_moon_is_near_the_received_and_far_from_its_own_earlier_model() -> None:
     drawn = fgl.data.partitions.partition_graph(own, [torch.arange(own.num_nodes - 2)])[0]
     with pytest.raises(ValueError, match="does not train on drawn nodes"):
         made.loss(moved, drawn, context)
-
-
-def test_ring_by_hand() -> None:
-    sent = {k: {"model": {"w": torch.tensor(float(2**k))}} for k in range(K)}
-    for there in (range(K), (0, 1, 3), (2,)):
-        outbox, _ = ring(FEDAVG).aggregate(Inbox({k: sent[k] for k in there}, K), {})
-        assert list(outbox) == list(there)
-        for client in there:
-            near = [k for k in ((client - 1) % K, client, (client + 1) % K) if k in there]
-            want = sum(2.0**k for k in near) / len(near)
-            assert float(outbox[client]["model"]["w"]) == pytest.approx(want)
 
 
 def test_layers_over_messages_without_a_model_say_so() -> None:

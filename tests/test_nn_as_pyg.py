@@ -82,17 +82,6 @@ def test_each_convolution_has_a_twin() -> None:
     torch.testing.assert_close(twin(x, own["edge_index"]), conv(x, own["edge_index"]))
 
 
-def test_sparse_features_are_made_dense() -> None:
-    own = inputs()
-    x = own["x"] * (own["x"] > 0.5)
-    graph = fgl.Graph(fgl.SparseMatrix.from_dense(x), own["edge_index"])
-    model = fgl.nn.GCN(4, 8, 3).eval()
-    expected = model(*graph.inputs)
-    torch.testing.assert_close(
-        fgl.nn.to_pyg(model)(graph.x.to_dense(), own["edge_index"]), expected
-    )
-
-
 SIZES = {"x": {0: torch.export.Dim("n", min=2)}, "edge_index": {1: torch.export.Dim("m", min=2)}}
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("gat", "sage", "gin")]
 EXPORTED = ["gcn", *SLOW]  # PyG's RGCNConv reads a number from a tensor

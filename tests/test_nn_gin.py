@@ -2,10 +2,8 @@
 
 import pytest
 import torch
-from federations import close
 from torch.func import vmap
 
-from fgl import SparseMatrix
 from fgl.nn import GIN
 from fgl.nn.layers import coarse_scale
 
@@ -28,26 +26,6 @@ def test_dropout_keeps_its_share_at_its_scale(p: float) -> None:
     assert not coarse_scale(x, 1.0).any()
     if p in (0.25, 0.5, 0.75):  # in double precision too
         assert coarse_scale(x.double(), p).max().item() == 1 / (1 - p)
-
-
-def test_plus_identity() -> None:
-    edges = torch.tensor([[0, 2, 2, 1, 1], [1, 1, 2, 1, 0]])  # loops, one node's beside an edge
-    weight = torch.rand(5).double().requires_grad_()
-    for kept, value in ((edges, None), (edges, weight), (edges[:, :0], None)):
-        matrix = SparseMatrix.from_edge_index(kept, 4, value)
-        dtype = matrix.dtype
-        want = matrix.to_dense() + torch.eye(4, dtype=dtype)
-        assert torch.equal(matrix.plus_identity.to_dense(), want)
-        assert torch.equal(matrix.plus_identity.T.to_dense(), want.T)
-        x = torch.rand(4, 3, dtype=dtype, requires_grad=True)
-        close(matrix.plus_identity @ x, want @ x)
-        inputs = [x] if value is None else [x, weight]
-        got = torch.autograd.grad(
-            (matrix.plus_identity @ x).square().sum(), inputs, retain_graph=True
-        )
-        close(got, torch.autograd.grad((want @ x).square().sum(), inputs))
-    with pytest.raises(ValueError, match="matrix to be square"):
-        SparseMatrix.from_dense(torch.ones(2, 3)).plus_identity  # noqa: B018
 
 
 def test_a_pool_of_another_kind_is_refused() -> None:

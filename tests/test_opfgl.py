@@ -347,16 +347,6 @@ def test_impossible_sums_under_a_secure_sum_are_left_out_aloud() -> None:
     assert "fitted" not in result.server_state
 
 
-def test_a_class_that_nobody_has_twice_is_said() -> None:
-    first = [torch.arange(own.num_nodes) == 0 for own in CLIENTS]
-    alone = [
-        own.replace(train_mask=mask, val_mask=None, test_mask=own.test_mask & ~mask)
-        for own, mask in zip(CLIENTS, first, strict=True)
-    ]
-    with pytest.warns(UserWarning, match="Expected a client with two labelled nodes of a class"):
-        fgl.run(method(expand=0), alone, num_rounds=1)
-
-
 def test_a_sampled_step_that_holds_all_nodes_is_refused() -> None:
     def own(data: fgl.Graph, context: Any) -> Any:
         nodes = torch.arange(data.num_nodes).flip(0)

@@ -1,6 +1,5 @@
 """Pairs of methods: what would not do together what it says is refused, what would is not."""
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -32,22 +31,6 @@ def test_refused_pairs(cluster: Any, inside: Any) -> None:
     for call, text in refused:
         with pytest.raises(ValueError, match=f"Expected {text}"):
             call()
-
-
-def test_masks_are_not_lost() -> None:
-    """In a later round, or when a client's model is asked for."""
-    options: dict[str, Any] = {
-        "fedper": {"shared": ["convs.0"]},
-        "fedtad": {"generator": fgl.nn.node_generator.NodeGenerator(FEATURES, CLASSES)},
-        "unlearned": {"client": 0, "steps": 1, "radius": 1.0},
-    }
-    masked = replace(FEDAVG, own=fgl.federation.Own(personal={"mask": torch.ones(1)}))
-    for name in ("moon", "graphfl", "own_models", "fedper", "local", "ditto", "feddyn", "feddc",
-                 "fedgm", "fedhgn", "fedtad", "fggp"):  # fmt: skip
-        with pytest.raises(
-            ValueError, match=r"Expected \w+ to be .*the model alone, but got 'mask.*put that"
-        ):
-            getattr(fgl.methods, name)(masked, **options.get(name, {}))
 
 
 def test_a_server_without_one_model_is_refused_by_fedselect() -> None:

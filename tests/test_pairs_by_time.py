@@ -90,19 +90,6 @@ def test_classes_of_pairs_stay_classes() -> None:
     assert split.y.dtype == torch.int64 and split.num_classes == 3
 
 
-def test_negatives_of_a_mask_that_is_not_there_are_not_drawn() -> None:
-    split = split_by_time(temporal())
-    for gone in ("train_mask", "val_mask", "test_mask"):
-        more = with_negatives(split.replace(**{gone: None}), seed=1)
-        every = with_negatives(split, seed=1)
-        lost = int((every.y == 0).sum()) - int((more.y == 0).sum())  # type: ignore[union-attr]
-        mine = getattr(every, gone) & (every.y == 0)
-        assert getattr(more, gone) is None and lost == int(mine.sum())
-        assert more.edge_label_index.shape[1] == len(more.y)  # type: ignore[union-attr, arg-type]
-    alone = split.replace(val_mask=None, test_mask=None)
-    assert with_negatives(alone) is alone
-
-
 def test_ratings_of_a_task_are_tenths() -> None:
     ratings = fgl.data.ratings()
     whole = tasks.Pairs().whole(0)

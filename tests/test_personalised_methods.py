@@ -1,7 +1,6 @@
 """FedAMP, HeurFedAMP, pFedGraph and FED-PUB: the properties that define them."""
 
 import math
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,11 +10,9 @@ from conformance import K, known
 from federations import close, same
 
 import fgl
-from fgl.federation import Own
 from fgl.methods import fedamp, fedpub, heurfedamp, pfedgraph, proxy_graph
 from fgl.methods.fedpub import MASK, masked
 from fgl.methods.pfedgraph import alignment, collaboration, directions
-from fgl.tasks.task import weighed_equally
 
 TASK = known("nodes", 0.0, torch.float64)
 FEDAVG, CLIENTS = TASK.fedavg, TASK.clients
@@ -64,21 +61,6 @@ def test_a_model_of_zeros_has_no_direction() -> None:
 
 
 # FED-PUB
-
-
-def test_fedpub_of_masks_that_stay_one_is_the_mean() -> None:
-    """Frozen masks, no penalties, equal shares: FedAvg of clients that all weigh the same."""
-    equal = weighed_equally(FEDAVG)
-    method = fedpub(equal, PROBES, scale=0.0, penalties=False)
-
-    def settle(new: Any, old: Any, context: Any) -> Any:
-        return {name: old[name] if name.startswith(MASK) else new[name] for name in new}
-
-    frozen = replace(method, train=replace(method.train, settle=settle))
-    one, want = run(frozen, CLIENTS), run(equal, CLIENTS).outbox[0]["model"]
-    for client in range(K):
-        close(one.outbox[client]["model"], want)
-        close(method.deploy(one.outbox[client], one.client_states[client], CLIENTS[client]), want)
 
 
 def test_both_penalties_of_fedpub_have_their_gradient() -> None:
@@ -156,34 +138,3 @@ def test_absent_clients_count_for_nobody_and_keep_their_message(name: str) -> No
 
 
 # What a client trains beside the model
-
-
-def test_what_is_personal_is_trained_and_checked() -> None:
-    first = {"scale": torch.ones((), dtype=torch.float64)}
-
-    def receive(message: Any, state: Any, own: fgl.Graph) -> Any:
-        params, context = FEDAVG.receive(message, state, own)
-        return {**params, "scale": state.get("scale", first["scale"])}, context
-
-    def loss(params: Any, own: fgl.Graph, context: Any) -> Any:
-        plain = {n: params["scale"] * value for n, value in params.items() if n != "scale"}
-        return FEDAVG.loss(plain, own, context)
-
-    def send(params: Any, context: Any, state: Any, own: fgl.Graph) -> Any:
-        plain = {n: value for n, value in params.items() if n != "scale"}
-        message, state = FEDAVG.send(plain, context, state, own)
-        return message, {**state, "scale": params["scale"]}
-
-    method = replace(FEDAVG, receive=receive, loss=loss, send=send, own=Own(personal=first))
-    loop, batch = (run(method, CLIENTS, clients_at_once=n) for n in (1, "all"))
-    for client in range(K):
-        close(batch.client_states[client], loop.client_states[client])
-        assert float(loop.client_states[client]["scale"]) != 1
-    with pytest.raises(ValueError, match="params to have keys .* extra \\['scale'\\]"):
-        run(replace(method, own=Own()), CLIENTS)
-    with pytest.raises(ValueError, match="params to have keys .* missing \\['scale'\\]"):
-        run(replace(FEDAVG, own=Own(personal=first)), CLIENTS)
-    with pytest.raises(ValueError, match="keys .* extra \\['scale'\\]"):
-        run(replace(method, send=lambda p, c, s, g: ({"model": p}, s)), CLIENTS)
-    with pytest.raises(ValueError, match="personal to have names that the model has not"):
-        replace(FEDAVG, own=Own(personal=FEDAVG.initial()))

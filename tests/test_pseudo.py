@@ -117,20 +117,6 @@ def test_pseudo_graph_of_nothing_and_bad_input() -> None:
         pseudo_graph(torch.rand(4))
 
 
-def test_describe_counts() -> None:
-    y = torch.tensor([0, 0, 1, 1])
-    labels = [torch.tensor([0, -1]), torch.tensor([0, 1])]
-    ids = [torch.tensor([0, 1]), torch.tensor([2, 3])]
-    row, col = torch.tensor([0, 0, 1]), torch.tensor([0, 1, 0])
-    edges = [(row, col, torch.tensor([0.5, 0.5, 1.0]))] * 2
-    found = describe(labels, edges, ids, y)
-    assert found["pseudo_label_share"] == 0.75
-    assert found["pseudo_label_accuracy"] == pytest.approx(2 / 3)
-    assert found["pseudo_homophily"] == 1.0
-    assert found["pseudo_column_sum"] == 1.5
-    assert describe([], [], ids, y) == {}
-
-
 def test_overlapping_partition() -> None:
     graph = fgl.Graph(torch.ones(200, 1), torch.tensor([[0], [1]]))
     shares = [0.3, 0.4, 0.5, 0.5, 0.6, 0.7]

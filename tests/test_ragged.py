@@ -102,33 +102,6 @@ def test_an_entry_that_no_loss_reads_may_have_any_shape() -> None:
         close(dict(batch.outbox[0]["model"]), dict(loop.outbox[0]["model"]))
 
 
-def test_a_cohort_is_split_where_keys_differ() -> None:
-    """A client that has been there before has more in its context than a new one."""
-    method = fedavg(model(dropout=0.0), SGD)
-
-    def receive(message: Any, state: Any, data: fgl.Graph) -> Any:
-        params, context = method.receive(message, state, data)
-        return params, {**context, **state}
-
-    def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
-        pull = fgl.losses.proximal(params, context["before"]) if "before" in context else 0.0
-        return method.loss(params, data, context) + pull
-
-    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        return method.send(params, context, state, data)[0], {"before": params}
-
-    own = replace(method, receive=receive, loss=loss, send=send)
-    options: Any = {"num_rounds": 4, "participation": 0.6}
-    loop = fgl.run(own, graphs((12, 20, 31, 17, 9)), clients_at_once=1, **options)
-    batch = fgl.run(own, graphs((12, 20, 31, 17, 9)), clients_at_once="all", **options)
-    first, second = (set(record.participants) for record in loop.history[:2])
-    assert second & first
-    assert second - first
-    close(dict(batch.outbox[0]["model"]), dict(loop.outbox[0]["model"]))
-    for client, state in loop.client_states.items():
-        close(batch.client_states[client], state)
-
-
 NOT_RAGGED: list[tuple[Any, Any, type[Exception], str]] = [
     ([1, 2], None, TypeError, "values to be a tensor or a SparseMatrix, but got list"),
     (torch.tensor(1.0), None, ValueError, "values to have a first dimension"),

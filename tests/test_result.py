@@ -5,7 +5,6 @@ import json
 import math
 import pickle
 import sys
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,21 +27,6 @@ def went(method: fgl.Method, **how: Any) -> Result:
     return fgl.run(method, clients, num_rounds=2, **how)
 
 
-def test_a_result_is_five_lines() -> None:
-    result = went(fedprox(fedavg(model()), mu=0.1))
-    lines = repr(result).splitlines()
-    assert len(lines) == 5
-    assert lines[0].startswith("Result of fedprox(fedavg(GCN(...)")
-    assert ": 2 rounds, 4 clients, " in lines[0]
-    accuracy = result.history[-1].metrics["test_accuracy"]
-    assert lines[1].startswith("  last  (round 1): val_accuracy ")
-    assert f"test_accuracy {accuracy:.4f}" in lines[1]
-    assert lines[2].startswith(f"  best  (round {result.best('val_accuracy').round}, val_accuracy)")
-    up = sum(record.bytes_up for record in result.history)
-    assert lines[3].startswith(f"  bytes: {up / 1e6:.3f} MB up, ")
-    assert lines[4] == "  dropped: 1 of 8 messages; first: round 1, client 1: dropped out"
-
-
 def test_a_result_without_scores_or_rounds_is_told_too() -> None:
     method = fedavg(model())
     assert "no metrics" in repr(fgl.run(method, graphs(), num_rounds=1))
@@ -59,22 +43,6 @@ def test_training_that_sends_nothing_has_no_bytes() -> None:
     sent = went(fedavg(model()))
     assert sent.traffic == [record.bytes_up + record.bytes_down for record in sent.history]
     assert min(sent.traffic) > 0
-
-
-def test_the_model_is_the_last_one() -> None:
-    method = fedavg(model())
-    result = went(method)
-    made = result.model
-    assert made is not method.model and not made.training
-    for name, tensor in made.state_dict().items():
-        assert torch.equal(tensor, result.outbox[0]["model"][name])  # type: ignore[index]
-    graph = graphs()[0]
-    expected = torch.func.functional_call(made, result.outbox[0]["model"], (graph.x, graph.adj))  # type: ignore[arg-type]
-    assert torch.equal(made(graph.x, graph.adj), expected)
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.zero_()
-    assert any(t.any() for t in result.outbox[0]["model"].values())  # type: ignore[union-attr]
 
 
 def test_a_personal_model_is_asked_for_by_client() -> None:
@@ -116,17 +84,6 @@ def history(**curves: list[float]) -> list[Round]:
         Round(index, [0], metrics=dict(zip(curves, values, strict=True)))
         for index, values in enumerate(each)
     ]
-
-
-def test_the_best_round_of_a_metric() -> None:
-    result = Result({}, {}, {}, history(val_auc=[0.1, 0.9, 0.3], val_rmse=[3.0, 2.0, 1.0]))
-    assert result.best("val_auc").round == result.best().round == 1
-    assert result.best("-val_rmse").round == 2
-    assert result.best("-val_auc").round == 0
-    with pytest.raises(ValueError, match='metric to be "-val_rmse", since less is better, but got'):
-        result.best("val_rmse")
-    with pytest.raises(ValueError, match="metric to be one of val_auc, val_rmse, perhaps with a"):
-        result.best("val_f1")
 
 
 def test_a_best_round_without_metrics_says_what_is_missing() -> None:
@@ -190,30 +147,6 @@ def test_a_callback_is_asked_before_the_first_round_and_after_the_last(tmp_path:
     assert heard.said[3:] == ["begin 1", "round 1", "round 2", "end 3"]
     fgl.run(method, graphs(), num_rounds=5, **how)  # it has ended: there is no round to come
     assert len(heard.said) == 7
-
-
-def test_a_fall_back_from_a_batch_is_warned_of_once(tmp_path: Path) -> None:
-    plain = fedavg(model())
-
-    def loss(params: Any, graph: Any, context: Any) -> Any:
-        total = plain.loss(params, graph, context)
-        return total * float(total.detach() > -1)  # no batch can look at a number
-
-    method = replace(plain, loss=loss)
-    clients = graphs((12, 12, 12, 12))
-    how: Any = {"clients_at_once": "auto", "checkpoint": tmp_path}
-    with pytest.warns(
-        UserWarning, match="one client after the other from round 0 on.*vmap"
-    ) as seen:
-        result = fgl.run(method, clients, num_rounds=2, **how)
-    assert result.history[0].one_by_one in str(seen[0].message)
-    assert (
-        len([each for each in seen if "one client after the other from" in str(each.message)]) == 1
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", "Expected the checkpoint to know all settings")
-        fgl.run(method, clients, num_rounds=3, **how)
 
 
 def test_a_result_predicts_and_its_model_says_how() -> None:

@@ -2,33 +2,17 @@
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from federations import Elsewhere, end, fedavg, graph, graphs, local, model, ruled, same, sending
+from federations import fedavg, graph, graphs, model
 
 import fgl
-from fgl.federation import Broadcast
 from fgl.federation.round import _note_training, drops
 
 # Phases.
-
-
-@pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
-def test_a_phase_resumes_and_knows_where_it_began(tmp_path: Path) -> None:
-    phases = [fgl.run(local(model()), graphs(), num_rounds=n, seed=1) for n in (1, 2)]
-    options: Any = {"seed": 3, "participation": 0.5}
-    want = fgl.run(local(model()), graphs(), num_rounds=3, start=phases[0], **options)
-    options["checkpoint"] = tmp_path
-    fgl.run(local(model()), graphs(), num_rounds=1, start=phases[0], **options)
-    got = fgl.run(local(model()), graphs(), num_rounds=3, start=phases[0], **options)
-    assert same(end(got), end(want))
-    for other in (phases[1], None):
-        with pytest.raises(ValueError, match="to be of this run with start="):
-            fgl.run(local(model()), graphs(), num_rounds=4, start=other, **options)
 
 
 def test_a_start_of_other_clients_is_refused() -> None:
@@ -60,28 +44,6 @@ def test_a_score_that_fails_names_its_client() -> None:
         fgl.run(fedavg(model()), graphs(), num_rounds=1, score=score)
 
 
-def half(message: Any) -> Any:
-    kept = {name: value for name, value in message["model"].items() if "convs.0" in name}
-    return {"model": kept}
-
-
-def test_half_a_model_is_no_model_to_score() -> None:
-    method, clients = fedavg(model()), graphs()
-    outbox = Broadcast(half({"model": method.initial()}), 4)
-    for scored in (clients, graph()):
-        evaluate = fgl.evaluate_on(method, scored, clients)
-        with pytest.raises(ValueError, match=r"client 0's model to have .*missing \['convs.1"):
-            evaluate(outbox, {})
-        with pytest.raises(ValueError, match=r"message to have 'model', but got keys \[\]"):
-            evaluate(Broadcast({}, 4), {})
-    none = torch.zeros(2, 0, dtype=torch.int64)
-    one = fgl.Graph(torch.ones(3, 4), none, y=torch.tensor([0, 0, 1]), batch=torch.arange(3))
-    gin = fgl.fedavg(fgl.nn.GIN(4, 8, 2))
-    part: Any = {"model": dict(list(gin.initial().items())[:-1])}
-    with pytest.raises(ValueError, match=r"client 0's model to have keys .* missing"):
-        fgl.tasks.evaluate_graphs(gin, [one], [one])(Broadcast(part, 1), {})
-
-
 # What users get wrong.
 
 
@@ -96,27 +58,6 @@ def test_a_forgotten_second_value_is_named(stage: str, where: str, wanted: str) 
     text = rf"^Round 0, {where}, {stage}: Expected {stage} to return \({wanted}\), but got a "
     with pytest.raises(TypeError, match=text):
         fgl.run(replace(plain, **changes), graphs(), num_rounds=1)
-
-
-def test_uploads_agree_on_their_keys_and_the_models() -> None:
-    """What another dict is keyed by, e.g. the clients that it is for, is the method's own."""
-    plain = fedavg(model())
-
-    def keyed(message: Any, own: fgl.Graph) -> Any:
-        return {**message, "extra": {f"of {own.num_nodes % 2}": torch.ones(1)}}
-
-    def half_of(message: Any, own: fgl.Graph) -> Any:
-        return {**message, "model": dict(list(message["model"].items())[own.num_nodes % 2 :])}
-
-    extra = ruled(sending(plain, keyed), ragged={"extra"})
-    assert not fgl.run(extra, graphs(), num_rounds=1).history[0].dropped
-    half = sending(plain, half_of)
-    clients = graphs((12, 20, 31, 18))
-    with pytest.warns(UserWarning, match="Round 0, client 2: .* but got missing"):
-        got = fgl.run(half, Elsewhere(clients, 1), num_rounds=1)
-    assert list(got.history[0].dropped) == [2]
-    with pytest.raises(ValueError, match=r"Round 0, client 0, send: .* but got no majority"):
-        fgl.run(half, graphs(), num_rounds=1)  # as many of one kind as of the other
 
 
 LOSSES: list[tuple[Any, str]] = [

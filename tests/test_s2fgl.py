@@ -133,22 +133,6 @@ def test_it_is_s2fgl_by_numbers(at_once: Any) -> None:
     assert not twin(3, leak=True)[1].equal(book)
 
 
-def test_who_has_no_training_node_stays_where_it_is() -> None:
-    """Both terms are smallest at its start: Adam would make steps of their gradients' rounding."""
-    bare = CLIENTS[1].replace(train_mask=torch.zeros(18, dtype=torch.bool))
-    train = fgl.Training(partial(torch.optim.Adam, lr=0.01), num_steps=3)
-    method = s2fgl(fgl.fedavg(net(), train=train), books=2, frequencies=2)
-    own = [CLIENTS[0], bare, CLIENTS[2]]
-    sent = fgl.run(method, own, num_rounds=1).outbox[1]
-    one = fgl.run(method, own, num_rounds=3, clients_at_once=1).outbox[0]
-    both = fgl.run(method, own, num_rounds=3, clients_at_once="all").outbox[0]
-    close(one["books"], both["books"], atol=1e-12)
-    params, context = receive_as_a_run(method, sent, {}, bare)
-    params = {name: value + 0.1 for name, value in params.items()}  # away from the terms' minimum
-    found = fgl.federation.gradient(method, params, bare, context)
-    assert not any(each.any() for each in found.values())
-
-
 def test_counts_are_of_the_first_third_of_the_nodes() -> None:
     method = s2fgl(fgl.fedavg(net()), restart=RESTART)
     for own in CLIENTS:

@@ -99,3 +99,28 @@ def test_the_rate_of_the_path_is_plain_sgds() -> None:
     uphill = Training(partial(optim.SGD, lr=0.1, maximize=True))  # its path is minus the gradients
     hows = (SGD, Training(partial(optim.SGD, lr=0.3)), momentum, ADAM, Training(two), still, uphill)
     assert [rate_of_path(plain(how)) for how in hows] == [LR, 0.3, *[None] * 5]
+
+
+@pytest.mark.parametrize(
+    ("build", "key"), [(scaffold, "control"), (partial(fgl.methods.feddc, penalty=0.0), "own")]
+)
+def test_a_schedule_or_another_optimizer(build: Any, key: str) -> None:
+    """After one step of any rate the control is the gradient at the start of the round."""
+    clients, rates = doubles(), {"lr": 0.2}
+    base = plain(Training(lambda tensors: optim.SGD(tensors, **rates), num_steps=1))
+    starts = [base.initial()]
+
+    def halve(record: Any, result: Result) -> None:
+        rates["lr"] /= 2
+        starts.append({name: value.clone() for name, value in weights(result).items()})
+
+    method = build(base)
+    result = fgl.run(method, clients, num_rounds=3, callbacks=[halve], clients_at_once=1)
+    for number, own in enumerate(clients):
+        kept: Any = result.client_states[number][key]
+        close(kept, gradient(base, starts[-2], own))
+    other = replace(method, train=replace(method.train, optimizer=partial(optim.SGD, lr=0.5)))
+    with pytest.raises(ValueError, match=r"train\.optimizer"):
+        fgl.run(other, clients, num_rounds=1)
+    more = replace(method, train=replace(method.train, num_steps=2))
+    assert len(fgl.run(more, clients, num_rounds=1).history) == 1

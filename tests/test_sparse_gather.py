@@ -6,33 +6,16 @@ import pytest
 import torch
 from pretended_device import PretendedDevice
 from torch import Tensor
-from torch.autograd import gradcheck, gradgradcheck
 from torch.func import grad, vmap
 
-from fgl.sparse import gather_rows, sum_rows
+from fgl.sparse import gather_rows
 from fgl.sparse.gather import below_each_other
 
 D = torch.float64
-CASES = {
-    "repeats": (5, [3, 0, 3, 3, 4]),
-    "each once": (3, [2, 0, 1]),
-    "nothing chosen": (4, []),
-    "no row": (0, []),
-}
-cases = pytest.mark.parametrize(("rows", "index"), CASES.values(), ids=CASES.keys())
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=D)
-
-
-@cases
-def test_gradients(rows: int, index: list[int]) -> None:
-    where = torch.tensor(index, dtype=torch.int64)
-    x, values = draw(rows, 2).requires_grad_(), draw(len(index), 2).requires_grad_()
-    assert gradcheck(lambda each: gather_rows(each, where), x)
-    assert gradgradcheck(lambda each: gather_rows(each, where).square(), x)
-    assert gradcheck(lambda each: sum_rows(each, where, rows), values)
 
 
 @pytest.mark.parametrize("dims", [(0, None), (1, None), (None, 0), (0, 0), (1, 1), (0, 1)])

@@ -90,6 +90,17 @@ def test_labels_where_numbers_are_wanted_are_refused() -> None:
         fgl.fedavg(gcn(1), loss=method.loss, target=REGRESSION)
 
 
+def test_a_column_of_outputs_may_be_a_vector() -> None:
+    class Squeezed(fgl.nn.GCN):
+        def forward(self, *args: Any, **options: Any) -> Any:
+            return super().forward(*args, **options).squeeze(1)
+
+    own, column = numbers(12), fgl.fedavg(gcn(1), target=REGRESSION)
+    vector = fgl.fedavg(Squeezed(FEATURES, 8, 1), target=REGRESSION)
+    start = column.initial()
+    assert vector.loss(start, own, {}).equal(column.loss(start, own, {}))
+
+
 def test_a_model_that_says_too_little_is_refused_by_name() -> None:
     own = graph(12)
     own = own.replace(y=torch.arange(12) % 3, num_classes=3)
@@ -287,3 +298,32 @@ def test_partitions_by_label_say_what_makes_labels_of_numbers() -> None:
 
 
 # Methods that need no classes.
+
+
+def test_a_square_of_outputs_and_answers_is_named() -> None:
+    """A column minus a vector is a square: its mean looked like a loss, and like a metric."""
+    graph = fgl.data.splits.random_split(fgl.data.large_graph(40, 90, num_features=3))
+    graph = graph.replace(y=graph.y.float(), num_classes=None)  # type: ignore[union-attr]
+
+    def square(output: Any, y: Any, mask: Any) -> Any:
+        error = (output - y).square()
+        return (error if mask is None else error[mask]).mean()
+
+    def right(output: Any, y: Any, mask: Any) -> Any:
+        return square(output.squeeze(1), y, mask)
+
+    def columns(output: Any, y: Any, mask: Any) -> Any:
+        return square(output[:, 0], y, mask)
+
+    def run(**how: Any) -> Any:
+        target = fgl.targets.Target(**{"loss": right, "metrics": {"mse": right}, **how})
+        net, train = fgl.nn.GCN(3, 4, 1), fgl.Training(num_steps=1)
+        task = fgl.tasks.node_task(None, [graph], net, train, target=target)
+        return fgl.run(task.fedavg, task, num_rounds=1)
+
+    with pytest.raises(ValueError, match=r"the target's loss .* output \[40, 1\] and y \[40\]"):
+        run(loss=square)
+    with pytest.raises(ValueError, match=r"the metric 'mse' .*output\.squeeze\(1\)"):
+        run(metrics={"mse": square})
+    for good in (right, columns):
+        run(loss=good, metrics={"mse": good})

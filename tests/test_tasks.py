@@ -89,20 +89,6 @@ def test_a_gpu_that_is_not_there_is_refused_at_once() -> None:
         tasks.Nodes(device="cuda")
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_a_task_knows_how_many_examples_a_client_can_have(name: str) -> None:
-    """As many as the largest has, or all together where clients overlap."""
-    task = TASKS[name](0.0, torch.float32)
-    own = [each.num_nodes if each.batch is None else each.num_graphs for each in task.clients]
-    if task.clients[0].window_index is not None:
-        own = [each.num_answers for each in task.clients]
-    if task.clients[0].edge_label_index is not None:
-        own = [each.edge_label_index.shape[1] for each in task.clients]
-    if name not in ("mended", "overlapping"):
-        assert task.fedavg.rules.max_examples == max(own)
-    assert task.fedavg.rules.max_examples >= max(each.num_train for each in task.clients)
-
-
 def test_ids_that_each_client_numbers_itself_are_named_as_the_cause() -> None:
     """They looked like nodes of the whole graph that are scored and train."""
     whole = fgl.data.splits.random_split(fgl.data.large_graph(60, 120, num_features=4), seed=0)
@@ -117,3 +103,13 @@ def test_ids_that_each_client_numbers_itself_are_named_as_the_cause() -> None:
     assert len(caught) == 1
     for remedy in (clients, [own.replace(node_id=None) for own in local], [whole, whole]):
         fgl.tasks.node_task(whole, remedy, net, train)
+
+
+def test_tests_of_another_width_are_named() -> None:
+    whole = fgl.Graph.join(*fgl.data.load_graphs("synthetic"))
+    parts = [whole.select(torch.arange(k, 40, 4)) for k in range(4)]
+    parts[3] = parts[3].replace(x=parts[3].x[:, 1:])
+    net = fgl.nn.GIN(whole.num_features, 4, 2)
+    task = fgl.tasks.graph_task(parts[:2], parts[2:], net, fgl.Training())
+    with pytest.raises(ValueError, match="client 1's tests to have 5 features .* but got 4"):
+        fgl.run(task.fedavg, task, num_rounds=1)

@@ -10,7 +10,7 @@ from torch import Tensor
 import fgl
 from fgl import data
 from fgl.federation import fold_in
-from fgl.tasks import Links, link_task, settings
+from fgl.tasks import Links, link_task
 
 
 def pairs(edges: Tensor) -> set[tuple[int, int]]:
@@ -24,21 +24,6 @@ def both(edges: set[tuple[int, int]]) -> Tensor:
 
 def held_out(whole: fgl.Graph, seed: int = 0) -> data.splits.EdgeSplit:
     return data.splits.edge_split(whole, seed=fold_in(seed, "split"))
-
-
-def test_the_partition_is_that_of_the_training_edges(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[fgl.Graph] = []
-
-    def cut(graph: fgl.Graph, num_clients: int, *, seed: int) -> list[Tensor]:
-        given.append(graph)
-        return data.partitions.louvain_partition(graph, num_clients, seed=seed)
-
-    monkeypatch.setitem(settings.PARTITIONS, "louvain", cut)
-    for after in (True, False):
-        Links(partition_after_split=after).load(seed=2)
-    kept, whole = held_out(data.load("synthetic"), 2), pairs(data.load("synthetic").edge_index)
-    assert pairs(given[0].edge_index) == pairs(kept.train_edges)
-    assert pairs(given[1].edge_index) == whole
 
 
 @pytest.mark.parametrize("partition", ["louvain", "random"])

@@ -1,11 +1,10 @@
 """Events that were silent before: a metric that no round has, gaps in tables, shapes of output."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from federations import graphs, model
+from federations import graphs
 
 import fgl
 from fgl.data import from_tables
@@ -72,13 +71,3 @@ def test_output_of_another_shape_is_refused_by_predict_and_by_metrics() -> None:
         for measure in (fgl.metrics.accuracy, fgl.metrics.macro_f1, fgl.losses.cross_entropy):
             with pytest.raises(ValueError, match="logits"):
                 measure(torch.zeros(shape), y, mask)
-
-
-def test_the_task_of_a_typo_runs() -> None:
-    task = replace(
-        fgl.tasks.node_task(None, graphs(), model(), fgl.Training(num_steps=1)),
-        select="val_acuracy",
-    )
-    result = fgl.run(task.fedavg, task, num_rounds=1)
-    with pytest.warns(UserWarning, match="val_acuracy"):
-        assert result.best().round == 0

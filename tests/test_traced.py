@@ -1,10 +1,8 @@
 """Traced steps of a batch: the bits of ordinary ones, and everything that ends a trace."""
 
-import gc
 import itertools
 import os
 import random
-import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -581,19 +579,3 @@ def test_a_recording_reads_no_number_and_no_size_from_a_tensor() -> None:
             repeated(read, x)
     counted = repeated(lambda x: [x[mask] * int(mask.sum())], x)
     assert counted(x + 1)[0].tolist() == [2.0]
-
-
-def test_a_trace_keeps_no_parameters_after_a_round(tracers: Tracers) -> None:
-
-    kept: list[Any] = []
-    original = traced.Trace.run
-
-    def run_and_note(self: Any, inputs: Any, leaves: Any) -> Tensor:
-        kept.extend(weakref.ref(each) for each in inputs[: len(self.names)])
-        return original(self, inputs, leaves)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(traced.Trace, "run", run_and_note)
-        result = run(fedavg(), graphs())
-    gc.collect()
-    assert result is not None and kept and all(ref() is None for ref in kept)

@@ -84,38 +84,6 @@ def test_noise_scores_chance() -> None:
     assert abs(sum(scores) / 4 - sum(chance) / len(chance)) < 3 * error
 
 
-def test_one_client_with_everything_is_a_plain_loop() -> None:
-    graph = knowledge()
-    task = task_of([graph], first(partial(DistMult, 30, 8, 6), torch.float32))
-    drawn: list[Any] = []
-
-    def recorded(graph: fgl.Graph, context: Any) -> Any:
-        for own, told in task.fedavg.train.batches(graph, context):
-            drawn.append(told["negatives"].values.clone())
-            yield own, told
-
-    method = replace(task.fedavg, train=replace(task.fedavg.train, batches=recorded))
-    result = one_by_one(method, [graph], num_rounds=3)
-    model = first(partial(DistMult, 30, 8, 6), torch.float32)
-    optimizer: Any = None
-    for step, others in enumerate(drawn):
-        if step % 2 == 0:
-            optimizer = SGD.optimizer(list(model.parameters()))
-        pairs, kind = (
-            graph.edge_label_index[:, graph.train_mask],
-            graph.edge_label_type[graph.train_mask],
-        )  # type: ignore[index]
-        asked, kinds = torch.cat([pairs, others.T[:2]], 1), torch.cat([kind, others.T[2]])
-        output = model(graph.x, graph.adj, edge_label_index=asked, edge_label_type=kinds)
-        truth = (torch.arange(len(kinds)) < len(kind)).float()
-        optimizer.zero_grad()
-        binary_cross_entropy_with_logits(output, truth).backward()
-        optimizer.step()
-    assert len(drawn) == 6
-    for name, value in model.state_dict().items():
-        torch.testing.assert_close(result.outbox[0]["model"][name], value, rtol=1e-6, atol=1e-6)
-
-
 def test_negatives_have_another_end_and_never_train() -> None:
     graph = knowledge()
     task = task_of([graph], negatives=6)

@@ -436,21 +436,6 @@ def test_a_split_among_some_is_a_split_of_these() -> None:
         fgl.data.splits.random_split(whole, among=torch.ones(20))
 
 
-def test_types_without_labels_get_no_role() -> None:
-    """They have label 0: a model that tells types apart would be right on all of them."""
-    relation = {("user", "buys", "item"): torch.tensor([[0, 1], [0, 1]])}
-    nodes = {"user": torch.rand(40, 2), "item": torch.rand(60, 2)}
-    whole = fgl.data.typed_graph(nodes, relation, y={"user": torch.arange(40) % 2})
-    split = fgl.data.splits
-    for made in (
-        split.random_split(whole), split.random_split(split.random_split(whole), seed=1),
-        split.class_capped_split(whole, train_per_class=5, num_val=10),
-        split.split(whole, "random"),
-    ):  # fmt: skip
-        masks = torch.stack([made.train_mask, made.val_mask, made.test_mask])
-        assert torch.equal(masks.any(0), torch.arange(100) < 40)
-
-
 def test_a_bibliography_is_read_from_its_tables(tmp_path: Path) -> None:
     tables = {
         "author_label": "30\t1\n10\t0\n",

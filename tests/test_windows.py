@@ -2,7 +2,6 @@
 
 import json
 import os
-from bisect import bisect_left
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from torch import Tensor, nn
 
 import fgl
 from fgl.data.splits import windows
-from fgl.data.traffic import traffic
 from fgl.federation import window_minibatches
 from fgl.targets import FORECAST
 from fgl.tasks.forecast import Forecaster
@@ -256,22 +254,6 @@ def test_times_before_nodes_are_told_of() -> None:
     cut(series(nodes=70))  # more nodes than times, and edges of all
 
 
-@pytest.mark.parametrize("name", ["one's own", "examples/tgcn.py"])
-def test_a_batch_is_the_loop(name: str) -> None:
-    """Unequal districts and windows, unknown values, and a client without a training window."""
-    make = (Net,) if name == "one's own" else (script(name).TGCN, 1, 5, len(AHEAD))
-    ends = []
-    for at_once in (1, 4):
-        train = training(epochs=3)
-        task = fgl.tasks.node_task(None, districts(), seeded(*make), train, target=FORECAST)
-        result = fgl.run(task.fedavg, task, num_rounds=3, clients_at_once=at_once)
-        assert not result.history[-1].one_by_one
-        ends.append((states_of(result), result.history[-1].metrics))
-    (one, alone), (two, together) = ends
-    assert all(torch.allclose(one[name], two[name], rtol=0, atol=1e-10) for name in one)
-    assert alone == pytest.approx(together, abs=1e-10)
-
-
 def test_tgcn_is_its_equations_node_by_node() -> None:
     model, graph = seeded(script("examples/tgcn.py").TGCN, 1, 5, 2), cut(series(nodes=4))
     x, w = graph.x[:, :STEPS], dict(model.named_parameters())
@@ -330,36 +312,6 @@ def test_clients_weigh_by_their_known_answers() -> None:
     assert task.fedavg.rules.max_examples == max(
         graph.num_examples * graph.num_nodes for graph in districts()
     )
-
-
-def test_every_field_is_carried() -> None:
-    graph = cut(series(), scaled=True)
-    nodes = torch.tensor([5, 0, 7])
-    part = graph.subgraph(nodes)
-    assert torch.equal(part.x, graph.x[nodes]) and torch.equal(part.scale, graph.scale[nodes])
-    assert torch.equal(part.y.nan_to_num(9), graph.y[nodes].nan_to_num(9))
-    names = ("window_index", "horizon_index", "train_mask", "val_mask", "test_mask")
-    assert all(torch.equal(getattr(part, name), getattr(graph, name)) for name in names)
-    rows = torch.tensor([4, 2])
-    some = graph.select(rows)
-    assert all(torch.equal(getattr(some, name), getattr(graph, name)[rows]) for name in names)
-    data = pytest.importorskip("torch_geometric.data")
-    back = fgl.Graph.from_pyg(graph.to_pyg(data.Data))
-    assert torch.equal(back.x, graph.x.float())
-    assert all(torch.equal(getattr(back, name), getattr(graph, name)) for name in names)
-
-
-def test_folders_and_mapped_features_keep_a_series(tmp_path: Any) -> None:
-    graph = cut(series(), scaled=True)
-    for other in (
-        fgl.data.open_client(fgl.data.save_client(graph, tmp_path / "own"), mapped=True),
-        fgl.data.map_features(graph, tmp_path / "x"),
-    ):
-        assert torch.equal(
-            fgl.predict(seeded(), seeded().state_dict(), other),
-            fgl.predict(seeded(), seeded().state_dict(), graph),
-        )
-        assert other.num_train == graph.num_train
 
 
 NONE = dict.fromkeys(("window_index", "horizon_index", "train_mask", "val_mask", "test_mask"))
@@ -450,25 +402,6 @@ def test_datasets_are_what_their_files_say() -> None:
         assert graph.edge_weight[own].tolist() == moves["edge_weight"][str(day)]
 
 
-def test_made_up_traffic_can_be_forecast() -> None:
-    graph = traffic(8, 1200)
-    assert graph.y is not None and 0.07 < graph.y.isnan().double().mean() < 0.1
-    known = ~graph.y.isnan()
-    assert torch.equal(graph.x[:, :, 0][known], graph.y[known])
-    assert torch.equal(traffic(8, 1200).x, graph.x) and not torch.equal(
-        traffic(8, 1200, seed=1).x, graph.x
-    )
-    task = fgl.tasks.Forecast(clients=2, hidden=16).load(seed=0)
-    scores = fgl.run(task.fedavg, task, num_rounds=4, seed=0).history[-1].metrics
-    for column, ahead in enumerate((3, 6, 12)):
-        errors = []
-        for own in task.clients:
-            last = own.x[:, own.window_index[own.test_mask, -1], 0]
-            error = last - own.y[:, own.horizon_index[own.test_mask, column]]
-            errors.append(float(error.abs().nanmean()))
-        assert scores[f"test_mae@{ahead}"] < 0.9 * sum(errors) / len(errors)
-
-
 def test_the_forecast_reads_the_edges_of_each_time() -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(4, 30, 1, generator=generator)
@@ -493,23 +426,6 @@ def test_the_forecast_reads_the_edges_of_each_time() -> None:
     seen = (graph.window_index.amax(1) <= 20).nonzero().squeeze(1)
     one, two = (fgl.predict(model, model.state_dict(), g.select(seen)) for g in (graph, later))
     assert torch.equal(one, two)
-
-
-def test_the_choice_counts_windows_times_steps() -> None:
-    def needed(steps: int, size: int) -> int:
-        """The smallest cache, in kB, with which clients train as a batch."""
-        clients = [windows(series(6), steps, horizons=(1,))] * 5
-        draw = partial(window_minibatches, batch_size=size)
-        method = fgl.fedavg(seeded(), train=fgl.Training(batches=draw), target=FORECAST)
-
-        def batched(kilobytes: int) -> bool:
-            choice = fgl.federation.choose(method, clients, cache=1000 * kilobytes)
-            return choice.clients_at_once > 1
-
-        return bisect_left(range(1, 10**4), True, key=batched)
-
-    small, *large = (needed(*each) for each in ((2, 4), (4, 4), (2, 8)))
-    assert large[0] == large[1] > 1.8 * small
 
 
 def test_settings_of_the_forecast_are_checked() -> None:

@@ -1,4 +1,4 @@
-"""Methods for any task: ``name(fedavg, ...)`` builds a method from the task's FedAvg."""
+"""Methods for any task: ``name(fedavg, ...)`` turns a task's FedAvg into another method."""
 
 from .adafgl import adafgl
 from .ditto import ditto

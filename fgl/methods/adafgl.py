@@ -28,31 +28,35 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
 
     The model is a `fgl.nn.AdaFGL`. The model's extractor was trained in the first step of AdaFGL,
     by FedAvg or any other method. `fgl.tasks.adapted` runs both steps of AdaFGL. Clients send
-    nothing. In its first round a client propagates labels from a random half of its training nodes
-    to the other half. The function `propagation_accuracy` propagates these labels and computes the
-    accuracy. If the accuracy on the other half is at least `threshold`, the client minimises
+    nothing. In the first round a client splits the training nodes into two random halves, and
+    propagates labels from the first half to the second half. The function `propagation_accuracy`
+    propagates these labels and computes the accuracy. If the accuracy on the second half is at
+    least `threshold`, the client minimises
 
     ``CE(MLP(S)) + mean (MLP(S) - P)^2``.
 
-    The second term compares logits with probabilities, over all nodes. Otherwise the client
-    minimises ``CE(own) + CE(smooth) + CE(signed)``, the losses of its three networks.
+    The second term compares the logits of ``MLP(S)`` with the probabilities P, over all nodes.
+    Otherwise the client minimises ``CE(own) + CE(smooth) + CE(signed)``, the losses of its three
+    networks.
 
     The public code trains each client without interruption, so this method keeps the optimiser's
-    state between rounds. The public code uses each client's model from the epoch with the best
-    validation score. Here the caller selects the round whose model is used. In the public code each
-    client initialises its own networks. Here all clients start from the same initial networks,
-    which are never averaged. The public code also uses the labels of nodes that are in no split.
-    Here such labels are not used. The published settings are Adam (learning rate .01, weight decay
-    5e-4), 200 epochs, 3 hops, alpha .05, beta .2, a width of 64 and dropout .5. The public code and
-    the paper treat the confidence in neighbours differently. The public code and this method select
-    one of two networks, while the paper mixes the outputs of both networks.
+    state between rounds. In the public code, each client predicts with the model of one epoch: the
+    epoch in which the client's validation score was best. Here the caller chooses one round, and
+    all clients predict with their models of this round. In the public code each client initialises
+    its own networks. Here all clients start from the same initial networks, which are never
+    averaged. The public code also uses the labels of nodes that are in no split. Here such labels
+    are not used. The published settings are Adam (learning rate .01, weight decay 5e-4), 200
+    epochs, 3 hops, alpha .05, beta .2, a width of 64 and dropout .5. The public code and this
+    method select one of two networks by the accuracy. The paper instead mixes the outputs of both
+    networks.
 
     Args:
-        fedavg: a task's FedAvg, whose loss is replaced.
-        threshold: smallest accuracy at which neighbours are treated as similar, in ``[0, 1]``.
+        fedavg: FedAvg built for a task. The loss above replaces the loss of this FedAvg.
+        threshold: a value between 0 and 1. A client treats neighbours as similar if the accuracy is
+            at least this value.
 
     Raises:
-        ValueError: if `threshold` is out of range, or the model is not a `fgl.nn.AdaFGL`.
+        ValueError: if `threshold` is out of range, or if the model is not a `fgl.nn.AdaFGL`.
 
     Example:
         >>> model = fgl.nn.AdaFGL(fgl.nn.GCN(4, 8, 2), 4, 8, 2)
@@ -93,17 +97,17 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
 
 
 def within(params: Params, prefix: str) -> Params:
-    """The tensors of a module, with the names that they have inside the module."""
+    """Select the tensors of one module; the module's prefix is removed from their names."""
     return {n.removeprefix(prefix): t for n, t in params.items() if n.startswith(prefix)}
 
 
 def propagation_accuracy(graph: Graph, *, steps: int = 10, alpha: float = 0.5) -> float:
-    """Propagate labels from half of the training nodes to the other half, and return the accuracy.
+    """Propagate labels from half of the training nodes; return the accuracy on the other half.
 
-    Each step computes ``F <- alpha A^ F + (1 - alpha) F_0`` with ``A^ = D^-1/2 (A + I) D^-1/2``,
-    and then adds ``F_0`` on the nodes of the first half. For nodes of the first half, ``F_0`` is
-    the one-hot label. For all other nodes, ``F_0`` is uniform over the classes. The halves are
-    sampled with torch's global generator.
+    Each step computes ``F <- alpha A^ F + (1 - alpha) F_0`` with ``A^ = D^-1/2 (A + I) D^-1/2``.
+    Then the step adds ``F_0`` to the rows of the nodes of the first half. For nodes of the first
+    half, ``F_0`` is the one-hot label. For all other nodes, ``F_0`` is uniform over the classes.
+    The halves are sampled with torch's global generator.
 
     Args:
         graph: a graph with class labels.
@@ -111,7 +115,7 @@ def propagation_accuracy(graph: Graph, *, steps: int = 10, alpha: float = 0.5) -
         alpha: weight of the neighbours.
 
     Returns:
-        The accuracy, in ``[0, 1]``; 0 if the other half is empty.
+        The accuracy, between 0 and 1, or 0 if the second half is empty.
 
     Example:
         >>> edges = torch.tensor([[0, 1], [1, 0]])

@@ -20,7 +20,7 @@ OWN = "own."  # prefix of the names of the client's own model
 
 @fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
 def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
-    """FedAvg, plus a personal model per client that stays near the global model (Ditto, Alg. 1).
+    """FedAvg; each client also trains a personal model near the global model (Ditto, Alg. 1).
 
     In each local step a client takes two steps on the same examples. One step minimises
     ``loss(theta)``, starting from the received ``theta^t``. The other step minimises ``loss(v_k) +
@@ -29,22 +29,23 @@ def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
     examples have the same weight. The two models share no tensors, so one optimiser can train both.
     The recorded loss is the sum of both losses.
 
-    Both steps use the same sampled examples, as in the authors' code with the option ``lam``. The
-    authors' code differs in two ways. The authors' code samples a client with a probability
-    proportional to its number of examples, and gives all participants equal weights. Here the run
-    samples clients uniformly. A client that has never taken part uses the model it receives; in the
-    authors' code such a client uses the initial model. `max_grad_norm` is not allowed, since it
-    would clip the gradients of both models together.
+    Both steps use the same sampled examples, as in the authors' code if its option ``lam`` is set.
+    The authors' code differs in two ways. In the authors' code, a client's probability of being
+    sampled is proportional to the client's number of examples, and all participants have equal
+    weights. Here the run samples clients uniformly. Here a client that has never taken part
+    predicts with the received model. In the authors' code such a client predicts with the initial
+    model. `max_grad_norm` is not allowed, since it would clip the gradients of both models
+    together.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models.
+        fedavg: FedAvg built for a task; the server must simply average the models.
         penalty: lambda, at least 0; 1 in the authors' scripts.
 
     Raises:
-        ValueError: if `penalty` is negative, the server of `fedavg` does not simply average the
-            models, clients train tensors outside the model, or clients clip gradients. The error is
-            also raised if the model has buffers, such as a batch norm's statistics, since buffers
-            of a second model cannot be stored.
+        ValueError: if `penalty` is negative, if the server of `fedavg` does not simply average the
+            models, if clients train tensors outside the model, or if clients clip gradients. A
+            model with buffers, such as a batch norm's statistics, also raises the error, since
+            clients cannot store buffers of a second model.
 
     Example:
         >>> method = ditto(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -92,7 +93,7 @@ def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
 
 
 def _check_alone(method: Method) -> None:
-    """Raise an error if one optimiser for two models would let the models influence each other."""
+    """Raise an error if two models that share an optimiser would influence each other."""
     buffers = [name for name, _ in method.model.named_buffers()]
     reject_if(
         buffers,

@@ -29,21 +29,22 @@ def fedamp(
     """Penalise each model's distance to a mix in which similar models have large weights (FedAMP).
 
     The server computes ``u_i = sum_j xi_ij theta_j`` with
-    ``xi_ij = alpha_K A'(||theta_i - theta_j||^2)`` (`distance_attention`). Starting from its own
-    last model, a client minimises ``loss + lambda / (2 alpha_K) ||theta - u_i||^2``. The client
-    predicts with the model that it trained. In a client's first round there is no mix yet, so u_i
-    is the client's starting model. The mixes of a round do not include models of absent clients.
+    ``xi_ij = alpha_K A'(||theta_i - theta_j||^2)`` (`distance_attention`). A client starts from the
+    model that this client trained last, and minimises
+    ``loss + lambda / (2 alpha_K) ||theta - u_i||^2``. The client predicts with the model that it
+    trained. In a client's first round there is no mix yet, so u_i is the client's starting model.
+    The mixes of a round do not include models of absent clients.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models.
-        sigma: squared distance of two models, above 0; at this distance, attention falls to 1 / e
-            of its largest value.
+        fedavg: FedAvg built for a task; the server must simply average the models.
+        sigma: a squared distance between two models, above 0. Two models at this distance have 1 /
+            e of the largest possible attention.
         server_lr: alpha_K, the server's step, above 0.
         penalty: lambda, at least 0.
 
     Raises:
-        ValueError: if a number is out of range, or the server of `fedavg` does not simply average
-            the models.
+        ValueError: if a number is out of range, or if the server of `fedavg` does not simply
+            average the models.
 
     Example:
         >>> method = fedamp(fgl.fedavg(torch.nn.Linear(1, 1)), sigma=0.1)
@@ -64,22 +65,23 @@ def heurfedamp(
 ) -> Method:
     """FedAMP with attention from a softmax of cosines (HeurFedAMP, as in GPFL's tables).
 
-    ``xi_ii`` is fixed. The rest of the weight is divided among the other clients in proportion to
-    ``exp(scale cos(theta_i - theta_0, theta_j - theta_0))``. The penalty is
+    ``xi_ii`` is fixed. The remaining weight, ``1 - xi_ii``, is divided among all other clients j in
+    proportion to ``exp(scale cos(theta_i - theta_0, theta_j - theta_0))``. The penalty is
     ``lambda / 2 ||theta - u_i||^2``. As in the public code, the optimiser is reset in every round.
     In a client's first round, there is no penalty. In the public code, only the first round of the
-    federation is without a penalty. Here a client that joins later cannot know whether its first
-    round was the federation's first round.
+    federation is without a penalty. Here a client in its first round cannot know whether the
+    federation has had earlier rounds.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models.
-        own: xi_ii, a client's weight for its own model, in ``[0, 1]``.
-        scale: sharpness of the other clients' weights, at least 0.
+        fedavg: FedAvg built for a task; the server must simply average the models.
+        own: xi_ii, the weight of a client's own model in the client's mix, between 0 and 1.
+        scale: factor of the cosines, at least 0. A larger factor gives more weight to similar
+            clients.
         penalty: lambda, at least 0.
 
     Raises:
-        ValueError: if a number is out of range, or the server of `fedavg` does not simply average
-            the models.
+        ValueError: if a number is out of range, or if the server of `fedavg` does not simply
+            average the models.
 
     Example:
         >>> heurfedamp(fgl.fedavg(torch.nn.Linear(1, 1))).train.keep_optimizer
@@ -100,15 +102,15 @@ def heurfedamp(
 def passing(
     fedavg: Method, attention: Attention, *, weight: float, at_first: bool = True
 ) -> Method:
-    """Each client keeps its own model, whose distance to a mix of models is penalised in the loss.
+    """Each client keeps its own model; the loss penalises this model's distance to a mix of models.
 
     Args:
-        fedavg: FedAvg of a task.
-        attention: function that takes the clients' models minus the initial model, ``[K, P]``, and
-            returns the weights of the mixes, ``[K, K]``.
+        fedavg: FedAvg built for a task.
+        attention: a function from ``[K, P]`` to ``[K, K]``: from the clients' models minus the
+            initial model to the weights of the clients' mixes.
         weight: weight of ``1/2 ||theta - u_i||^2`` in the loss.
-        at_first: whether the penalty is used in a client's first round, with the client's initial
-            model as u_i.
+        at_first: whether a client's first round has a penalty too; the client's initial model is
+            then u_i.
 
     Example:
         >>> alone = passing(fgl.fedavg(torch.nn.Linear(1, 1)), lambda rows: torch.eye(len(rows)),

@@ -20,29 +20,30 @@ def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Meth
 
     Client i gets ``sum_j S_ij theta_j``, where
     ``S_ij = exp(scale cos(a_i, a_j)) / sum_k exp(scale cos(a_i, a_k))``. The sums are over the
-    participants. The vector a_i is a parameter of the model. Training turns a_i towards the
+    participants. The vector a_i is a parameter of the model. Training makes a_i similar to the
     embeddings of the client's nodes (`fgl.nn.AuxSAGE`). The server mixes a_i like all other
     parameters. Clients train and send as in FedAvg. The mixes of a round do not include models of
     absent clients. An absent client keeps the last model that it received. A client that has never
     taken part gets the mean of the models, as in the public code.
 
     The public code has three variants. This method is the variant ``fedaux``. The README of the
-    public code uses the variant ``fedpub_aux``, which also trains masks of all weights. In the
-    public code, the loss of ``fedaux`` includes the distance to the received model, but this
-    distance is computed from tensors without a gradient. The distance therefore changes no
-    parameter and is left out here. The published settings are a width of 256, sigma 10, dropout .7,
-    and 100 rounds of one epoch. The optimiser is Adam with a learning rate of .01 and a weight
-    decay of 5e-4, and each client keeps Adam's moments.
+    public code uses another variant, ``fedpub_aux``. In this other variant, clients also train
+    masks for all weights. In the public code, the loss of ``fedaux`` includes the distance to the
+    received model, but this distance is computed from tensors without a gradient. The distance
+    therefore changes no parameter and is left out here. The published settings are a width of 256,
+    sigma 10, dropout .7, and 100 rounds of one epoch. The optimiser is Adam with a learning rate of
+    .01 and a weight decay of 5e-4. Each client keeps Adam's moments from round to round.
 
     Args:
-        fedavg: FedAvg of a model with the parameter `vector`; the server simply averages the
-            models.
-        scale: sharpness of the server's weights, at least 0; 0 gives all clients equal weights.
+        fedavg: FedAvg built for a model that has a parameter named `vector`; the server must simply
+            average the models.
+        scale: factor of the cosines, at least 0. A larger factor gives more weight to similar
+            clients; 0 gives all clients equal weights.
         vector: name of the parameter.
 
     Raises:
-        ValueError: if `scale` is negative, the model has no such vector, or the server of `fedavg`
-            does not simply average the models.
+        ValueError: if `scale` is negative, if the model has no such vector, or if the server of
+            `fedavg` does not simply average the models.
 
     Example:
         >>> fedaux(fgl.fedavg(fgl.nn.AuxSAGE(4, 8, 2)), scale=5.0)

@@ -1,4 +1,4 @@
-"""FedDC: each client tracks its drift, which corrects both local training and the mean model."""
+"""FedDC: each client tracks a drift; drifts correct local training and the mean model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .feddyn import drifting, half_square, inner
 from .scaffold import common_control, mean_gradient, rate_of_path
 
 
-@fed.layer(checks=[fed.check_averages])
+@fed.layer(sealed=("train.optimizer",), checks=[fed.check_averages])
 def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     """FedAvg in which clients track their drift ``h_k`` and correct their gradients (FedDC, Eq. 3).
 
@@ -25,30 +25,31 @@ def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     the client updates two values:
 
     - ``h_k += theta_k - theta^t`` is the client's drift (Eq. 6);
-    - ``s_k <- s_k - c_k + (theta^t - theta_k) / (S eta)`` is the mean of the client's gradients in
-      its local steps. An Adam step is not a multiple of a gradient. With Adam, ``s_k`` is therefore
-      the mean gradient of the client's loss at ``theta^t``, as in `scaffold`.
+    - ``s_k <- s_k - c_k + (theta^t - theta_k) / (S eta)`` is the mean of the client's gradients
+      over the S local steps. An Adam step is not a multiple of a gradient. With Adam, ``s_k`` is
+      therefore the mean gradient of the client's loss at ``theta^t``, as in `scaffold`.
 
     The server computes ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``, as in FedDyn, and adds
     ``1 / K sum_S n_k / n (change of s_k)`` to ``s``. Client k has n_k training examples, and n is
     the mean of n_k over all clients. Clients send n_k before the first round
     (`fgl.federation.Joining`). A fixed point has ``s = 1 / K sum_k n_k / n s_k = 0`` and
-    ``sum_k h_k = 0``. So the total gradient over all clients' examples is 0 there, regardless of
-    which clients take part in a round.
+    ``sum_k h_k = 0``. So at a fixed point, the total gradient over all clients' examples is 0. This
+    holds for any choice of the clients that take part in a round.
 
-    With plain SGD, the trajectory is the same as in the authors' code, except for three
-    differences. Here S is the client's own number of steps; in the authors' code S is the mean
-    number of steps over clients. Clients predict with theta; the authors also score two different
-    means of the clients' models. Gradients are clipped only if `fedavg` clips gradients; the
-    authors clip gradients at norm 10.
+    With plain SGD, the models after every step equal the models of the authors' code, except for
+    three differences. Here S is the client's own number of steps; in the authors' code S is the
+    mean number of steps over clients. Here clients predict with theta. The authors also score means
+    of the clients' models. Gradients are clipped only if `fedavg` clips gradients; the authors clip
+    gradients at norm 10.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models.
+        fedavg: FedAvg built for a task; the server must simply average the models.
         penalty: alpha, at least 0; the authors use 0.01 for CIFAR-10 and 0.1 for MNIST.
 
     Raises:
-        ValueError: if a number is out of range, the server of `fedavg` does not simply average the
-            models, or clients train tensors outside the model.
+        ValueError: if a number is out of range, if the server of `fedavg` does not simply average
+            the models, or if clients train tensors outside the model. When a run begins: if an
+            outer method has another optimizer.
 
     Example:
         >>> method = feddc(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -60,7 +61,6 @@ def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
 
     Source: Gao et al. 2022, https://arxiv.org/abs/2203.11751; https://github.com/gaoliang13/FedDC
     """
-    eta = rate_of_path(fedavg)
     base = drifting(fedavg, "feddc")
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -85,7 +85,7 @@ def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
         steps = int(context["trained"]["num_steps"])
         if not steps or not message["num_examples"]:
             change = {name: torch.zeros_like(own[name]) for name in own}
-        elif eta:
+        elif eta := rate_of_path(fedavg):  # of this round, if there is a schedule
             scale = 1 / (steps * eta)
             change = {n: scale * (start[n] - params[n]) - common[n] for n in own}
         else:

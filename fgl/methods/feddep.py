@@ -54,39 +54,42 @@ def feddep(
     The server forwards the prototypes of each client to all other clients. A client that receives
     prototypes trains its generator in two stages. In the first stage, the client hides a fraction
     of its validation nodes and minimises ``L = a SmoothL1(c, m) + b near(z, hidden) + l CE`` over
-    training nodes. The three terms compare counts of hidden neighbours, embeddings of hidden
-    neighbours, and labels. In the second stage, only the layers that generate embeddings are
-    trained further, with the loss ``(L + b sum_j near(z, prototypes of j)) / K``. The sum is over
-    the clients j whose prototypes arrived. K is the number of these clients, plus 1 for the client
-    itself. Each term of the sum is computed from all nodes. `near` is the squared distance between
-    each generated neighbour and the nearest embedding in the second argument, averaged over entries
-    (`fgl.losses.nearest_features`). Classifiers are averaged in all rounds. Clients do not send
-    generators, and each client uses its own generator.
+    training nodes. The three terms compare predictions with three targets: numbers of hidden
+    neighbours, embeddings of hidden neighbours, and labels. In the second stage, only the layers
+    that generate embeddings are trained further, with the loss
+    ``(L + b sum_j near(z, prototypes of j)) / K``. The sum is over the clients j whose prototypes
+    arrived. K is the number of these clients, plus 1 for the client itself. Each term of the sum is
+    computed from all nodes. For each generated neighbour in z, ``near(z, e)`` takes the squared
+    distance to the nearest embedding in e, averaged over entries (`fgl.losses.nearest_features`).
+    Classifiers are averaged in all rounds. Clients do not send generators, and each client uses its
+    own generator.
 
     The public code uses the protocol of FedSage+: a client sends its generator and the generator's
-    inputs to all other clients, which return gradients. The gradients of the other clients depend
-    only on prototypes. So here clients send prototypes, and each client computes the same gradient
-    locally, as in the paper's abstract ("pseudo-FL"). As in the public code, the encoder's output
-    after a softmax is passed to a cross-entropy that applies a second softmax. The generated count
-    of neighbours is rounded when it is compared with hidden neighbours, and when a graph is mended.
-    The count is truncated for the comparison with prototypes. The input of each layer is the output
-    of the layer below; in the paper's appendix, the input is the embedding. A node's embedding is
-    the mean over P slots, including empty slots.
+    inputs to all other clients, and these clients return gradients. The gradients of the other
+    clients depend only on prototypes. So here clients send prototypes, and each client computes the
+    same gradient locally, as in the paper's abstract ("pseudo-FL"). As in the public code, two
+    softmaxes are applied in a row: one to the encoder's output, and one inside the cross-entropy.
+    The generated number of neighbours is rounded to the nearest integer for the comparison with
+    hidden neighbours, and for mending a graph. For the comparison with prototypes, the number is
+    rounded down. Here the input of each layer is the output of the previous layer. In the paper's
+    appendix, the input of each layer is the embedding. A node's embedding is the mean over P slots,
+    including empty slots.
 
     The clustering differs from the clustering in the public code. Here k-means runs on the
     encoder's embeddings. The public code applies k-means and then DEC to the embeddings of a
-    stacked autoencoder. Here a sampled prototype belongs to the node itself. The public code
-    sometimes samples the prototype of a hidden neighbour, and ignores a prototype if its entries
-    have a negative sum. Here each step uses the local gradient once, and uses the same noise for
-    all clients. The public code uses the local gradient twice, and adds gradients for one client to
-    the gradients for the next client. Here every forward pass mends the whole graph, without noise
-    or dropout. The public code mends the graph only once, in training mode and after nodes were
-    hidden. The public code also computes scores on graphs without generated neighbours. All clients
-    start from the same generator. Clients do not send numbers of missing neighbours, since no
-    client uses these numbers. For embeddings, both layers use the same sampled neighbours. After
-    the first round, ``l CE`` uses a copy of the received classifier. In the public code, this term
-    uses the generator's own classifier, which is randomly initialised. In both implementations,
-    this classifier is trained for `gen_local_epochs` steps and then discarded. So classifiers are
+    stacked autoencoder. Here the prototype of a sampled node is used. The public code sometimes
+    uses the prototype of a hidden neighbour instead. The public code also ignores a prototype if
+    the sum of the prototype's entries is negative. Here each step uses the local gradient once, and
+    uses one sample of noise for all clients. The public code uses the local gradient twice. The
+    public code also adds the gradients for one client to the gradients for the next client. Here
+    every forward pass mends the whole graph, without noise or dropout. The public code mends the
+    graph only once, in training mode and after nodes were hidden. The public code also computes
+    scores on graphs without generated neighbours. All clients start from the same generator.
+    Clients do not send numbers of missing neighbours, since no client uses these numbers. When
+    embeddings are computed, both layers of the encoder use one sample of neighbours. After the
+    first round, ``l CE`` uses a copy of the received classifier. In the public code, this term uses
+    the generator's own classifier, which is randomly initialised. Here and in the public code, this
+    classifier is trained for `gen_local_epochs` steps and then discarded. So classifiers are
     trained for one round before any graph is mended. Here the optimiser of a generator keeps its
     state from step to step. The public code creates a new optimiser (SGD with learning rate .1) in
     each step. The published 200 epochs correspond to 100 exchanges of two steps. The public code
@@ -95,26 +98,27 @@ def feddep(
     privacy of edges.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models. Generators also use the
-            optimiser of `fedavg`.
+        fedavg: FedAvg built for a task; the server must simply average the models. Generators also
+            use the optimiser of `fedavg`.
         num_prototypes: number of groups of a client's embeddings; 5 in the public code.
         encoder_epochs: passes of the encoder over the training nodes.
-        gen_local_epochs: steps that train the whole generator and its copy of the classifier; these
-            steps use no prototypes.
-        gen_epochs: steps that train the layers that generate embeddings; these steps use other
-            clients' prototypes.
-        gen_hide: fraction of the validation nodes that are hidden.
+        gen_local_epochs: number of steps in the first stage. These steps train the whole generator
+            and a copy of the classifier, and use no prototypes.
+        gen_epochs: number of steps in the second stage. These steps train only the layers for
+            embeddings, and use other clients' prototypes.
+        gen_hide: fraction of the validation nodes to hide.
         count_weight: a.
         embedding_weight: b.
         label_weight: l.
-        targets: the prototype of another client that is compared with a node. It is either the
-            nearest prototype, or the prototype of a node of the other client. This node is sampled
-            for each comparison.
+        targets: the prototypes of another client to compare with. Either the nearest prototype is
+            used for each generated neighbour, or a node of the other client is sampled and its
+            prototype is used.
 
     Raises:
-        ValueError: if a number is out of range, the model is not a `fgl.nn.DeepNeighbours`, or the
-            server of `fedavg` does not simply average the models. The method's functions raise this
-            error if a client holds a collection, has no labels, or has no validation mask.
+        ValueError: if a number is out of range, if the model is not a `fgl.nn.DeepNeighbours`, or
+            if the server of `fedavg` does not simply average the models. The method's functions
+            raise this error if a client holds a collection, has no labels, or has no validation
+            mask.
 
     Example:
         >>> feddep(fgl.fedavg(fgl.nn.DeepNeighbours(4, 8, 2)), gen_epochs=20)
@@ -184,7 +188,7 @@ def but(prototypes: Mapping[str, Any], client: str) -> dict[str, Any]:
 
 
 def prototypes_of_others(message: Message) -> dict[str, tuple[Tensor, Tensor]]:
-    """For every other client, its prototypes and the number of nodes of each prototype."""
+    """The prototypes of all other clients, and each prototype's number of nodes."""
     rows, counts = (message.get(key, {}) for key in KEYS)
     return {k: (rows[k], counts[k]) for k in rows if counts[k].sum()}
 
@@ -194,12 +198,12 @@ def hidden_nodes(
 ) -> tuple[Graph, Tensor, Tensor]:
     """Hide some validation nodes.
 
-    Return the remaining graph and the missing neighbours of each node.
+    Return the graph of all other nodes, and the hidden neighbours of each of them.
 
     Returns:
-        The graph of the m remaining nodes; the number of missing neighbours of each node, int64
-        ``[m]``; and the embeddings of the missing neighbours, float ``[m, P, d]``, 0 in empty
-        slots.
+        Three results: the graph of the m remaining nodes; each node's number of missing neighbours,
+        int64 ``[m]``; and the missing neighbours' embeddings, float ``[m, P, d]``, which are 0 in
+        empty slots.
     """
     nodes: Any = graph.val_mask.nonzero().squeeze(1)  # type: ignore[union-attr]
     order = torch.randperm(len(nodes), device=nodes.device)
@@ -225,7 +229,7 @@ def generated(
     """Train a client's generator: at first all layers, then only the layers for embeddings.
 
     Returns:
-        The generator's tensors and `mends`, as a dict whose keys are their names in the model.
+        A dict with the generator's tensors and `mends`; keys are names of the model's tensors.
     """
 
     def loss(params: Params, prototypes: Mapping[str, tuple[Tensor, Tensor]]) -> Tensor:
@@ -273,11 +277,12 @@ def compared(z: Tensor, count: Tensor, rows: Tensor, counts: Tensor, targets: Ta
 
     Args:
         z: generated embeddings, float ``[n, P, d]``.
-        count: float ``[n]``, the number of generated neighbours; it is rounded down.
+        count: float ``[n]``, each node's number of generated neighbours; the numbers are rounded
+            down.
         rows: float ``[K, d]``, the prototypes.
-        counts: int64 ``[K]``, the number of nodes of each prototype; not all are 0.
-        targets: a prototype that is sampled for each node in proportion to `counts`, or the nearest
-            prototype.
+        counts: int64 ``[K]``, each prototype's number of nodes; at least one number is above 0.
+        targets: the prototypes to compare with: either one prototype per node, sampled in
+            proportion to `counts`, or the nearest prototype of each generated neighbour.
     """
     if not len(z):
         return z.sum()

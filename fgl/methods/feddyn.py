@@ -1,4 +1,4 @@
-"""FedDyn: a client's drift corrects its loss; the sum of all drifts corrects the server's mean."""
+"""FedDyn: a client's drift corrects the client's loss; the drifts' sum corrects the mean model."""
 
 from __future__ import annotations
 
@@ -21,29 +21,31 @@ SIZES = ("num_examples", "num_clients")  # numbers that the server sends to all 
 
 @fed.layer(checks=[fed.check_averages])
 def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
-    """FedAvg with a dynamic regulariser; its fixed points minimise the global loss (FedDyn).
+    """FedAvg with a dynamic regulariser; a fixed point minimises the global loss (FedDyn).
 
     Client k minimises ``loss + alpha_k <h_k, theta> + alpha_k / 2 ||theta - theta^t||^2``. The
     drift h_k is the sum of ``theta_k - theta^t`` over a client's rounds. In the paper's notation,
     h_k is ``-g_k / alpha``. The coefficient is ``alpha_k = alpha n / n_k``, where n_k is the
     client's number of training examples and n is the mean of n_k over all clients. Clients send n_k
     before the first round (`fgl.federation.Joining`). The server computes
-    ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``. S is the set of participants, which have
-    equal weights, and K is the number of all clients. A fixed point has
-    ``n_k grad_k = -alpha n h_k`` and ``sum_k h_k = 0``. So the total gradient over all clients'
-    examples is 0 there, regardless of which clients take part in a round.
+    ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``. S is the set of participants, and K is the
+    number of all clients. All participants have equal weights. A fixed point has
+    ``n_k grad_k = -alpha n h_k`` and ``sum_k h_k = 0``. So at a fixed point, the total gradient
+    over all clients' examples is 0. This holds for any choice of the clients that take part in a
+    round.
 
-    The trajectory is the same as in the authors' code, except for two differences. Clients predict
-    with theta; the authors' plots show results of the mean of all clients' models. Gradients are
-    clipped only if `fedavg` clips gradients; the authors clip gradients at norm 10.
+    The models after every step equal the models of the authors' code, except for two differences.
+    Here clients predict with theta. The authors' plots show results of another model, the mean of
+    all clients' models. Gradients are clipped only if `fedavg` clips gradients; the authors clip
+    gradients at norm 10.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models.
+        fedavg: FedAvg built for a task; the server must simply average the models.
         penalty: alpha, weight of the regulariser, at least 0; 0.01 in the authors' code.
 
     Raises:
-        ValueError: if `penalty` is negative, the server of `fedavg` does not simply average the
-            models, or clients train tensors outside the model.
+        ValueError: if `penalty` is negative, if the server of `fedavg` does not simply average the
+            models, or if clients train tensors outside the model.
 
     Example:
         >>> method = feddyn(fgl.fedavg(torch.nn.Linear(1, 1)), penalty=0.1)
@@ -70,13 +72,13 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
 
 
 def drifting(fedavg: Method, name: str) -> Method:
-    """The common part of FedDyn and FedDC: messages of joining clients, drifts, and the mean.
+    """Shared parts of FedDyn and FedDC: messages of joining clients, drifts, and the mean.
 
-    A client keeps its drift ``h_k``. The context of a client has the drift and the ratio
+    A client keeps its drift ``h_k``. A client's context contains the client's drift and the ratio
     ``n_k / n``.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models.
+        fedavg: FedAvg built for a task; the server must simply average the models.
         name: name of the method, for errors.
 
     Raises:
@@ -135,7 +137,7 @@ def say_size(graph: Graph) -> Message:
 
 
 def add_sizes(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-    """Add the total numbers of examples and of clients with examples to messages and state."""
+    """Add two totals to messages and state: of examples, and of clients that have examples."""
     count = inbox.stack("num_examples")
     # If no joined client has examples, a later client's ratio is its number of examples.
     total, clients = count.sum().clamp(min=1), (count > 0).sum().clamp(min=1)
@@ -148,14 +150,14 @@ def share_of(message: Mapping[str, Any], graph: Graph) -> Tensor:
     """A client's number of training examples, divided by the mean number over all clients.
 
     Args:
-        message: the server's message, with the total numbers of examples and of clients.
+        message: the server's message, which contains the totals of examples and of clients.
         graph: the client's graph.
 
     Returns:
-        float64 scalar, above 0: 1 for a client without an example.
+        float64 scalar, above 0. For a client without an example the ratio is 1.
 
     Raises:
-        ValueError: if the message lacks one of these numbers; a run adds both numbers when clients
+        ValueError: if the message lacks one of the two totals. A run adds both totals when clients
             join.
 
     Example:
@@ -191,7 +193,7 @@ def inner(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
 def half_square(
     params: Mapping[str, Tensor], reference: Mapping[str, Tensor], names: Mapping[str, Tensor]
 ) -> Tensor:
-    """``1/2 ||params - reference||^2``, restricted to some names.
+    """``1/2 ||params - reference||^2``, restricted to the tensors with some names.
 
     No gradient flows to the reference.
 

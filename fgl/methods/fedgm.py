@@ -43,23 +43,24 @@ def fedgm(
     """Train the server's model on small graphs that reproduce the clients' gradients (FedGM).
 
     In its first round, a client with n training nodes creates ``int(reduction n)`` condensed nodes.
-    The proportions of the classes are about the same among condensed nodes as among training nodes.
-    A condensed node starts with the features of a random training node of the same class. All pairs
-    of condensed nodes are connected by edges (`PairWeights`). In each of `condense_steps` steps the
-    client initialises a new model and takes one Adam step. The steps alternate between
-    `adjacency_steps` steps on the edge network and `feature_steps` steps on the features. All steps
-    minimise
+    A class has about the same fraction of the condensed nodes as of the training nodes. A condensed
+    node starts with the features of a random training node of the same class. All pairs of
+    condensed nodes are connected by edges (`PairWeights`). The client repeats two actions
+    `condense_steps` times: it initialises a new model, and it takes one Adam step. Adam changes the
+    edge network for `adjacency_steps` steps, then the features for `feature_steps` steps, and so
+    on. All steps minimise
 
     ``sum_c (n_c / max n_c) ||grad CE_c(condensed) - grad CE_c(own)||^2``.
 
     CE_c is the mean cross-entropy over training nodes of class c, and n_c is the number of
-    condensed nodes of class c. The client sends the condensed graph with the smallest loss. The
-    server combines the clients' condensed graphs into one graph, and trains a newly initialised
-    model on this graph. All clients use this model. In later rounds clients send
+    condensed nodes of class c. The client sends the condensed graph of the step that had the
+    smallest loss. The server combines the clients' condensed graphs into one graph, and trains a
+    newly initialised model on this graph. All clients use this model. In later rounds clients send
     ``grad CE_c(own)``, evaluated at a model that the server has initialised. The server then takes
-    one Adam step on the features of the condensed nodes. The Adam step minimises the same loss,
-    with ``sum_k (n_kc / n_c) grad_k CE_c`` as the clients' gradient. After this step, the server
-    trains a newly initialised model. Clients train nothing else.
+    one Adam step on the features of the condensed nodes. This Adam step minimises the loss above,
+    with the clients' gradient ``sum_k (n_kc / n_c) grad_k CE_c`` in place of one client's own
+    gradient. After this step, the server trains a newly initialised model. Clients train nothing
+    else.
 
     The public code differs in five places. The public code's GCN of width 256 initialises weights
     and biases uniformly in ``+-1 / sqrt(width of the input)``. Here the network of the task has its
@@ -67,18 +68,19 @@ def fedgm(
     client's gradient is computed over all nodes. The public code samples initial features class by
     class but sorts labels by class size, so features do not match labels. Here features match
     labels. The public code applies each client's edge network to the nodes of all clients, and
-    keeps only the block of the client's own nodes. So batch norm statistics are over the nodes of
-    all clients. Here a client computes and sends only its own block. The public code's server uses
-    the model of the training step with the best score on validation nodes. These are nodes of the
-    whole graph, and a real server does not have the whole graph. Here the server uses the last
-    step.
+    keeps only the block of the client's own nodes. So the batch norm statistics of an edge network
+    are computed over the nodes of all clients. Here a client applies its edge network only to its
+    own nodes. In the public code, the server scores its model on validation nodes after each
+    training step, and uses the model that scored best. A real server does not have these validation
+    nodes. Here the server uses the model of the last step.
 
     Args:
-        fedavg: FedAvg of a task. Only the model is used, not the loss and the local training.
-        reduction: condensed nodes per training node, in ``[0, 1]``.
-        condense_steps: number of a client's condensation steps.
-        adjacency_steps: consecutive steps on the edge network.
-        feature_steps: consecutive steps on the features.
+        fedavg: FedAvg built for a task. Only the model of this FedAvg is used; its loss and its
+            local training are ignored.
+        reduction: number of condensed nodes per training node, between 0 and 1.
+        condense_steps: number of Adam steps with which a client condenses its graph.
+        adjacency_steps: number of consecutive steps that change only the edge network.
+        feature_steps: number of consecutive steps that change only the features.
         condense_lr: learning rate of condensation, at clients and at the server.
         condense_width: width of the edge network.
         fit_steps: number of training steps of the server in a round; the second half of these steps
@@ -88,8 +90,8 @@ def fedgm(
 
     Raises:
         TypeError: if the model cannot be re-initialised.
-        ValueError: if a number is out of range, or the server of `fedavg` does not simply average
-            the models.
+        ValueError: if a number is out of range, or if the server of `fedavg` does not simply
+            average the models.
 
     Example:
         >>> fedgm(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), reduction=0.2)
@@ -183,7 +185,8 @@ def check_counts(count: Tensor, most: float) -> None:
 def with_gradients(inbox: Inbox) -> list[Any]:
     """The uploads that contain gradients.
 
-    Uploads without a condensed node or with an unusual number of classes are left out.
+    An upload is left out if it has no condensed node, or if its number of classes is not the most
+    frequent one.
     """
     uploads = [each for each in inbox.values() if "gradient" in each and each["count"].any()]
     usual = Counter(len(each["count"]) for each in uploads).most_common(1)
@@ -191,7 +194,7 @@ def with_gradients(inbox: Inbox) -> list[Any]:
 
 
 def class_means(uploads: list[Any], names: list[str]) -> tuple[Params, Tensor]:
-    """Return ``sum_k (n_kc / n_c) grad_k CE_c`` and ``n_c / max n_c``, each with C rows."""
+    """Return two results with C rows: ``sum_k (n_kc / n_c) grad_k CE_c`` and ``n_c / max n_c``."""
     gradients = {n: torch.stack([each["gradient"][n] for each in uploads]) for n in names}
     count = torch.stack([each["count"] for each in uploads]).to(gradients[names[0]])
     of_class = count.sum(0)
@@ -291,7 +294,7 @@ def apart(
 def class_gradients(
     model: Any, names: list[str], params: Params, graph: Graph, *, create_graph: bool = False
 ) -> Params:
-    """For each class, the gradient of the mean cross-entropy over its training nodes; ``[C, ...]``.
+    """Gradients ``[C, ...]`` of each class's mean cross-entropy over the class's training nodes.
 
     The gradient is 0 for a class without a training node.
     """
@@ -311,7 +314,7 @@ def class_gradients(
 
 
 def condensed_labels(graph: Graph, reduction: float) -> Tensor:
-    """Labels for the condensed nodes; classes have the same proportions as among training nodes.
+    """Labels for the condensed nodes, with the class proportions of the client's training nodes.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -347,7 +350,7 @@ def whole_graph(x: Tensor, y: Tensor, adjacency: Tensor, num_classes: int | None
 
 
 def side_by_side(condensed: Any, num_classes: int | None = None) -> Graph:
-    """The clients' condensed graphs, joined to one graph in the order of the clients."""
+    """The union of all clients' condensed graphs, in the order of the clients."""
     order = sorted(condensed["y"], key=int)
     x, y = (torch.cat([condensed[key][k] for k in order]) for key in ("x", "y"))
     adjacency = torch.block_diag(*[condensed["adjacency"][k] for k in order])

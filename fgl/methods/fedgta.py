@@ -32,43 +32,44 @@ def fedgta(
     num_moments: Count = 6,
     threshold: float = 0.5,
 ) -> Method:
-    """Average clients whose propagated labels have similar moments; confidences are the weights.
+    """Average models of clients whose label moments are similar, weighted by confidence (FedGTA).
 
-    After training, a client propagates ``Y``, whose rows are one-hot labels for training nodes and
-    the model's probabilities for all other nodes. Propagation starts from ``F = Y``. Each of
-    `propagations` steps computes ``F <- alpha S F + (1 - alpha) Y`` with
-    ``S = D^-1/2 (A + I) D^-1/2``, and then adds 1 to the label of each training node. Y' is a
-    softmax of each row of F; the rows of training nodes are then set to the nodes' one-hot labels
-    again. The client sends its model, the moments of the columns of Y' (Eq. 5) and its confidence
-    ``sum_v d_v sum_c (1 / e + p_vc log p_vc)`` (Eq. 4). Here d_v is the degree of node v, and p_v
-    is a softmax of row v of ``F / temperature``. Client i gets the mean of the models j with
-    ``cos(moments_i, moments_j) > threshold``, weighted by the confidences (Eq. 6 and 7).
+    After training, a client propagates the matrix ``Y``. The row of a training node is the node's
+    one-hot label; the row of any other node has the model's probabilities. Propagation starts from
+    ``F = Y``. Each of `propagations` steps computes ``F <- alpha S F + (1 - alpha) Y`` with
+    ``S = D^-1/2 (A + I) D^-1/2``, and then adds each training node's one-hot label to the node's
+    row. The matrix Y' is F after a softmax of each row, but the row of a training node is again the
+    one-hot label. The client sends its model, the moments of the columns of Y' (Eq. 5) and its
+    confidence ``sum_v d_v sum_c (1 / e + p_vc log p_vc)`` (Eq. 4). Here d_v is the degree of node
+    v, and p_v is a softmax of row v of ``F / temperature``. Client i gets a mean of the models of
+    all clients j with ``cos(moments_i, moments_j) > threshold``. The confidences are the weights in
+    this mean (Eq. 6 and 7).
 
-    With three exceptions, this method follows the authors' code, in which clients keep their Adam
-    state (``Training(keep_optimizer=True)``). In the authors' code, a node that is in no split uses
-    its true label. Here such a node uses the model's probabilities, like every node outside the
-    training split. If there are no edges, all confidences are 0. Here clients then have equal
-    weights; in the authors' code the mean is NaN. The authors use a GAMLP as the model; here the
-    task defines the model.
+    This method follows the authors' code, with three exceptions. In the authors' code, clients keep
+    their Adam state (``Training(keep_optimizer=True)``). In the authors' code, a node that is in no
+    split uses its true label. Here such a node uses the model's probabilities, like every node
+    outside the training split. If there are no edges, all confidences are 0. In this case, clients
+    here have equal weights; in the authors' code the mean is NaN. The authors use a GAMLP as the
+    model; here the task defines the model.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models. The model returns a row of
-            logits for each node of the client's graph.
+        fedavg: FedAvg built for a task; the server must simply average the models. The model
+            returns a row of logits for each node of the client's graph.
         propagations: steps of label propagation; the authors use 5.
-        neighbour_share: alpha, weight of the neighbours in a step, in ``[0, 1]``; the authors use
+        neighbour_share: alpha, weight of the neighbours in a step, between 0 and 1; the authors use
             0.5.
         temperature: temperature of the confidence's softmax, above 0; the authors use 20.
-        moments: ``"origin"`` for moments of the entries, ``"mean"`` for moments of the entries'
-            differences from the mean, or ``"hybrid"`` for both. The authors use ``"hybrid"`` for
-            Cora and CiteSeer, ``"origin"`` for PubMed.
+        moments: ``"origin"`` (raw moments of the entries), ``"mean"`` (moments of the differences
+            between the entries and their mean), or ``"hybrid"`` (both). The authors use
+            ``"hybrid"`` for Cora and CiteSeer, ``"origin"`` for PubMed.
         num_moments: number of moments; the authors use 6 for Cora, 20 for CiteSeer, 13 for PubMed.
-        threshold: clients are averaged if the cosine of their moments is above this value, in
-            ``[-1, 1]``; the authors use 0.5 for Cora, 0.6 for CiteSeer and 0.65 for PubMed.
+        threshold: a value between -1 and 1. Two clients are averaged if the cosine of their moments
+            is above this value; the authors use 0.5 for Cora, 0.6 for CiteSeer and 0.65 for PubMed.
 
     Raises:
-        ValueError: if a number is out of range, or the server of `fedavg` does not simply average
-            the models. The method's functions raise this error if a client's examples are not nodes
-            with class labels.
+        ValueError: if a number is out of range, or if the server of `fedavg` does not simply
+            average the models. The method's functions raise this error if a client's examples are
+            not nodes with class labels.
 
     Example:
         >>> fedgta(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), num_moments=3)
@@ -100,7 +101,7 @@ def fedgta(
 
 
 def with_labels(rows: Tensor, graph: Graph) -> Tensor:
-    """Replace each training node's row by the node's one-hot label; keep all other rows.
+    """Replace the rows of training nodes by their one-hot labels; rows of all other nodes are kept.
 
     Args:
         rows: float ``[num_nodes, num_classes]``.
@@ -155,7 +156,7 @@ def spread(operator: Any, first: Tensor, fixed: Tensor, *, steps: int, alpha: fl
     Args:
         operator: S, ``[n, n]``, a tensor or a `SparseMatrix`.
         first: float ``[n, C]``.
-        fixed: float ``[n, C]``, the term that each step adds.
+        fixed: float ``[n, C]``. Every step adds this term.
         steps: number of steps.
         alpha: weight of the neighbours.
 
@@ -180,7 +181,7 @@ def column_moments(rows: Tensor, num_moments: int, kind: Moments = "origin") -> 
         kind: ``"origin"``, ``"mean"`` or ``"hybrid"``.
 
     Returns:
-        float ``[num_moments, C]``; ``[2 num_moments, C]`` for both.
+        float ``[num_moments, C]``, or ``[2 num_moments, C]`` if both kinds are computed.
 
     Example:
         >>> column_moments(torch.tensor([[1.0], [3.0]]), 2, "hybrid").flatten()
@@ -200,7 +201,7 @@ def confidence(probabilities: Tensor, graph: Graph) -> Tensor:
         graph: the graph whose degrees are used.
 
     Returns:
-        Scalar; it is not negative, since ``-p log p`` is at most 1 / e.
+        Scalar, never negative, since ``-p log p`` is at most 1 / e.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))

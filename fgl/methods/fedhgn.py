@@ -24,9 +24,9 @@ def fedhgn(
     """Average basis matrices; each client keeps its coefficients for every relation (FedHGN).
 
     The matrix of relation r is ``W_r = sum_b c_rb V_b``. The server averages the bases V and all
-    other tensors except the coefficients c. Each client keeps its own coefficients c, so one
-    relation number may stand for different relations at different clients. The server forwards each
-    client's coefficients to the other clients, and a client minimises
+    other tensors except the coefficients c. Each client keeps its own coefficients c. So relation
+    number 1 may mean one relation at one client and another relation at another client. The server
+    forwards each client's coefficients to all other clients. Client k minimises
 
     ``loss + align sum_layers sum_r min_{r'} ||c_r - c'_{r'}||^2``.
 
@@ -35,22 +35,23 @@ def fedhgn(
 
     The published settings are 20 bases, SGD with a learning rate of .1, and 3 epochs per round. The
     network of the public code begins with a layer that sums node embeddings. Each client keeps this
-    layer. The public code's network has a linear last layer, but no features and no self-loop
-    matrix. The public code initialises coefficients for each relation separately, with the gain of
-    ReLU. Here the task defines the network, and the network's layer defines the scale of initial
-    values.
+    layer. This network has a linear last layer, but it has no node features and no matrix for
+    self-loops. The public code initialises coefficients for each relation separately, with the gain
+    of ReLU. Here the task defines the network, and the network's layers define the scale of initial
+    coefficients.
 
     Args:
-        fedavg: FedAvg of a task; its model has bases, such as ``fgl.nn.RGCN(..., num_bases=4)``.
+        fedavg: FedAvg built for a task; the task's model must have bases, such as
+            ``fgl.nn.RGCN(..., num_bases=4)``.
         align: weight of the alignment, at least 0.
-        coefficients: the last part of the name of each tensor of coefficients,
-            ``[num_relations, num_bases]``.
-        draw: whether each client initialises its own coefficients in its first round, by Glorot's
-            uniform rule as in `fgl.nn.RGCN`. Otherwise all clients start from the same
-            coefficients; this assumes that a relation number has the same meaning at all clients.
+        coefficients: the last part of a tensor's name, by which tensors of coefficients
+            ``[num_relations, num_bases]`` are found.
+        draw: if true, each client initialises its own coefficients in its first round, by Glorot's
+            uniform rule as in `fgl.nn.RGCN`. If false, all clients start from one common set of
+            coefficients, so a relation number must have one meaning for all clients.
 
     Raises:
-        ValueError: if no tensor has this name, or `align` is negative.
+        ValueError: if no tensor's name ends in this part, or if `align` is negative.
 
     Example:
         >>> net = fgl.nn.RGCN(4, 8, 2, num_relations=3, num_bases=2)
@@ -70,7 +71,7 @@ def fedhgn(
     empty = {name: first[name].new_zeros(1, first[name].shape[1]) for name in own}
 
     def whole(message: Message, state: State) -> Message:
-        """The message, completed by the client's own coefficients."""
+        """Add to the message the client's own coefficients."""
         mine = state.get("coefficients", {})
         return {**message, "model": {**first, **message.get("model", {}), **mine}}
 

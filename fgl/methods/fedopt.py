@@ -26,25 +26,27 @@ def fedopt(
 ) -> Method:
     """FedAvg with a server that takes an optimiser step on ``D = mean - theta`` (FedOpt, Alg. 2).
 
-    Buffers of the model, such as a batch norm's statistics, are not parameters. Buffers are set to
-    the clients' mean. (If a step went beyond the mean, a variance could become negative.)
+    Buffers of the model, such as a batch norm's statistics, are not parameters. The server takes no
+    optimiser step on buffers, but sets them to the clients' mean: a step beyond the mean could make
+    a variance negative.
 
     Args:
-        fedavg: a task's FedAvg, whose server must send the same model to all clients. The server's
-            mean is the target of the step.
-        rule: the optimiser; ``"sgd"`` without momentum is damped FedAvg.
+        fedavg: FedAvg built for a task; the server must send one model to all clients. The
+            optimiser steps from the sent model towards the mean that this server computes.
+        rule: the optimiser. The rule ``"sgd"`` without momentum is FedAvg with a damped step.
         server_lr: the optimiser's learning rate, at least 0.
-        momentum: decay of the first moment; default 0 with ``"sgd"``, else 0.9.
-        beta2: decay of the second moment, in ``[0, 1)``; 0.999 in torch's Adam.
-        tau: adaptivity, Adam's epsilon, at least 0.
-        weight_decay: multiple of theta that is subtracted from D, at least 0.
+        momentum: decay of the first moment. The default is 0 for ``"sgd"``, and 0.9 for all other
+            rules.
+        beta2: decay of the second moment, at least 0 and below 1; torch's Adam uses 0.999.
+        tau: the paper's degree of adaptivity, which Adam calls epsilon; at least 0.
+        weight_decay: a factor, at least 0; the optimiser gets D minus this factor times theta.
         bias_correction: whether to correct the bias of the moments of ``"adam"``, as in Adam's
             paper.
         anew: whether the moments are reset in each round.
 
     Raises:
-        ValueError: if a rate is out of range, the rule is unknown, or `fedavg` is a `gcfl`. The
-            method's server raises this error if clients get different models.
+        ValueError: if a rate is out of range, if the rule is unknown, or if `fedavg` is a `gcfl`.
+            The method's server raises this error if clients get different models.
 
     Example:
         >>> fedopt(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), rule="adam", server_lr=0.01)

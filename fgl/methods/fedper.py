@@ -1,4 +1,4 @@
-"""FedPer: clients average one part of the model, and each client keeps the other part."""
+"""FedPer: the server averages one part of the model; each client keeps the other part."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -24,19 +24,20 @@ def fedper(
 
     With `models`, clients may have different models. Feature widths, numbers of classes, and all
     layers outside `shared` may then differ. The shared tensors must have the same names, shapes and
-    dtypes.
+    dtypes in all clients' models.
 
     Args:
-        fedavg: FedAvg of a task. With `models`, the model of `fedavg` defines only the shared
-            tensors and their initial values; the loss of `fedavg` calls the client's own model.
+        fedavg: FedAvg built for a task. With `models`, the model of `fedavg` only defines the
+            shared tensors and the initial values of these tensors. The loss of `fedavg` then calls
+            the client's own model.
         shared: names of modules, such as ``("convs.0",)``.
-        models: ``graph -> module``, each client's model, created once per client. Layers that are
-            not shared are initialised with a seed that is derived from the shared tensors. Default:
-            all clients have the model of `fedavg`.
+        models: a function ``graph -> module``, called once per client; it returns the client's own
+            model. A seed derived from the shared tensors initialises the layers that are not
+            shared. Default: all clients have the model of `fedavg`.
 
     Raises:
-        TypeError: if `shared` is a string, or `models` is not a function.
-        ValueError: if a name matches no tensor, or no name is given. With `models`, the error is
+        TypeError: if `shared` is a string, or if `models` is not a function.
+        ValueError: if a name matches no tensor, or if no name is given. With `models`, the error is
             also raised if all tensors are shared, or if `fedavg` comes from a method that requires
             one architecture.
 
@@ -53,8 +54,6 @@ def fedper(
 
     Source: Arivazhagan et al. 2019, https://arxiv.org/abs/1912.00818
     """
-    if isinstance(shared, str):
-        raise TypeError(f"Expected shared to be several names, but got the string {shared!r}")
     reject_if(not shared, "shared to name a layer", "none")
     common = part(fedavg.initial(), *shared)  # raises if there is no such layer
     if models is not None:
@@ -70,14 +69,14 @@ def fedper(
 
 
 def others(names: Collection[str], common: Collection[str]) -> list[str]:
-    """The outermost modules without any common tensor.
+    """The names of the outermost modules that contain no shared tensor.
 
     Args:
         names: names of all tensors.
         common: names of the shared tensors.
 
     Raises:
-        ValueError: if all tensors are common.
+        ValueError: if all tensors are shared.
 
     Example:
         >>> others(["in.w", "in.b", "convs.0.w", "convs.1.w"], ["convs.0.w"])

@@ -24,33 +24,34 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
     Every client initialises its own model. After training, client i sends ``C_i^c``, the mean
     embedding of its training examples of class c (Eq. 3). The server sends ``C^c`` to all clients.
     ``C^c`` is the mean of ``C_i^c`` over the clients that have class c. A client minimises
-    ``loss + lambda mean_v ||h_v - C^{y_v}||^2 / d`` over its training examples v and the d entries
-    of an embedding. The second term of this loss is 0 in the first round, and also for a class
-    without ``C^c``. If no participant has class c, the earlier ``C^c`` is kept.
+    ``loss + lambda mean_v ||h_v - C^{y_v}||^2 / d``, where v runs over the client's training
+    examples, and d is the width of an embedding. The second term of this loss is 0 in the first
+    round. The term is also 0 for a class that has no ``C^c`` yet. If no participant has class c,
+    the earlier ``C^c`` is kept.
 
-    In the paper's Eq. 6, clients have weights in proportion to their numbers of examples, while Eq.
-    7 compares means. This method follows the authors' code instead, with four exceptions. The
-    authors also score predictions that use the nearest ``C^c`` among a client's own classes. Here a
-    model predicts with its head. The authors' server drops ``C^c`` if no participant has class c.
-    The authors compute embeddings in the forward passes of the last epoch, with dropout and before
-    the steps. Here embeddings are computed after training, as in Eq. 3 and in FedTGP's code.
-    Embeddings of `fgl.nn` networks are taken before the activation. The authors' embeddings are
-    taken after the activation.
+    In the paper's Eq. 6, a client's weight is proportional to the client's number of examples. In
+    Eq. 7, the loss compares means of embeddings. This method follows the authors' code instead,
+    with four exceptions. The authors also score predictions that use the nearest ``C^c`` among a
+    client's own classes. Here a model predicts with its head. The authors' server drops ``C^c`` if
+    no participant has class c. The authors take embeddings from the forward passes of the last
+    epoch; these passes use dropout, and each pass precedes a training step. Here embeddings are
+    computed after training, as in Eq. 3 and in FedTGP's code. Embeddings of `fgl.nn` networks are
+    taken before the activation. The authors' embeddings are taken after the activation.
 
     Args:
-        fedavg: FedAvg of a task; its model takes ``return_embedding=True``, and its examples have
-            class labels.
+        fedavg: FedAvg built for a task. The task's model must take ``return_embedding=True``, and
+            the task's examples must have class labels.
         weight: lambda, at least 0; the authors use 1.
-        draw: whether clients initialise their own models, as in the authors' code; otherwise all
+        draw: if true, each client initialises its own model, as in the authors' code; if false, all
             clients start from the common model. Clients with different networks always initialise
             their own models.
 
     Raises:
-        TypeError: if the model does not take ``return_embedding``, or cannot be re-initialised, see
-            `drawn`.
-        ValueError: if the weight is negative, or the server of `fedavg` does not simply average the
-            models. The method's functions raise this error if a client has no class labels, or if
-            it does not have one embedding per example.
+        TypeError: if the model does not take ``return_embedding``, or if it cannot be
+            re-initialised (see `drawn`).
+        ValueError: if `weight` is negative, or if the server of `fedavg` does not simply average
+            the models. The method's functions raise this error if a client has no class labels, or
+            if the number of embeddings is not the client's number of examples.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 2]),
@@ -78,7 +79,7 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
 
 
 def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Method:
-    """Clients of FedProto and FedTGP, which send prototypes and learn from the received prototypes.
+    """Make clients send prototypes and learn from received prototypes (FedProto and FedTGP).
 
     Example:
         >>> near_prototypes(fgl.fedavg(fgl.nn.GCN(2, 8, 3)), 1.0).send.__name__
@@ -114,15 +115,15 @@ def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Met
 
 
 def mean_prototypes(rows: Tensor, has: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean prototype of each class, over the clients that have the class; and a mask of classes.
+    """Each class's mean prototype over the clients that have the class, and a mask of classes.
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.
-        has: bool ``[K, C]``, marks the prototypes that exist.
+        has: bool ``[K, C]``, True for each prototype that exists.
 
     Returns:
-        float ``[C, d]``, 0 for a class that no client has; bool ``[C]``, True for all other
-        classes.
+        Two tensors. The means are float ``[C, d]``, and 0 for a class that no client has. The mask
+        is bool ``[C]``, and False for such a class.
 
     Example:
         >>> rows = torch.tensor([[[1.0], [5.0]], [[3.0], [7.0]]])
@@ -142,8 +143,8 @@ def prototypes(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         graph: a graph with labels, C classes and a training mask.
 
     Returns:
-        float ``[C, d]``, 0 for a class without a training example; bool ``[C]``, True for all other
-        classes.
+        Two tensors. The means are float ``[C, d]``, and 0 for a class without a training example.
+        The mask is bool ``[C]``, and False for such a class.
 
     Raises:
         ValueError: if there are no class labels, or if the number of embeddings is not the number
@@ -166,7 +167,7 @@ def prototypes(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
 
 
 def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tensor:
-    """Mean squared distance, per entry, between training examples and their classes' prototypes.
+    """Mean squared difference between the entries of embeddings and of their classes' prototypes.
 
     ``1 / (n d) sum_v ||h_v - C^{y_v}||^2`` over the n training examples. If the class of a training
     example has no prototype, the example adds 0.
@@ -175,7 +176,7 @@ def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tens
         embedding: h, float ``[num_examples, d]``.
         graph: a graph with labels and a training mask.
         rows: prototypes C, float ``[num_classes, d]``, which get no gradient.
-        has: bool ``[num_classes]``, marks the classes that have a prototype.
+        has: bool ``[num_classes]``, True for each class that has a prototype.
 
     Returns:
         Scalar.
@@ -192,7 +193,7 @@ def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tens
 
 
 def labelled(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Labels, 0 outside the training split; and the training mask in the dtype of `embedding`.
+    """Labels, 0 outside the training split; and the training mask as numbers.
 
     Raises:
         ValueError: if there are no class labels, or if the number of embeddings is not the number

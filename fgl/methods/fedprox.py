@@ -22,10 +22,10 @@ def fedprox(fedavg: Method, *, mu: Weight, distance: Distance = proximal) -> Met
     """FedAvg with ``mu / 2 ||theta - theta_received||^2`` in the loss (FedProx, Eq. 2).
 
     Args:
-        fedavg: any method; the term is added to its loss.
+        fedavg: any method; the term is added to the loss of this method.
         mu: weight of the term, at least 0.
-        distance: distance between the parameters and the received parameters; default
-            ``1/2 ||theta - theta_received||^2``, as in the formula.
+        distance: a function that returns the distance between trained and received parameters. The
+            default is ``1/2 ||theta - theta_received||^2``, as in the formula.
 
     Raises:
         ValueError: if `mu` is negative.
@@ -51,17 +51,17 @@ def adaptive_fedprox(
     mu: Weight = 1.0,
     distance: Distance = proximal,
 ) -> Method:
-    """FedProx with a `mu` that adapts, so that the penalty stays about as large as the loss.
+    """FedProx in which each client adapts `mu` to keep the penalty about as large as the loss.
 
     After training, a client may change `mu`. The client multiplies `mu` by 10 if
     ``fit > 5 mu distance`` and ``mu <= 1``. The client divides `mu` by 10 if
     ``fit < mu distance / 2`` and ``mu >= 1e-4``.
 
     Args:
-        fedavg: any method; the term is added to its loss.
+        fedavg: any method; the term is added to the loss of this method.
         fit: ``(params, graph) -> scalar``, the loss on a client's training examples.
         mu: the initial weight, at least 0.
-        distance: distance between the parameters and the received parameters.
+        distance: a function that returns the distance between trained and received parameters.
 
     Raises:
         ValueError: if `mu` is negative.
@@ -95,7 +95,7 @@ def adaptive_fedprox(
 
 
 def adapted(mu: Tensor, loss: Tensor, penalty: Tensor) -> Tensor:
-    """The `mu` of `adaptive_fedprox` for the next round.
+    """The value of `mu` that a client of `adaptive_fedprox` uses in the next round.
 
     Example:
         >>> adapted(torch.tensor(1.0), torch.tensor(0.1), torch.tensor(2.0))

@@ -1,4 +1,4 @@
-"""FED-PUB: clients mask their weights; the server mixes models that have similar outputs."""
+"""FED-PUB: clients multiply weights by masks; the server mixes models with similar outputs."""
 
 from __future__ import annotations
 
@@ -44,44 +44,45 @@ def fedpub(
     of: Embedding = "auto",
     embed: Callable[[Tensor], Tensor] = mean_answer,
 ) -> Method:
-    """Train weights ``W * m`` with personal masks m, and average W over similar clients (FED-PUB).
+    """Train weights ``W * m``: each client keeps its masks m, and similar clients average W.
 
     A client minimises ``loss(W * m) + l1 ||m||_1 + l2 sum_n ||W_n - W_n received||_2`` over W and
-    m. The sum is over the tensors n of the model. The client starts from its own m, whose entries
-    are 1 in the first round. The last term of this loss is used from the second round on. In the
-    model with which the client predicts, entries with ``|m| < l1`` are 0. The client sends W and
+    m. The sum is over the tensors n of the model. The client starts from its own m. In the first
+    round, all entries of m are 1. The last term of this loss is used from the second round on. For
+    predictions, the client sets all entries of m with ``|m| < l1`` to 0. The client sends W and
     ``e_i``. The masked model embeds the nodes of `probes`, and ``e_i`` is the embeddings' mean. The
-    server could not compute ``e_i`` itself, since it has no masks. Client i gets
-    ``sum_j S_ij W_j``, where S is ``exp(scale cos(e_i, e_j))`` with each row divided by its sum. A
-    new client gets the mean of the models. Each client keeps its masks and its batch norm
-    statistics. The mixes of a round do not include models of clients that are absent in the round.
+    server could not compute ``e_i``, since the server has no masks. Client i gets
+    ``sum_j S_ij W_j``. The matrix S has the entries ``exp(scale cos(e_i, e_j))``, and each row is
+    divided by the row's sum. A new client gets the mean of the models. Each client keeps its masks
+    and its batch norm statistics. The mixes of a round do not include models of absent clients.
 
     This method follows the public code, except for the penalties. In the public code, the penalties
     have no gradient, since ``state_dict()`` detaches its tensors. Here the penalties have a
     gradient, as in the loss of the paper. A client without a labelled training example has no
-    penalties, since penalties would shrink its masks to 0.
+    penalties. With penalties alone, the client's masks would shrink to 0.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models. The public code keeps
-            Adam's state between rounds: ``Training(keep_optimizer=True)``.
-        probes: the common random graph, or a collection if clients hold collections; see
-            `proxy_graph`.
-        sparsity: l1, at least 0, the weight of the masks' size. Entries of a mask with a magnitude
-            below l1 are treated as 0.
-        proximity: l2, at least 0, the weight of the distance to the received weights.
-        scale: sharpness of the server's weights, at least 0; 0 gives all clients equal weights. The
-            public code's default is 10; its scripts use 3 (disjoint) and 5 (overlapping).
+        fedavg: FedAvg built for a task; the server must simply average the models. The public code
+            keeps Adam's state between rounds: ``Training(keep_optimizer=True)``.
+        probes: one random graph for all clients (see `proxy_graph`). If clients hold collections of
+            graphs, the probes are a collection too.
+        sparsity: l1, the weight of the masks' size, at least 0. An entry of a mask is treated as 0
+            if its magnitude is below l1.
+        proximity: l2, at least 0: the weight of the penalty for distance from the received W.
+        scale: factor of the cosines, at least 0. A larger factor gives more weight to similar
+            clients; 0 gives all clients equal weights. The default of the public code is 10. The
+            public scripts use 3 for disjoint clients and 5 for overlapping clients.
         penalties: whether the penalties have a gradient; in the public code they have no gradient.
-        masks: the tensors that have a mask: either weights with at least two dimensions, or all
+        masks: which tensors have a mask: either all weights with at least two dimensions, or all
             trained tensors.
-        of: input of `embed`: either the model's embeddings (the output of the last hidden
-            convolution before its activation), or the model's outputs. Default: embeddings if the
-            model takes ``return_embedding=True``, otherwise outputs.
-        embed: function of the model's outputs on the probes, ``[R, C]``.
+        of: the input of `embed`. The choice is between the model's outputs and the model's
+            embeddings, which the last hidden convolution returns before the activation. Default:
+            embeddings if the model takes ``return_embedding=True``, otherwise outputs.
+        embed: a function of the matrix ``[R, C]`` that the model computes for the probes.
 
     Raises:
-        ValueError: if a number is out of range, a choice is unknown, or the server of `fedavg` does
-            not simply average the models.
+        ValueError: if a number is out of range, if a choice is unknown, or if the server of
+            `fedavg` does not simply average the models.
 
     Example:
         >>> probes = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]))
@@ -104,7 +105,7 @@ def fedpub(
     embeds = of == "embedding" or (of == "auto" and gives_embeddings(reader))
 
     def whole(message: Message, state: State) -> Message:
-        """The message, completed by the client's own batch norm statistics."""
+        """Add to the message the client's own batch norm statistics."""
         sent = message.get("model", {})
         return {**message, "model": {**sent, **fed.pick(state.get("own", first), statistics)}}
 
@@ -154,7 +155,7 @@ def fedpub(
 
 
 def mask_size(masks: Params, like: Tensor) -> Tensor:
-    """Size of all masks: ``sum |m|`` over all their entries; 0 without masks."""
+    """Size of all masks: ``sum |m|`` over the entries of all masks, or 0 if there is no mask."""
     total: Tensor = sum((mask.abs().sum() for mask in masks.values()), torch.zeros_like(like))
     return total
 
@@ -169,15 +170,15 @@ def distance(weights: Params, received: Mapping[str, Tensor]) -> Tensor:
 
 
 def masked(params: Mapping[str, Tensor], *, bound: float = 0.0) -> Params:
-    """A model's weights times their masks, ``W * m``; entries with ``|m| < bound`` become 0.
+    """Multiply weights by masks, ``W * m``; mask entries with ``|m| < bound`` count as 0.
 
     Args:
-        params: dict from name to tensor; the name of a weight's mask is ``"mask."`` followed by the
-            weight's name.
-        bound: mask entries with a magnitude below this value are treated as 0.
+        params: dict from name to tensor, with weights and masks. A mask's name is ``"mask."``
+            followed by the name of the weight.
+        bound: a mask's entry is treated as 0 if its magnitude is below this value.
 
     Returns:
-        The model without masks; a tensor without a mask is unchanged.
+        A dict of the model's tensors, without the masks. A tensor that has no mask is unchanged.
 
     Example:
         >>> masked({"w": torch.tensor([3.0, 4.0]), "mask.w": torch.tensor([0.5, 0.01])}, bound=0.1)
@@ -207,11 +208,12 @@ def proxy_graph(
     p: float = 0.1,
     generator: torch.Generator | None = None,
 ) -> Graph:
-    """A common graph on which clients' models are compared: random blocks, features from N(0, 1).
+    """A random graph for comparing models: blocks of random edges, and features from N(0, 1).
 
     Args:
-        like: a client's graph, from which the number of features, their dtype and the device are
-            taken. If it is a collection, the result is a collection of the blocks.
+        like: a client's graph. The result has the number of features, the dtype and the device of
+            this graph. If the client's graph is a collection, the result is a collection with one
+            graph per block.
         blocks: number of Erdos-Renyi graphs.
         num_nodes: number of nodes of each block.
         p: probability of an edge.

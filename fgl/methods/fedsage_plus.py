@@ -1,16 +1,16 @@
 """FedSage+'s generators: other clients judge generated neighbours and return gradients.
 
-Before each step, a client must send generated neighbours to the other clients, which must send
-gradients back. So an epoch is an exchange of three rounds, in which the same clients take part:
+Before each step, a client must send generated neighbours to the other clients, and the other
+clients must send gradients back. So an epoch takes three rounds, with the same clients in all
+three:
 
 - ``OFFER``: a client sends the neighbours that it generates for its training nodes;
-- ``JUDGE``: a client compares the other clients' offers with neighbours in its own graph, and sends
-  the gradient of this comparison's loss for each offer;
+- ``JUDGE``: a client compares every other client's offer with neighbours in its own graph. The
+  client computes a loss for each offer, and sends the loss's gradient with respect to the offer;
 - ``STEP``: a client takes a step on its own loss plus the returned gradients.
 
-Between its offer and its step, a client keeps its noise and dropout under ``"drawn"``. So the
-client can generate the same neighbours again, and the returned gradients belong to these
-neighbours.
+After the offer, a client keeps the sampled noise and dropout under ``"drawn"``. So in its step the
+client generates the offered neighbours again, and the returned gradients fit these neighbours.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ DRAWN = ("noise", "keep")
 
 @typed
 def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Tensor]:
-    """For each of `count` random nodes, the features of `width` neighbours drawn with replacement.
+    """Sample random nodes, and for each of them the features of neighbours, with replacement.
 
     Nodes are sampled from all nodes that have a neighbour.
 
     Returns:
-        float ``[count, width, num_features]``; int64 ``[count]``, the numbers of neighbours: all
-        `width`, or all 0 if no node has a neighbour.
+        The features, float ``[count, width, num_features]``, and the numbers of neighbours, int64
+        ``[count]``. All numbers are `width`, or all are 0 if no node has a neighbour.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))
@@ -79,21 +79,22 @@ def fedsage_plus(
     """Train each client's generator of neighbours with gradients from all clients (FedSage+).
 
     Client i minimises ``(L_i + b sum_{j != i} greedy(H_i, neighbours of random nodes of j)) / K``
-    (Eq. 9), where H_i are the neighbours that client i generates for its training nodes. Only the
-    part of the generator that generates features is trained. A node with m hidden neighbours is
+    (Eq. 9). Here H_i are the neighbours that client i generates for its own training nodes. Only
+    the part of the generator that generates features is trained. A node with m hidden neighbours is
     compared with the first m neighbours of a node of client j. A node without hidden neighbours is
-    not compared. Clients send generated rows and gradients of the loss for such rows. Clients send
-    neither their own features nor their generators. A client that is absent in a round is left out
-    of that round. A client that receives no gradients learns only from its own loss.
+    not compared. Clients send only generated rows, and gradients for the generated rows of other
+    clients. A client's features and generator are never sent. A client that is absent in a round is
+    left out of that round. A client that receives no gradients learns only from its own loss.
 
     Args:
-        fedavg: FedAvg of a `fgl.tasks.generator_task`; its model is a `fgl.nn.NeighbourGenerator`.
+        fedavg: FedAvg built for a `fgl.tasks.generator_task`. The task's model is a
+            `fgl.nn.NeighbourGenerator`.
         weight: b, at least 0.
         neighbours: ``(graph, count, width) -> features, number``. In each epoch, this function
-            samples the neighbours with which a client compares other clients' generated neighbours.
+            samples real neighbours; a client compares the offers of other clients with them.
 
     Raises:
-        ValueError: if `weight` is negative, or `fedavg` does not sample local steps.
+        ValueError: if `weight` is negative, or if `fedavg` does not sample local steps.
 
     Example:
         >>> graph = fgl.data.csbm(num_nodes=60, num_features=20, words_per_set=9)
@@ -186,7 +187,7 @@ def kept_draws(state: State) -> dict[str, Any]:
 
 @torch.no_grad()
 def offer(model: Any, params: Params, graph: Graph, context: Any, drawn: Any) -> Message:
-    """A client's message: generated neighbours, and how many neighbours each node lacks."""
+    """A client's message: generated neighbours, and each node's number of missing neighbours."""
     count, generated, _ = functional_call(model, params, (graph.x, graph.adj), drawn)
     rows, dtype = graph.training_mask, model.count.weight.dtype
     sent = {"made": generated[rows].to(dtype), "count": model.number(count)[rows].to(dtype)}
@@ -194,7 +195,7 @@ def offer(model: Any, params: Params, graph: Graph, context: Any, drawn: Any) ->
 
 
 def gradients(context: Any, graph: Graph, neighbours: Neighbours) -> Message:
-    """For the offer of every other client, the gradient of the greedy loss."""
+    """Gradients of the greedy loss with respect to the offers of all other clients."""
     by_owner = {}
     for owner, generated in context.get("made", {}).items():
         features, number = neighbours(graph, generated.shape[0], generated.shape[1])
@@ -205,7 +206,7 @@ def gradients(context: Any, graph: Graph, neighbours: Neighbours) -> Message:
 
 
 def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
-    """Returned gradients for all nodes, and the number of clients in the average of the loss."""
+    """The returned gradients for all nodes, and the number of clients whose losses are averaged."""
     like: Tensor = model.count.weight
     whole = like.new_zeros(graph.num_nodes, model.num_neighbours, graph.num_features)
     if "pull" in message:
@@ -218,7 +219,7 @@ def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
 
 
 def relayed(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-    """Forward each client's offer to all other clients, and later return the gradients to it."""
+    """Forward each client's offer to all other clients; later send this client the gradients."""
     stage = int(state.get("stage", OFFER))
     following = torch.tensor((stage + 1) % len(UPLOADS))
     relays: dict[int, Callable[[Inbox, int], Message]] = {

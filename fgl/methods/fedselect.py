@@ -1,12 +1,13 @@
-"""FedSelect: the entries of a model that change most become personal.
+"""FedSelect: a client's personal entries of the model are those that changed most in training.
 
 In addition to its trained model, a client keeps three tensors for each weight:
 
 - ``"mask"``, which marks the entries that are personal from now on;
-- ``"held"``, which marks the entries that were personal in the last round. When a model arrives,
-  the client keeps its own values only for these entries. If an entry was selected after that round,
-  the entry starts from the server's mean.
-- ``"reference"``, the weight at the last selection, from which changes of entries are measured.
+- ``"held"``, which marks the entries that were personal in the client's last round. When a model
+  arrives, the client keeps its own values of these entries only. An entry that was selected at the
+  end of the last round starts from the server's mean.
+- ``"reference"``, the weight at the last selection. The next selection measures changes from this
+  weight.
 """
 
 from __future__ import annotations
@@ -37,32 +38,35 @@ def fedselect(
 ) -> Method:
     """Average only shared entries; as training proceeds, fewer entries are shared (FedSelect).
 
-    A local epoch has two passes over the task's steps. The first pass changes a client's personal
-    entries, and the second pass changes its shared entries. The server averages each entry over the
-    clients that share it. After its rounds 4, 7, 10 and so on (see `every`), each client makes some
-    of its shared entries personal. From n shared entries of a weight, the client selects
-    ``n - round((1 - top) n)`` entries. The selected entries are the entries that changed most since
-    the last selection. Entries that tie with a selected entry are also selected. A weight is a
-    tensor with "weight" in its name. Other tensors are always shared. Each client keeps its batch
-    norm statistics. An entry that a pass does not change keeps its moments in the optimiser. Adam's
-    step count includes both passes.
+    A local epoch has two passes over the task's steps. The first pass changes only the client's
+    personal entries, and the second pass changes only its shared entries. The server averages each
+    entry over the clients that share this entry. After a client's 4th, 7th, 10th round and so on
+    (see `every`), some of the client's shared entries become personal. From n shared entries of a
+    weight, the client selects ``n - round((1 - top) n)`` entries. The client selects the entries
+    that changed most since the last selection. Entries that tie with a selected entry are also
+    selected. A weight is a tensor with "weight" in its name. Other tensors are always shared. Each
+    client keeps its batch norm statistics. If a pass does not change an entry, the optimiser's
+    moments of this entry do not change either. Adam's step count includes both passes.
 
-    This method follows the public code, with two exceptions. The public code gives clients equal
-    weights, since its clients have equal sizes. Here `fgl.tasks.task.weighed_equally` gives clients
-    equal weights. If a client has no personal entries and the model has no statistics, the first
-    pass would change nothing, so this pass is skipped.
+    This method follows the public code, with two exceptions. In the public code, all clients have
+    the same size and the same weight. Here clients have equal weights only with
+    `fgl.tasks.task.weighed_equally`. Here the first pass is skipped if it would change nothing: the
+    client has no personal entries, and the model has no batch norm statistics.
 
     Args:
-        fedavg: FedAvg of a task.
-        top: fraction of a weight's shared entries that become personal in one selection.
-        cap: if more than this fraction of a weight's entries is personal, no further entry of the
-            weight is selected.
-        every: number of a client's rounds from one selection to the next, at least 1.
-        passes: for each pass, True if it changes the personal entries, False if it changes the
-            shared entries.
+        fedavg: FedAvg built for a task.
+        top: fraction of the shared entries of a weight. In one selection, this fraction becomes
+            personal.
+        cap: a fraction of a weight's entries. If the personal entries are more than this fraction,
+            no further entry of this weight is selected.
+        every: number of rounds between a client's selections, at least 1; only rounds in which the
+            client takes part are counted.
+        passes: the passes of an epoch in order: True for a pass that changes the personal entries,
+            False for a pass that changes the shared entries.
 
     Raises:
-        ValueError: if a number is out of range, `passes` is empty, or `fedavg` is a `scaffold`.
+        ValueError: if a number is out of range, if `passes` is empty, or if `fedavg` is a
+            `scaffold`.
 
     Example:
         >>> graph = fgl.data.csbm(num_nodes=40, num_features=12, words_per_set=3)
@@ -157,7 +161,7 @@ def interleaved(
 def marked(steps: Iterable[tuple[Graph, Any]], own: bool) -> Iterator[tuple[Graph, dict[str, Any]]]:
     """Steps of a pass.
 
-    The context of a step says whether the pass changes the client's personal entries.
+    A step's context states whether this pass changes the personal or the shared entries.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
@@ -207,7 +211,7 @@ def select(changes: Tensor, mask: Tensor, *, top: float, cap: float) -> Tensor:
 
 
 def completed(inbox: Inbox, weight: Tensor, old: Any) -> Inbox:
-    """In an inbox, replace each personal entry by the other clients' mean of this entry."""
+    """Replace each personal entry in an inbox by the mean of the clients that share this entry."""
     own, models = inbox.stack("own"), inbox.stack("model")
     for name, mask in own.items():
         models[name] = filled(models[name], mask, weight, old[name])
@@ -217,7 +221,7 @@ def completed(inbox: Inbox, weight: Tensor, old: Any) -> Inbox:
 
 
 def filled(values: Tensor, own: Tensor, weight: Tensor, old: Tensor) -> Tensor:
-    """The clients' tensors ``[K, ...]``; the other clients' mean replaces a personal entry.
+    """Replace each personal entry by the mean of the clients that share it; float ``[K, ...]``.
 
     So an entry's weighted mean over all clients equals its mean over the clients that share the
     entry. If no client shares an entry, the entry's value is taken from `old`.

@@ -1,4 +1,4 @@
-"""FedSPA: clients with smooth features, or with typical attention, have large weights."""
+"""FedSPA: clients with smooth features or with typical attention have larger weights."""
 
 from __future__ import annotations
 
@@ -21,44 +21,47 @@ KINDS = (".unlike_", ".alike_")  # in the names of an fgl.nn.SPA's parameters
 
 @fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
-    """FedAvg that favours clients with smooth features and with typical attention (FedSPA).
+    """FedAvg with larger weights for clients with smooth features or typical attention (FedSPA).
 
     The model is an `fgl.nn.SPA`, which treats similar, dissimilar and unknown neighbours
     separately. A client also sends an energy, computed from a random fraction of its features:
-    ``e_k = mean_f x_f^T (D - A) x_f / x_f^T x_f``. For the tensors that score dissimilar (u) or
-    similar (a) neighbours, the client sends ``F_k = (grad mean_i log p_k(y_i))^2``, computed in
-    training mode. Let ``w(d)_k`` be ``exp(-(d_k - min d) / (max d - min d))``, divided by its sum
-    over clients. The server averages the tensors of u with weights ``w(||F_k - mean F||_1)``, where
-    F is restricted to u. The server averages the tensors of a in the same way. All other tensors
-    are averaged with weights ``w(e)``. So the largest weight is always e = 2.718 times the smallest
-    weight. If all distances d_k are equal, clients have equal weights.
+    ``e_k = mean_f x_f^T (D - A) x_f / x_f^T x_f``. The model scores neighbours by two kinds of
+    tensors: u for dissimilar neighbours, and a for similar neighbours. For both kinds the client
+    sends ``F_k = (grad mean_i log p_k(y_i))^2``, computed in training mode. The weight ``w(d)_k``
+    is ``exp(-(d_k - min d) / (max d - min d))``, divided by the sum of these values over clients.
+    The server averages the tensors u with weights ``w(||F_k - mean F||_1)``, computed from the part
+    of F that belongs to u. The tensors a are averaged with weights from the part of F that belongs
+    to a. All other tensors are averaged with weights ``w(e)``. So the largest weight is always e =
+    2.718 times the smallest weight. If all distances d_k are equal, clients have equal weights.
 
-    The paper calls this energy a bias of homophily. This method follows the public code, which
-    computes the distance of an energy from the clients' mean but never uses the distance. Clients
-    with smooth features get the largest weights. In the public code, F is the square of a mean
-    gradient, and not a mean of squared gradients. In the public code, the "global" vectors for
-    unknown neighbours are frozen and passed to each layer. Training does not use these vectors, so
-    they are left out here.
+    The paper calls the energy e_k a bias of homophily. This method follows the public code. The
+    public code computes the distance between an energy and the mean energy, but weights clients by
+    the energy itself. So clients with smooth features get the largest weights. In the public code,
+    F is the square of a mean gradient, and not a mean of squared gradients. In the public code, the
+    "global" vectors for unknown neighbours are frozen and passed to each layer. Training does not
+    use these vectors, so they are left out here.
 
     The public code differs in five ways. In the public code, F also depends on labels of validation
     and test nodes, so F reveals test labels to the server. Here F depends only on labels of
-    training nodes. The public code's server shuffles the clients but not their energies, so a
-    client can get the weight for another client's energy. Here each client gets the weight for its
-    own energy. The public code divides by 0 if all energies are equal; here clients then have equal
-    weights. The public code also divides by 0 if a client's sampled features are all 0; here this
-    client's energy is 0. The public code applies dropout during evaluation. In a directed graph,
-    the public code smooths features from an edge's target to its source, but sums neighbours'
-    features from source to target. Here both operations go from source to target.
+    training nodes. In the public code, the server shuffles the clients but not the energies. So a
+    client's weight can come from another client's energy. Here a client's weight always comes from
+    the client's own energy. If all energies are equal, the public code divides by 0. Here clients
+    have equal weights in this case. If all sampled features of a client are 0, the public code
+    divides by 0. Here the energy of this client is 0. The public code applies dropout during
+    evaluation. In a directed graph, the public code uses edges in both directions: smoothing passes
+    features from target to source, and the sum over neighbours passes features from source to
+    target. Here both operations pass features from source to target.
 
     The public script trains with SGD (learning rate .1), 4 steps, a width of 128 and dropout .1.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models.
-        feature_share: fraction of the features in the energy, in ``(0, 1]``.
+        fedavg: FedAvg built for a task; the server must simply average the models.
+        feature_share: fraction of the features from which the energy is computed, above 0 and at
+            most 1.
 
     Raises:
-        ValueError: if an argument is out of range, the model has no such tensors, or the server of
-            `fedavg` does not simply average the models.
+        ValueError: if an argument is out of range, if the model has no tensors u and a, or if the
+            server of `fedavg` does not simply average the models.
 
     Example:
         >>> fedspa(fgl.fedavg(fgl.nn.SPA(4, 8, 2)), feature_share=1.0)
@@ -122,7 +125,7 @@ def check_squares(squares: Any, shapes: Mapping[str, torch.Size]) -> None:
 
 
 def kind_of(name: str) -> str:
-    """The kind of neighbours for which a tensor computes scores; "" if it computes no scores.
+    """The kind of neighbours that a tensor scores; "" for a tensor that scores no neighbours.
 
     Example:
         >>> kind_of("convs.0.unlike_low"), kind_of("convs.0.itself")
@@ -160,14 +163,14 @@ def feature_energy(graph: Graph, *, share: float = 1.0) -> Tensor:
 
 
 def fisher(method: Method, params: Params, graph: Graph, names: list[str], mask: Tensor) -> Params:
-    """Squared gradient of the mean log-likelihood over some nodes, computed in training mode.
+    """Square of the gradient of the mean log-likelihood over some nodes, computed in training mode.
 
     Args:
         method: a method whose model returns a row of logits for each node.
         params: the parameters at which the gradient is computed.
         graph: a graph with class labels.
         names: names of the parameters.
-        mask: the nodes, bool ``[num_nodes]``; the result is 0 without a node.
+        mask: bool ``[num_nodes]``, True for the nodes to use. If there are none, the result is 0.
     """
     leaves = {name: params[name].detach().clone().requires_grad_() for name in names}
     with torch.enable_grad(), method.at(graph), fed.in_mode(fed.stand_in(method.model), True):
@@ -180,7 +183,7 @@ def fisher(method: Method, params: Params, graph: Graph, names: list[str], mask:
 
 
 def distances(squares: Params, kind: str) -> Tensor:
-    """Distance of each client's F from the mean F, over one kind of tensors, float ``[K]``."""
+    """Distance ``[K]`` between each client's F and the mean F, over tensors of one kind."""
     far = [
         widened(each - each.mean(0)).abs().flatten(1).sum(1)
         for name, each in squares.items()
@@ -190,11 +193,11 @@ def distances(squares: Params, kind: str) -> Tensor:
 
 
 def shares(distance: Tensor) -> Tensor:
-    """Clients' weights ``[K]``: ``exp(-(d - min d) / (max d - min d))``, divided by its sum.
+    """Weights ``[K]`` with sum 1, proportional to ``exp(-(d - min d) / (max d - min d))``.
 
-    If distances differ only by rounding, they are treated as equal. For example, two clients have
-    the same distance from their mean. Without this rule, rounding would give a weight of .73 to one
-    of the two clients.
+    Distances that differ only by rounding are treated as equal. For example, two clients are always
+    equally far from their mean. Without this rule, a rounding error would give one of the two
+    clients a weight of .73.
 
     Example:
         >>> shares(torch.tensor([3.0, 3.0 + 1e-6]))

@@ -23,51 +23,51 @@ from .own_models import own_models
 def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Method:
     """Average the clients' spectral encoders; each client keeps the rest of its model (FedSSP).
 
-    Clients send the parameters of `SSP.SPECTRAL`, and the server averages them with equal weights.
-    A client also sends ``m_k``, the mean embedding of the graphs in its last step. The client
-    receives the consensus ``m``, which is the mean of ``m_k`` over the clients. From its second
-    round on, a client minimises
+    Clients send the tensors named in `SSP.SPECTRAL`, and the server averages these tensors with
+    equal weights. A client also sends ``m_k``, the mean embedding of the graphs in the client's
+    last local step. The client receives the consensus ``m``, which is the mean of ``m_k`` over the
+    clients. From its second round on, a client minimises
 
     ``loss + weight / 2 mean_i (m_B - m)_i^2``.
 
-    The mean is over the d entries i, and ``m_B`` is the mean embedding of the graphs in a
-    step.
+    The mean is over the d entries i of an embedding, and ``m_B`` is the mean embedding of the
+    graphs in one local step.
 
     The preference is a vector p that a client adds to embeddings before the head of its model. The
-    preference is trained as soon as there is a consensus. Each client keeps its own head, which is
-    linear, so ``W (e + p) + b = W e + (W p + b)``. A preference therefore has the same effect as a
+    preference is not trained until there is a consensus. Each client keeps its own head. The head
+    is linear: ``W (e + p) + b = W e + (W p + b)``. Therefore a preference has the effect of a
     change of the head's bias.
 
     As in the public code, each client initialises its own model, including the shared part (see
     `draw`). In the first round the encoders are not averaged. Batch norm statistics are never sent.
-    In the following places, the public code seems to differ from what its authors intended:
+    The public code seems to contain mistakes in the following places:
 
-    - The public code runs only on a GPU. The public code adds a copy of the preference that is not
-      registered with the optimiser, so the preference stays zero. The public code does not add the
-      preference during evaluation either. Here the optimiser of the task trains the preference,
-      which is part of the deployed model. For the preference, the public code declares SGD with a
-      learning rate of .005, but never resets the gradient to zero.
-    - The public code resets its moving average of embeddings in each step, so the average is half
-      of the step's mean. The public code's tau of 100 corresponds to ``weight=25``.
-    - The public code creates a new AdamW for each step, which acts like ``AdamW(betas=(0, 0))``.
-      The update is nearly the sign of the gradient, with a learning rate of .001 and a weight decay
-      of 5e-4. In the public code, the flags for the learning rate and for dropout do not reach the
-      network, whose dropout is .1.
+    - The public code runs only on a GPU. The public code trains a copy of the preference that its
+      optimiser does not know, so the preference stays zero. During evaluation, the public code does
+      not add the preference at all. Here the task's optimiser trains the preference, and the
+      deployed model contains it. For the preference, the public code declares SGD with a learning
+      rate of .005, but never resets the gradient to zero.
+    - The public code resets its moving average of embeddings in each step. So the average is only
+      half of the step's mean embedding. The public code's tau of 100 corresponds to ``weight=25``.
+    - The public code creates a new AdamW for each step. This is equivalent to
+      ``AdamW(betas=(0, 0))``: the update is nearly the sign of the gradient. The learning rate is
+      .001, and the weight decay is 5e-4. The flags for the learning rate and for dropout have no
+      effect in the public code. The network's dropout is always .1.
     - The public code creates FedStar's structural encodings, weights from numbers of examples, and
       an Adam optimiser, but uses none of the three.
     - The public code splits a client's graphs into fixed minibatches, and leaves out graphs without
       edges. Here the task samples minibatches, and graphs without edges are used.
 
     Args:
-        fedavg: FedAvg of a task whose model is a `fgl.nn.SSP`; its server simply averages the
-            models.
+        fedavg: FedAvg built for a task whose model is a `fgl.nn.SSP`. The server must simply
+            average the models.
         weight: weight of the distance to the consensus, at least 0.
-        draw: whether clients initialise their own models; otherwise all clients start from the
+        draw: if true, each client initialises its own model; if false, all clients start from the
             common model.
 
     Raises:
-        ValueError: if the weight is negative, the model is not a `fgl.nn.SSP`, or the server of
-            `fedavg` does not simply average the models.
+        ValueError: if the weight is negative, if the model is not a `fgl.nn.SSP`, or if the server
+            of `fedavg` does not simply average the models.
 
     Example:
         >>> fedssp(fgl.fedavg(fgl.nn.SSP(4, 8, 2)), weight=10.0)

@@ -18,19 +18,20 @@ def fedstar(fedavg: Method, *, shared: Sequence[str] = Star.STRUCTURE, draw: boo
     """Average the structure channel; each client keeps its own feature channel (FedStar).
 
     In its first round, every client initialises its own feature channel. A client predicts with its
-    own feature channel and the received structure channel. In the authors' code, clients keep their
-    Adam state between rounds (``Training(keep_optimizer=True)``). Here `fedavg` determines whether
-    clients keep this state.
+    own feature channel and the received structure channel. In the authors' code, each client keeps
+    its Adam state between rounds (``Training(keep_optimizer=True)``). Here `fedavg` determines
+    whether the state is kept.
 
     Args:
-        fedavg: FedAvg of a task; its model is a `fgl.nn.Star`, or has the layers of `shared`.
+        fedavg: FedAvg built for a task. The task's model is a `fgl.nn.Star`, or another model that
+            has the modules in `shared`.
         shared: names of the modules that clients send.
-        draw: whether clients initialise the other modules; otherwise all clients start from the
-            common model.
+        draw: if true, each client initialises the modules that are not in `shared`; if false, all
+            clients start from the common model.
 
     Raises:
-        TypeError: if `shared` is a string, or a module cannot be re-initialised, see `drawn`.
-        ValueError: if the model has no such layer, or `shared` is empty.
+        TypeError: if `shared` is a string, or if a module cannot be re-initialised (see `drawn`).
+        ValueError: if the model lacks a module in `shared`, or if `shared` is empty.
 
     Example:
         >>> method = fedstar(fgl.fedavg(fgl.nn.Star(4, 8, 2, num_layers=1)))

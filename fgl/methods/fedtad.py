@@ -1,4 +1,4 @@
-"""FedTAD: the server distils the clients' models into the mean model on generated graphs."""
+"""FedTAD: the server trains the mean model on generated graphs to agree with clients' models."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Topology = Callable[[Graph], Tensor]
 
 
 def walks(graph: Graph) -> Tensor:
-    """FedTAD's topology features: probabilities of a random walk's return after 1 to 5 steps."""
+    """FedTAD's topology features: probabilities that a random walk returns after 1 to 5 steps."""
     return walk_returns(graph.edge_index, graph.num_nodes, steps=5)
 
 
@@ -48,43 +48,44 @@ def fedtad(
     fit: Weight = 1.0,
     diversity: Weight = 1.0,
 ) -> Method:
-    """After FedAvg, the mean model learns each client's reliable classes on generated graphs.
+    """FedAvg, after which the mean model learns from reliable clients on generated graphs (FedTAD).
 
     A client also sends its reliability for each class (see `class_reliability`). ``w_kc`` is client
-    k's reliability for class c, divided by the sum over the participants. The server runs `epochs`
-    turns per round. In each turn, the server samples noise z and generates a graph of `num_nodes`
-    nodes, with the same number of nodes for every class. Nodes of class c have the features
-    ``x = G(z, c)``, where G is the generator. Each node is connected to the `neighbours` nodes with
-    the largest cosine similarity. The node itself is one of these nodes. Then G takes
-    `generator_steps` Adam steps on ``fit L_CE - L_div + diversity L_dis``, and the mean model takes
-    `distil_steps` Adam steps on ``L_div``:
+    k's reliability for class c, divided by the sum of all participants' reliabilities for class c.
+    The server runs `epochs` turns per round. In each turn, the server samples noise z and generates
+    a graph of `num_nodes` nodes, with the same number of nodes for every class. Nodes of class c
+    have the features ``x = G(z, c)``, where G is the generator. Each node is connected to
+    `neighbours` nodes: those whose features have the largest cosine with the node's features. The
+    node itself is one of these nodes. Then G takes `generator_steps` Adam steps on
+    ``fit L_CE - L_div + diversity L_dis``. After that, the mean model takes `distil_steps` Adam
+    steps on ``L_div``. The terms are:
 
     - ``L_CE = sum_k sum_c w_kc mean_{i of c} CE(f_k(x)_i, c)``, where f_k is the model of client k;
-    - ``L_div = sum_k sum_c w_kc mean_{i of c} |f(x)_i - f_k(x)_i|``, where the mean is also over
-      the outputs;
+    - ``L_div = sum_k sum_c w_kc mean_{i of c} |f(x)_i - f_k(x)_i|``, where f is the mean model, and
+      the mean is over nodes and outputs;
     - ``L_dis = sum_k exp(-mean_ij ||z_i - z_j||^2 / d_z  |x_i - x_j| / d_x)``.
 
-    The server keeps G and both Adam states from round to round. Everything else is the same as in
-    FedAvg. The method requires nodes with class labels, and one graph per client (Section 4 of the
-    paper).
+    The server keeps G and both Adam states from round to round. In all other respects, this method
+    is FedAvg. The method requires nodes with class labels, and one graph per client (Section 4 of
+    the paper).
 
     In three places, the public code differs from this method and from the paper. The public code
-    multiplies A and D^-1 entry by entry, so its "walks" are the ids of random nodes, and these ids
+    multiplies A and D^-1 entry by entry. So its "walks" are ids of random nodes, and the large ids
     dominate the features. Here the topology features are the return probabilities of the paper;
     another function can be passed as `topology`. The public code's GCN also applies dropout during
-    evaluation. Here only the mean model applies dropout, while it is trained. If no client has a
-    certain class, the public code divides 0 by 0. Here this class gets weight 0. In the public
-    code, clients are also weighted by their numbers of nodes and keep their Adam state. Here the
-    task determines both.
+    evaluation. Here dropout is applied only in the mean model, and only in training. If no client
+    has a certain class, the public code divides 0 by 0. Here this class gets weight 0. In the
+    public code, a client's weight is its number of nodes, and clients keep their Adam state. Here
+    the task determines the weights and whether the state is kept.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models.
-        generator: G, with as many features and classes as the clients' graphs have.
-        topology: ``graph -> [num_nodes, d]``; the results are added to the features when nodes are
-            compared.
+        fedavg: FedAvg built for a task; the server must simply average the models.
+        generator: G; its numbers of features and classes must be those of the clients' graphs.
+        topology: a function ``graph -> [num_nodes, d]``. Nodes are compared by their features and
+            by the results of this function together.
         num_nodes: nodes of a generated graph, at least the number of classes.
-        neighbours: number of nodes to which each node is joined, including the node itself; at
-            least 1.
+        neighbours: number of nodes to which each node is connected. The node itself is counted, so
+            the number is at least 1.
         epochs: number of turns in a round.
         generator_steps: steps of G in a turn.
         distil_steps: steps of the mean model in a turn.
@@ -95,8 +96,8 @@ def fedtad(
         diversity: weight of L_dis, lambda_2.
 
     Raises:
-        ValueError: if a number is out of range, the server of `fedavg` does not simply average the
-            models, or a client's graph is a collection.
+        ValueError: if a number is out of range, if the server of `fedavg` does not simply average
+            the models, or if a client's graph is a collection.
 
     Example:
         >>> generator = fgl.nn.node_generator.NodeGenerator(4, 2)
@@ -172,17 +173,17 @@ def fedtad(
 
 @dataclass(frozen=True)
 class Lesson:
-    """A round's losses at the server, on graphs that the generator makes for given labels.
+    """The server's losses in one round, on graphs that the generator creates from given labels.
 
     Args:
         model: the architecture of the mean model and of the teachers.
         generator: G.
         teachers: the clients' models.
         labels: labels of a generated graph's nodes, int64 ``[n]``.
-        weight: for each node of any class c, ``w_kc`` divided by the number of nodes of class c,
-            float ``[K, n]``.
+        weight: float ``[K, n]``. Entry (k, i) is ``w_kc``, divided by the number of nodes of class
+            c, where c is the class of node i.
         present: number of teachers with a nonzero reliability.
-        neighbours: number of nodes to which each node is joined.
+        neighbours: number of nodes to which each node is connected.
     """
 
     model: nn.Module
@@ -229,7 +230,7 @@ def lesson_of(
     num_nodes: int,
     neighbours: int,
 ) -> Lesson:
-    """A round's losses, for generated graphs with the same number of nodes for every class."""
+    """The losses of one round, for generated graphs in which all classes have the same size."""
     classes = generator.num_classes
     labels = torch.arange(num_nodes, device=reliable.device)
     labels = (labels // (num_nodes // classes)).clamp(max=classes - 1)
@@ -243,8 +244,8 @@ def node_generator(like: Graph, *, seed: int = 0, **sizes: Any) -> NodeGenerator
     """FedTAD's generator, for graphs with the features and classes of a client's graph.
 
     Args:
-        like: a graph with class labels; the generator has the dtype and device of the graph's
-            features.
+        like: a graph with class labels. The generator gets the dtype and the device of the features
+            of this graph.
         seed: seed of the initial parameters.
         sizes: sizes of a `fgl.nn.node_generator.NodeGenerator`.
 
@@ -269,7 +270,7 @@ def graph_classes(graph: Graph) -> int:
 
 
 def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = walks) -> Tensor:
-    """A client's reliability for each class: how similar training nodes are to their neighbours.
+    """A client's reliability for each class: high if nodes are similar to their neighbours.
 
     ``r_c = sum_{i of c} (1 + sum_{j in N(i)} cos(h_i, h_j)) / (1 + |N(i)|)`` over the training
     nodes, with ``h = [x || topology]``.
@@ -283,7 +284,7 @@ def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = wa
         float ``[num_classes]``, in the dtype of the features.
 
     Raises:
-        ValueError: if the graph is a collection, or its labels are not classes.
+        ValueError: if the graph is a collection, or if the labels are not classes.
 
     Example:
         >>> edges = torch.tensor([[0, 1], [1, 0]])
@@ -306,16 +307,16 @@ def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = wa
 
 
 def shares(reliable: Tensor) -> Tensor:
-    """For each class, each client's fraction of the total reliability, float ``[K, C]``.
+    """Divide the clients' reliabilities for each class by their sum over clients; float ``[K, C]``.
 
-    The fraction is 0 if the sum is 0.
+    If the sum is 0, the result is 0.
     """
     total = reliable.sum(0)
     return torch.where(total == 0, 0, reliable / torch.where(total == 0, 1, total))
 
 
 def joined(x: Tensor, neighbours: int) -> Graph:
-    """The graph that joins each node to the nodes with the largest cosine similarity."""
+    """A graph with edges from each node to the nodes that are most similar by their cosine."""
     unit = torch.nn.functional.normalize(x.detach(), dim=1)
     nearest = (unit @ unit.t()).topk(neighbours, dim=1).indices
     edges = torch.zeros(len(x), len(x), dtype=torch.bool, device=x.device).scatter(1, nearest, True)

@@ -27,33 +27,33 @@ def fedtgp(
 ) -> Method:
     """FedProto with a server that trains the prototypes before it sends them (FedTGP, Eq. 5 to 9).
 
-    The server computes ``z_c`` from a trainable row for class c, by a hidden layer and an output
-    layer. To keep classes apart by a margin, the server trains the rows and both layers on the
-    clients' prototypes ``C_i^c``. The server minimises
-    ``-log softmax_c'(-||C_i^c - z_c'|| - delta [c' = c])``. For each class, compute the distance
-    between its mean prototype and the nearest other mean prototype. ``delta`` is the largest of
-    these distances, but at most `margin`. Then the server sends ``z_c`` of every class to all
-    clients. Clients do the same as in `fedproto`.
+    The server has a trainable row for each class c. A hidden layer and an output layer compute
+    ``z_c`` from this row. The server trains the rows and both layers on the clients' prototypes
+    ``C_i^c``, so that the results for two classes are separated by a margin. The server minimises
+    ``-log softmax_c'(-||C_i^c - z_c'|| - delta [c' = c])``. To find the margin, take each class's
+    distance from its mean prototype to the nearest mean prototype of another class. The margin
+    ``delta`` is the largest of these distances, but at most `margin`. Then the server sends ``z_c``
+    of every class to all clients. Clients train and predict as in `fedproto`.
 
     This method follows the authors' code, with two exceptions. In the authors' code, clients
     predict the class of the nearest prototype. Here clients predict with the model's output, since
-    `deploy` returns a model. If two rows are equal, the gradient of their distance is 0 here; it is
-    NaN in the authors' code.
+    `deploy` returns a model. If two prototypes are equal, the gradient of the distance between them
+    is 0 here, and NaN in the authors' code.
 
     Args:
-        fedavg: FedAvg of a task; see `fedproto`.
-        weight: lambda, weight of the clients' distance to the prototypes, at least 0; 10 in the
-            authors' script.
+        fedavg: FedAvg built for a task, with the properties that `fedproto` requires.
+        weight: lambda, weight of the distance to prototypes in a client's loss, at least 0. The
+            authors' script uses 10.
         margin: tau, the largest margin, at least 0.
-        server_lr: learning rate of the server's SGD, above 0; the authors' script uses the clients'
-            rate.
-        server_epochs: S, passes over the clients' prototypes in a round.
+        server_lr: learning rate of the server's SGD, above 0. In the authors' script, this rate
+            equals the clients' learning rate.
+        server_epochs: S, number of passes in a round over all prototypes of the clients.
         server_batch: number of prototypes in a step of the server.
 
     Raises:
         TypeError: if the model does not take ``return_embedding``.
-        ValueError: if a number is out of range, or the server of `fedavg` does not simply average
-            the models.
+        ValueError: if a number is out of range, or if the server of `fedavg` does not simply
+            average the models.
 
     Example:
         >>> fedtgp(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), server_epochs=5)
@@ -70,10 +70,12 @@ def fedtgp(
         generator = state["generator"] if "generator" in state else drawn_like(prototypes[0])
         bound = largest_gap(prototypes, has).clamp(max=margin)
         trained = {name: value.clone() for name, value in generator.items()}
-        with torch.autocast(rows.device.type, enabled=False):  # `descend` writes in place
+        one_hot = torch.eye(has.shape[1], dtype=rows.dtype, device=rows.device)[classes]
+        # `descend` writes in place
+        with torch.no_grad(), torch.autocast(rows.device.type, enabled=False):
             for _ in range(server_epochs):
                 order = torch.randperm(len(rows)).to(rows.device)
-                batches = (each[order].split(server_batch) for each in (rows, classes))
+                batches = (each[order].split(server_batch) for each in (rows, one_hot))
                 for some, own in zip(*batches, strict=True):
                     descend(trained, some, own, bound, server_lr)
         with torch.no_grad():
@@ -110,13 +112,14 @@ def made(params: Mapping[str, Tensor]) -> Tensor:
 
 @torch.no_grad()
 def largest_gap(rows: Tensor, has: Tensor) -> Tensor:
-    """The largest of all classes' distances in FedTGP's Eq. 7.
+    """The largest distance in FedTGP's Eq. 7, without the upper limit.
 
-    A class's distance runs from its mean prototype to the nearest mean prototype of another class.
+    Each class has one distance: from its mean prototype to the nearest mean prototype of another
+    class.
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.
-        has: bool ``[K, C]``, marks the prototypes that exist.
+        has: bool ``[K, C]``, True for each prototype that exists.
 
     Returns:
         Scalar; infinite if there is only one class.
@@ -132,33 +135,31 @@ def largest_gap(rows: Tensor, has: Tensor) -> Tensor:
     return apart.fill_diagonal_(torch.inf).min(1).values.max()
 
 
-@torch.no_grad()
-def descend(params: Params, rows: Tensor, classes: Tensor, margin: Tensor, lr: float) -> None:
+def descend(params: Params, rows: Tensor, own: Tensor, margin: Tensor, lr: float) -> None:
     """Take one SGD step, which changes a network of prototypes in place (FedTGP, Eq. 8).
 
     The loss is the mean of ``-log softmax_c(-||C - z_c|| - margin [c is the class])`` over the
-    prototypes C. The gradient is computed by an explicit formula, since autograd takes more than
-    twice as long and a round has hundreds of steps.
+    prototypes C. A formula computes the gradient, since autograd takes more than twice as long, and
+    a round has hundreds of steps.
 
     Args:
         params: a network from `drawn_like`; changed in place.
         rows: C, float ``[n, d]``, prototypes of clients.
-        classes: int64 ``[n]``, the classes of the prototypes.
+        own: float ``[n, C]``, the classes of the prototypes in one-hot form.
         margin: scalar.
         lr: learning rate.
 
     Example:
         >>> params = drawn_like(torch.zeros(2, 1))
         >>> before = params["rows.weight"].clone()
-        >>> descend(params, torch.ones(1, 1), torch.tensor([0]), torch.tensor(2.0), 0.0)
+        >>> descend(params, torch.ones(1, 1), torch.eye(2)[:1], torch.tensor(2.0), 0.0)
         >>> params["rows.weight"].equal(before)
         True
     """
     first, last = params["hidden.weight"], params["out.weight"]
     hidden = nn.functional.linear(params["rows.weight"], first, params["hidden.bias"]).relu()
     apart = nn.functional.linear(hidden, last, params["out.bias"]) - rows[:, None]
-    distance = apart.norm(dim=2)
-    own = torch.eye(len(hidden), dtype=rows.dtype, device=rows.device)[classes]
+    distance = torch.linalg.vector_norm(apart, dim=2)
     slope = own - (-(distance + margin * own)).softmax(1)
     slope = torch.where(distance == 0, 0, slope / distance) * (lr / len(rows))
     of_last = (slope[..., None] * apart).sum(0)  # lr times the gradient at each layer's output

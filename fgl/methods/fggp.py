@@ -1,4 +1,4 @@
-"""FGGP: clients learn a second view of their graph; the server clusters their prototypes."""
+"""FGGP: each client learns a second view of its graph; the server clusters clients' prototypes."""
 
 from __future__ import annotations
 
@@ -31,46 +31,49 @@ def fggp(
 ) -> Method:
     """FedAvg of a GCN that learns from two views; the server clusters the prototypes (FGGP).
 
-    In the second view, each node is connected to the nearest other nodes. Nodes are near if their
-    embeddings by the received model have a large cosine. The nearest nodes are recomputed every few
-    rounds. A network named augmentor samples the edges of the second view. The augmentor has two
-    convolutions with output R, and computes ``l = R R^T``. The augmentor keeps an edge with
+    The second view connects each node to the nearest other nodes. These are the nodes whose
+    embeddings have the largest cosine with the node's embedding; the received model computes the
+    embeddings. After a number of rounds, the nearest nodes are computed again (see `every`). A
+    network named augmentor samples the edges of the second view. The augmentor has two convolutions
+    with the output R; the augmentor's logits are ``l = R R^T``. The augmentor keeps an edge with
     probability ``(l / max l + A) / 2``, with a straight-through gradient (Eq. 10). The loss is
 
     ``CE(view 1) + CE(view 2) + BCE(l, A) + align(P_2, P_1)``.
 
-    P_1 and P_2 are the class means of the embeddings in view 1 and view 2. For these class
-    means, the class of a training node is its label. The class of any other node is its predicted
-    class, and the node's weight is the probability of this class. `align` contrasts the two means
-    of a class with the means of all other classes (Eq. 13). The server averages the clients' models
-    and augmentors. Clients also send P_1, their prototypes. The server clusters the prototypes of
-    each class (FINCH, Eq. 4 to 6) and sends the means of the clusters. `by_prototypes` predicts
-    with these means.
+    P_1 and P_2 are the class means of the embeddings in view 1 and view 2. For these means, the
+    class of a training node is the node's label. The class of any other node is the model's
+    prediction, and the predicted probability is the node's weight. The term `align` is a
+    contrastive loss: the two means of one class are a positive pair, and means of different classes
+    are negative pairs (Eq. 13). The server averages the clients' models and augmentors. Clients
+    also send P_1, their prototypes. The server clusters the prototypes of each class (FINCH, Eq. 4
+    to 6) and sends the means of the clusters. `by_prototypes` predicts with these means.
 
     This method follows the authors' code, with five exceptions. Here `deploy` returns a model, and
-    the output of this model is scored. The authors score the output of `by_prototypes` for the
-    prototypes of the last rounds. So in the authors' code the last layer starts every round from
-    its initial weights. Here the last layer is averaged like all other layers. The authors' network
-    has three layers and uses batch norm without parameters. Here the network is a `GCN`. Clients
-    are weighted as in `fedavg`; in the authors' code, a client's weight is its number of nodes.
-    Here P_1 is computed after training. P_1, and the embeddings by which the nearest nodes are
-    found, are computed without dropout. If a client lacks a class, the client sends the other
-    prototypes under their own labels. In the authors' code, prototypes of later classes then get
-    wrong labels.
+    the output of this model is scored. The authors instead score `by_prototypes` with the
+    prototypes of the last rounds. Therefore the authors' last layer starts every round from its
+    initial weights. Here the last layer is averaged like all other layers. The authors' network has
+    three layers and uses batch norm without parameters. Here the network is a `GCN`. Here clients
+    have the weights of `fedavg`. In the authors' code, a client's weight is its number of nodes.
+    Here P_1 is computed after training. Here dropout is off while P_1 is computed, and while the
+    nearest nodes are found. If a client lacks a class, all prototypes that it sends here still have
+    the correct labels. In the authors' code, the prototypes of all later classes then get wrong
+    labels.
 
     Args:
-        fedavg: FedAvg of a task; its model is a `fgl.nn.GCN` that normalises its edges.
-        neighbours: number of nearest other nodes to which a node is joined, at least 1; the authors
-            use 3.
-        every: number of a client's rounds from one search for nearest nodes to the next, at least
-            1; the authors use 10 for citation graphs and 20 for other graphs.
+        fedavg: FedAvg built for a task. The task's model must be a `fgl.nn.GCN` that normalises
+            edges.
+        neighbours: number of nearest other nodes to which the second view connects a node, at least
+            1; the authors use 3.
+        every: number of rounds between two searches for nearest nodes, at least 1. Only rounds in
+            which the client takes part are counted. The authors use 10 for citation graphs and 20
+            for all other graphs.
         temperature: temperature of the alignment, above 0; the authors use 0.5.
 
     Raises:
         TypeError: if the model is not a `fgl.nn.GCN`.
-        ValueError: if a number is out of range, the server of `fedavg` does not simply average the
-            models, or clients train tensors outside the model. The method's functions raise this
-            error if a client has no node.
+        ValueError: if a number is out of range, if the server of `fedavg` does not simply average
+            the models, or if clients train tensors outside the model. The method's functions raise
+            this error if a client has no node.
 
     Example:
         >>> fggp(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), neighbours=2)
@@ -178,7 +181,7 @@ def both_views(graph: Graph, nearest: Tensor) -> Tensor:
 
 
 def dense(edges: Tensor, mask: Tensor, like: Tensor) -> Tensor:
-    """The 0-1 matrix ``A[source, target]`` of edges; its rows and dtype match those of `like`."""
+    """The 0-1 matrix ``A[source, target]`` of edges, with the rows and the dtype of `like`."""
     size = like.shape[0]
     places = edges[:, 0] * size + edges[:, 1]
     return sum_rows(mask.to(like), places, size * size).view(size, size)
@@ -190,10 +193,11 @@ def uniform_noise(like: Tensor) -> Tensor:
 
 
 def augmented(params: Params, graph: Graph, matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """The augmentor's logits for all pairs of nodes, and normalised edges drawn from them (Eq. 10).
+    """The augmentor's logits for all pairs of nodes, and edges sampled from the logits (Eq. 10).
 
     Returns:
-        Two tensors, float ``[n, n]``; the edges have a straight-through gradient.
+        Two tensors, float ``[n, n]``: the logits, and the normalised edges, which have a
+        straight-through gradient.
     """
     x: Any = graph.x
     scale = matrix.sum(1).clamp(min=1).rsqrt()
@@ -216,7 +220,7 @@ def augmented(params: Params, graph: Graph, matrix: Tensor) -> tuple[Tensor, Ten
 def second_view(
     model: GCN, params: Params, graph: Graph, drawn_edges: Tensor, matrix: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """A GCN's logits and embedding; every layer except the last one uses sampled edges."""
+    """A GCN's logits and embedding; all layers use sampled edges, except for the last layer."""
     h: Any = graph.x
     last = len(model.convs) - 1
     for depth in range(last):
@@ -232,7 +236,7 @@ def second_view(
 def edge_loss(logits: Tensor, matrix: Tensor, graph: Graph) -> Tensor:
     """Binary cross-entropy of the logits, over all pairs of nodes.
 
-    Edges and non-edges have the same total weight.
+    All edges together have as much weight as all pairs without an edge together.
     """
     real = graph.node_mask.to(logits)
     pairs, edges = real.sum() ** 2, matrix.sum()
@@ -242,7 +246,7 @@ def edge_loss(logits: Tensor, matrix: Tensor, graph: Graph) -> Tensor:
 
 
 def believed(logits: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Labels and their confidence: true labels for training nodes, predicted labels elsewhere.
+    """Labels and confidences of nodes: training nodes have true labels, other nodes predicted ones.
 
     Padding has confidence 0.
     """
@@ -255,7 +259,7 @@ def believed(logits: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
 def class_means(
     hidden: Tensor, label: Tensor, sure: Tensor, num_classes: int
 ) -> tuple[Tensor, Tensor]:
-    """Weighted mean of the rows of each label, ``[C, d]``, and a mask ``[C]`` of labels that occur.
+    """Each label's weighted mean of rows, ``[C, d]``, and a mask ``[C]`` of the labels that occur.
 
     Example:
         >>> class_means(torch.tensor([[1.0], [4.0]]), torch.tensor([1, 1]), torch.ones(2), 2)[1]
@@ -269,7 +273,7 @@ def class_means(
 def align(
     one: Tensor, has: Tensor, other: Tensor, _: Tensor, *, temperature: float = 0.5
 ) -> Tensor:
-    """Contrast between the class means of two views (FGGP, Eq. 13), averaged over their classes.
+    """Contrastive loss between the class means of two views, averaged over classes (FGGP, Eq. 13).
 
     ``-log exp(<a_c, b_c>) / (exp(<a_c, b_c>) + sum_{k != c} exp(<a_c, a_k>) + exp(<a_c, b_k>))``.
     Rows are normalised to length 1, and exponents are divided by the temperature.
@@ -290,11 +294,11 @@ def align(
 
 
 def clustered(rows: Tensor, has: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Cluster each class's prototypes; return the clusters' means ``[C, most, d]`` and their mask.
+    """Cluster each class's prototypes; return means ``[C, most, d]`` of clusters, and a mask.
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.
-        has: bool ``[K, C]``, marks the prototypes that exist.
+        has: bool ``[K, C]``, True for each prototype that exists.
         most: largest number of clusters of a class, at least K.
 
     Example:
@@ -317,13 +321,13 @@ def clustered(rows: Tensor, has: Tensor, most: int) -> tuple[Tensor, Tensor]:
 def by_prototypes(
     embedding: Tensor, rows: Tensor, has: Tensor, *, k: int = 30, temperature: float = 0.1
 ) -> Tensor:
-    """Class scores from the k nearest prototypes, each with the weight ``exp(cos / temperature)``.
+    """Class scores: the k nearest prototypes vote with weights ``exp(cos / temperature)``.
 
     Args:
         embedding: float ``[n, d]``.
         rows: float ``[C, M, d]``, prototypes.
-        has: bool ``[C, M]``, marks the prototypes that exist.
-        k: number of nearest prototypes; all if there are fewer.
+        has: bool ``[C, M]``, True for each prototype that exists.
+        k: number of nearest prototypes that vote; if there are fewer than k, all of them vote.
         temperature: above 0.
 
     Example:

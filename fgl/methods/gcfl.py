@@ -29,7 +29,7 @@ def cosine(updates: Tensor, sequences: Tensor) -> Tensor:
         sequences: not used.
 
     Returns:
-        float ``[k, k]`` in ``[0, 2]``; an update of 0 has similarity 1 to all other updates.
+        float ``[k, k]``, between 0 and 2. An update of 0 has similarity 1 to all other updates.
 
     Example:
         >>> cosine(torch.tensor([[1.0, 0.0], [-2.0, 0.0]]), torch.zeros(2, 0))
@@ -46,11 +46,11 @@ def trends(updates: Tensor, sequences: Tensor) -> Tensor:
 
     Args:
         updates: not used.
-        sequences: float ``[k, L]``, one number for each client and each of the last L rounds, in
-            order.
+        sequences: float ``[k, L]``, with one row per client; a row has one number for each of the
+            last L rounds.
 
     Returns:
-        float ``[k, k]``, at least 0 (GCFL+).
+        float ``[k, k]``, at least 0.
 
     Example:
         >>> trends(torch.zeros(3, 0), torch.tensor([[1.0, 2.0], [1.0, 2.0], [4.0, 2.0]]))
@@ -90,45 +90,51 @@ def gcfl(
 
     A cluster Q of more than two clients splits if ``||mean_{i in Q} Delta_i|| < eps1`` and
     ``max_{i in Q} ||Delta_i|| > eps2``. The cluster splits along the minimum cut of `similarity`.
-    Delta_i is the update of client i's parameters, without batch norm statistics. After the splits,
-    every cluster runs FedAvg. The split and the mean use only clients that are present in the
-    round. The larger part keeps the cluster's number. If both parts have the same size, the part
-    with the lowest client number keeps the cluster's number. An absent client stays in the part
-    that keeps the cluster's number, and next receives the model of this part. The same holds for a
-    client without training examples, which has no update.
+    Delta_i is client i's update of the model's parameters; it contains no batch norm statistics.
+    After the splits, every cluster runs FedAvg. Absent clients influence neither the split nor the
+    mean of a round. A split divides a cluster into two parts. The larger part keeps the cluster's
+    number; the other part gets a new number. If both parts have the same size, the part that
+    contains the lowest client number keeps the cluster's number. An absent client stays in the part
+    that keeps the cluster's number, and receives the model of this part when it returns. A client
+    without training examples has no update, and it stays in this part too.
 
     This method follows the public code, with two exceptions. In the public code, clients share and
-    compare only convolutions (see `fedper`), and keep their Adam state
-    (``Training(keep_optimizer=True)``). Here `fedavg` determines both. The public code scores a
-    client with the best model that the client's clusters had in any round. Here a client is scored
-    with its last model.
+    compare only convolutions (see `fedper`). Clients of the public code also keep their Adam state
+    (``Training(keep_optimizer=True)``). Here `fedavg` determines what is shared and what is kept.
+    In the public code, a client is scored with one model out of all rounds: the best model that a
+    cluster of this client had. Here a client is scored with its last model.
 
     Args:
-        fedavg: FedAvg of a task. The server of `fedavg` runs separately for each cluster, with a
-            separate state; a new cluster starts with a copy of the state of the cluster that was
-            split.
-        eps1: a cluster splits only if the norm of its mean update is below this value, at least 0.
-            The public code uses .025 to .08, depending on the dataset.
-        eps2: a cluster splits only if the norm of an update is above this value, at least 0. The
-            public code uses .045 to .4.
+        fedavg: FedAvg built for a task. The server of `fedavg` runs separately for each cluster,
+            and each cluster has its own server state. A new cluster's state starts as a copy of the
+            old cluster's state.
+        eps1: bound for the norm of a cluster's mean update, at least 0. A cluster splits only if
+            this norm is below the bound. The public code uses .025 to .08, depending on the
+            dataset.
+        eps2: bound for the norms of single updates, at least 0. A cluster splits only if one of its
+            updates has a norm above the bound. The public code uses .045 to .4.
         first_round: number of rounds before the first split, in which the method equals FedAvg.
-        similarity: ``(updates [k, P], sequences [k, seq_length]) -> [k, k]``, for the present
-            clients of a cluster; the result is symmetric and non-negative.
-        seq_length: number of rounds in a client's sequence. A cluster with a shorter sequence does
-            not split, and after a split all sequences are cleared. So at most one cluster splits
-            per round. If several clusters could split, the cluster with the smallest number splits.
-            If the value is 0, several clusters can split in one round.
-        measure: ``(inbox, updates [k, P]) -> [k]``, the next entry of each client's sequence.
+        similarity: a function ``(updates [k, P], sequences [k, seq_length]) -> [k, k]`` that
+            compares the present clients of one cluster. The similarities must be symmetric and
+            non-negative.
+        seq_length: number of rounds in a client's sequence. A cluster does not split before its
+            clients' sequences have this length, and a split clears all sequences. So only one
+            cluster can split in a round: if several clusters are ready, the cluster with the
+            smallest number splits. With 0, no sequences are used, and several clusters can split in
+            one round.
+        measure: a function ``(inbox, updates [k, P]) -> [k]`` that returns the next entry of each
+            client's sequence.
 
     Returns:
         A method. The method's server keeps ``"clusters"``, int64 ``[num_clients]``, and
         ``"rounds"``, int64. The server also keeps ``"sequences"``, float64
-        ``[num_clients, seq_length]``. The last ``"lengths"`` (int64 ``[num_clients]``) entries of
-        each row are valid. The server state of `fedavg` for cluster 0 is stored under ``"0/..."``.
+        ``[num_clients, seq_length]``. In row k of the sequences, only the last n entries are valid.
+        Here n is entry k of ``"lengths"`` (int64 ``[num_clients]``), but at most `seq_length`. The
+        server state of `fedavg` for cluster 0 is stored under ``"0/..."``.
 
     Raises:
         TypeError: if an argument is not a number.
-        ValueError: if a number is out of range, or `fedavg` is a `scaffold`.
+        ValueError: if a number is out of range, or if `fedavg` is a `scaffold`.
 
     Example:
         >>> method = gcfl(fgl.fedavg(torch.nn.Linear(1, 1)), first_round=0)
@@ -190,20 +196,23 @@ def gcfl_plus(
     seq_length: Count = 5,
     sequence: Literal["updates", "gradients"] = "updates",
 ) -> Method:
-    """GCFL with splits by sequences: the norms of each client's updates over rounds (GCFL+).
+    """GCFL in which a cluster splits by its clients' sequences of norms over rounds (GCFL+).
 
     Args:
-        fedavg: FedAvg of a task.
-        eps1: a cluster splits only if the norm of its mean update is below this value, at least 0.
-        eps2: a cluster splits only if the norm of an update is above this value, at least 0.
+        fedavg: FedAvg built for a task.
+        eps1: bound for the norm of a cluster's mean update, at least 0. A cluster splits only if
+            this norm is below the bound.
+        eps2: bound for the norms of single updates, at least 0. A cluster splits only if one of its
+            updates has a norm above the bound.
         first_round: number of rounds before the first split, in which the method equals FedAvg.
         seq_length: number of rounds that are compared, at least 1.
-        sequence: the sequences to compare: either norms of the updates, or norms of the gradients
-            after local training. Clients send norms of gradients as ``"gradient_norm"``.
+        sequence: the entries of a sequence: either the norms of the client's updates, or the norms
+            of the client's gradients after local training. Clients send norms of gradients as
+            ``"gradient_norm"``.
 
     Raises:
         TypeError: if an argument is not a number.
-        ValueError: if a number is out of range, or `sequence` is unknown.
+        ValueError: if a number is out of range, or if `sequence` is unknown.
 
     Example:
         >>> method = gcfl_plus(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), sequence="gradients")
@@ -234,7 +243,7 @@ def gcfl_plus(
 
 
 def gradient_norm(method: Method, params: Params, context: Any, graph: Graph) -> Tensor:
-    """Norm of the loss's gradient at `params`, on the batch of a first step, as a scalar.
+    """Norm of the loss's gradient at `params` on the batch of the first local step.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -267,7 +276,7 @@ def flat_updates(inbox: Inbox, *, without: Collection[str] = ()) -> Tensor:
 
 
 def disagree(updates: Tensor, *, eps1: float, eps2: float) -> bool:
-    """Whether a cluster's mean update is small although some client's update is large.
+    """Whether a cluster's mean update is small, but at least one client's update is large.
 
     Example:
         >>> opposite = torch.tensor([[1.0], [-1.0], [1.0], [-1.0]])

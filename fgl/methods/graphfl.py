@@ -1,4 +1,4 @@
-"""GraphFL: a model that a client adapts by a few gradient steps on its own data (MAML)."""
+"""GraphFL: each client adapts the model by a few gradient steps on its own data (MAML)."""
 
 from __future__ import annotations
 
@@ -31,42 +31,44 @@ def graphfl(
     second_order: bool = False,
     equal: bool = True,
 ) -> Method:
-    """FedAvg of a model for adaptation: minimise ``L_query(theta - a grad L_support - ...)``.
+    """Train a model that clients adapt: minimise ``L_query(theta - a grad L_support - ...)``.
 
-    Each local step of the task is an episode. In an episode, a client first adapts the model by
-    `adapt_steps` steps of gradient descent on its support set. Then the local optimiser takes a
-    step. The step uses the gradient of the adapted model's loss on the query set (MAML; GraphFL,
-    Algorithm 1). For predictions, a client adapts the model to all its training examples, in
-    evaluation mode. If the task samples minibatches, this adaptation always uses the same
-    minibatches.
+    Each local step of the task is an episode. In an episode, a client first adapts the model: it
+    takes `adapt_steps` gradient descent steps on the client's support set. Then the local optimiser
+    takes one step of the unadapted model, with the gradient of the adapted model's loss on the
+    query set (MAML; GraphFL, Algorithm 1). For predictions, a client adapts the model to all its
+    training examples, in evaluation mode. If the task samples minibatches, every adaptation for
+    predictions uses one fixed sequence of minibatches.
 
-    In the public code, the step on the query set uses a new Adam with weight decay in each round.
-    This step corresponds to ``fedopt(graphfl(...), rule="adam", server_lr=0.02, beta2=0.999,
-    tau=1e-8, weight_decay=5e-4, bias_correction=True, anew=True)`` for a task with one local step
-    of SGD at a learning rate of 1. In the public code clients then fine-tune the new model, and the
-    next round starts from the mean of the fine-tuned models. Here the server keeps the model before
-    fine-tuning. Only this model, and not the mean of fine-tuned models, is trained for adaptation.
+    In the public code, each round creates a new Adam with weight decay for the step on the query
+    set. The following method takes the public code's step, if the task has one local step of SGD
+    with a learning rate of 1: ``fedopt(graphfl(...), rule="adam", server_lr=0.02, beta2=0.999,
+    tau=1e-8, weight_decay=5e-4, bias_correction=True, anew=True)``. In the public code, clients
+    then fine-tune the new model, and the next round starts from the mean of the fine-tuned models.
+    Here the next round starts from the model before fine-tuning, since only this model is trained
+    for adaptation.
 
     Args:
-        fedavg: FedAvg of a task; clients adapt to its loss.
-        adapt_steps: steps of the adaptation, at least 0; with 0 this is `fedavg` on the query set.
+        fedavg: FedAvg built for a task. Clients adapt the model by the loss of this FedAvg.
+        adapt_steps: number of adaptation steps, at least 0. With 0, the method is `fedavg` on the
+            query set.
         adapt_lr: learning rate a of the adaptation, at least 0.
-        query: the query set. ``"half"``: in each step a new random half of the step's examples is
-            the support set, and the rest is the query set. ``"all"``: both sets are all examples of
-            the step. ``"validation"``: the training nodes are the support set, and the validation
-            nodes are the query set. A score on the validation nodes is then a score on training
-            data.
-        second_order: whether the gradient is propagated through the adaptation's gradients, as in
-            MAML. Otherwise a step uses the gradient of the query loss at the adapted model, as in
-            the public code.
-        equal: whether all clients with examples have the same weight, as in the public code;
-            otherwise clients are weighted as in `fedavg`.
+        query: the choice of the two sets. ``"half"``: in each step, a new random half of the
+            examples is the support set, and the other half is the query set. ``"all"``: both sets
+            contain all examples of the step. ``"validation"``: the training nodes are the support
+            set, and the validation nodes are the query set. Scores on validation nodes are then
+            scores on training data.
+        second_order: if true, the gradient also flows through the gradients of the adaptation, as
+            in MAML. If false, the step uses the gradient of the query loss with respect to the
+            adapted model, as in the public code.
+        equal: if true, all clients that have examples get the same weight, as in the public code;
+            if false, clients have the weights of `fedavg`.
 
     Raises:
-        ValueError: if a number or `query` is out of range, the model has a batch norm with running
-            statistics, or clients train tensors outside the model. With ``"validation"``, the
-            method's functions raise this error if there is no validation mask, or if a step has
-            examples other than the graph's nodes.
+        ValueError: if a number is out of range, if `query` is unknown, if the model has a batch
+            norm with running statistics, or if clients train tensors outside the model. With
+            ``"validation"``, the method's functions raise this error if there is no validation
+            mask, or if a step has examples other than the graph's nodes.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]), y=torch.tensor([0, 1, 0, 1]))
@@ -126,7 +128,7 @@ def graphfl(
 
 
 def _check_model(fedavg: Method) -> None:
-    """Reject running statistics of batch norms: changing them in place breaks second gradients."""
+    """Reject running statistics of batch norms: a change in place breaks second gradients."""
     counting = [
         name
         for name, module in fedavg.model.named_modules()
@@ -140,13 +142,13 @@ def _check_model(fedavg: Method) -> None:
 
 
 def halves(graph: Graph, context: Any) -> dict[str, Ragged]:
-    """Split a step's training examples, and each `Ragged` in its context, into random halves.
+    """Split a step's examples, and all `Ragged` entries of its context, into random halves.
 
     The halves are sampled with torch's global generator. If the number of examples is odd, the
     query set has one more example than the support set.
 
     Returns:
-        The masks of the support set, as a dict whose keys are ``"train_mask"`` and the names of the
+        A dict of masks of the support set. The keys are ``"train_mask"`` and the names of the
         `Ragged` entries.
 
     Example:
@@ -168,7 +170,7 @@ def half_of(mask: Tensor) -> Tensor:
 
 
 def with_halves(graph: Graph, before: Any, context: Any) -> dict[str, Any]:
-    """A step's context, to which the support set from `halves` is added."""
+    """Add the support set from `halves` to a step's context."""
     return {**context, "support": halves(graph, context)}
 
 
@@ -202,7 +204,7 @@ def validation_nodes(graph: Graph, context: Any) -> tuple[Graph, Any]:
 def with_validation(graph: Graph, before: Any, context: Any) -> Any:
     """The context of a step.
 
-    Raise a ValueError if a loss would not see the validation nodes.
+    Raise a ValueError unless the step's loss sees the validation nodes.
     """
     reject_if(graph.val_mask is None, "graph to have a validation mask to query", "none")
     fresh = [k for k, v in context.items() if isinstance(v, Ragged) and before.get(k) is not v]

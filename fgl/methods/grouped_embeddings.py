@@ -17,7 +17,7 @@ FANOUTS, BATCH = (5, 5), 64
 
 
 def grouped(model: DeepNeighbours, graph: Graph, number: int, epochs: int) -> dict[str, Tensor]:
-    """A client's prototypes, each prototype's number of nodes, and each node's prototype."""
+    """A dict of prototypes, each prototype's number of nodes, and each node's prototype."""
     encoder = DeepEncoder(
         graph.num_features,
         model.hidden_channels,
@@ -33,7 +33,7 @@ def grouped(model: DeepNeighbours, graph: Graph, number: int, epochs: int) -> di
 def embeddings(encoder: DeepEncoder, graph: Graph, epochs: int) -> Tensor:
     """Embeddings ``[n, d]`` of all nodes, by an encoder trained on the client's labels.
 
-    As in the public code, a cross-entropy that expects logits is applied to probabilities.
+    As in the public code, the cross-entropy gets probabilities, although it expects logits.
     """
     sampler, nodes = NeighbourSampler(graph, FANOUTS), training_examples(graph)
     adam = ADAM(encoder.parameters())
@@ -54,11 +54,11 @@ def embeddings(encoder: DeepEncoder, graph: Graph, epochs: int) -> Tensor:
 
 @torch.no_grad()
 def clusters(rows: Tensor, number: int, *, starts: int = 20, steps: int = 300) -> Tensor:
-    """Groups of similar rows: the best of several k-means runs, each with a k-means++ start.
+    """Groups of similar rows: the best of several k-means runs that start by k-means++.
 
     Args:
         rows: float ``[n, d]``.
-        number: number of groups; some are empty if there are fewer rows.
+        number: number of groups. With fewer rows than groups, some groups are empty.
         starts: number of starts.
         steps: largest number of steps per start.
 
@@ -86,7 +86,7 @@ def clusters(rows: Tensor, number: int, *, starts: int = 20, steps: int = 300) -
 
 
 def group_means(rows: Tensor, cluster: Tensor, number: int) -> tuple[Tensor, Tensor]:
-    """Each group's mean row (0 for an empty group), and each group's number of rows.
+    """The mean row and the number of rows of each group; the mean of an empty group is 0.
 
     Example:
         >>> group_means(torch.tensor([[1.0], [3.0]]), torch.tensor([1, 1]), 2)
@@ -99,7 +99,7 @@ def group_means(rows: Tensor, cluster: Tensor, number: int) -> tuple[Tensor, Ten
 
 
 def first_centres(rows: Tensor, number: int) -> Tensor:
-    """Random rows as first centres; rows far from earlier centres are more probable (k-means++)."""
+    """Sample rows as first centres; rows far from earlier centres are more probable (k-means++)."""
     chosen = [int(torch.randint(len(rows), ()))]
     for _ in range(number - 1):
         apart = torch.cdist(rows, rows[chosen]).amin(1).square()

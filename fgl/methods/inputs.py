@@ -1,4 +1,4 @@
-"""Checks of what methods get: the kind of network, a client's graph, and an upload."""
+"""Checks of the network, the client's graph and the upload that a method gets."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ def network_of(method: Method, kind: type[Network], outer: str, way: str) -> Net
         method: the argument of `outer`.
         kind: a class of `fgl.nn`.
         outer: name of the calling builder.
-        way: how to build such a method, for the error message.
+        way: text for the error message that says how to build a suitable method.
 
     Raises:
         ValueError: if the model is not of the class `kind`.
@@ -65,11 +65,12 @@ def check_entry(message: Message, key: str, shape: Sequence[int]) -> Tensor:
 
 
 def check_prototypes(message: Message, most: float) -> tuple[Tensor, Tensor]:
-    """Raise a ValueError unless an upload has rows, and a number of examples for each row.
+    """Raise a ValueError unless an upload has prototypes and each prototype's number of examples.
 
     Args:
-        message: the upload, with ``"prototypes"`` and ``"counts"``, which are returned.
-        most: largest sum of the counts.
+        message: the upload, with the entries ``"prototypes"`` and ``"counts"``. Both entries are
+            returned.
+        most: largest allowed sum of the counts.
 
     Example:
         >>> check_prototypes({"prototypes": torch.eye(2), "counts": torch.tensor([3, 0])}, 5)[1]
@@ -90,7 +91,7 @@ def check_prototypes(message: Message, most: float) -> tuple[Tensor, Tensor]:
 def latest_uploads(
     state: Mapping[str, Any], inbox: Mapping[int, Message], keys: Collection[str]
 ) -> dict[str, Any]:
-    """For each key, each client's newest entry: from its upload in this round, else from the state.
+    """The newest entries of all clients: from a client's upload in this round, or from the state.
 
     Example:
         >>> latest_uploads({"n": {"0": 3, "1": 4}}, {1: {"n": 5}}, ["n"])

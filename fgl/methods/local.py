@@ -18,11 +18,11 @@ def local(fedavg: Method) -> Method:
     not used.
 
     Args:
-        fedavg: FedAvg of a task, which defines the local training.
+        fedavg: FedAvg built for a task. This FedAvg defines the local training.
 
     Raises:
-        ValueError: if clients train tensors outside the model or send a message when they join,
-            or if the method has its own `accept`.
+        ValueError: if clients train tensors outside the model, if clients send a message when they
+            join, or if the method defines `accept`.
 
     Example:
         >>> method = local(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -57,5 +57,5 @@ def local(fedavg: Method) -> Method:
 
 
 def with_own(message: Message, state: State) -> Message:
-    """The message, in which the client's own model (if there is one) replaces the sent model."""
+    """The message. If the client has a model of its own, this model replaces the sent model."""
     return {**message, "model": state["model"]} if "model" in state else message

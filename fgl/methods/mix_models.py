@@ -1,4 +1,4 @@
-"""Mixes of models, weighted by a matrix: the messages of a personalised method to its clients."""
+"""Mixes of models: the server sends each client its own weighted mix of the clients' models."""
 
 from typing import Any
 
@@ -17,12 +17,13 @@ def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Mes
 
     Args:
         inbox: the clients' models.
-        matrix: A, float ``[K, K]``, for the participants.
-        more: further stacks ``[K, ...]``, or dicts of stacks, to be mixed by the same matrix.
+        matrix: A, float ``[K, K]``. Row i has the weights of participant i's mix.
+        more: further tensors ``[K, ...]``, or dicts of such tensors. The matrix mixes these tensors
+            as it mixes the models.
 
     Returns:
-        One message per client, ``{"model": u_i, "num_clients": K}`` plus the mixed entries of
-        `more`. Then the server's state, ``{"matrix": A}``.
+        Two results. The first has one message per participant: ``{"model": u_i, "num_clients": K}``
+        and the mixed entries of `more`. The second is the server's state, ``{"matrix": A}``.
 
     Example:
         >>> inbox = fgl.federation.Inbox({k: {"model": {"w": torch.tensor(4.0 * k)}}
@@ -40,15 +41,16 @@ def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Mes
 def mean_for_strangers(
     inbox: Inbox, outbox: dict[int, Message], state: State
 ) -> tuple[dict[int, Message], State]:
-    """Add a message for each client that never took part: the mean of the received models.
+    """Add a message with the mean of the received models for each client that has never taken part.
 
     Args:
         inbox: the clients' models.
         outbox: the messages to the participants.
-        state: the server's state; its ``"seen"`` marks earlier participants.
+        state: the server's state. The entry ``"seen"`` marks the clients that took part in earlier
+            rounds.
 
     Returns:
-        The messages, and the new ``"seen"``.
+        The messages, and the new value of the state's ``"seen"``.
 
     Example:
         >>> inbox = fgl.federation.Inbox({k: {"model": {"w": torch.tensor(2.0 * k)}}
@@ -71,8 +73,8 @@ def moved(inbox: Inbox, initial: Params) -> Tensor:
     """Each client's model minus the initial model: ``theta_i - theta_0``.
 
     Args:
-        inbox: the clients' models, or the parts of the models that clients send.
-        initial: theta_0; tensors that theta_0 lacks, such as a batch norm's statistics, are
+        inbox: the clients' models. If clients send only parts of their models, the parts are used.
+        initial: theta_0. Only tensors in theta_0 are used, so a batch norm's statistics are
             ignored.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Mixes of updates, weighted by a matrix: each client gets its own mix of all updates."""
+"""Mixes of updates: the server changes each client's model by a weighted mix of all updates."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -
     client j.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models.
+        fedavg: FedAvg built for a task; the server must simply average the models.
         network: function ``(inbox, known) -> matrix, known``. The function returns the matrix
-            ``[K, K]`` that mixes the participants' updates, and the network ``[K, K]`` to store for
-            later rounds. The argument `known` is the stored network; its entry is -1 for two
-            clients that never took part in the same round.
-        self_weight: rho in ``[0, 1]``, weight of a client's own update in addition to the matrix.
+            ``[K, K]`` that mixes the participants' updates, and the network ``[K, K]``, which is
+            stored for later rounds. The argument `known` is the network stored in the last round.
+            For two clients that never took part in the same round, the entry of `known` is -1.
+        self_weight: rho, between 0 and 1, the weight of a client's own update. The mix of all
+            updates has the weight 1 - rho.
 
     Raises:
-        ValueError: if `self_weight` is not in ``[0, 1]``, or the server of `fedavg` does not simply
-            average the models.
+        ValueError: if `self_weight` is below 0 or above 1, or if the server of `fedavg` does not
+            simply average the models.
 
     Example:
         >>> method = mix_updates(fgl.fedavg(torch.nn.Linear(1, 1)), uniform)
@@ -68,7 +69,7 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -
 
 
 def _checked(result: Any, size: int) -> tuple[Tensor, Tensor]:
-    """Return the two matrices of a network, after a check that they fit the participants."""
+    """Return the two matrices of a network's result, after a check of their shapes."""
     both = pair(result, "network", "matrix, known")
     for name, each in zip(("matrix", "known"), both, strict=True):
         reject_if(
@@ -81,10 +82,11 @@ def _checked(result: Any, size: int) -> tuple[Tensor, Tensor]:
 
 @typed
 def uniform(inbox: Inbox, known: Tensor) -> tuple[Tensor, Tensor]:
-    """A network for `mix_updates`, by which every client learns equally from all clients.
+    """A network for `mix_updates` in which every client learns from all clients with equal weights.
 
     Returns:
-        The matrix ``[K, K]`` with entries ``1 / K``, both for mixing and as the network to store.
+        Two copies of the matrix ``[K, K]`` with entries ``1 / K``: one for mixing, and one to
+        store.
 
     Example:
         >>> inbox = fgl.federation.Inbox({0: {}, 1: {}}, num_clients=2)

@@ -1,4 +1,4 @@
-"""MOON: a contrastive loss between the trained model, the received model and the last model."""
+"""MOON: a contrastive loss between the trained, the received and the client's last model."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ from ..nn import observed
 def moon(fedavg: Method, *, contrast: Weight = 1.0, temperature: Positive = 0.5) -> Method:
     """FedAvg with a contrastive loss between models (MOON, Eq. 3; FedVGAE, Eq. 10).
 
-    The embeddings of the trained model come from the forward pass of the loss. In a client's first
-    round, there is no contrastive term. In later rounds, the contrastive term pushes embeddings
-    away from the embeddings of the client's last model.
+    The loss's forward pass computes the embeddings of the trained model. In a client's first round,
+    there is no contrastive term. In later rounds, the contrastive term makes embeddings less
+    similar to those of the client's last model, and more similar to those of the received model.
 
     This method follows the authors' code, with four exceptions. The authors compute the contrast
     over a minibatch of training examples. Here the contrast is computed over all nodes of a client,
-    since the contrast needs no labels. The authors compare the output of a projection head, which
-    is the input of the last layer. Here the embedding of the model is compared. Here the stored
-    embedding of an absent client is not changed. The authors recompute the stored embedding from
-    the client's last model, which is an untrained network before the client's first round. The
-    authors' code can store a queue of earlier models, but uses only one of these models.
+    since the contrast needs no labels. The authors compare the outputs of a projection head, that
+    is, the inputs of the last layer. Here the model's embeddings are compared. Here the stored
+    embeddings of an absent client do not change. The authors recompute the stored embeddings with
+    the client's last model. Before the client's first round, this last model is an untrained
+    network. The authors' code can store a queue of earlier models, but it uses only one model of
+    the queue.
 
     Args:
-        fedavg: FedAvg of a task; the term is added to its loss. The model takes
-            ``return_embedding=True``, and the loss sees all nodes in each step.
+        fedavg: FedAvg built for a task; the contrastive term is added to the task's loss. The model
+            must take ``return_embedding=True``, and the loss must see all nodes in each step.
         contrast: weight of the term, at least 0; 0 turns the term off.
         temperature: temperature of the contrast, above 0.
 
     Raises:
         TypeError: if the model does not take ``return_embedding``.
-        ValueError: if a number is out of range, clients train tensors outside the model, or
+        ValueError: if a number is out of range, if clients train tensors outside the model, or if
             `fedavg` is a `moon`.
 
     Example:

@@ -1,4 +1,4 @@
-"""O-pFGL: one round of class sums, training on the sums, and afterwards only local training."""
+"""O-pFGL: clients send class sums once, the server trains on them, then clients train locally."""
 
 from __future__ import annotations
 
@@ -50,75 +50,78 @@ def opfgl(
     distil_least: Weight = 0.0,
     distil_most: float = 0.15,
 ) -> Method:
-    """Communicate only once, then personalise the model at each client (O-pFGL).
+    """Communicate only in the first round; afterwards each client adapts the model (O-pFGL).
 
     In the first round no client trains. For each class with at least two labelled nodes, a client
-    sends three values: the number of these nodes, and the sums of ``h`` and of ``h^2`` over these
-    nodes. ``h = [x || S x || ...]`` has `propagations` propagation steps, with ``S = D^-1/2 (A + I)
-    D^-1/2``. The server reads only sums over clients, so `fgl.transforms.secure_sum` works with
-    this method. If only one client has a class, the sums of the class are that client's sums. If
-    the class has two nodes, the sums reveal the nodes' features. The server generates a graph whose
-    classes have these means and deviations (`surrogate.Condensation`). Then the server trains the
-    initial model on the generated graph, and sends the trained model ``f_g`` to all clients. From
-    the second round on, clients and server send nothing. In the second round a client starts from
-    f_g; in later rounds it starts from its own model. The client minimises
+    sends three values: the number of these nodes, the sum of ``h`` over these nodes, and the sum of
+    ``h^2`` over these nodes. Here ``h = [x || S x || ...]`` has the results of 0 to `propagations`
+    propagation steps, with ``S = D^-1/2 (A + I) D^-1/2``. The server reads only sums over clients,
+    so `fgl.transforms.secure_sum` works with this method. If only one client has a class, the
+    server learns this client's sums. If this class has two nodes, the sums reveal the features of
+    both nodes. From the sums the server computes each class's mean and deviation. The server then
+    generates a graph in which the classes have these means and deviations
+    (`surrogate.Condensation`). Then the server trains the initial model on the generated graph, and
+    sends the trained model ``f_g`` to all clients. From the second round on, clients and server
+    send nothing. In the second round a client starts from f_g. In later rounds the client starts
+    from its own model. The client minimises
 
     ``fedavg's loss + 1/n sum_v gamma_v KL(f_g(v) || f(v))``.
 
     The sum is over the client's n nodes v, with ``gamma_v = clamp(distil sum_c F_vc / (1 + log(1 +
-    H_c)))``. ``F`` are propagated labels (see `propagated_labels`). For each training node, take
-    the fraction of its training neighbours that have the node's class. ``H_c`` is the sum of these
-    fractions over the training nodes of class c. So a client learns frequent classes more from its
-    own labels, and it learns rare classes more from f_g.
+    H_c)))``. The matrix ``F`` has the propagated labels (see `propagated_labels`). Each training
+    node has a fraction: how many of the node's training neighbours have the node's class. ``H_c``
+    is the sum of the fractions of all training nodes of class c. So for frequent classes a client
+    learns more from its own labels, and for rare classes more from f_g.
 
-    Before the sums are computed, some nodes that are not training nodes also get labels. A node
-    gets a label under two conditions. The node's degree must be at least `min_degree`. One of the
-    `expand` classes with the largest H_c must have at least the fraction `sure` of the node's
-    propagated labels.
+    Before the sums are computed, some nodes that are not training nodes also get labels. Such a
+    node gets a label under two conditions. First, the node's degree is at least `min_degree`.
+    Second, at least the fraction `sure` of the node's propagated labels belongs to one class, and
+    this class is among the `expand` classes that have the largest H_c.
 
     The public code differs in the following places. In the public code, clients upload means and
     deviations instead of sums. In the public code, each client trains the initial model on the
-    server's graph and keeps the step with the best validation score on its own nodes. Here the
-    server trains only once and keeps the model of the last step. In the public code, fine-tuning
-    ends at the best validation score. Here the caller selects the round. The loops of the public
-    code run one step more than here. The public code labels a node by ``F / (sum F + 1e-9)``. This
-    value reaches 1 only in float32, and only if sum F is above about .03. So here more nodes are
-    labelled if `min_degree` is small. In a directed graph, the degree here is the number of
-    outgoing edges; the public code counts incoming edges. On ogbn-arxiv, the graph of the public
+    server's graph; the client keeps the model that scores best on its own validation nodes. Here
+    only the server trains on this graph, and it keeps the model of the last step. In the public
+    code, clients keep the fine-tuned model that has the best validation score. Here the caller
+    selects the round. Each loop of the public code runs one step more than the loop here. The
+    public code labels a node by ``F / (sum F + 1e-9)``. This value reaches 1 only in float32, and
+    only if sum F is above about .03. So for a small `min_degree`, the public code labels fewer
+    nodes than this function. In a directed graph, a node's degree is here the number of outgoing
+    edges. The public code counts incoming edges instead. On ogbn-arxiv, the graph of the public
     code's server has ``ceil(rate n_c)`` nodes of class c. Features in the public code are 0 or 1.
-    For much smaller features, such as rows divided by their sums, the learning rates of the server
-    are too small.
+    The server's learning rates are chosen for such features. For much smaller features, such as
+    rows divided by their sums, these learning rates are too small.
 
     Args:
-        fedavg: FedAvg of a task; clients use its loss and local training from the second round on.
-            The optimiser's state is kept between rounds. The published setting for Cora is Adam
-            with a rate of 5e-5.
-        propagations: steps of S in the summed rows.
+        fedavg: FedAvg built for a task. From the second round on, clients use the loss and the
+            local training of this FedAvg. The optimiser's state is kept between rounds. The
+            published setting for Cora is Adam with a rate of 5e-5.
+        propagations: number of propagation steps with S in the rows h.
         expand: number of classes for which further nodes get labels; with 0, no further node gets a
             label.
-        sure: a node gets a label if a class has at least this fraction of the node's propagated
-            labels, in ``[0, 1]``.
+        sure: fraction between 0 and 1. A node gets a label if at least this fraction of the node's
+            propagated labels belongs to one class.
         min_degree: smallest degree of a node that gets a label.
         label_steps: steps of label propagation.
-        label_share: weight of the neighbours in a step, in ``[0, 1]``.
-        nodes_per_class: nodes of each class in the server's graph.
+        label_share: weight of the neighbours in a step, between 0 and 1.
+        nodes_per_class: number of nodes that each class has in the server's graph.
         condense_steps: steps in which the server generates its graph.
         feature_lr: learning rate of the Adam for the features of the server's graph.
         edge_lr: learning rate of the Adam for the edges of the server's graph.
         condense_width: width of the edge network.
-        alignment: weight of the distance between the class moments of the server's graph and the
-            class moments over all clients.
-        smoothness: weight of the similarity of joined nodes.
+        alignment: weight of the distance between two sets of class moments: those of the server's
+            graph, and those over all clients.
+        smoothness: weight of the similarity between connected nodes.
         fit_steps: steps of the server's training on its graph.
         fit_lr: learning rate of the server's training.
         distil: weight of the distillation.
-        distil_least: smallest weight of a node.
-        distil_most: largest weight of a node.
+        distil_least: smallest weight gamma_v of a node.
+        distil_most: largest weight gamma_v of a node.
 
     Raises:
-        ValueError: if a number is out of range, or the server of `fedavg` does not simply average
-            the models. The method's functions raise this error if a client holds a collection of
-            graphs, or if a local step sees only some of the nodes.
+        ValueError: if a number is out of range, or if the server of `fedavg` does not simply
+            average the models. The method's functions raise this error if a client holds a
+            collection of graphs, or if a local step sees only some of the nodes.
 
     Example:
         >>> opfgl(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), distil=0.5)
@@ -243,15 +246,15 @@ def divergence(logits: Tensor, answers: Tensor, weight: Tensor, mask: Tensor) ->
 
 
 def known_labels(graph: Graph) -> Tensor:
-    """Labels: one-hot rows for training nodes, rows of 0 for other nodes; float64 ``[n, C]``."""
+    """Labels as rows, float64 ``[n, C]``: one-hot for training nodes, 0 for other nodes."""
     return one_hot(graph.train_labels + 1, graph.num_outputs + 1)[:, 1:].double()
 
 
 def propagated_labels(graph: Graph, *, steps: int, share: float) -> Tensor:
     """Propagate labels along edges: ``F <- clamp(share D^-1/2 A D^-1/2 F + (1 - share) Y, 0, 1)``.
 
-    Y are the one-hot labels of the training nodes, and F starts from Y. If no label reaches a node,
-    its fractions are equal for all classes.
+    The rows of Y are the one-hot labels of the training nodes, or 0 for other nodes. The first F is
+    Y. If no label reaches a node, all classes have equal fractions at this node.
 
     Args:
         graph: a graph with class labels.
@@ -287,9 +290,9 @@ def propagated_labels(graph: Graph, *, steps: int, share: float) -> Tensor:
 def class_weights(graph: Graph) -> Tensor:
     """Weight of each class in the distillation: ``1 / (1 + log(1 + H_c))``, float64 ``[C]``.
 
-    For each training node, take the fraction of its training neighbours that have the node's class.
-    ``H_c`` is the sum of these fractions over the training nodes of class c. For a node without a
-    training neighbour, the fraction is 0.
+    Each training node has a fraction: how many of the node's training neighbours have the node's
+    class. ``H_c`` is the sum of the fractions of all training nodes of class c. A node without a
+    training neighbour has the fraction 0.
 
     Example:
         >>> edges = torch.tensor([[0, 1], [1, 0]])
@@ -309,17 +312,18 @@ def class_weights(graph: Graph) -> Tensor:
 def expanded(
     graph: Graph, spread: Tensor, chosen: Tensor, *, sure: float, min_degree: int
 ) -> Tensor:
-    """Labels of training nodes, and of other nodes whose propagated labels agree on one class.
+    """Labels of training nodes, and of other nodes for which label propagation is sure of a class.
 
     Args:
         graph: a graph with class labels.
         spread: propagated labels, float64 ``[n, C]``.
         chosen: int64 ``[k]``, the chosen classes.
-        sure: a node gets a label if a class has at least this fraction of the node's row.
+        sure: a node gets a label only if one class has at least this fraction of the sum of the
+            node's row.
         min_degree: smallest degree of a node that gets a label.
 
     Returns:
-        int64 ``[n]``, -1 for all other nodes.
+        int64 ``[n]``, -1 for a node without a label.
 
     Example:
         >>> edges = torch.tensor([[0, 1], [1, 0]])

@@ -32,25 +32,28 @@ def own_models(
 ) -> Method:
     """Every client keeps and uses the model that it trained.
 
-    If a message holds only a part of a model, the client adds the other parts from its own model.
+    If the server's message contains only a part of a model, the client takes the remaining parts
+    from its own model.
 
     Args:
-        fedavg: FedAvg of a task. With `models`, the model of `fedavg` defines only the parts that
-            all clients have in common, and the loss of `fedavg` calls the client's own model.
-        draw: whether every client initialises its own model, and starts from this model until the
-            server has aggregated for the first time. By default all clients start from the common
-            initial model.
-        before: whether a client's state also keeps the model that its last round started from,
-            under ``"adopted"``.
-        own: names of modules that differ between clients and are never sent.
-        models: ``graph -> module``, each client's model. Modules outside `own` have the same names
-            and shapes as in the common model. Modules in `own` are initialised with a seed that is
-            derived from the common initial model. Default: all clients have the model of `fedavg`.
+        fedavg: FedAvg built for a task. With `models`, the model of `fedavg` only defines the parts
+            that all clients have in common. The loss of `fedavg` then calls the client's own model.
+        draw: if true, every client initialises its own model, and starts from this model until the
+            server has aggregated once. If false, all clients start from the common initial model.
+        before: whether a client's state contains ``"adopted"``: the model from which the client
+            started its last round.
+        own: names of modules. Clients may have different modules of these names, and never send
+            them.
+        models: a function ``graph -> module`` that returns a client's model. The modules outside
+            `own` must have the names and shapes of the common model. A seed derived from the common
+            initial model initialises the modules in `own`. Default: all clients have the model of
+            `fedavg`.
 
     Raises:
-        TypeError: with `draw`, if the model cannot be re-initialised, see `drawn`.
-        ValueError: if clients train tensors outside the model, `own` names modules that the model
-            lacks, only one of `own` and `models` is given, or both are combined with `draw`.
+        TypeError: if `draw` is true and the model cannot be re-initialised (see `drawn`).
+        ValueError: if clients train tensors outside the model, if the model lacks a module in
+            `own`, if `own` is given without `models` or `models` without `own`, or if both are
+            given and `draw` is true.
 
     Example:
         >>> method = own_models(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -114,7 +117,7 @@ def _check_differ(fedavg: Method, own: Collection[str], models: Any, draw: bool)
 def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
     """The method, extended so that clients can have different models.
 
-    Each client keeps the parts that are not common to all models.
+    Each client keeps those parts of its model that other clients' models lack.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(1, 2), torch.nn.Linear(2, 2))
@@ -126,7 +129,7 @@ def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
     plain = fedavg
 
     def at(graph: Graph) -> AbstractContextManager[None]:
-        """Use the client's own model instead of the common model, if the caller has not done so."""
+        """Replace the common model by the client's own model, unless the caller has done so."""
         stands_in = fed.stand_in(plain.model) is not plain.model
         return nullcontext() if stands_in else fed.standing_in(plain.model, models(graph))
 
@@ -177,12 +180,12 @@ def drawn(model: nn.Module, *, but: Collection[str] = ()) -> Params:
     """New initial parameters, drawn with torch's global generator.
 
     Args:
-        model: the architecture; `reset_parameters` is defined by the model or by its modules.
+        model: the architecture. The model or its modules must define `reset_parameters`.
         but: names of modules that are left unchanged.
 
     Raises:
-        TypeError: if a module with parameters has no `reset_parameters`, so that it would not
-            change.
+        TypeError: if a module has parameters but no `reset_parameters`, since these parameters
+            would stay unchanged.
 
     Example:
         >>> model = torch.nn.Linear(2, 1)

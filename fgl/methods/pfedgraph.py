@@ -1,4 +1,4 @@
-"""pFedGraph: a learned graph holds the weight of each model in each client's mix."""
+"""pFedGraph: each client gets a mix of the clients' models; a learned graph has the weights."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ ALIKE = 0.9  # models whose cosine is larger are treated as equal
 
 @layer(checks=[check_averages])
 def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01) -> Method:
-    """Mix models for each client; similar clients and large clients get large weights (pFedGraph).
+    """Mix models for each client, with large weights for similar or large clients (pFedGraph).
 
     Row i of the learned graph minimises ``sum_j x_j d_ij + lambda ||x - p||^2`` over weights x with
     sum 1. ``d_ij = -cos(theta_i - theta_0, theta_j - theta_0)``, and values below -0.9 are set to
-    -1. The vector p has the clients' fractions of the training examples. Then
+    -1. Entry k of the vector p is client k's fraction of all training examples. Then
     ``theta_i <- sum_j x_j theta_j``. From its second round on, a client subtracts
     ``mu <v_i, theta> / ||theta||`` from its loss, with ``v_i = sum_j x_j theta_j / ||theta_j||``.
     The mixes of a round do not include models of absent clients.
 
     The public code creates a new SGD with momentum .9 in every round. The public code scores a
-    client with the model after local training, before the server mixes models. Here the task
-    determines both the optimiser and the scored model.
+    client's model after local training and before the server mixes models. Here the task determines
+    the optimiser and the scored model.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models.
+        fedavg: FedAvg built for a task; the server must simply average the models.
         prior: lambda, above 0, weight of the fractions of examples. For very large values the
             method becomes FedAvg.
-        attraction: mu, weight of a model's attraction to the direction of its mix. The public code
-            adds the term to the loss instead of subtracting the term, so models are pushed away
-            from their mixes. Use a negative number for this behaviour.
+        attraction: mu, weight of the term that makes a model more similar to the direction of the
+            client's mix. The public code adds the term to the loss instead of subtracting it, so
+            models become less similar to their mixes. A negative mu does the same.
 
     Raises:
-        ValueError: if a number is out of range, or the server of `fedavg` does not simply average
-            the models.
+        ValueError: if a number is out of range, or if the server of `fedavg` does not simply
+            average the models.
 
     Example:
         >>> method = pfedgraph(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -85,9 +85,10 @@ def collaboration(similarities: Tensor, num_examples: Tensor, *, prior: float = 
     """Weights of mixes: row i is the simplex point nearest to ``p - d_i / (2 lambda)`` (pFedGraph).
 
     Args:
-        similarities: float ``[K, K]``, ``-d_ij``, the cosine of two clients' models.
-        num_examples: ``[K]``, not negative; p has each client's fraction of the total, or 0 if no
-            client has examples.
+        similarities: float ``[K, K]``. Entry (i, j) is ``-d_ij``, the cosine of the models of
+            clients i and j.
+        num_examples: ``[K]``, not negative. Entry k of p is client k's fraction of the sum; p is 0
+            if no client has examples.
         prior: lambda, above 0.
 
     Returns:
@@ -129,11 +130,12 @@ def alignment(params: Mapping[str, Tensor], direction: Mapping[str, Tensor]) -> 
 
     Args:
         params: theta, the model being trained, a dict from name to tensor.
-        direction: v, a dict with some or all names of `params`; the other tensors of theta are not
-            used. No gradient flows to v.
+        direction: v, a dict of tensors with some or all names of `params`. Tensors of theta without
+            a tensor in v are not used. No gradient flows to v.
 
     Returns:
-        Scalar, 0 for a zero model; float32 for models in half precision.
+        Scalar. The value is 0 if all entries of theta are 0. The dtype is float32 for a theta in
+        half precision.
 
     Example:
         >>> theta = {"w": torch.tensor([3.0, 4.0])}

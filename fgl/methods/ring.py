@@ -1,4 +1,4 @@
-"""Ring: each client averages with its two neighbours on a ring, without a server (D-FedGNN)."""
+"""Ring: each client averages its model with two neighbours' models, without a server (D-FedGNN)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def ring(fedavg: Method) -> Method:
     """FedAvg of neighbours: ``theta_i <- (theta_{i-1} + theta_i + theta_{i+1}) / 3`` (D-FedGNN).
 
     An absent client is left out of all means and gets no message. If there are two clients, the
-    mean contains each client once. The code of FedEgo, the only known public implementation, adds
-    the other client twice.
+    mean contains each client's model once. The only known public implementation, in the code of
+    FedEgo, adds the neighbour's model twice.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models.
+        fedavg: FedAvg built for a task; the server must simply average the models.
 
     Raises:
         ValueError: if the server of `fedavg` does not simply average the models.
@@ -37,7 +37,7 @@ def ring(fedavg: Method) -> Method:
 
 
 def average_neighbours(inbox: Inbox, state: State) -> tuple[dict[int, Message], State]:
-    """For each client, the mean of its own model and its neighbours' models on the ring.
+    """Average each client's model with the models of the client's two neighbours on the ring.
 
     Returns:
         ``{"model": mean, "num_clients": number of averaged models}`` for every participant.

@@ -1,4 +1,4 @@
-"""S2FGL: two loss terms align a client's embeddings with the received model's embeddings."""
+"""S2FGL: two terms of a client's loss align its embeddings with those of the received model."""
 
 from __future__ import annotations
 
@@ -34,67 +34,74 @@ def s2fgl(
     book_share: PositiveShare = 0.7,
     restart: Share = 0.85,
 ) -> Method:
-    """FedAvg that aligns a client's embeddings with the received model's embeddings (S2FGL).
+    """FedAvg that aligns a client's embeddings with those of the received model (S2FGL).
 
-    A client ranks its nodes by ``max_j P_ij t_j + restart sum_j P_ij t_j``. Here ``P = (I - (1 -
-    restart) D^-1 A)^-1``, and t_j is 1 for training nodes and 0 for other nodes. From the first
-    third of the ranked nodes, the client computes each class's mean embedding and number of nodes,
-    and sends both. The server computes `books` codebooks, each from a random fraction of the
-    clients. A codebook holds the mean of each class, or 0 if no client of the codebook has the
-    class. Let c run over all rows of all codebooks, let h be a client's embeddings, and let g be
-    the embeddings of the received model. From the second round on the loss is
+    A client ranks its nodes by ``max_j P_ij t_j + restart sum_j P_ij t_j``. Here
+    ``P = (I - (1 - restart) D^-1 A)^-1``. The value t_j is 1 if node j is a training node, and 0
+    otherwise. The client then looks at the first third of the ranked nodes. For each class, it
+    sends the number and the mean embedding of the nodes of this class. The server computes `books`
+    codebooks. For each codebook, a random fraction of the clients is sampled. A row of the codebook
+    is the mean embedding of one class over these clients, or 0 if none of them has the class. Let c
+    run over all rows of all codebooks, let h be a client's embeddings, and let g be the embeddings
+    of the received model. From the second round on, the loss is
 
     ``CE + knowledge mean_i KL(softmax_c cos(g_i, c), softmax_c cos(h_i, c)) + alignment A(h, g)``,
 
     ``A = sum_f mean (v_f v_f^T h - u_f u_f^T g)^2`` over the first fifth of the ranked nodes. The
-    vectors v_f are the first and last `frequencies` eigenvectors of the Laplacian of a similarity
-    graph. The similarity graph connects each node to itself and to the `neighbours` nodes with the
-    largest cosine of h. The cosines are the weights of the edges. The vectors u_f are the
-    corresponding eigenvectors for g. No gradient flows through the eigenvectors.
+    vectors v_f are eigenvectors of a similarity graph's Laplacian: the first `frequencies` and the
+    last `frequencies`. The similarity graph connects each node to itself and to the `neighbours`
+    nodes whose embeddings h have the largest cosine with the node's own embedding. The cosines are
+    the weights of the edges. The vectors u_f are the corresponding eigenvectors for g. No gradient
+    flows through the eigenvectors.
 
-    The public code passes the Laplacian of a directed graph to a solver for symmetric matrices. The
-    results of this solver are not eigenvectors, and they differ from call to call. Here the weights
-    of the two directions of an edge are averaged. Several eigenvectors can have the same
+    The public code passes the Laplacian of a directed graph to a solver for symmetric matrices. So
+    the results are not eigenvectors, and they differ from call to call. Here an edge has one
+    weight: the average over the edge's two directions. Several eigenvectors can have the same
     eigenvalue, such as 0 for a graph with several components. A ramp of 1e-6 along the nodes then
     determines the order of these eigenvectors. So A is smaller here than in the public code, and
-    has a different gradient. Here h and g have the same eigenvectors for the eigenvalue 0; in the
-    public code these eigenvectors differ (see decision 2841 for numbers). A client with fewer nodes
-    than `frequencies` uses as many frequencies as it has nodes. The public code raises an error if
-    the first fifth of the ranked nodes has at most `frequencies` nodes. The public code also raises
-    an error for clients without training nodes. Here a client without training nodes uses neither
-    term and does not change its model. For such a client, both terms are minimal at the start, so
-    Adam would only follow rounding errors.
+    its gradient differs from the public code's gradient. One reason is the eigenvalue 0. Here this
+    eigenvalue has the same eigenvectors for h as for g; in the public code it has different
+    eigenvectors for h and for g (see decision 2841 for numbers). If a client has fewer nodes than
+    `frequencies`, as many frequencies are used as the client has nodes. The public code raises an
+    error if the first fifth of the ranked nodes has at most `frequencies` nodes. The public code
+    also raises an error for clients without training nodes. Here a client without training nodes
+    does not change its model. Without training nodes, both added terms of the loss are minimal at
+    the start, so Adam would only follow rounding errors.
 
-    In the public code, a codebook also uses labels of validation and test nodes. The public code's
-    codebook lacks each class whose number exceeds the largest class number of the first client. If
-    a third of the nodes are training nodes, the public code's codebook uses the same labels as
-    here. The public code computes embeddings before the last step, with dropout. Here embeddings
-    are computed with the sent model and without dropout. In the public code, a client's weight is a
-    number of nodes. The server shuffles the clients but not these numbers, so a client can get
-    another client's number. The public code computes weights from the distances between test nodes
-    and training nodes (``LPS``), but does not use these weights. The public code applies dropout
-    during evaluation. The network of the public code is an ACM-GCN with a linear head. Here the
-    task determines the clients' weights and the network.
+    In the public code, a codebook also uses labels of validation and test nodes. In the public
+    code, the codebooks lack each class whose number is larger than all class numbers of the first
+    client. If a third of the nodes are training nodes, the codebooks here and in the public code
+    use the same labels. The public code computes a client's embeddings before the last training
+    step, with dropout. Here the embeddings are computed with the trained model that the client
+    sends, without dropout. In the public code, clients are weighted by their numbers of nodes. But
+    the server shuffles the clients and not the numbers, so a client can get the number of another
+    client. The public code also computes other weights, from the distances between test nodes and
+    training nodes (``LPS``), but does not use them. The public code applies dropout during
+    evaluation. The network of the public code is an ACM-GCN with a linear head. Here the task
+    determines the clients' weights and the network.
 
     The public script trains with SGD (learning rate .2), 10 steps, a width of 128 and dropout .1.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models. The model takes
-            ``return_embedding=True``, and the loss sees all nodes in each step.
-        knowledge: weight of the term with the codebooks; the public code uses .05 times 100.
+        fedavg: FedAvg built for a task; the server must simply average the models. The model must
+            take ``return_embedding=True``, and the loss must see all nodes in each step.
+        knowledge: weight of the term with the codebooks. The public code uses .05 times 100, which
+            is 5.
         alignment: weight of A.
-        frequencies: number of eigenvectors at either end of the spectrum.
-        neighbours: number of nodes to which each node is joined, excluding the node itself.
+        frequencies: number of eigenvectors with small eigenvalues, which is also the number of
+            eigenvectors with large eigenvalues.
+        neighbours: number of nodes, other than the node itself, to which the similarity graph
+            connects each node.
         books: number of codebooks.
-        book_share: fraction of the clients whose means a codebook includes; a codebook includes at
-            least one client.
-        restart: alpha of the ranking, in ``[0, 1]``.
+        book_share: fraction of the clients from which a codebook is computed. At least one client
+            is always used.
+        restart: alpha of the ranking, between 0 and 1.
 
     Raises:
         TypeError: if the model has no embeddings.
-        ValueError: if a number is out of range, or the server of `fedavg` does not simply average
-            the models. The method's functions raise this error if a client holds a collection, or
-            trains on sampled nodes.
+        ValueError: if a number is out of range, or if the server of `fedavg` does not simply
+            average the models. The method's functions raise this error if a client holds a
+            collection, or if a client trains on sampled nodes.
 
     Example:
         >>> s2fgl(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), books=2)
@@ -173,7 +180,7 @@ def s2fgl(
 
 
 def check_sees_all(h: Tensor, g: Tensor) -> None:
-    """Raise a ValueError unless a step and the received model use the same number of nodes."""
+    """Raise a ValueError unless the received model's output has a row for each node of a step."""
     reject_if(
         h.shape != g.shape,
         f"s2fgl to see a client's {len(g)} nodes in every step",
@@ -189,7 +196,7 @@ def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
         restart: alpha.
 
     Raises:
-        ValueError: if the graph is a collection, or its examples are pairs.
+        ValueError: if the graph is a collection, or if the examples are pairs of nodes.
 
     Example:
         >>> edges = torch.tensor([[0, 1], [1, 0]])
@@ -209,13 +216,13 @@ def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
 
 
 def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
-    """Mean KL divergence of two softmaxes over a codebook's rows: of cosines with g and with h.
+    """Mean KL divergence between softmaxes over a codebook's rows, of cosines with g and with h.
 
     Args:
         h: float ``[n, d]``.
         g: float ``[n, d]``, without a gradient.
         rows: float ``[R, d]``.
-        mask: marks nodes that are not padding, bool ``[n]``.
+        mask: bool ``[n]``, True for each node that is not padding.
 
     Example:
         >>> by_book(torch.eye(2), torch.eye(2), torch.eye(2), torch.ones(2, dtype=torch.bool))
@@ -228,16 +235,17 @@ def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
 def by_frequency(
     h: Tensor, g: Tensor, mask: Tensor, *, frequencies: int, neighbours: int
 ) -> Tensor:
-    """Distance between h and g, each projected onto its own first and last Laplacian eigenvectors.
+    """Distance between projections of h and g onto Laplacian eigenvectors (term A of S2FGL).
 
     ``sum_f mean (v_f v_f^T h - u_f u_f^T g)^2`` (see `s2fgl`).
 
     Args:
         h: float ``[m, d]``.
         g: float ``[m, d]``, without a gradient.
-        mask: marks nodes that are not padding, bool ``[m]``.
-        frequencies: number of eigenvectors at either end of the spectrum; all if there are fewer.
-        neighbours: neighbours of a node in the similarity graph.
+        mask: bool ``[m]``, True for each node that is not padding.
+        frequencies: number of first eigenvectors, and also of last eigenvectors. If there are fewer
+            eigenvectors, all are used.
+        neighbours: number of neighbours of a node in the similarity graph.
 
     Example:
         >>> x = torch.rand(6, 3)
@@ -259,13 +267,13 @@ def by_frequency(
 
 
 def eigenvectors(x: Tensor, mask: Tensor, neighbours: int) -> Tensor:
-    """Eigenvectors of a similarity graph's Laplacian, sorted by eigenvalue; padding is last.
+    """Eigenvectors of a similarity graph's Laplacian, sorted by eigenvalue; padding comes last.
 
     Args:
         x: float ``[m, d]``.
-        mask: marks nodes that are not padding, bool ``[m]``.
-        neighbours: number of most similar nodes to which a node is joined, excluding the node
-            itself.
+        mask: bool ``[m]``, True for each node that is not padding.
+        neighbours: number of most similar nodes, other than the node itself, to which each node is
+            connected.
 
     Returns:
         float64 ``[m, m]``, one eigenvector per column.
@@ -293,7 +301,7 @@ def cosines(x: Tensor, y: Tensor) -> Tensor:
 
 
 def class_means(rows: Tensor, count: Tensor) -> Tensor:
-    """Each class's mean over clients, weighted by numbers of nodes, ``[C, d]``.
+    """Mean embedding ``[C, d]`` of each class, weighted by the clients' numbers of nodes.
 
     Absent classes have mean 0.
 

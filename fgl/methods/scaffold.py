@@ -1,4 +1,4 @@
-"""SCAFFOLD: to each gradient, clients add the server's control variate minus their own variate."""
+"""SCAFFOLD: a client adds the server's control variate minus its own variate to each gradient."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from ..graph import Graph
 from .fedopt import fedopt
 
 
-@fed.layer
+@fed.layer(sealed=("train.optimizer",))
 def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
     """FedAvg in which clients add ``c - c_i`` to every gradient (SCAFFOLD, Algorithm 1).
 
     The control variate ``c_i`` estimates the gradient of client i, and ``c`` is the mean of all
-    clients' variates. The next control variate of a client depends on its optimiser:
+    clients' control variates. A client's optimiser determines the client's next control variate:
 
-    - With plain SGD of one learning rate eta (option II in the paper) the next variate is
-      ``c_i - c + (theta^t - theta_i) / (S eta)`` after S local steps. This is the mean of the
-      gradients of the S steps, since each step is ``-eta`` times its gradient.
-    - With any other optimiser, such as Adam or SGD with momentum (option I in the paper), the
-      client computes S further gradients at ``theta^t``, one for each step's minibatch and without
-      dropout. The next variate is the mean of these gradients.
+    - The optimiser is plain SGD with one learning rate eta (option II in the paper). After S local
+      steps, the next variate is ``c_i - c + (theta^t - theta_i) / (S eta)``. This is the mean
+      gradient over the S steps, since each step is ``-eta`` times a gradient.
+    - The optimiser is a different one, such as Adam or SGD with momentum (option I in the paper).
+      After S local steps, the client computes the gradients of the S minibatches at ``theta^t``,
+      without dropout. The next variate is the mean of these S gradients.
 
     All clients with examples have the same weight. The server computes
     ``theta += eta_g mean_i (theta_i - theta^t)`` and ``c += |S| / K mean_i (c_i^+ - c_i)`` over the
-    participants. Uploads and downloads are twice as large as in FedAvg. Tensors that clients do not
-    send, as with FedPer, are not corrected.
+    participants. Uploads and downloads are twice as large as in FedAvg. Gradients of tensors that
+    clients do not send are not corrected; FedPer has such tensors.
 
     Args:
-        fedavg: FedAvg of a task; its gradients are corrected before the optimiser's step.
+        fedavg: FedAvg built for a task. Gradients are corrected before each step of the optimiser.
         server_lr: eta_g, at least 0.
 
     Raises:
-        ValueError: if a number is out of range, or `fedavg` is a `fedselect` or a `feddc`.
+        ValueError: if a number is out of range, or if `fedavg` is a `fedselect` or a `feddc`. When
+            a run begins: if an outer method has another optimizer.
 
     Example:
         >>> method = scaffold(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -48,7 +49,6 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
 
     Source: Karimireddy et al. 2020, https://arxiv.org/abs/1910.06378
     """
-    eta = rate_of_path(fedavg)
     reason = "its steps of one entry are not all that a client takes, which the control counts"
     fed.refuse(fedavg, "fedselect", "scaffold", reason)
     fed.refuse(fedavg, "opfgl", "scaffold", "its clients send sums, and no model")
@@ -79,7 +79,7 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
         examples = message["num_examples"]
         if not context["trained"]["num_steps"] or not examples:
             shift = zeros  # no estimate of the gradient
-        elif eta:
+        elif eta := rate_of_path(fedavg):  # of this round, if there is a schedule
             scale = 1 / (eta * int(context["trained"]["num_steps"]))
             shift = {name: scale * (start[name] - params[name]) - common[name] for name in zeros}
         else:
@@ -102,16 +102,16 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
 
 
 def rate_of_path(fedavg: Method) -> float | None:
-    """The learning rate of plain SGD, whose steps are ``-rate`` times a gradient; otherwise None.
+    """The current rate of plain SGD, whose steps are ``-rate`` times a gradient; None for others.
 
-    The result is also None for SGD with momentum, with `maximize`, with several rates or with the
-    rate 0.
+    For SGD with momentum, with `maximize`, with several rates or with the rate 0, the result is
+    None too.
 
     Example:
         >>> rate_of_path(fgl.fedavg(torch.nn.Linear(1, 1)))
         0.1
     """
-    optimizer = fedavg.train.optimizer([p.detach().clone() for p in fedavg.model.parameters()])
+    optimizer = fedavg.train.optimizer([*fedavg.model.parameters()])
     groups = optimizer.param_groups
     rates = {float(group["lr"]) for group in groups}
     plain = type(optimizer) is torch.optim.SGD
@@ -129,14 +129,15 @@ def common_control(means: Means, before: Params) -> Params:
         {'w': tensor(2.)}
     """
     share = len(means.clients) / means.num_clients
-    return {name: before.get(name, 0) + share * value for name, value in means["shift"].items()}
+    return {name: share * value + before.get(name, 0) for name, value in means["shift"].items()}
 
 
 def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:
-    """The loss's gradient at fixed `params`, averaged over a client's local steps.
+    """Average the loss's gradient over a client's local steps; all steps use `params`.
 
     Returns:
-        The gradient of each trained tensor, by name; zeros without a step.
+        A dict from the names of trained tensors to their average gradients, which are 0 if there is
+        no step.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))

@@ -1,4 +1,4 @@
-"""A small graph with given means and deviations of its classes, for O-pFGL's server."""
+"""A small graph whose classes have given means and deviations, for O-pFGL's server."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ TURNS = 10, 40  # alternating steps of the edges and of the features
 
 
 class Moments(NamedTuple):
-    """Each class's moments over all clients, with D features per node.
+    """Moments of C classes over all clients, with D features per node.
 
     Args:
         share: float ``[C]``, each class's fraction of the labelled nodes.
@@ -64,9 +64,10 @@ def class_sums(rows: Tensor, labels: Tensor, num_classes: int) -> Params:
         num_classes: C.
 
     Returns:
-        A dict with four entries. The entries ``"count"`` and ``"clients"`` are float ``[C]``;
-        ``"clients"`` is 1 for a class that has a sum. The entries ``"total"`` and ``"square"`` are
-        float ``[C, D]``, the sums of the rows and of their squares.
+        A dict with four entries. The entries ``"count"`` (number of nodes) and ``"clients"`` are
+        float ``[C]``; ``"clients"`` is 1 for a class that has sums, and 0 for all other classes.
+        The entries ``"total"`` and ``"square"`` are float ``[C, D]``: the sums of a class's rows,
+        and the sums of their squares.
 
     Example:
         >>> sums = class_sums(torch.tensor([[1.0], [3.0], [9.0]]), torch.tensor([0, 0, 1]), 2)
@@ -83,10 +84,10 @@ def class_sums(rows: Tensor, labels: Tensor, num_classes: int) -> Params:
 
 
 def moments(sums: Params) -> Moments:
-    """Means and pooled deviations of the classes, from the sums over all clients.
+    """The classes' means and pooled deviations, computed from the sums over all clients.
 
-    ``sigma_c^2 = (sum_i x_i^2 - n_c mean_c^2) / (n_c - K_c)``. For K_c clients with means m_kc and
-    deviations s_kc, this equals
+    ``sigma_c^2 = (sum_i x_i^2 - n_c mean_c^2) / (n_c - K_c)``. If K_c clients have class c, with
+    means m_kc and deviations s_kc, then sigma_c^2 equals
     ``sum_k ((n_kc - 1) s_kc^2 + n_kc (m_kc - mean_c)^2) / (n_c - K_c)``.
 
     Example:
@@ -107,7 +108,7 @@ def moments(sums: Params) -> Moments:
 
 
 def check_sums(sums: Any, most: float) -> None:
-    """Raise an error unless an upload has sums for each class, over at most `most` nodes."""
+    """Raise an error unless an upload has each class's sums, over at most `most` nodes."""
     check_keys(sums, SUMS, "sums")
     count, clients, total, square = (sums[name] for name in SUMS)
     same_shapes = count.shape == clients.shape == total.shape[:1] and total.shape == square.shape
@@ -126,11 +127,11 @@ def check_sums(sums: Any, most: float) -> None:
 
 
 def what_lacks(sums: Params, num_clients: int) -> str:
-    """The reason why the clients' sums do not define the classes.
+    """The reason why the clients' sums do not define means of classes, or an empty text.
 
-    The reason is an empty text if the sums define the classes.
+    The text is empty if the sums define the means.
 
-    Under a secure sum, the server sees only these sums and no individual uploads.
+    With a secure sum, the server can check only these sums, and no single upload.
 
     Example:
         >>> one = torch.ones(1)
@@ -152,17 +153,17 @@ def what_lacks(sums: Params, num_clients: int) -> str:
 
 @dataclass(frozen=True)
 class Condensation:
-    """Function that builds a small graph with the means and deviations of the clients' classes.
+    """Function that builds a small graph whose classes have given means and deviations.
 
     The initial graph has `per_class` nodes of each class. The features of the graph are sampled
-    from N(0, 1). A randomly initialised `PairWeights` W computes edge weights from the features,
-    and weights below .01 are dropped. Each of `steps` Adam steps minimises
-    ``alignment L_a + smoothness L_s`` (see `apart` and `unlike`). The steps alternate between 10
-    steps on the edge network and 40 steps on the features.
+    from N(0, 1). A randomly initialised `PairWeights` network computes the edge weights W from the
+    features. Weights below .01 are dropped. Each of `steps` Adam steps minimises
+    ``alignment L_a + smoothness L_s`` (see `apart` and `unlike`). Adam changes the edge network for
+    10 steps, then the features for 40 steps, and so on.
 
     Args:
-        hops: hops of the summed rows.
-        per_class: nodes of each class.
+        hops: number of propagation steps in the rows from which moments are computed.
+        per_class: number of nodes that each class has in the graph.
         steps: number of steps.
         feature_lr: learning rate of the Adam for features.
         edge_lr: learning rate of the Adam for edges.
@@ -239,7 +240,7 @@ def trained_on(
 def apart(rows: Tensor, aim: Moments) -> Tensor:
     """``L_a = sum_c n_c / n (mse(mean_c, mean of c's rows) + mse(sigma_c, their deviation))``.
 
-    If a class has a single row, its deviation is undefined, and the term of the deviation is left
+    If each class has only one row, deviations are undefined, and the term with deviations is left
     out.
 
     Args:

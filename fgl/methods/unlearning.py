@@ -1,4 +1,4 @@
-"""Unlearning of clients, by retraining without them or by gradient ascent on their losses."""
+"""Unlearning of clients: train again without these clients, or increase their losses."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ from ..graph import Graph
 
 @fed.layer
 def retrained(fedavg: Method, *, client: int | Sequence[int]) -> Method:
-    """The same method, trained without some clients, as a reference for unlearning these clients.
+    """Train without some clients; the result is a reference for methods that unlearn these clients.
 
     The random numbers of a client depend only on the seed, the round and the client's number. With
     ``clients_at_once=1`` the result is therefore bit-identical to the result of a run without these
-    clients. So the result is a reference for approximate unlearning. If several clients train as a
-    batch, dropout is sampled for the whole batch, and rounding differs. The ignored clients still
-    get the same messages as the other clients.
+    clients. If several clients train as a batch, the two results differ: dropout is sampled for the
+    whole batch, and rounding depends on the batch. The server still sends all messages to the
+    ignored clients too.
 
     Args:
         fedavg: any method.
-        client: number of the client whose uploads are ignored, counted from 0; or several numbers.
+        client: number of one client whose uploads are ignored, or numbers of several such clients.
+            Numbers are counted from 0.
 
     Raises:
-        ValueError: if a number is negative, or no number is given. A round raises this error if the
-            federation lacks such a client.
+        ValueError: if a number is negative, or if no number is given. A round raises this error if
+            the federation lacks such a client.
 
     Example:
         >>> method = retrained(fgl.fedavg(torch.nn.Linear(1, 1)), client=0)
@@ -70,43 +71,45 @@ def unlearned(
     far: Weight = 2.2,
     max_norm: Positive = 5.0,
 ) -> Method:
-    """FedAvg that unlearns clients: their losses are increased by gradient ascent (PGA, Alg. 1).
+    """FedAvg that unlearns clients by gradient ascent on the clients' losses (PGA, Alg. 1).
 
-    After `at` rounds the server computes ``w_ref``, the mean of the models of the other clients. In
-    the next round the client to be forgotten starts from ``w_ref``. The client maximises its loss
-    by its own local steps, with a new optimiser. After each step, the model ``w`` is projected to
-    the ball ``||w - w_ref|| <= radius``. The client stops after the first step with
-    ``||w - w_k||^2 > far``, where w_k is the last model that the client trained. The result becomes
-    the model of all clients. After the ascent, only the other clients' uploads are used. If the
-    client to be forgotten is absent, the server repeats the request in the next round. If there are
-    several clients to be forgotten, all of them must take part. The new model is then the mean of
-    the results of these clients, weighted as in `fedavg`. The mean of several results also lies in
-    the ball. In the paper, only one client is forgotten.
+    After `at` rounds the server computes ``w_ref``, the mean of all models except the model of the
+    client to be forgotten. In the next round the client to be forgotten starts from ``w_ref`` and
+    maximises its loss by local steps, with a new optimiser. After each step, the model ``w`` is
+    projected to the ball ``||w - w_ref|| <= radius``. The client stops as soon as
+    ``||w - w_k||^2 > far``. Here w_k is the model that the client trained last, before the ascent.
+    The result becomes the model of all clients. After the ascent, only the other clients' uploads
+    are used. If the client to be forgotten is absent, the server repeats the request in the next
+    round. If several clients are to be forgotten, all of them must take part in one round. The new
+    model is then the mean of these clients' results, with the weights of `fedavg`. This mean is in
+    the ball too. In the paper, only one client is forgotten.
 
-    As in the authors' notebook, the optimiser is reset in every round. Moments from the earlier
-    gradient descent would influence the ascent. This method follows the notebook, with four
+    As in the authors' notebook, the optimiser is reset in every round; otherwise, moments from the
+    earlier descent would influence the ascent. This method follows the notebook, with four
     exceptions. The ascent has as many steps as the local training of a round, since the task sets
-    one number of steps for all clients. The authors use up to five times as many steps. Clients are
-    weighted as in `fedavg`; the authors give clients equal weights. In the round of the ascent all
-    clients train, but the uploads of the other clients are ignored, since a method cannot choose
-    participants. The authors initialise some models w and use the mean of ``||w_ref - w||^2 / 3``
-    as the square of the radius. The default radius uses the expected value of this mean. Most
-    tensors of newly initialised models have mean 0 and about the norm of the initial model's
-    tensors. All other tensors, such as a norm layer's weights, are constant.
+    one number of steps for all clients. The authors use up to five times as many steps. Here
+    clients have the weights of `fedavg`; the authors give all clients equal weights. A method
+    cannot choose participants. So all clients train in the round of the ascent, but only uploads of
+    clients to be forgotten are used. The authors initialise some models w and use the mean of
+    ``||w_ref - w||^2 / 3`` as the square of the radius. The default radius uses the expected value
+    of this mean. For the expected value, most tensors of a new model have mean 0, and about the
+    norm of the same tensor in the initial model. All other tensors, such as a norm layer's weights,
+    have constant values.
 
     Args:
-        fedavg: a task's FedAvg, whose server simply averages the models.
-        client: number of the client to forget, counted from 0; or several numbers.
+        fedavg: FedAvg built for a task; the server must simply average the models.
+        client: number of one client to forget, or numbers of several such clients. Numbers are
+            counted from 0.
         at: number of rounds before the ascent, at least 1.
         radius: radius of the ball, above 0; default `usual_radius`.
-        far: the client stops if its squared distance from w_k is above this value, at least 0; the
-            authors use 2.2 for a small network on MNIST.
+        far: bound for the squared distance between w and w_k, at least 0. The client stops if the
+            distance is above this bound. The authors use 2.2 for a small network on MNIST.
         max_norm: largest gradient norm of the ascent, above 0; larger gradients are clipped.
 
     Raises:
-        ValueError: if a number is out of range, the server of `fedavg` does not simply average the
-            models, or clients train tensors outside the model. A round raises this error if there
-            is no such client.
+        ValueError: if a number is out of range, if the server of `fedavg` does not simply average
+            the models, or if clients train tensors outside the model. A round raises this error if
+            there is no such client.
 
     Example:
         >>> method = unlearned(fgl.fedavg(torch.nn.Linear(1, 1)), client=1, at=5)
@@ -171,7 +174,7 @@ def unlearned(
         return next(iter(outbox.values()), {}).get("model"), new
 
     def forgotten(inbox: Inbox) -> Params:
-        """The model of the client to forget; for several clients, the mean of their models."""
+        """The model of the client to be forgotten, or the mean of several such clients' models."""
         if len(leaving) == 1:
             own: Params = inbox[leaving[0]]["model"]
             return own
@@ -201,7 +204,7 @@ def numbers_of(client: int | Sequence[int]) -> list[int]:
 
 
 def without(inbox: Inbox, clients: Sequence[int]) -> Inbox:
-    """A round's inbox without some clients' messages.
+    """Remove the messages of some clients from a round's inbox.
 
     Example:
         >>> without(Inbox({0: {}, 2: {}}, num_clients=3), [2]).clients
@@ -218,9 +221,9 @@ def _check_there(clients: Sequence[int], inbox: Inbox) -> None:
 
 
 def ask(model: Any, num_clients: int, clients: Sequence[int]) -> Outbox:
-    """For each client, the model, and whether this client must forget.
+    """Messages to all clients: the model, and whether the client must take ascent steps.
 
-    Clients to be forgotten also get a request for ascent.
+    Only clients to be forgotten must take ascent steps.
     """
     device = next(iter(model.values())).device
     forget = torch.zeros((), dtype=torch.bool, device=device)
@@ -244,7 +247,7 @@ def projected(new: Params, start: Params, radius: Tensor) -> Params:
 
 
 def has_left(old: Params, start: Params, last: Params, far: float) -> Tensor:
-    """Whether the ascent has begun and ``||w - w_k||^2 > far`` is true, as a bool scalar."""
+    """Whether the ascent has begun and ``||w - w_k||^2 > far``, as a bool scalar."""
     begun = square(fed.combine(torch.sub, old, start)) > 0
     return begun & (square(fed.combine(torch.sub, old, last)) > far)
 
@@ -262,9 +265,9 @@ def square(tensors: Mapping[str, Tensor]) -> Tensor:
 def usual_radius(initial: Params, model: Params) -> Tensor:
     """Compute ``sqrt(mean ||w - theta||^2 / 3)`` over newly initialised models theta.
 
-    A constant tensor, such as a norm layer's weights, is always initialised to the same values. All
-    other tensors have mean 0 and about the norm of the initial tensors, so their part of
-    ``mean ||w - theta||^2`` is ``||w||^2 + ||theta_0||^2``.
+    A constant tensor, such as a norm layer's weights, always has its initial values. Any other
+    tensor of theta has mean 0 and about the norm of the same tensor in theta_0. So such a tensor
+    adds ``||w||^2 + ||theta_0||^2`` to ``mean ||w - theta||^2``.
 
     Example:
         >>> usual_radius({"w": torch.tensor([1.0, -1.0])}, {"w": torch.tensor([3.0, 1.0])})

@@ -24,20 +24,20 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
 
     The function `attack` forges the uploads of the hostile clients.
 
-    The attacker sees all uploads of a round before the server receives them. This transform must be
-    the outermost wrapper, as in ``attacked(robust(method, rule), ...)``, so that the server gets
-    the forged uploads. If another wrapper is around this transform, a run raises an error. Forged
-    uploads that are not finite, or that fail `accept`, are left out.
+    This function sees all uploads of a round before the server receives them. No other wrapper may
+    be around this transform, or a run raises an error. For example, write
+    ``attacked(robust(method, rule), ...)``: then the robust server gets the forged uploads. A
+    forged upload is left out if it is not finite, or if `accept` refuses it.
 
     Args:
-        method: the method of all clients, attackers included.
+        method: the method of all clients, including the attackers.
         attackers: the numbers of the hostile clients.
-        attack: ``(inbox, attackers) -> messages``, the forged uploads of the attackers in the
-            inbox.
+        attack: a function ``(inbox, attackers) -> messages`` that returns a forged upload for each
+            attacker in the inbox.
 
     Raises:
         ValueError: if an attacker's number is not the number of a client, if `method` is a
-            `secure_sum`, or if its uploads are coded.
+            `secure_sum`, or if the uploads of `method` are coded.
 
     Example:
         >>> method = attacked(fgl.fedavg(torch.nn.Linear(1, 1)), [1], negated_models)
@@ -75,7 +75,7 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
 
 
 def _refused(method: Method, forged: Message, client: int, state: State) -> bool:
-    """Whether a round would reject a message because a value is not finite or `accept` fails."""
+    """Whether a round rejects a message: a value is not finite, or `accept` raises an error."""
     try:
         method.accept(forged, client, state)
     except Exception:
@@ -84,10 +84,11 @@ def _refused(method: Method, forged: Message, client: int, state: State) -> bool
 
 
 def each_model(forge: Callable[[Params, Params], Params]) -> Attack:
-    """An attack in which an attacker changes only its own model.
+    """An attack in which each attacker changes the model in its own upload.
 
     Args:
-        forge: ``(model, sent) -> model``, from the trained and the received model.
+        forge: a function ``(model, sent) -> model``. The first argument is the trained model, and
+            the second is the received model.
 
     Example:
         >>> attack = each_model(lambda model, sent: sent)
@@ -111,7 +112,7 @@ def each_model(forge: Callable[[Params, Params], Params]) -> Attack:
 
 
 def _each_tensor(forge: Callable[[Tensor, Tensor], Tensor]) -> Attack:
-    """An attack on each floating-point tensor of a model, given the tensor that the server sent."""
+    """An attack that changes a model tensor by tensor; integer tensors are not changed."""
 
     def model(new: Params, sent: Params) -> Params:
         return {k: _floats(value, forge, sent.get(k, value)) for k, value in new.items()}
@@ -121,7 +122,7 @@ def _each_tensor(forge: Callable[[Tensor, Tensor], Tensor]) -> Attack:
 
 @typed
 def scaled_updates(factor: float = -10.0) -> Attack:
-    """Multiply attackers' updates by a factor: -1 reverses an update, -10 also enlarges it.
+    """Multiply attackers' updates by a factor. For example, the factor -1 reverses all updates.
 
     Args:
         factor: factor of the update.
@@ -169,13 +170,13 @@ def noise(scale: Weight = 1.0) -> Attack:
 
 @typed
 def little_is_enough(z: float = 1.5) -> Attack:
-    """Each attacker sends ``mean - z std`` of the honest models, entry by entry (ALIE).
+    """Each attacker sends ``mean - z std``, computed from the honest models entry by entry (ALIE).
 
-    Each forged model resembles an honest model with a small error, but the error is the same in all
-    forged models.
+    A forged model looks like an honest model with a small error. But all forged models have one
+    common error.
 
     Args:
-        z: number of standard deviations of the honest models.
+        z: number of standard deviations between the forged entries and the honest mean.
 
     Example:
         >>> came = {k: {"model": {"w": torch.tensor(w)}} for k, w in enumerate((1.0, 3.0, 9.0))}
@@ -230,7 +231,7 @@ def flipped_labels(graph: Graph) -> Graph:
 
     Raises:
         ValueError: if the graph has no labels.
-        TypeError: if `y` has numeric labels instead of class labels.
+        TypeError: if the labels `y` are numbers and not classes.
 
     Example:
         >>> edges = torch.zeros(2, 0, dtype=torch.int64)
@@ -242,8 +243,8 @@ def flipped_labels(graph: Graph) -> Graph:
 
 
 def _floats(value: Tensor, forge: Callable[[Tensor, Any], Tensor], other: Any = None) -> Tensor:
-    """Forge a tensor if it is a floating-point tensor.
+    """Forge a floating-point tensor; return any other tensor unchanged.
 
-    An integer counter is not changed.
+    For example, an integer counter is not changed.
     """
     return forge(value, other) if value.is_floating_point() else value

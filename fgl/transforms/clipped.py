@@ -21,23 +21,25 @@ COVERED = ("model", "num_examples")
 def clipped(method: Method, *, length: Positive) -> Method:
     """Make clients send ``sent + clip(model - sent)``; all clients have the same weight.
 
-    The bound limits the norm of ``model - sent`` over all trained tensors together. Clients return
-    buffers, such as the mean in a batch norm, unchanged. ``"num_examples"`` is 1, since a client's
-    number of examples is private data too. The history still gets the true number (see
-    `Rules.silent`). Clipping by itself does not protect data, but adding noise requires clipping.
+    The norm of ``model - sent``, over all trained tensors together, is at most `length`. Clients
+    send buffers, such as a batch norm's mean, as they received them. Clients send 1 as
+    ``"num_examples"``, since their true numbers of examples are private too. The history still
+    contains the true numbers (see `Rules.silent`). Clipping alone does not protect data, but noise
+    protects data only if updates are clipped.
 
     Args:
-        method: the method; its messages have only ``"model"`` and ``"num_examples"``.
-        length: the bound, above 0.
+        method: the method. Its uploads must contain ``"model"`` and ``"num_examples"``, and nothing
+            else.
+        length: the largest norm of an update, above 0.
 
     Returns:
         The method. This transform must be the outermost wrapper. A wrapper around this transform
         could send more data, so a run of such a method raises an error.
 
     Raises:
-        ValueError: if `length` is not positive, or the server declares that it reads further
-            entries. The method's functions raise this error if a message has further entries, no
-            model, or a tensor that the server has not sent.
+        ValueError: if `length` is not positive, or if the server declares that it reads more than
+            these two entries. The method's functions raise this error in three cases: an upload has
+            more than these entries, has no model, or has a tensor that the server has not sent.
 
     Example:
         >>> method = clipped(fgl.fedavg(torch.nn.Linear(1, 1, bias=False)), length=0.5)
@@ -82,7 +84,7 @@ def clipped(method: Method, *, length: Positive) -> Method:
 
 
 def added(sent: Params, update: Params, names: list[str]) -> Params:
-    """Add each update to the sent tensor of the same name; other sent tensors are unchanged."""
+    """Add each update to the sent tensor of its name; all other sent tensors are unchanged."""
     return {name: sent[name] + update[name] if name in update else sent[name] for name in names}
 
 

@@ -1,4 +1,4 @@
-"""Coded differences: clients send their changes in fewer bytes, and the server decodes them."""
+"""Coded differences: clients encode their changes in fewer bytes, and the server decodes them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,15 +19,16 @@ REFUSED |= {"quantised": TWICE, "sparsified": TWICE}
 
 
 class Code(NamedTuple):
-    """Code for the differences that clients send: functions that encode and decode them.
+    """Functions that encode and decode the differences that clients send.
 
     Args:
-        keys: suffixes. An entry is sent as one tensor per suffix, named by the entry's name and the
-            suffix.
-        encode: ``(difference, left) -> tensors, left``, one tensor for each key. `left` is the
-            remainder that the client keeps for its next round; it may be None.
-        decode: ``(tensors, like) -> difference``, with the shape and dtype of `like`; raises a
-            ValueError if the tensors do not encode such a difference.
+        keys: suffixes. In an upload, the code replaces an entry by one entry per suffix. The name
+            of such an entry is the old name, an underscore and the suffix.
+        encode: a function ``(difference, left) -> tensors, left`` that returns one tensor for each
+            key. `left` is the remainder that the client keeps for its next round; it may be None.
+        decode: a function ``(tensors, like) -> difference``. The difference must have the shape and
+            the dtype of `like`. If the tensors do not encode such a difference, the function raises
+            a ValueError.
     """
 
     keys: tuple[str, ...]
@@ -38,8 +39,9 @@ class Code(NamedTuple):
 def check_codable(method: Method, name: str) -> None:
     """Raise an error if a method's uploads must be exact or are already coded.
 
-    Methods with noise are allowed. The noise of clients (`local_gaussian`) gives the same
-    protection after any coding, and `central_gaussian` clips the decoded updates.
+    Methods with noise are allowed. Noise that clients add (`local_gaussian`) protects as much after
+    any coding as before it. With `central_gaussian`, the server clips the updates after it has
+    decoded them.
     """
     for layer in method.layers:
         if layer.name in REFUSED:
@@ -50,12 +52,13 @@ def check_codable(method: Method, name: str) -> None:
 
 
 def coded(method: Method, parts: Sequence[str], code: Code) -> Method:
-    """Make clients send coded differences between their tensors and the tensors they received.
+    """Make clients send coded differences between their new tensors and the received tensors.
 
     Args:
-        method: the method; in its messages, `parts` are dicts of tensors with names of the model.
-        parts: entries of an upload. If the server has not sent a tensor, the tensor's difference
-            from zero is coded.
+        method: the method. In the method's messages, each entry in `parts` is a dict of tensors
+            with names of the model's tensors.
+        parts: entries of an upload. For a tensor that the server has not sent, the difference from
+            zero is coded.
         code: the code. Tensors that are not floating-point are sent unchanged.
     """
     template = method.common()
@@ -117,7 +120,7 @@ def _encoded(
     sent: Mapping[str, Tensor],
     left: Mapping[str, Tensor],
 ) -> tuple[Message, Params]:
-    """A part's coded tensors by key, the tensors without a code, and the client's remainders."""
+    """Two results for a part: the upload's entries, coded where possible, and the remainders."""
     columns = [f"{part}_{key}" for key in code.keys]
     plain = {name: t for name, t in value.items() if not t.is_floating_point()}
     out: Message = {column: {} for column in columns} | ({part: plain} if plain else {})

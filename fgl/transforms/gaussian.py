@@ -1,4 +1,4 @@
-"""Gaussian noise that clients or the server add to clipped updates, and the noise's epsilon."""
+"""Gaussian noise for clipped updates, added by clients or by the server, and its epsilon."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def local_gaussian(
 ) -> Method:
     """Make clients clip their updates and add noise before sending.
 
-    ``sent + clip(model - sent) + N(0, (2 length noise_multiplier)^2)``. The server does not need to
-    be trusted. Epsilon bounds the effect of **replacing all data of one client**. For any two data
-    sets, the client's clipped updates differ by at most ``2 length``, and the noise hides this
-    difference (`fgl.privacy.gaussian`). Outside the message, clients report neither losses nor
+    ``sent + clip(model - sent) + N(0, (2 length noise_multiplier)^2)``. Clients need not trust the
+    server. Epsilon bounds the effect of **replacing all data of one client**. The client's clipped
+    updates for two data sets differ by at most ``2 length``, and the noise hides this difference
+    (`fgl.privacy.gaussian`). Apart from the noisy model, clients report nothing: no losses and no
     numbers of examples. Losses in the history are NaN. If a client's training raises an error, the
-    client does not take part in the round, and the server notices this. The server of the method
-    may use any function, since the function's results reveal no more than the noisy uploads. The
-    noise is large. The noise in the mean over K clients has the standard deviation of one client's
-    noise, divided by ``sqrt(K)``.
+    server notices only that the client is missing from the round. The server may process the noisy
+    uploads by any function, since no result can reveal more than the noisy uploads themselves. The
+    noise is large. In the mean over K clients, its standard deviation is one client's standard
+    deviation divided by ``sqrt(K)``.
 
     Args:
         method: as for `clipped`.
-        length: the bound of an update, above 0.
+        length: the largest norm of an update, above 0; larger updates are clipped.
         noise_multiplier: the noise's standard deviation divided by ``2 length``, above 0; see
             `fgl.privacy.noise_for`.
         delta: the delta for which `privacy_spent` computes epsilon.
@@ -61,8 +61,8 @@ def local_gaussian(
             protects nothing: a warning says so, and epsilon is infinite.
 
     Raises:
-        ValueError: if a number is out of range. The method's functions raise this error in the
-            cases of `clipped`.
+        ValueError: if a number is out of range. The method's functions also raise this error where
+            `clipped` raises one.
 
     Example:
         >>> method = local_gaussian(fgl.fedavg(torch.nn.Linear(1, 1)), length=1, noise_multiplier=2)
@@ -105,21 +105,21 @@ def central_gaussian(
 
     ``(sum_k clip(update_k) + N(0, (length noise_multiplier)^2)) / K``, where K is the number of
     clients in a round. Clients clip their updates before they send them. The server clips the
-    updates again, since the noise hides only changes of the sum that are at most `length` long.
-    Epsilon bounds the effect of **replacing one client's update by zeros**. The number of clients
-    is public. Clients are protected against everybody who receives the server's messages, but not
-    against the server. The method's server reads this noisy mean in place of the mean of the
-    models.
+    updates again: the noise hides a change of the sum only if the norm of the change is at most
+    `length`. Epsilon bounds the effect of **replacing one client's update by zeros**. The number of
+    clients is public. The noise protects clients against everybody who receives the server's
+    messages. The noise does not protect clients against the server. In the method's server, this
+    noisy mean replaces the mean of the models.
 
     Args:
-        method: as for `clipped`; its `aggregate` is a `fgl.federation.OfMeans`.
-        length: the bound of an update, above 0.
+        method: as for `clipped`. The method's `aggregate` must be a `fgl.federation.OfMeans`.
+        length: the largest norm of an update, above 0; larger updates are clipped.
         noise_multiplier: the noise's standard deviation divided by `length`, above 0.
-        delta, unprotected: as for `local_gaussian`.
+        delta, unprotected: the arguments of `local_gaussian`.
 
     Raises:
-        ValueError: if a number is out of range. The method's functions raise this error in the
-            cases of `clipped` and `robust`.
+        ValueError: if a number is out of range. The method's functions also raise this error where
+            `clipped` or `robust` raises one.
 
     Example:
         >>> method = central_gaussian(
@@ -153,7 +153,7 @@ def central_gaussian(
 
 
 def row_of(updates: Mapping[str, Any], client: int) -> Params:
-    """A client's row in the stacked updates."""
+    """Index of a client's row in the stacked updates."""
     return fed.combine(lambda stack: stack[client], updates)
 
 
@@ -166,17 +166,18 @@ def _counted_once(inbox: Inbox, state: State) -> Mapping[int, float]:
 def privacy_spent(state: State) -> dict[str, float]:
     """A run's privacy cost so far, for ``fgl.run(..., watch=privacy_spent)``.
 
-    Epsilon is given for the client with the largest privacy cost. At client level, epsilon bounds
-    what all messages of one client together reveal about the client's data. With
-    `per_example_gaussian`, epsilon bounds what the messages reveal about one example. The docstring
-    of each transform says which data sets are compared. The bound does not cover scores. With
-    `central_gaussian`, the bound does not cover losses either.
+    The result is the epsilon of the client whose privacy cost is largest. With noise on updates,
+    epsilon bounds what all messages of one client together reveal about all data of this client.
+    With `per_example_gaussian`, epsilon bounds what these messages reveal about one example. The
+    docstring of each transform says which data sets are compared. The bound does not cover scores.
+    With `central_gaussian`, the bound does not cover losses either.
 
-    A run that is given a `start` continues the count of the earlier run. The earlier answers,
-    whatever their noise, and rounds without noise are composed with the answers of this run.
+    A run with a `start` continues the privacy cost of the earlier run. The cost then covers the
+    answers of both runs, even if the two runs had different noise, or if some rounds had no noise.
 
     Args:
-        state: the server's state under a method with noise, as in this module.
+        state: the server's state in a run of a method with noise, such as the methods of this
+            module.
 
     Returns:
         ``"epsilon"`` and ``"delta"``. Epsilon is 0 before the first answer, and infinite if the
@@ -202,7 +203,7 @@ def privacy_spent(state: State) -> dict[str, float]:
 
 
 def local_noise(method: Method, *, kind: str, delta: float, **numbers: float) -> Method:
-    """Make clients and server record the privacy cost `numbers` of each answer.
+    """Make clients and server record the privacy cost of each answer, given by `numbers`.
 
     Lost and rejected answers are counted too, since the client has sent them.
     """
@@ -226,14 +227,15 @@ def counted(
     delta: float,
     colluders: int = 0,
 ) -> Method:
-    """Make the server record how many answers each client gave under this noise.
+    """Make the server record each client's number of answers with this noise.
 
-    All transforms use this function, so that earlier costs from ``start=`` are composed only once.
+    All transforms call this function, so that earlier costs (from ``start=``) are counted only
+    once.
 
     Args:
         method: the method.
         noise: the noise of a client's answer.
-        paid: ``(inbox, state) -> number of answers by client`` in a round.
+        paid: a function ``(inbox, state) -> number of answers by client``, called in each round.
         kind, delta, colluders: see `fgl.privacy.record.with_noise`.
     """
 
@@ -274,7 +276,7 @@ def _without_record(aggregate: Any) -> Any:
 
 
 def _noisy(update: Params, sigma: float, generator: torch.Generator | None) -> Params:
-    """The tensors plus noise, without a second warning about the run's seed."""
+    """Add noise to tensors, without a second warning about the run's seed."""
     if generator is None:
         return gaussian(update, sigma=sigma)
     with warnings.catch_warnings():
@@ -283,7 +285,7 @@ def _noisy(update: Params, sigma: float, generator: torch.Generator | None) -> P
 
 
 def noise_source(unprotected: bool) -> torch.Generator | None:
-    """The source of noise: a generator, or None for the operating system's generator."""
+    """The generator of the noise, or None if the operating system provides random numbers."""
     if not unprotected:
         return None
     warn(PROTECTS_NOTHING)

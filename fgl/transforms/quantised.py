@@ -1,4 +1,4 @@
-"""Quantised uploads: each entry of a change is rounded at random to a few bits."""
+"""Quantised uploads: clients round each entry of a change at random to a few bits."""
 
 from __future__ import annotations
 
@@ -24,24 +24,25 @@ def quantised(
     """Make clients send their models' changes in a few bits per entry.
 
     Clients send ``Q(model - sent)`` (see `fgl.compress.quantise`). Q is unbiased, so the errors of
-    many clients tend to cancel out. The server adds the received change to the model that it sent.
-    An upload has ``bits + 32 / bucket`` bits per entry instead of 32. The method's `accept`
-    function gets the change, not the model. The method may be wrapped in `local_gaussian` first: a
-    noisy upload reveals no more after quantisation.
+    many clients tend to cancel out. For each client, the server adds the received change to the
+    model that the client got. An upload has ``bits + 32 / bucket`` bits per entry instead of 32.
+    The method's function `accept` gets the change instead of the model. The method may already be
+    wrapped in `local_gaussian`, since a noisy upload reveals no more after quantisation.
 
     Args:
-        method: the method; its uploads have a ``"model"``, as in FedAvg.
-        bits: bits of an entry: 2, 4 or 8.
-        bucket: number of consecutive entries of a tensor that share a scale of 32 bits.
-        parts: entries of an upload to quantise; for SCAFFOLD also ``"shift"``.
+        method: the method. The method's uploads must contain a ``"model"``, as in FedAvg.
+        bits: number of bits per entry: 2, 4 or 8.
+        bucket: number of consecutive entries of a tensor that share one scale; a scale takes 32
+            bits.
+        parts: the entries of an upload that are quantised. For SCAFFOLD, add ``"shift"``.
 
     Returns:
         The method. Only `rounded_downloads` may wrap this method.
 
     Raises:
-        ValueError: if a number is out of range, or uploads of the method must be exact (clipped, or
-            in a secure sum). The method's functions raise this error if a part has names that the
-            model lacks.
+        ValueError: if a number is out of range, or if the method needs exact uploads, as a clipped
+            method or a secure sum does. The method's functions raise this error if a part has names
+            that the model lacks.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=2).load(seed=0)

@@ -1,4 +1,4 @@
-"""A robust mean in place of FedAvg's mean, for each method whose server averages models."""
+"""A robust mean that replaces the mean of the models in a method's server."""
 
 from __future__ import annotations
 
@@ -21,36 +21,37 @@ Rule = Callable[[Mapping[str, Tensor]], Params]
 def robust(
     method: Method, rule: Rule, *, bucket: Count = 1, untouched: Collection[str] = ()
 ) -> Method:
-    """Replace the mean of updates by a robust mean, on which hostile clients have little influence.
+    """Replace the mean of updates by a robust mean, to limit the influence of hostile clients.
 
-    In place of the mean of the models, the server reads the sent model plus ``rule(updates)``. A
-    client's number of examples determines only whether the client is included. So a false number
-    does not increase the client's weight. All rules ignore weights of clients. Each rule's
-    docstring states what the rule loses if no client is hostile.
+    In place of the mean of the models, the server reads the sent model plus ``rule(updates)``. All
+    rules ignore the clients' weights. A client's number of examples matters only in one way: a
+    client with 0 examples is left out. So a false number does not increase the client's influence.
+    The docstring of each rule states the rule's disadvantages if no client is hostile.
 
     Args:
-        method: the method; its `aggregate` is a `fgl.federation.OfMeans`, as in FedAvg and in
-            methods that process the mean further (FedOpt).
-        rule: ``updates -> update``. The rule takes a dict of stacks ``[K, ...]`` of the K clients
-            with examples, and returns a dict of tensors ``[...]``. An example is
-            ``partial(fgl.aggregate.robust.trimmed_mean, bad=1)``.
-        bucket: number of clients in a bucket; the rule gets the means of random buckets. The means
-            of honest clients differ from each other less than the honest clients' updates do. But
-            the same number of hostile clients is then among fewer inputs.
-        untouched: keys of an upload, other than ``"model"``, that the server reads by
-            `OfMeans.equally` or `OfMeans.reads`. The server gets these entries unchanged, so no
-            rule protects them.
+        method: the method. The method's `aggregate` must be a `fgl.federation.OfMeans`, as in
+            FedAvg, or as in FedOpt, which processes the mean further.
+        rule: ``updates -> update``. The argument is a dict of tensors ``[K, ...]`` with the updates
+            of all K clients that have examples. The result is a dict of tensors ``[...]``. For
+            example: ``partial(fgl.aggregate.robust.trimmed_mean, bad=1)``.
+        bucket: number of clients per bucket. Clients are put into random buckets, and the rule gets
+            the mean of each bucket. Such means differ less from each other than single honest
+            updates do. But the rule gets fewer inputs, so hostile clients spoil a larger fraction
+            of them.
+        untouched: keys of an upload, except ``"model"``, that the server reads by `OfMeans.equally`
+            or `OfMeans.reads`. The rule does not change these entries, so hostile clients can
+            influence them.
 
     Returns:
         The method. If a round has too few clients for the rule, all clients keep the old model, and
         a warning says so.
 
     Raises:
-        ValueError: if `bucket` is not positive, the server reads the whole inbox, or the server
-            reads a key that is neither the model nor in `untouched`. The method's server raises
-            this error if clients received different models, or if the rule rejects a round in which
-            all clients take part.
-        TypeError: if `rule` is not a function, or `untouched` is one string.
+        ValueError: if `bucket` is not positive, if the server reads the whole inbox, or if the
+            server reads an entry other than the model and the entries in `untouched`. The method's
+            server raises this error if clients received different models, or if the rule rejects a
+            round although all clients take part.
+        TypeError: if `rule` is not a function, or if `untouched` is a single string.
 
     Example:
         >>> method = robust(fgl.fedavg(torch.nn.Linear(1, 1)), fgl.aggregate.robust.median)
@@ -98,8 +99,8 @@ def mean_server(method: Method, outer: str) -> OfMeans:
         outer: name of the transform that replaces the mean of the models.
 
     Raises:
-        ValueError: if the server reads the whole inbox, or belongs to a transform that must be
-            outermost.
+        ValueError: if the server reads the whole inbox, or if it belongs to a transform that must
+            be the outermost wrapper.
 
     Example:
         >>> mean_server(fgl.fedavg(torch.nn.Linear(1, 1)), "robust") is fgl.federation.average
@@ -123,9 +124,7 @@ def mean_server(method: Method, outer: str) -> OfMeans:
 
 
 def _check_covered(served: OfMeans, untouched: Collection[str]) -> None:
-    """Raise an error if the server reads an unprotected entry that `untouched` does not list."""
-    if isinstance(untouched, str):
-        raise TypeError(f"Expected untouched to be several keys, but got the string {untouched!r}")
+    """Raise an error if the server reads an entry other than the model and those in `untouched`."""
     others = [key for key in (*served.equally, *served.reads) if key not in untouched]
     reject_if(
         others,

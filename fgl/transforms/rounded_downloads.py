@@ -20,14 +20,15 @@ def rounded_downloads(
 ) -> Method:
     """Make the server send models in 16 bits per entry.
 
-    Clients train with the rounded model and are scored with it, in the model's own precision.
-    Updates are differences between the trained model and the rounded model. The first message of a
-    run is the initial model without rounding. The type bfloat16 has the range of float32 and 8 bits
-    of precision. The type float16 has 11 bits of precision and a range up to 65,504.
+    Clients convert the rounded model back to the model's precision; they train from it and are
+    scored with it. Updates are differences between the trained model and the rounded model. The
+    first message of a run is the initial model without rounding. The type bfloat16 has the range of
+    float32 and 8 bits of precision. The type float16 has 11 bits of precision and a range up to
+    65,504.
 
     Args:
-        method: any method; entries other than ``"model"`` are sent unchanged.
-        dtype: dtype of the sent entries.
+        method: any method. The server sends all entries except ``"model"`` unchanged.
+        dtype: dtype in which the server sends the entries of the model.
 
     Returns:
         The method. This transform must be the outermost wrapper.

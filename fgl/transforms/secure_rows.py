@@ -1,4 +1,4 @@
-"""FedGCN's exchange of rows by a secure sum: each client learns only its own rows."""
+"""FedGCN's exchange of rows by a secure sum: a client learns only the rows that it requests."""
 
 from __future__ import annotations
 
@@ -35,26 +35,27 @@ def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
     """A `total` for `fgl.data.neighbour_sums` that hides each client's part of a row.
 
     `secure_sum` adds the clients' parts of every row, so the server learns only the sums. The
-    client that requests a row also adds a pad to it. A pad consists of secret random numbers
-    between ``-2^45`` and ``2^45`` units of the last digit. So neither the server nor the other
-    clients learn the complete row. The requesting client then subtracts its pad. The requests are
-    public. A request contains the ids of a client's nodes that have neighbours at other clients.
-    With two hops, the requests also include the ids of these neighbours.
+    client that requests a row also adds a pad to the sum: secret random numbers between ``-2^45``
+    and ``2^45`` units of the last digit. So neither the server nor another client learns the row
+    itself. The requesting client subtracts the pad from the sum. The requests are public. A client
+    requests rows by ids of nodes: the ids of its own nodes that have neighbours at other clients,
+    and with two hops also the ids of these neighbours.
 
     If a row is the sum over a single neighbour, the requesting client still learns the features of
-    this neighbour. Pads are bounded. Therefore, with probability ``|x| / 2^26``, the masked value
-    reveals information about a number x.
+    this neighbour. Since pads are bounded, the padded value of a number x reveals something about x
+    with probability ``|x| / 2^26``.
 
     Args:
         threshold: as for `secure_sum`.
-        unprotected: as for `secure_sum`; in that case pads also come from the run's seed.
+        unprotected: as for `secure_sum`. If true, pads are also derived from the run's seed.
 
     Returns:
-        A function of the graphs of `fgl.data.asked_rows`. The function returns the rows for each
-        client, float64 ``[rows, F + 1]``, and the bytes of all uploads and downloads.
+        A function of the list of graphs from `fgl.data.asked_rows`. Its results are the requested
+        rows of each client, float64 ``[rows, F + 1]``, and the number of bytes of all uploads and
+        downloads.
 
     Raises:
-        ValueError: as `secure_sum`. The returned function raises a ValueError if a client dropped
+        ValueError: as `secure_sum`. The returned function raises a ValueError if a client drops
             out.
 
     Example:
@@ -94,11 +95,11 @@ def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
 
 @fed.layer
 def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Method:
-    """A method in which each client sends its part of every requested sum of rows.
+    """A method in which each client sends its part of all requested rows.
 
     A client adds a pad to the rows that it requested. A round is an exchange of rows without
-    training. `deploy` returns the sums of the rows that the client requested. All other rows are
-    zeros.
+    training. For a client, `deploy` returns a tensor with the summed rows that this client
+    requested; all other rows of the tensor are 0.
 
     Args:
         num_rows: total number of rows that clients request.

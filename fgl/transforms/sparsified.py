@@ -1,4 +1,4 @@
-"""Sparsified uploads: clients send the largest changes now and all other changes later."""
+"""Sparsified uploads: clients send large changes at once, and small changes in later rounds."""
 
 from __future__ import annotations
 
@@ -23,24 +23,27 @@ def sparsified(
 ) -> Method:
     """Make clients send only the largest entries of their models' changes.
 
-    Clients send ``top_k(model - sent + left)``, where k is a given fraction of the entries of each
-    tensor. The state of a client keeps all other entries as `left` for the next round (error
-    feedback). A sent entry takes 64 bits, for its index and its value. The method's `accept`
-    function gets the change, not the model. The method may be wrapped in `local_gaussian` first.
+    Clients send ``top_k(model - sent + left)``, where k is a fraction (`share`) of the entries of a
+    tensor. A client stores the entries that it does not send as `left`, and adds them to its change
+    in the next round (error feedback). A sent entry takes 64 bits: 32 bits for the index, and 32
+    bits for the value. The method's function `accept` gets the change instead of the model. The
+    method may already be wrapped in `local_gaussian`.
 
     Args:
-        method: the method; its uploads have a ``"model"``, as in FedAvg.
-        share: fraction of each tensor's entries, above 0 and at most 1; at least one entry is sent.
-        feedback: whether clients keep the rest for the next round; otherwise the rest is lost.
-        parts: entries of an upload to sparsify; for SCAFFOLD also ``"shift"``.
+        method: the method. The method's uploads must contain a ``"model"``, as in FedAvg.
+        share: fraction of a tensor's entries that is sent, above 0 and at most 1. At least one
+            entry of each tensor is sent.
+        feedback: whether clients keep the entries that they do not send for the next round. If
+            false, these entries are lost.
+        parts: the entries of an upload that are sparsified. For SCAFFOLD, add ``"shift"``.
 
     Returns:
         The method. Only `rounded_downloads` may wrap this method.
 
     Raises:
-        ValueError: if `share` is out of range, or uploads of the method must be exact (clipped, or
-            in a secure sum). The method's functions raise this error if a part has names that the
-            model lacks.
+        ValueError: if `share` is out of range, or if the method needs exact uploads, as a clipped
+            method or a secure sum does. The method's functions raise this error if a part has names
+            that the model lacks.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=2).load(seed=0)
@@ -75,7 +78,7 @@ def sparsified(
 
 
 def rising(places: Tensor) -> bool:
-    """Whether each entry of a tensor is larger than the entry before it.
+    """Whether every entry of a tensor is larger than the previous entry.
 
     Example:
         >>> rising(torch.tensor([1, 3])), rising(torch.tensor([1, 1]))

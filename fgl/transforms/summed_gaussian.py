@@ -1,4 +1,4 @@
-"""Gaussian noise inside a secure sum: each client adds a part; the server need not be trusted."""
+"""Gaussian noise in a secure sum: each client adds a part, so clients need not trust the server."""
 
 from __future__ import annotations
 
@@ -44,37 +44,38 @@ def summed_gaussian(
     """Make the server learn only a sum of clipped updates plus noise.
 
     The server learns ``(sum_k clip(update_k) + g_k) / K``, where K is the number of clients in a
-    `secure_sum`. A client rounds the entries of its clipped update towards 0, to multiples of
-    ``2^-bits``. The client adds its part of the noise before masking. The client's part ``g_k`` is
+    `secure_sum`. A client clips its update and rounds each entry towards 0, to a multiple of
+    ``2^-bits``. Before masking, the client adds its part of the noise. This part ``g_k`` is
     discrete Gaussian noise with the standard deviation
-    ``length noise_multiplier / sqrt(threshold - colluders)``. So the noise that is unknown to the
-    server and the colluders has a variance of at least ``(length noise_multiplier)^2``.
+    ``length noise_multiplier / sqrt(threshold - colluders)``. The server and the colluders know
+    only the colluders' parts. All other parts together have a variance of at least
+    ``(length noise_multiplier)^2``.
 
     Epsilon bounds the effect of **replacing one client's update by zeros**, as with
-    `central_gaussian`. The list of clients in a sum is public. The noise protects against all
-    parties that follow the protocol, including the server. With `signed`, the noise also protects
-    against a dishonest server. At most `colluders` clients may reveal their own noise to the
-    server. For each sum, `privacy_spent` counts the noise of all clients in the sum, except the
-    noise of `colluders` clients. So epsilon is smaller if a sum has more clients than `threshold`.
-    A client that dropped out contributes no noise.
+    `central_gaussian`. The list of clients in a sum is public. The noise protects clients if all
+    parties, including the server, follow the protocol. With `signed`, the noise also protects
+    clients against a dishonest server. In both cases, at most `colluders` clients may reveal their
+    parts of the noise to the server. For each sum, `privacy_spent` counts the noise of all clients
+    in the sum, except for `colluders` clients. So epsilon is smaller if a sum contains more clients
+    than `threshold`. A client that has dropped out adds no noise.
 
     Args:
         method: as for `clipped` and `secure_sum`.
         threshold: number of clients that must complete an exchange, as for `secure_sum`.
-        length: the bound of an update, above 0.
-        noise_multiplier: the smallest standard deviation of the noise in a sum, divided by
+        length: the largest norm of an update, above 0; larger updates are clipped.
+        noise_multiplier: the noise in a sum has at least this standard deviation, in units of
             `length`.
         colluders: number of clients that may collude with the server; at most ``threshold - 2``.
         signed: as for `secure_sum`.
         delta: the delta for which `privacy_spent` computes epsilon.
-        bits, bound: as for `secure_sum`; ``2^-bits`` must be at most a sixteenth of the standard
-            deviation of a client's noise.
+        bits, bound: as for `secure_sum`. In addition, the standard deviation of one client's noise
+            must be at least 16 times ``2^-bits``.
         unprotected: derive noise and masks from the run's seed. This makes an experiment repeatable
             but protects nothing: warnings say so, and epsilon is infinite.
 
     Raises:
-        ValueError: if a number is out of range. The method's functions raise this error in the
-            cases of `clipped` and `secure_sum`.
+        ValueError: if a number is out of range. The method's functions also raise this error where
+            `clipped` or `secure_sum` raises one.
 
     Example:
         >>> method = summed_gaussian(
@@ -121,7 +122,7 @@ def _with_shares(
     bound: float,
     unprotected: bool,
 ) -> Method:
-    """Make clients clip the update, round it to a grid, and add a part of the noise."""
+    """Make clients clip their updates, round them to a grid, and add their parts of the noise."""
     generator = torch.default_generator if unprotected else None  # seeded by the round
     base, names = clipped(method, length=length), trainable(method)
 
@@ -138,7 +139,7 @@ def _with_shares(
         return {**message, "model": {n: noisy.get(n, sent[n]) for n in model}}, new_state
 
     def costs(message: Message) -> Mapping[str, float]:
-        """The largest cost that a sum can have: its cost with the fewest parts of noise."""
+        """The cost of a sum that has as few parts of noise as allowed; no sum costs more."""
         return {"noise_multiplier": 0.0 if unprotected else noise_multiplier}
 
     return replace(base, send=send, privacy=replace(base.privacy, costs=costs))
@@ -169,12 +170,13 @@ def _on_grid(
 def _credit(
     method: Method, *, planned: int, colluders: int
 ) -> Callable[[Inbox, State], Mapping[int, float]]:
-    """A function that returns, for each client, the cost of a sum, measured in rounds.
+    """Return a function that computes each client's cost of a sum, measured in rounds.
 
-    In a sum of n clients, of which q reveal their noise, ``n - q`` parts of the noise are secret.
-    The noise multiplier assumes `planned` parts. Gaussian mechanisms compose by the inverse squares
-    of their noise multipliers, so the sum costs ``planned / (n - q)`` rounds. The cost is counted
-    as soon as shares are requested, even if no sum follows.
+    If q of the n clients in a sum reveal their noise, ``n - q`` parts of the noise are secret. The
+    noise multiplier is defined for `planned` secret parts. The cost of a Gaussian mechanism is
+    proportional to the inverse square of its noise multiplier, so the sum costs
+    ``planned / (n - q)`` rounds. The cost is counted as soon as shares are requested, even if no
+    sum follows.
     """
 
     def paid(inbox: Inbox, state: State) -> Mapping[int, float]:

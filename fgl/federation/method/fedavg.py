@@ -16,7 +16,7 @@ from ...graph import Graph
 from ...graph.windows import by_answer
 from ...kinds import check_takes, explained
 from ...predict import predict, reads, stand_in
-from ...targets import CLASSES, Target, checked_y
+from ...targets import CLASSES, Target, check_no_broadcast, checked_y
 from ...warn import warn
 from .compose import layer
 from .describe import short_name
@@ -435,6 +435,8 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
             f"Expected the model to give {len(y)} rows, one an example, but got {len(output)} "
             f"rows of {name}{pool if graph.batch is not None else ''}"
         )
+    if y is not None:
+        check_no_broadcast("the target's loss", target.loss, output, y)
     if target != CLASSES:
         return
     if output.dim() != 2:

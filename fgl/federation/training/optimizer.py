@@ -158,6 +158,10 @@ def made(optimizer: OptimizerFactory, leaves: Mapping[str, Tensor]) -> optim.Opt
             "Expected optimizer to return a torch.optim optimiser, such as lambda params: "
             f"torch.optim.SGD(params, lr=0.1), but got {shown(built)}"
         )
+    taped = " with differentiable=True" if built.defaults.get("differentiable") else ""
+    if taped or isinstance(built, optim.LBFGS):
+        how = "in place and without a closure, as torch.optim.SGD and Adam do"
+        raise ValueError(f"Expected optimizer to step {how}, but got {shown(built)}{taped}")
     return built  # type: ignore[no-any-return]
 
 
@@ -195,8 +199,7 @@ def state_of(optimizer: optim.Optimizer, leaves: Mapping[str, Tensor]) -> Params
 def load_state(
     optimizer: optim.Optimizer, leaves: Mapping[str, Tensor], state: Mapping[str, Tensor]
 ) -> None:
-    """Restore the state that `state_of` returned."""
+    """Restore a state that `state_of` returned; the optimiser changes its tensors in place."""
     for path, value in state.items():
         key, name = path.split("/", 1)
-        copy_ = value.clone(memory_format=torch.contiguous_format)
-        optimizer.state[leaves[name]][key] = copy_
+        optimizer.state[leaves[name]][key] = value

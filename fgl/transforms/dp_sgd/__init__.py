@@ -1,1 +1,1 @@
-"""Differentially private gradients: each example's gradient is clipped; noise is added."""
+"""Differentially private gradients: gradients of examples are clipped, and noise is added."""

@@ -1,4 +1,4 @@
-"""A client's examples as separate graphs, and checks that reveal nothing about an example."""
+"""Graphs of single examples, and checks of a method that reveal nothing about an example."""
 
 import copy
 import logging
@@ -30,9 +30,9 @@ COUNTS = ("num_nodes", "num_graphs", "num_train", "num_examples")
 
 
 class Unseen:
-    """A view of a client's graph without examples, so that no message can contain an example.
+    """A view of a client's graph that hides all examples, so that no message can contain one.
 
-    The number of examples or nodes is always reported as 1, since the true numbers are private too.
+    The view always reports 1 example and 1 node, since the true numbers are private too.
 
     Args:
         graph: the client's graph.
@@ -51,7 +51,7 @@ class Unseen:
 
     @classmethod
     def of(cls, graph: Graph) -> Any:
-        """Return the form of a client's graph; it contains no example.
+        """Return the form of a client's graph, without any example.
 
         The static type of this form is `Graph`.
         """
@@ -71,8 +71,8 @@ class Unseen:
 def alone(graph: Graph, which: Tensor) -> Graph:
     """A separate graph that holds one or more of a client's examples.
 
-    The number of classes is inferred only from the labels of these examples, since the client's
-    number of classes may depend on other examples.
+    The new graph's number of classes is inferred from the labels of these examples only. The number
+    of classes of the client's graph may depend on examples that are left out.
 
     Args:
         graph: a collection of graphs, or a graph without edges.
@@ -98,9 +98,9 @@ def alone(graph: Graph, which: Tensor) -> Graph:
 
 
 def like_row(graph: Graph) -> Graph:
-    """A graph of one row, the same for all clients whose data are of the same kind.
+    """A graph with one row of zeros, in the form of a client's graph.
 
-    `of_row` fills this graph.
+    The function `of_row` fills this graph with values.
     """
     y: Any = graph.y
     return _like_row(graph.num_features, graph.x.dtype, y.dtype, graph.device)
@@ -145,12 +145,13 @@ def check_method(method: Method) -> None:
 
 @torch.no_grad()
 def check_alone(method: Method, graph: Graph, context: Any) -> None:
-    """Raise an error if the loss over artificial examples is not the mean of the examples' losses.
+    """Raise an error unless the loss over made-up examples is the mean of their single losses.
 
-    The result depends only on the form of the client's graph and on no example, so an error reveals
-    no example. The loss is called in evaluation mode, with parameters chosen so that no term of the
-    loss is 0 by chance. Torch's random state is restored afterwards. A loss may be a mean over all
-    known labels. In that case, an example has half the weight if half of its labels are known.
+    The check reads only the form of the client's graph and none of its examples, so an error
+    reveals no example. The loss is called in evaluation mode, at random parameters, so that no term
+    of the loss is 0 by chance. Torch's random state is restored afterwards. A loss may also be a
+    mean over all known labels. In that case, an example of which only half of the labels are known
+    has half of the weight.
 
     Args:
         method: the method whose loss is checked.
@@ -158,8 +159,8 @@ def check_alone(method: Method, graph: Graph, context: Any) -> None:
         context: the context of this round.
 
     Raises:
-        ValueError: if the losses differ, the loss fails for one example, or the graph has edges or
-            pairs.
+        ValueError: if the loss is not this mean, if the loss raises an error for a single example,
+            or if the graph has edges or pairs of nodes.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.zeros(2, 0).long(), y=torch.tensor([0, 1, 0]))
@@ -203,7 +204,7 @@ def usable(method: Method, graph: Graph, context: Any, examples: Tensor) -> Tens
     contains the number of excluded examples.
 
     Args:
-        method, graph, context: as for `check_alone`.
+        method, graph, context: the arguments of `check_alone`.
         examples: int64 ``[n]``, the client's training examples.
 
     Example:
@@ -242,9 +243,9 @@ def _asked(loss: Callable[[Tensor], Any], examples: Tensor) -> Tensor:
 
 @contextmanager
 def _asking(method: Method, graph: Graph) -> Iterator[Params]:
-    """A context in evaluation mode, with parameters that no client has computed.
+    """Set evaluation mode, and yield parameters that no client has computed.
 
-    Afterwards random states are restored.
+    Afterwards, torch's random states are restored.
     """
     cuda = [graph.device] if graph.device.type == "cuda" else []
     with torch.random.fork_rng(cuda), in_mode(method.model, False):
@@ -252,7 +253,7 @@ def _asking(method: Method, graph: Graph) -> Iterator[Params]:
 
 
 def _trials(graph: Graph) -> Iterator[tuple[Graph, Tensor]]:
-    """Artificial examples, and each example's fraction of known labels: 1, or 1/2 for some."""
+    """Made-up examples, and each example's fraction of known labels, which is 1 or 1/2."""
     whole = made_up(graph)
     y: Any = whole.y
     yield whole, torch.ones(TRIED, device=graph.device)
@@ -263,12 +264,12 @@ def _trials(graph: Graph) -> Iterator[tuple[Graph, Tensor]]:
 
 
 def made_up(graph: Graph) -> Graph:
-    """Artificial, public examples in the form of a client's graph.
+    """Make up public examples in the form of a client's graph.
 
     The features of these examples are 0 and 1.
 
-    Fields, widths and dtypes are the same as in the client's graph, but no value depends on an
-    example. The made-up labels are 0 and 1.
+    The result has the fields, widths and dtypes of the client's graph, but its values do not depend
+    on the client's examples. The made-up labels are 0 and 1.
 
     Args:
         graph: a collection of graphs, or a graph without edges.

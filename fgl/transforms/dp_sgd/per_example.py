@@ -39,57 +39,58 @@ def per_example_gaussian(
 ) -> Method:
     """Make clients train by DP-SGD, which protects each single example.
 
-    In every local step, the gradient is
-    ``g = (sum_{i in B} clip(grad L_i) + N(0, (length noise_multiplier)^2)) / b``, where ``L_i`` is
-    the method's own loss on example i only. A term of the loss that reads no example, such as
-    FedProx's proximal term, is part of each ``L_i``. Each of the client's training examples is in B
-    with probability q. The random numbers for this sampling and for the noise come from the
-    operating system. The task's minibatches are not used.
+    In every local step, the gradient is ``g = (sum_{i in B} clip(grad L_i) + N(0, (length
+    noise_multiplier)^2)) / b``. Here ``L_i`` is the loss of the method on example i alone, and B is
+    a random set of examples. A term of the loss that reads no example, such as FedProx's proximal
+    term, is part of each ``L_i``. Each training example of the client is in B with probability q.
+    The operating system provides the random numbers for B and for the noise. The task's minibatches
+    are not used.
 
     Epsilon bounds the effect of **adding or removing one example**. So a client's number of
-    examples is private. Therefore b is an argument that is the same for all clients, and all
-    clients have equal weights. Clients report neither losses nor numbers of examples. Losses in the
-    history are NaN. If one example is replaced, epsilon is at most doubled, and delta becomes
+    examples is private. Therefore b does not depend on the client, and all clients have equal
+    weights. Clients report neither losses nor numbers of examples. Losses in the history are NaN.
+    If one example is replaced, epsilon is at most doubled, and delta becomes
     ``(1 + e^epsilon) delta``.
 
-    Clipped gradients and noise are multiples of the same unit, so their sum is exact
-    (`fgl.privacy.gaussian`). Random numbers for dropout come from the operating system too. The
-    division by b and the optimiser's step read no data of the client except the noisy sum.
+    Clipped gradients and noise are multiples of one unit, so they are added without rounding
+    (`fgl.privacy.gaussian`). Random numbers for dropout come from the operating system too. After
+    the noise is added, only the noisy sum is read: the sum is divided by b, and the optimiser takes
+    its step.
 
     Examples must be independent of each other: the graphs of a collection, or the rows of a graph
     without edges. A graph with edges raises an error, for two reasons. A node influences the
     gradients of its neighbours, and an edge influences the gradients of all nodes that receive
-    messages along it. A method raises an error if its loss is not the mean of the losses of its
-    examples; this is checked with made-up examples in each round. A method also raises an error if
-    its `receive` or `send` reads an example. Graphs are processed one after another. So clients
-    with graphs cannot train as one batch.
+    messages along it. The loss of the method must be the mean of the losses of single examples;
+    otherwise the method raises an error. Each round checks this with made-up examples. The method
+    also raises an error if its function `receive` or `send` reads an example. Graphs are processed
+    one after another. So clients with graphs cannot train as one batch.
 
-    Only the noisy sums depend on an example. So neither an error nor a client's absence reveals
-    that an example exists. An example is left out if its loss raises an error or if its gradient is
-    not finite. The client's log contains the number of excluded examples. Some labels of an example
+    An example is left out if its loss raises an error, or if its gradient is not finite. So an
+    example influences only the noisy sums. Neither an error nor the absence of a client reveals an
+    example. The client's log contains the number of excluded examples. Some labels of an example
     may be unknown (NaN). Every example has the same weight, whatever its number of known labels.
 
     `privacy_spent` bounds the information about one example in all messages that a client sends.
 
     Args:
-        method: the method; its optimiser runs the steps.
-        length: the bound of an example's gradient, above 0.
+        method: the method, whose optimiser takes the local steps.
+        length: the largest norm of an example's gradient, above 0; larger gradients are clipped.
         noise_multiplier: the noise's standard deviation divided by `length`, above 0.
-        sample_rate: q, in ``(0, 1]``.
-        expected_batch_size: b, above 0. Choose b from public knowledge, such as q times a client's
-            usual number of examples, since b is public.
+        sample_rate: q, above 0 and at most 1.
+        expected_batch_size: b, above 0. Since b is public, choose b from public knowledge, such as
+            q times the number of examples that clients usually have.
         num_steps: local steps of a round, at least 1.
-        delta, unprotected: as for `local_gaussian`.
+        delta, unprotected: the arguments of `local_gaussian`.
 
     Returns:
-        The method. Only `secure_sum` may wrap this method. A loss term of an outer wrapper would be
-        ignored or would have no noise, so a run of such a method raises an error.
+        The method. Only `secure_sum` may wrap this method. A loss term of another wrapper would be
+        ignored, or would get no noise. So a run with another wrapper raises an error.
 
     Raises:
-        ValueError: if a number is out of range, the method's training has an `adjust` or a
-            `max_grad_norm`, or its model has a batch norm. The method's functions raise this error
-            for a graph with edges, for an unsuitable method (see above), and in the cases of
-            `clipped`.
+        ValueError: if a number is out of range, if the method's training has an `adjust` or a
+            `max_grad_norm`, or if the method's model has a batch norm. The method's functions raise
+            this error for a graph with edges and for an unsuitable method (see above), or if
+            `clipped` would raise it.
 
     Example:
         >>> how = {"length": 1.0, "noise_multiplier": 1.0, "sample_rate": 0.1, "num_steps": 5}
@@ -140,7 +141,7 @@ def per_example_gaussian(
     def loss(params: Params, graph: Graph, context: Any) -> torch.Tensor:
         """The method's own loss.
 
-        In a local step this loss is 0, and the gradient comes only from `adjust`.
+        In a local step the loss is 0, since `adjust` computes the gradient.
         """
         if "example_noise" not in context:
             return method.loss(params, graph, context)
@@ -157,7 +158,7 @@ def per_example_gaussian(
 
 
 def _drawn(graph: Graph, drawn: torch.Tensor) -> dict[str, Any]:
-    """A step's examples in the form for `_clipped_sum`: graphs, or rows of one tensor."""
+    """A step's examples for `_clipped_sum`: single graphs, or the rows of one tensor."""
     if graph.batch is not None:
         return {"graphs": [alone(graph, example) for example in drawn.unbind()]}
     row = like_row(graph)
@@ -168,7 +169,7 @@ def _drawn(graph: Graph, drawn: torch.Tensor) -> dict[str, Any]:
 def _clipped_sum(
     method: Method, params: Params, grads: Params, context: Any, length: float, sigma: float
 ) -> Params:
-    """Sum ``clip(grad L_i)`` over examples, on the grid of the noise, for each name in `grads`."""
+    """Sum ``clip(grad L_i)`` over examples for each name in `grads`, on the noise's grid."""
     still = fed.drop(params, grads)
     free = {name: params[name] for name in grads}
     if "graphs" not in context:

@@ -1,1 +1,1 @@
-"""A secure sum: the server learns the sum of the clients' updates, but no single update."""
+"""A secure sum: the server learns the sum of the clients' updates, and no single update."""

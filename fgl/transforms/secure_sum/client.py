@@ -46,9 +46,9 @@ class Client:
         return local_steps(self.method.train, graph, context) if trains else []
 
     def costs(self, message: Message) -> Mapping[str, float]:
-        """The cost of a masked upload, as the method states it.
+        """The privacy cost that the method states for a masked upload.
 
-        Answers that do not read the data have no costs.
+        Answers of the other phases do not depend on data and cost nothing.
         """
         return self.method.privacy.costs(message) if wire.phase_of(message) == wire.MASKED else {}
 
@@ -110,7 +110,7 @@ class Client:
         return {"keys": pair, **sign}
 
     def _letters(self, request: Params, exchange: Params, graph: Graph) -> tuple[Params, Params]:
-        """Shares of this client's secrets, encrypted for each of the other clients."""
+        """Letters to all other clients: encrypted shares of this client's secrets."""
         keys = request["keys"]
         check_kind("keys", keys, torch.uint8, (len(keys), 2 * parts.KEY))
         self.terms.check(len(keys))
@@ -167,7 +167,7 @@ class Client:
     def _agreed(self, by: Signatures, signs: Params, exchange: Params, first: Message) -> Tensor:
         """The clients in the sum.
 
-        Raise an error unless enough of these clients signed this client's list.
+        Raise an error unless enough of these clients signed the list that this client signed.
         """
         clients, sent = exchange["clients"].tolist(), exchange["sent"]
         what = self._seen(sent, exchange, first)
@@ -216,14 +216,14 @@ def _told(state: State) -> Message:
 
 
 def _row(keys: Tensor, exchange: Params) -> int:
-    """A client's row in the list of keys, found by the client's own keys."""
+    """Index of a client's row in the list of keys: the row that has the client's own keys."""
     rows = _rows(keys, exchange)
     reject_if(len(rows) != 1, "the list of keys to have one's own once", len(rows))
     return rows[0]
 
 
 def _rows(keys: Tensor, exchange: Params) -> list[int]:
-    """Indices of the rows in the list of keys that hold the client's own keys."""
+    """Indices of all rows in the list of keys that have the client's own keys."""
     own = b"".join(parts.public_key(parts.as_bytes(exchange[name])) for name in ("seal", "mask"))
     rows: list[int] = (keys == parts.as_tensor(own)).all(1).nonzero().flatten().tolist()
     return rows
@@ -241,6 +241,6 @@ def _check_among(which: Tensor, row: int, threshold: int, number: int) -> None:
 def of_seed(count: int) -> bytes:
     """Bytes from torch's generator.
 
-    The seed of the run determines these bytes, so they protect nothing.
+    The run's seed determines these bytes, so they protect nothing.
     """
     return parts.as_bytes(torch.randint(256, (count,), dtype=torch.uint8))

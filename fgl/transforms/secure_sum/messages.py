@@ -1,4 +1,4 @@
-"""Messages between clients and server in a secure sum, and the terms on which both agree."""
+"""Messages of a secure sum, and the terms on which clients and server agree."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ class Terms:
 
     Args:
         threshold: number of clients that must complete an exchange.
-        equally: keys of a message; the entries under these keys are summed without weights.
-        bits, bound: bits and range of the fixed point.
+        equally: keys of an upload. The sum of the values at these keys has no weights.
+        bits, bound: a number in fixed point has `bits` bits after the point and at most the
+            magnitude `bound`.
         colluders: number of clients that may collude with the server.
-        signed: the keys of signatures, in the signed mode.
-        models: whether clients send models. Otherwise, clients send only values that are summed,
-            see `fgl.federation.OfSums`.
+        signed: in the signed mode, the keys with which clients sign; otherwise None.
+        models: whether clients send models. If false, clients send only values that are summed (see
+            `fgl.federation.OfSums`).
 
     Example:
         >>> Terms(threshold=3).names
@@ -80,9 +81,10 @@ class Terms:
     def check(self, number: int) -> None:
         """Raise an error unless the threshold is high enough for an exchange of `number` clients.
 
-        If the threshold is more than half of the clients, the server cannot request both secrets of
-        a client from two disjoint groups of clients. Overlapping groups are still possible, and for
-        this reason `signed` requires a larger threshold.
+        If the threshold is at most half of the clients, two groups without a common member can
+        reach it. The server could then request one secret of a client from each group, and get
+        both. Groups with common members are possible for higher thresholds too, so `signed`
+        requires an even higher threshold.
         """
         reject_if(
             2 * self.threshold <= number,
@@ -106,7 +108,7 @@ class Terms:
     def limit(self, num_clients: int) -> int:
         """A client's largest possible weight.
 
-        Raise an error if this weight is 0, since no upload is then allowed.
+        Raise an error if this weight is 0, since clients could then send no upload.
         """
         most = largest_weight(num_clients, bits=self.bits, bound=self.bound)
         if most < 1:
@@ -142,7 +144,7 @@ def as_message(paths: Mapping[str, Tensor]) -> Message:
 
 
 def split(message: Message, state: State) -> tuple[Message, dict[str, Tensor]]:
-    """The method's message, which a client keeps for an exchange; and the server's request."""
+    """Return the method's message, kept for an exchange, and the server's request."""
     if "phase" not in message:
         return message, dict(START)
     reject_if(TOLD not in state, "the state to have the exchange's first message", "none")
@@ -152,7 +154,7 @@ def split(message: Message, state: State) -> tuple[Message, dict[str, Tensor]]:
 def phase_of(message: Message) -> Tensor:
     """The phase that a message requests.
 
-    Only this function determines the phase for training and costs.
+    Training and privacy costs use only the phase that this function returns.
     """
     phase: Any = message.get("phase", START["phase"])
     check_kind("phase", phase, torch.int64, ())
@@ -160,7 +162,7 @@ def phase_of(message: Message) -> Tensor:
 
 
 def told_shares(inbox: Inbox, state: State, exchange: int) -> list[int]:
-    """The clients in the sum, if this round requested their masks; otherwise no clients."""
+    """The clients in the sum if this round requested shares of their masks, or no clients."""
     current = state.get(ASKED, START)
     last = inbox.round is None or inbox.round % exchange == exchange - 1
     if int(current["phase"]) != SHARES or not last or not inbox.asked:

@@ -1,4 +1,4 @@
-"""The server's part of a secure sum: it forwards letters, and removes the masks from the sum."""
+"""The server's part of a secure sum: forward letters, and remove the masks from the sum."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -118,7 +118,7 @@ class Server:
             return _restored(state), {**own, wire.ASKED: wire.at(wire.KEYS, summed=0)}
 
     def account(self, inbox: Inbox, state: State) -> State:
-        """Call the method's `account` if shares have been requested, even if no sum follows."""
+        """Call the method's `account` as soon as shares are requested, even if no sum follows."""
         summed = wire.told_shares(inbox, state, len(self.terms.rounds))
         if self.method.privacy.account is None:
             return state
@@ -151,7 +151,7 @@ class Server:
         return outbox, {**wire.of_method(state), wire.ASKED: exchange, wire.TOLD: sent}
 
     def _letters(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        """Send each client the letters that other clients wrote to it."""
+        """Send each client the letters from all other clients to this client."""
         exchange = state[wire.ASKED]
         self._enough(len(inbox), "letters")
         here, clients = _present(inbox, exchange), exchange["clients"].tolist()
@@ -242,7 +242,7 @@ class Server:
     def _served(
         self, means: Message, summed: list[int], inbox: Inbox, state: State
     ) -> tuple[Outbox, State]:
-        """The outbox and state that the method's server computes from means or sums."""
+        """The outbox and the state, which the method's server computes from means or sums."""
         served, own = self.method.aggregate, wire.of_method(state)
         if isinstance(served, fed.OfSums):
             sums = {name: len(summed) * value for name, value in means[served.key].items()}
@@ -258,7 +258,7 @@ class Server:
 def _check_phase(message: Message, phase: int) -> Mapping[str, Tensor]:
     """The content of an answer.
 
-    Raise an error unless the answer is for the request of the current phase.
+    Raise an error unless the answer belongs to the current phase.
     """
     got, payload = message.get("phase"), message.get("secure")
     if set(message) != {"phase", "secure"} or not isinstance(payload, Mapping):
@@ -316,7 +316,7 @@ def _restored(state: State) -> dict[int, Message]:
 def _warn_of_false(false: Mapping[int, frozenset[int]], clients: list[int]) -> None:
     """Warn of false shares.
 
-    The sender or the owner of such a share lied, but the other shares are enough.
+    For each false share, the sender or the owner lied. The correct shares are enough to go on.
     """
     for row, tellers in false.items():
         warn(
@@ -328,7 +328,7 @@ def _warn_of_false(false: Mapping[int, frozenset[int]], clients: list[int]) -> N
 def _of_one_layout(inbox: Inbox) -> Inbox:
     """The uploads that have the most frequent names and shapes.
 
-    Other uploads cannot be added to the sum.
+    Uploads with other names or shapes cannot be added up.
     """
     kinds: dict[Any, list[int]] = {}
     for client, message in inbox.items():

@@ -1,9 +1,9 @@
-"""A secure sum's signed mode: clients sign a list, and reveal shares only for this list.
+"""A secure sum's signed mode: clients sign the list of clients before they reveal shares for it.
 
-Published keys have a signature, so that the server cannot invent clients. In an additional round,
-the consistency check of Bonawitz et al. 2017, every client signs the list of clients in the sum. A
-client reveals its shares only if at least `threshold` clients have signed the same list. Two
-different lists can both get enough signatures only if some clients sign both lists.
+Clients sign the keys that they publish, so that the server cannot invent clients. In an additional
+round, every client signs the list of clients in the sum (the consistency check of Bonawitz et al.
+2017). A client reveals its shares only for a list that at least `threshold` clients have signed.
+Two different lists get enough signatures only if some clients sign both.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ class Signatures:
     """All clients' public keys, and this client's private key.
 
     Args:
-        public: Ed25519 keys of 32 bytes, by client number. Clients must get these keys from a
-            trusted source outside of this library, not from the server.
-        own: the client's private key, 32 bytes; None at the server. If one process simulates all
-            clients, `own` is a function from a client's graph to the client's key.
+        public: each client's public Ed25519 key of 32 bytes, by client number. Clients must get
+            these keys from a trusted source, and not from the server.
+        own: the private key of this client, 32 bytes; the server has None. If one process simulates
+            all clients, `own` is a function that takes a client's graph and returns this client's
+            private key.
 
     Raises:
         ValueError: if a key does not have 32 bytes, or if two clients have the same key.
@@ -58,10 +59,10 @@ class Signatures:
     ) -> Signatures:
         """Read keys from files that ``ssh-keygen -t ed25519`` wrote.
 
-        Public keys are given in client order.
+        The files of public keys must be in the order of the clients.
 
         Raises:
-            ValueError: for a key of another kind.
+            ValueError: if a file has a key of another kind than Ed25519.
         """
         keys = dict(enumerate(map(ed25519.read_public, public)))
         return cls(keys, None if own is None else ed25519.read_private(own))
@@ -81,7 +82,7 @@ class Signatures:
         return parts.as_tensor(ed25519.signature(self._secret(graph), what))
 
     def number_of(self, graph: Graph | None) -> int:
-        """This client's number, found by its public key."""
+        """The number of this client, found by the client's public key."""
         public = ed25519.signing_key(self._secret(graph))
         clients = [client for client, key in self.public.items() if key == public]
         reject_if(not clients, "own to be the key of a client in public", "another")
@@ -107,7 +108,8 @@ def of_keys(keys: Tensor) -> bytes:
 def of_list(about: bytes, clients: Tensor, sent: Tensor, told: bytes) -> bytes:
     """The text that a client signs: keys, terms, the list of clients, and the server's message.
 
-    The text includes the message, so that the server cannot send a different model to one client.
+    Since the text includes the message, the server cannot send a different model to one of the
+    clients.
     """
     members = parts.as_bytes(clients) + parts.as_bytes(sent.byte())
     return b"fgl secure sum 1 signs list " + about + told + members
@@ -126,13 +128,13 @@ def message_digest(message: Message) -> bytes:
 
 
 def check_keys(signed: Signatures, asked: Mapping[str, Tensor], row: int, own: int) -> None:
-    """Raise an error unless each row of a list of keys is signed by a different client.
+    """Raise an error unless each row of a list of keys is signed, and no client signed two rows.
 
     Args:
         signed: the known keys of clients.
-        asked: dict with ``"keys"``, uint8 ``[n, 64]``, with ``"clients"``, int64 ``[n]``, and with
-            ``"signatures"``, uint8 ``[n, 64]``.
-        row, own: this client's row in the list, and this client's number.
+        asked: a dict with three tensors: ``"keys"`` (uint8 ``[n, 64]``), ``"clients"`` (int64
+            ``[n]``) and ``"signatures"`` (uint8 ``[n, 64]``).
+        row, own: the index of this client's row in the list, and the number of this client.
     """
     keys = asked["keys"]
     missing = [name for name in ("clients", "signatures") if name not in asked]
@@ -164,11 +166,11 @@ def check_lists(
 
     Args:
         signed: the known keys of clients.
-        asked: dict with ``"signatures"``, uint8 ``[n, 64]``.
+        asked: a dict with the tensor ``"signatures"`` (uint8 ``[n, 64]``).
         clients: the numbers of all clients in the exchange.
         sent: bool ``[n]``, the clients in the sum.
-        what: the result of `of_list` at this client.
-        threshold: number of clients that must have signed this list.
+        what: the text from `of_list` that this client signed.
+        threshold: number of clients that must have signed this text.
     """
     signs = asked.get("signatures", torch.zeros(0))
     check_kind("signatures", signs, torch.uint8, (len(sent), SIGNATURE))

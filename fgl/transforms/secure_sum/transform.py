@@ -1,4 +1,4 @@
-"""Secure sum: clients hide uploads under masks, which cancel out in the sum at the server."""
+"""Secure sum: clients add masks to uploads; the masks cancel out in the server's sum."""
 
 from __future__ import annotations
 
@@ -35,46 +35,48 @@ def secure_sum(
 ) -> Method:
     """Make the server learn only sums over clients, and no single upload.
 
-    An honest server learns only ``sum_k n_k theta_k`` and ``sum_k n_k`` over the clients whose
-    masked uploads arrive. With `signed`, a dishonest server learns no more than an honest server. A
-    sum is an exchange that takes four rounds of the run. In the first round, clients publish keys.
-    In the second round, clients send each other encrypted shares of their secrets. Messages with
-    encrypted shares are called letters. In the third round, clients train and send masked uploads.
-    In the fourth round, clients reveal the shares that remove the masks. So ``num_rounds=40`` gives
-    ten rounds of the method. `summed_rounds` joins the four rounds of each exchange. Between two
-    exchanges, the outbox and the states are the same as without this transform.
+    An honest server learns only the two sums ``sum_k n_k theta_k`` and ``sum_k n_k`` over the
+    clients whose masked uploads arrive. With `signed`, a dishonest server learns no more than an
+    honest server. Each sum takes four rounds of the run; these rounds are one exchange. In the
+    first round, clients publish keys. In the second round, clients send each other encrypted shares
+    of their secrets. Messages with encrypted shares are called letters. In the third round, clients
+    train and send masked uploads. In the fourth round, clients reveal the shares that remove the
+    masks. So a run with ``num_rounds=40`` contains ten rounds of the method. `summed_rounds` joins
+    the four rounds of each exchange. After each exchange, the outbox and the states have the
+    entries that they would have without this transform.
 
     Args:
-        method: its `aggregate` is a `fgl.federation.OfMeans` that reads no single upload, or a
-            `fgl.federation.OfSums`.
-        threshold: number of clients that must complete an exchange. The threshold is at least
-            ``honest + colluders``. It is more than half of the participants, or with `signed` more
-            than two thirds.
-        honest: the smallest number of honest clients in a sum, at least 2. An upload is hidden in
-            the sum of the honest clients. If only one client is honest, colluders can subtract
-            their own uploads and read the honest client's upload.
-        colluders: number of clients that may show the server all their data, and that, with
-            `signed`, may also help a dishonest server. In the worst case colluders are part of
-            every sum.
-        signed: keys with which clients sign the server's list, in an additional round. Let n be the
-            number of clients in an exchange. If ``2 threshold > n + colluders``, a server that
-            sends clients different lists gets no shares.
-        bits: bits of the fixed point's fraction; the last digit is ``2^-bits``.
-        bound: largest magnitude of a sent entry. A client with a larger entry sends no upload.
+        method: the method. The method's `aggregate` must be a `fgl.federation.OfMeans` that reads
+            no single upload, or a `fgl.federation.OfSums`.
+        threshold: number of clients that must complete an exchange. The threshold must be at least
+            ``honest + colluders``. The threshold must also be more than half of the number of
+            participants. With `signed`, it must be more than two thirds of this number.
+        honest: the smallest number of honest clients in a sum, at least 2. Each honest upload is
+            hidden in the sum of all honest uploads. If a sum had only one honest client, the
+            colluders could subtract their own uploads and would learn the honest upload.
+        colluders: number of clients that may show the server everything they know. With `signed`,
+            these clients may even help a dishonest server. Every sum may contain all of them.
+        signed: keys for signatures. In an additional round, clients sign the server's list of
+            clients in the sum. A server that sends clients different lists gets no shares if
+            ``2 threshold > n + colluders``, where n is the number of clients in the exchange.
+        bits: number of bits after the point of a number in fixed point, whose last digit is
+            ``2^-bits``.
+        bound: largest magnitude of an entry that clients send. A client whose upload has a larger
+            entry sends nothing.
         unprotected: derive keys and seeds from the run's seed. This makes the masks of an
             experiment repeatable but protects nothing: a warning says so.
 
     Returns:
-        The method. In two cases all clients keep the old model, and a warning gives the reason:
-        fewer clients than the threshold remain, or the sum exceeds what clients can send within the
-        bound.
+        The method. All clients keep the old model, and a warning gives the reason, in two cases:
+        fewer clients than the threshold remain, or the sum is larger than allowed uploads can make
+        it.
 
     Raises:
-        ValueError: if a number is out of range, `threshold` is less than ``honest + colluders``,
-            `bits` and `bound` allow only weights of 0, or the method's server needs more than
-            means; the error names every reason. A run raises this error if the keys of an upload
-            are not exactly the keys that the sum covers, or if the number of participants is below
-            `threshold` or too large for this threshold.
+        ValueError: if a number is out of range, if `threshold` is less than ``honest + colluders``,
+            if `bits` and `bound` allow only weights of 0, or if the method's server needs more than
+            means or sums. The error names every reason. A run raises this error if the keys of an
+            upload differ from the keys that the sum covers. The error is also raised if the number
+            of participants is below `threshold`, or too large for this threshold.
         TypeError: if `signed` is not a `Signatures`.
 
     Example:
@@ -85,7 +87,7 @@ def secure_sum(
     Source: Bonawitz et al. 2017, https://eprint.iacr.org/2017/281
     """
     _check_clients(threshold, honest, colluders)
-    _check_rest(bits, bound, signed)
+    check_number("bits", bits, at_least=0, at_most=48, integer=True)
     _check_means(method)
     sums = isinstance(method.aggregate, OfSums)
     keys = (method.aggregate.key,) if sums else method.aggregate.equally  # type: ignore[attr-defined]
@@ -147,25 +149,19 @@ def _check_means(method: Method) -> None:
         )
 
 
-def _check_rest(bits: int, bound: float, signed: Any) -> None:
-    check_number("bits", bits, at_least=0, at_most=48, integer=True)
-    if signed is not None and not isinstance(signed, Signatures):
-        got = type(signed).__name__
-        raise TypeError(f"Expected signed to be fgl.transforms.Signatures, but got {got}")
-
-
 @typed
 def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Round]:
     """Join each exchange's rounds, so that the history has one record per sum.
 
     Bytes and seconds are added up. The metrics in a record are measured after the sum. `dropped`
-    contains each participant that is missing from the sum, with the first reason for its absence. A
-    client that missed only the last round of an exchange is still in the sum. Rounds after the last
+    maps each participant that is missing from the sum to the first reason for its absence. A client
+    that is absent only in the last round of an exchange is still in the sum. Rounds after the last
     complete exchange are left out.
 
     Args:
         history: the history of a run of `secure_sum`.
-        exchange: number of rounds of a sum, ``method.rules.exchange``: 5 in the signed mode.
+        exchange: number of rounds per sum, ``method.rules.exchange``. In the signed mode, the
+            number is 5.
 
     Example:
         >>> rounds = [Round(k, [0, 1, 2], bytes_up=10) for k in range(9)]
@@ -196,7 +192,7 @@ def clients_summed(state: State) -> dict[str, float]:
         state: the server's state.
 
     Returns:
-        ``"clients_summed"``; 0 if there was no sum, or the sum was rejected.
+        ``"clients_summed"``, which is 0 if there was no sum, or if the sum was rejected.
 
     Example:
         >>> clients_summed({"secure": {"phase": torch.tensor(0), "summed": torch.tensor(7)}})

@@ -19,6 +19,7 @@ from ....sparse import SparseMatrix
 from ....sparse.batched_matrix import MatrixStack
 from ....sparse.batched_pattern import Member
 from ....transfer import to_device
+from ...method.message import stacked
 from ...method.rules import Ragged
 from .sink import SunkReading
 
@@ -322,8 +323,8 @@ class Cohort:
                     f"{tensor.dtype} {list(tensor.shape)}{ONE_BY_ONE}"
                 )
         if all(tensor.shape == first.shape for tensor in tensors):
-            stacked = torch.stack(list(tensors))  # a number may lie beside tensors of a GPU
-            return stacked if first.dim() else to_device(stacked, self.index.device)
+            stack = stacked(tensors)  # a number may lie beside tensors of a GPU
+            return stack if first.dim() else to_device(stack, self.index.device)
         return pad_sequence(list(tensors), batch_first=True)
 
 

@@ -321,14 +321,14 @@ def _stack(
 ) -> Params:
     """Stack the tensors of each name to ``[K, ...]``, or take only the given rows.
 
-    If a name begins with a prefix in `equal`, all clients have the same tensor, which is not
-    stacked.
+    If a name begins with a prefix in `equal`, all clients have the same tensor, of which one copy
+    is made.
     """
     out = {}
     for path, first in dicts[0].items():
         tensors = [tensors[path] for tensors in dicts]
         if path.split("/")[0] in equal:
-            out[path] = first
+            out[path] = first.clone()
         else:
             out[path] = rows[path].taken(tensors) if rows and path in rows else _stacked(tensors)
     return out
