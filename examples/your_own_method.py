@@ -11,6 +11,7 @@ which the loss finds in its context (this is FedProx, `fgl.methods.fedprox`).
 """
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -53,7 +54,7 @@ def main():
     torch.manual_seed(0)  # the initial model's; a run has its own
     graph, clients = federation(num_clients=5)
     sizes = graph.num_features, 64, graph.num_classes
-    train = fgl.Training(num_steps=4)
+    train = fgl.Training(partial(torch.optim.Adam, lr=0.01), num_steps=4)
     fedavg = fgl.fedavg(fgl.nn.GCN(*sizes), train=train)
     own = near_the_server(fedavg, mu=0.1)
     print(f"FedAvg    {accuracy(fedavg, graph, clients):.3f}")

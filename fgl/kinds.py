@@ -64,6 +64,7 @@ WAYS = {
     ("several int", "int"): "[{value}], or range({value})",
     ("several EdgeSplit", "Graph"): "fgl.data.splits.edge_split(graph) makes one",
     ("several EdgeSplit", "EdgeSplit"): "[split]",
+    ("dict", "Result"): "result.server_state, or the model's result.model.state_dict()",
     ("Tensor", "Graph"): "graph.y",
     ("int", "Tensor"): "tensor.item()",
     ("float", "Tensor"): "tensor.item()",

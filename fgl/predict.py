@@ -217,6 +217,7 @@ def predict(
         if isinstance(error, TypeError):
             _check_parameters(model, () if read.edge_index else graph.inputs, options)
         if not str(error).startswith(("Expected", "Round")):
+            _check_dtype(error, params, graph)
             _explain(error, model, graph, read)
         raise
 
@@ -307,6 +308,16 @@ def _check_width(error: Exception, model: nn.Module, graph: Graph) -> None:
         ) from error
 
 
+def _check_dtype(error: Exception, params: Mapping[str, Tensor], graph: Graph) -> None:
+    """Raise a clear error if a product failed because features and parameters differ in dtype."""
+    dtypes = sorted({str(own.dtype) for own in params.values() if own.is_floating_point()})
+    if "dtype" in str(error) and len(dtypes) == 1 and str(graph.x.dtype) != dtypes[0]:
+        raise TypeError(
+            f"Expected graph.x to be {dtypes[0]} as the parameters, but got {graph.x.dtype}: "
+            f"graph.replace(x=graph.x.to({dtypes[0]})), or model.to({graph.x.dtype})"
+        ) from error
+
+
 FOREIGN = (RuntimeError, ValueError, TypeError, LookupError, AttributeError)
 
 
@@ -324,6 +335,11 @@ def _explain(error: Exception, model: nn.Module, graph: Graph, read: Reads) -> N
         raise TypeError(
             f"Expected {type(of).__name__}'s forward to name the edges edge_index, since its "
             f"layers are PyG's, but got {got}, which are given fgl's adj"
+        ) from error
+    if isinstance(error, NotImplementedError) and "not implemented for" in text:
+        raise TypeError(
+            f"Expected x to be of a dtype that torch computes {name} in on {graph.device}, but got "
+            f"{graph.x.dtype}: graph.replace(x=graph.x.float()) and model.float(). {text}"
         ) from error
     if "dtype" in text:
         fields = {each: _field(graph, each) for each in ("edge_weight", "edge_attr", "edge_time")}

@@ -14,7 +14,7 @@ def shown(
     what: str,
     total: int | None = None,
     *,
-    unit: str = "step",
+    unit: str = "steps",
     long: bool = False,
     bar_after: float = FIRST,
     left: bool = False,

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -95,6 +96,7 @@ class Target:
         """All metrics as a dict. Each key begins with a prefix such as ``"test_"``."""
         values, before = {}, output._version
         for name, metric in self.metrics.items():
+            check_no_broadcast(f"the metric {name!r}", metric, output, y)
             values[f"{prefix}{name}"] = metric(output, y, mask)
             reject_if(
                 output._version != before,
@@ -102,6 +104,35 @@ class Target:
                 "one that changes it in place: output.sigmoid() in place of output.sigmoid_()",
             )
         return values
+
+
+def check_no_broadcast(name: str, function: Metric, output: Tensor, y: Tensor) -> None:
+    """Raise an error if a function of output ``[n, 1]`` and y ``[n]`` computes ``[n, n]`` of them.
+
+    Example:
+        >>> mse = lambda output, y, mask: (output - y).square().mean()
+        >>> check_no_broadcast("the loss", mse, torch.zeros(3, 1), torch.zeros(3))
+        Traceback (most recent call last):
+        ValueError: Expected the loss to take output [3, 1] and y [3] example by example, but ...
+    """
+    own = str(getattr(function, "__module__", "")).startswith(("fgl.losses", "fgl.metrics"))
+    if own or output.shape[1:] != (1,) or y.dim() != 1 or not _broadcasts(function):
+        return
+    raise ValueError(
+        f"Expected {name} to take output {list(output.shape)} and y {list(y.shape)} example by "
+        "example, but got one that makes a square of them: output.squeeze(1) in place of output"
+    )
+
+
+@lru_cache(maxsize=64)
+def _broadcasts(function: Metric) -> bool:
+    """Whether a column of made-up outputs and a vector have another result."""
+    output, y = torch.tensor([[0.5], [-1.0], [2.0]]), torch.tensor([1.0, 0.0, 1.0])
+    try:
+        one, two = (function(out, y, y >= 0) for out in (output, output.squeeze(1)))
+        return abs(float(one) - float(two)) > 1e-4
+    except Exception:  # it reads columns, or needs other numbers
+        return False
 
 
 CLASSES = Target(cross_entropy, {"accuracy": hit_counts, "macro_f1": class_counts})

@@ -154,6 +154,12 @@ def test_malformed_npz(tmp_path: Path, changes: dict[str, Any], message: str) ->
         read_npz(write(tmp_path, npz(**changes)), "tiny")
 
 
+def test_an_npz_of_other_names_is_told_what_it_holds(tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", x=X, edge_index=np.array(PAIRS).T)
+    with pytest.raises(ValueError, match="to hold adj_data.* or node_features .*'edge_index'"):
+        read_npz(tmp_path, "mine")
+
+
 def test_damaged_npz(tmp_path: Path) -> None:
     folder = write(tmp_path, npz())
     path = folder / "tiny.npz"

@@ -22,9 +22,15 @@ def bare(num_nodes: int, edges: Any = ((), ())) -> Graph:
 def test_a_delta_that_cuts_small_clients_into_pieces_is_warned_of() -> None:
     ring = torch.arange(34)
     edges = torch.stack([ring, ring.roll(-1)])
-    with pytest.warns(UserWarning, match="at most half of the 11 nodes of a client, but got 20.*2"):
+    with pytest.warns(
+        UserWarning, match="less than half of the 11 nodes of a client, but got 20.*2"
+    ):
         single = louvain_partition(bare(34, edges.tolist()), 3)
     whole = louvain_partition(bare(34, edges.tolist()), 3, delta=2)
+    four = torch.arange(160).view(4, 40)  # a clique a client, which a delta of 20 halves
+    cliques = torch.cat([torch.combinations(own) for own in four]).T.tolist()
+    with pytest.warns(UserWarning, match="less than half of the 40 nodes of a client, but got 20"):
+        louvain_partition(bare(160, cliques), 4)
 
     def kept(parts: list[torch.Tensor]) -> int:
         client = torch.cat([torch.full_like(part, k) for k, part in enumerate(parts)])

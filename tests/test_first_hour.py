@@ -33,7 +33,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a number among callbacks": (
         lambda: fgl.run(PLAIN, TASK, num_rounds=1, callbacks=[3]),  # type: ignore[list-item]
-        r"Expected callbacks to be a list of functions, but got \[3\]",
+        r"Expected callbacks\[0\] to be a function, but got 3",
     ),
     "a number in a folder's place": (
         lambda: fgl.run(PLAIN, TASK, num_rounds=1, checkpoint=3),  # type: ignore[arg-type]

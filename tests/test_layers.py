@@ -61,7 +61,8 @@ def test_a_builder_of_ones_own() -> None:
         return methods.fedprox(ruled(fedavg, exchange=2), mu=rate)
 
     method = mine(PLAIN, rate=0.25, extra=3)
-    assert repr(method) == "mine(fedavg(GCN(...), train=Training(SGD(lr=0.1))), rate=0.25, extra=3)"
+    training = "Training(SGD(lr=0.1), num_steps=1)"
+    assert repr(method) == f"mine(fedavg(GCN(...), train={training}), rate=0.25, extra=3)"
     assert [layer.name for layer in method.layers] == ["fedavg", "mine"]
     assert method.layers[-1].settings == {"rate": 0.25, "extra": 3}
     assert [layer.name for layer in made_by(method.layers[-1])] == ["mine", "fedprox"]

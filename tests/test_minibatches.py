@@ -91,3 +91,5 @@ def test_two_ways_to_make_batches_are_refused() -> None:
         ValueError, match="Expected num_steps to be left out beside batches, but got 4"
     ):
         Training(num_steps=4, batches=parts)
+    with pytest.raises(ValueError, match="epochs to be left out without batches, but got 3"):
+        Training(epochs=3)

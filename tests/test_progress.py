@@ -44,16 +44,16 @@ def test_short_work_is_silent(clock: Clock, capsys: Output) -> None:
 
 def test_lines_say_the_time_that_is_left(clock: Clock, capsys: Output) -> None:
     """Work that was done before counts, but says nothing of the speed."""
-    with shown("study", 100, unit="run", left=True) as advance:
+    with shown("study", 100, unit="runs", left=True) as advance:
         advance(40)
         for _ in range(20):
             clock.now += 2.0
             advance(1)
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
-        "fgl: study: 45 of 100 run, 10 s, 110 s left",
-        "fgl: study: 50 of 100 run, 20 s, 100 s left",
-        "fgl: study: 60 of 100 run, 40 s, 80 s left",
+        "fgl: study: 45 of 100 runs, 10 s, 110 s left",
+        "fgl: study: 50 of 100 runs, 20 s, 100 s left",
+        "fgl: study: 60 of 100 runs, 40 s, 80 s left",
     ]
 
 
@@ -96,7 +96,7 @@ def test_a_terminal_gets_a_bar(
     assert capsys.readouterr().err == ""
     monkeypatch.setitem(sys.modules, "tqdm", None)
     work(clock, 12, 1.0, bar_after=bar_after)
-    assert capsys.readouterr().err == "fgl: work: 10 of 12 step, 10 s\n"
+    assert capsys.readouterr().err == "fgl: work: 10 of 12 steps, 10 s\n"
 
 
 def test_a_long_round_is_heard_of(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:

@@ -164,6 +164,9 @@ def test_another_method_space_setting_or_patience_is_refused(folder: Path) -> No
         ({"trial": 3}, TypeError, r"arguments .*\['trial'\]"),  # else each run would fail
         ({"callbacks": []}, TypeError, r"arguments .*\['callbacks'\]"),
         ({"methods": {"x": 3}}, TypeError, "x to be a function"),
+        ({"methods": {"": averaged}}, ValueError, r"names of methods .* \[''\]"),
+        ({"settings": {"two\nlines": SETTING}}, ValueError, "names of settings"),
+        ({"methods": {"x": lambda task: drawn(GENERATOR, task)}}, TypeError, "Generator"),
         ({"settings": {"a": 3}}, TypeError, "setting a to load"),
     ]
     for other, kind, name in cases:
@@ -172,6 +175,86 @@ def test_another_method_space_setting_or_patience_is_refused(folder: Path) -> No
     with pytest.raises(TypeError, match="Expected setting a to load"):
         fgl.study(**{**same, "settings": {"a": tiny(0)}})
     assert len(fgl.study(**same).raw()) == 10
+
+
+GENERATOR = torch.Generator()
+
+
+def drawn(generator: torch.Generator, task: Any) -> Any:
+    return fedprox(task.fedavg, mu=float(torch.rand(1, generator=generator)))
+
+
+def test_runs_do_not_depend_on_earlier_ones_by_global_generators() -> None:
+    def setting(seed: int) -> Any:
+        draws = random.random(), float(np.random.rand()), float(torch.rand(1))
+        return tiny(seed, lr=0.1 + sum(draws))
+
+    plan = Plan({"a": Tuned(averaged)}, {"a": setting}, [{}], [1], [1000], [0], 1, 1)
+
+    def states() -> list[Any]:
+        return [random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()]
+
+    before = states()
+    losses = [
+        execute(plan, Job("a", "a", Point({}, {}), seed, 1))["report"]["curves"]["train_loss"]
+        for seed in (0, 1, 0)
+    ]
+    assert losses[0] == losses[2] != losses[1]
+    assert states() == before
+
+
+def test_equal_lambdas_of_a_loop_are_told(tmp_path: Path) -> None:
+    same = {f"mu {mu}": (lambda task: fedprox(task.fedavg, mu=mu)) for mu in (0.1, 1.0)}  # noqa: B023
+    with pytest.warns(UserWarning, match="mu 0.1 and method mu 1.0 have the same"):
+        fgl.study(same, {"a": SETTING}, folder=tmp_path, **{**HOW, "workers": "later"})
+
+
+def test_damaged_files_and_disks_are_told(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_study, first = Study(folder), min((folder / "runs").glob("*.json"))
+    whole = first.read_text()
+    for text in (whole[:100], "[]", "{}"):
+        first.write_text(text)
+        with pytest.raises(ValueError, match=f"Expected {first} to hold the record of a run"):
+            Study(folder).raw()
+    first.unlink()
+    assert len(open_study.raw()) == 9
+    full = OSError(28, "No space left")
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=full))
+    with pytest.raises(OSError, match=r"Expected folder to be .* written, .* No space"):
+        work(folder, plan=open_study.plan)
+    assert not [p for p in folder.rglob("*") if p.name.startswith(".") or p.suffix == ".begun"]
+    monkeypatch.undo()
+    monkeypatch.setattr(Path, "write_text", Mock(side_effect=full))
+    with pytest.raises(OSError, match="Expected folder"), begun(Store(folder), first.stem):
+        pass
+    monkeypatch.undo()
+    (folder / "locks").rename(tmp_path / "locks")  # as in a copy without empty folders
+    monkeypatch.setattr(os, "access", Mock(return_value=False))
+    assert len(Study(folder).raw()) == 9 and not (folder / "locks").exists()
+    monkeypatch.setattr(Path, "read_bytes", Mock(side_effect=ModuleNotFoundError("No module x")))
+    with pytest.raises(ValueError, match="Expected the modules .* No module x"):
+        Study(folder)
+
+
+def test_a_name_may_have_any_letters(tmp_path: Path, without_training: None) -> None:
+    """Names go to files and LaTeX; a file whose name begins with a dot would not be seen."""
+    methods = {"5$ & 6%$ of a_b": averaged, "_x/{y}": local, "ü ∇": scaffold}
+    found = fgl.study(methods, {".a $": SETTING}, folder=tmp_path, **{**HOW, "local": None})
+    assert len(found.raw()) == 6
+    latex = found.to_latex()
+    assert r"5\$ \& 6\%\$ of a\_b & $" in latex and r"\_x/\{y\} & $" in latex
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path, without_training: None) -> None:
+    space = {"lr": list(np.logspace(-2, 0, 3)), "steps": list(np.arange(1, 4))}
+    how = {**HOW, "local": space, "trials": 6}
+    found = fgl.study({"FedAvg": averaged}, {"a": SETTING}, folder=tmp_path, **how)
+    assert all(type(record["local"]["steps"]) is int for record in found.raw())
+    assert "np." not in repr(found) + found.chosen_to_latex()
+    steps = found.plan.cell("a", "FedAvg", Store(tmp_path)).chosen[0].local["steps"]
+    assert ("steps" in str(found.edges("a", "FedAvg"))) is bool(steps != 2)
 
 
 def wrong(fedavg: Any) -> Any:
@@ -192,6 +275,7 @@ def noisy(fedavg: Any) -> Any:
 
 def test_a_failure_is_a_record() -> None:
     methods = {"wrong": Tuned(wrong), "picky": Tuned(picky, mu=1.0), "noisy": Tuned(noisy)}
+    methods["exits"] = Tuned(lambda task: sys.exit(3))
     plan = Plan(methods, {"a": tiny}, [{}], [1], [1000], [0], 1, 1)
 
     def record(method: str, **own: float) -> dict[str, Any]:
@@ -205,6 +289,7 @@ def test_a_failure_is_a_record() -> None:
     assert good["status"] == "finished" and "a word of the method" in good["warnings"]
     assert min(good["seconds"], good["processor"]) > 0
     assert record("noisy")["status"] != "finished"
+    assert record("exits")["error"] == "SystemExit: 3"  # else it would end the user's script
 
 
 def test_a_run_stops_early_in_its_second_half_alone() -> None:
@@ -460,8 +545,9 @@ def test_settings_with_different_metrics_have_no_common_mean(tmp_path: Path) -> 
 
 def test_a_study_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    found = made_up(tmp_path, {"a": {"FedAvg": [0.5, 0.6], "x": [0.7, 0.9]}})
-    figure = found.plot(tmp_path / "new" / "curves.png")
+    found = made_up(tmp_path, {"a $": {"5$ & 6%$": [0.5, 0.6], "_x": [0.7, 0.9]}})
+    figure = found.plot(tmp_path / "new" / "curves.png")  # with names that are no formulas
+    assert len(figure.legends[0].get_texts()) == 2  # matplotlib hides names that begin with _
     assert list(figure.axes[0].lines[1].get_ydata()) == pytest.approx([0.1, 0.25, 0.8])
     assert (tmp_path / "new" / "curves.png").stat().st_size > 1000
 
@@ -637,6 +723,50 @@ def test_a_study_survives_kills_and_others_join(alone: dict[str, Any], tmp_path:
     assert not list((folder / "locks").glob("*.begun"))
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc")
+def test_parents_with_different_plans_share_a_folder_and_workers_end_in_a_long_call(
+    tmp_path: Path,
+) -> None:
+    script = """
+import os, sys, time
+import fgl
+def nap(task):
+    open("begun", "a").write(f"{os.getpid()}\\n")
+    time.sleep(float(sys.argv[2]))
+    return task.fedavg
+methods = {"A": lambda task: nap(task), "B": fgl.methods.scaffold, "C": fgl.methods.local}
+made_up = fgl.tasks.Nodes(clients=2, hidden=4, model="gcn", partition="random")
+own = {name: methods[name] for name in sys.argv[1]}
+fgl.study(own, {"a": made_up}, num_rounds=1, seeds=range(3), workers=1, folder="s")
+"""
+    script = script.replace("float(sys.argv[2])", 'float(os.environ["NAP"])')  # workers see it too
+    (tmp_path / "script.py").write_text(script)
+
+    def parent(methods: str, nap: str) -> Any:
+        command = [sys.executable, "script.py", methods]
+        return subprocess.Popen(command, env=environment(tmp_path, 1, NAP=nap), cwd=tmp_path)
+
+    with parent("AB", "0.2") as one, parent("AC", "0.2") as two:
+        assert one.wait(100) == two.wait(100) == 0
+    assert len(list((tmp_path / "s" / "runs").glob("*.json"))) == 9
+    (tmp_path / "begun").unlink()
+    for path in (tmp_path / "s" / "runs").glob("a_A-*"):
+        path.unlink()
+    with parent("A", "60") as one:
+        end = time.monotonic() + 60
+        while not (tmp_path / "begun").exists() or not (tmp_path / "begun").read_text():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        one.kill()
+    (worker,) = map(int, (tmp_path / "begun").read_text().split())
+    end = time.monotonic() + 5
+    while alive(worker):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert not list((tmp_path / "s" / "locks").glob("*.begun"))
+
+
 def test_a_worker_that_cannot_start_is_told(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -654,7 +784,8 @@ def test_a_worker_that_cannot_start_is_told(
         worker.process.wait()
         worker.start_again()
     worker.process.wait()
-    said = f"ended with 3 before its first run, 3 times.* 1 -m fgl.study {folder} --index 7$"
+    own = f"--plan {folder}/logs/plan-.*.pkl --index 7$"  # another parent may replace plan.pkl
+    said = f"ended with 3 outside of a run, 3 times.* 1 -m fgl.study {folder} {own}"
     with pytest.raises(RuntimeError, match=said):
         worker.start_again()
     worker.wait()
@@ -740,17 +871,25 @@ def test_a_worker_ends_with_its_parent(folder: Path, monkeypatch: pytest.MonkeyP
     module, end = sys.modules["fgl.study.__main__"], threading.Event()
     monkeypatch.setattr(module, "_end_with_parent", end.wait)
     before = {*threading.enumerate()}
-    main([str(folder), "--index", "0"])
+    main([str(folder), "--index", "0", "--plan", str(folder / "plan.pkl")])
     (waiting,) = {*threading.enumerate()} - before
     assert waiting.daemon  # else Python would wait for it
     end.set()
     waiting.join()
     monkeypatch.undo()
     monkeypatch.setattr(os, "read", Mock(side_effect=[b"a", b"b", b""]))
-    monkeypatch.setattr(module._thread, "interrupt_main", Mock())
-    module._end_with_parent()
+    monkeypatch.setattr(os, "kill", Mock())  # interrupt_main would not end a sleep
+    monkeypatch.setattr(os, "_exit", Mock())
+    monkeypatch.setattr(time, "sleep", Mock())
+    store = Store(folder)
+    with begun(store, "in a long call"):
+        module._end_with_parent()
+        assert not list((folder / "locks").glob("*.begun"))  # an end on request is no death
     assert os.read.call_args_list == 3 * [call(0, 1)]  # type: ignore[attr-defined]
-    module._thread.interrupt_main.assert_called_once_with(signal.SIGTERM)
+    os.kill.assert_called_once_with(os.getpid(), signal.SIGTERM)  # type: ignore[attr-defined]
+    time.sleep.assert_called_once_with(module.GRACE)  # type: ignore[attr-defined]
+    os._exit.assert_called_once_with(143)  # type: ignore[attr-defined]
+    assert module.GRACE < 5
 
 
 def test_long_runs_go_on_inside(tmp_path: Path) -> None:

@@ -1,12 +1,22 @@
 """Plans of studies: points, refinement, choices, identities; and statistics, against others'."""
 
+import collections
+import importlib
+import io
 import math
+import random
+import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import cloudpickle
+import igraph
+import networkx as nx
 import numpy as np
 import pytest
-from scipy import stats
+import torch
+from scipy import sparse, stats
 from scipy.stats import qmc
 
 import fgl
@@ -202,6 +212,97 @@ def test_a_fingerprint_follows_what_a_function_does(monkeypatch: pytest.MonkeyPa
     loop = lambda: ring  # noqa: E731
     ring.append(loop)
     assert fingerprint(loop) == fingerprint(loop)
+
+
+class Slots:
+    __slots__ = ("a",)
+
+    def __init__(self, a: Any) -> None:
+        self.a = a
+
+    def value(self) -> Any:
+        return self.a
+
+
+class Listed(list[Any]):
+    pass
+
+
+def test_a_fingerprint_sees_what_an_object_holds() -> None:
+    """Equal values have equal fingerprints, also after a pickle; others differ."""
+
+    def listed(a: int) -> Listed:
+        one = Listed([1])
+        one.extra = a  # type: ignore[attr-defined]
+        return one
+
+    def shown(a: int) -> type:
+        return type("X", (), {"f": property(lambda self: a)})
+
+    def large(a: int) -> Any:
+        return [0] * 5000 + [a] + [0] * 5000
+
+    makers = [
+        Slots,
+        listed,
+        shown,
+        lambda a: Slots(a).value,
+        lambda a: collections.deque([Slots(a)]),
+        lambda a: {Slots(a)},
+        lambda a: [a].count,
+        lambda a: np.array([str(a), Slots(a)], dtype=object),
+        lambda a: collections.OrderedDict([(a, 1), (3, 1)]),
+        lambda a: collections.OrderedDict(weight=torch.tensor(large(a))),
+        lambda a: collections.defaultdict([int, float, str][a]),
+        lambda a: io.BytesIO(bytes([a])),
+        lambda a: sparse.csr_matrix(np.array([large(a)])),
+        lambda a: nx.path_graph(a + 2),
+        lambda a: igraph.Graph.Ring(a + 3),
+    ]
+    for number, make in enumerate(makers):
+        texts = [fingerprint(make(a)) for a in (1, 1, 2)]
+        assert texts[0] == texts[1] != texts[2], number
+        if make is not shown:
+            assert fingerprint(cloudpickle.loads(cloudpickle.dumps(make(1)))) == texts[0], number
+    itself = Slots(None)
+    itself.a = itself
+    assert fingerprint(itself) == fingerprint(itself)
+    for generator in (torch.Generator(), random.Random(0), np.random.default_rng(0)):
+        with pytest.raises(TypeError, match="generators, but got a"):
+            fingerprint(lambda task, own=generator: task)
+    assert fingerprint(random.shuffle) != fingerprint(np.random.rand)  # of global generators
+
+
+def test_a_fingerprint_sees_the_users_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "values_56.py").write_text("import inner_56\nRATE = 1\nOTHER = 1\n")
+    (tmp_path / "inner_56.py").write_text("def rate():\n    return 1\n")
+    (tmp_path / "late_56.py").write_text("from inner_56 import rate\n")
+    values = importlib.import_module("values_56")
+
+    def late(task: Any) -> Any:
+        from late_56 import rate  # type: ignore[import-not-found]
+
+        return fedprox(task.fedavg, mu=rate())
+
+    methods = [
+        lambda task: fedprox(task.fedavg, mu=values.RATE),
+        lambda task: fedprox(task.fedavg, mu=values.inner_56.rate()),
+        late,
+    ]
+    before = [fingerprint(method) for method in methods]
+    assert before == [fingerprint(method) for method in methods]
+    values.OTHER = 2  # no method uses it
+    assert before == [fingerprint(method) for method in methods]
+    values.RATE = 2  # as a script's flag does, which workers would not see
+    assert fingerprint(methods[0]) != before[0]
+    for name in ("inner_56", "late_56"):
+        del sys.modules[name]
+    (tmp_path / "inner_56.py").write_text("def rate():\n    return 23\n")  # edited, another size
+    values.inner_56 = importlib.import_module("inner_56")
+    assert fingerprint(methods[1]) != before[1] and fingerprint(methods[2]) != before[2]
 
 
 def test_what_cannot_be_a_space_is_refused() -> None:

@@ -204,6 +204,27 @@ def test_a_networkx_graph_keeps_its_attributes(kind: Any) -> None:
     assert len(pairs) == len(back)
 
 
+def test_names_come_back_with_the_predictions_of_a_client() -> None:
+    class Age(torch.nn.Linear):
+        def forward(self, x: Any, edge_index: Any) -> Any:
+            return super().forward(x)
+
+    people = networkx.relabel_nodes(networkx.path_graph(6), dict(enumerate("FADCBE")))
+    ages = {name: 20.0 + place for place, name in enumerate("ABCDEF")}
+    networkx.set_node_attributes(people, ages, "age")
+    networkx.set_node_attributes(people, 30.0, "pay")
+    whole = fgl.Graph.from_networkx(people, x=["age"], y="pay")
+    parts = [torch.tensor([1, 0]), torch.tensor([5, 3, 2, 4])]
+    clients = fgl.data.partitions.partition_graph(whole, parts)
+    method = fgl.fedavg(Age(1, 1), target=fgl.targets.REGRESSION)
+    result = fgl.run(method, clients, num_rounds=1)
+    weight, bias = result.model.weight.item(), result.model.bias.item()
+    for own in clients:
+        names = [list(people)[row] for row in own.node_id]
+        outputs = dict(zip(names, result.predict(own)[:, 0].tolist(), strict=True))
+        assert outputs == pytest.approx({name: weight * ages[name] + bias for name in names})
+
+
 def test_networkx_nodes_that_lack_an_attribute_are_named() -> None:
     graph = friends()
     graph.add_node("Eve", team="red")

@@ -90,6 +90,17 @@ def test_labels_where_numbers_are_wanted_are_refused() -> None:
         fgl.fedavg(gcn(1), loss=method.loss, target=REGRESSION)
 
 
+def test_a_column_of_outputs_may_be_a_vector() -> None:
+    class Squeezed(fgl.nn.GCN):
+        def forward(self, *args: Any, **options: Any) -> Any:
+            return super().forward(*args, **options).squeeze(1)
+
+    own, column = numbers(12), fgl.fedavg(gcn(1), target=REGRESSION)
+    vector = fgl.fedavg(Squeezed(FEATURES, 8, 1), target=REGRESSION)
+    start = column.initial()
+    assert vector.loss(start, own, {}).equal(column.loss(start, own, {}))
+
+
 def test_a_model_that_says_too_little_is_refused_by_name() -> None:
     own = graph(12)
     own = own.replace(y=torch.arange(12) % 3, num_classes=3)
@@ -99,6 +110,24 @@ def test_a_model_that_says_too_little_is_refused_by_name() -> None:
     pairs = own.replace(edge_label_index=torch.stack([torch.arange(12), torch.arange(12).flip(0)]))
     with pytest.raises(ValueError, match="reads edge_label_index, since the graph's examples are"):
         fgl.fedavg(gcn(3)).loss(fgl.fedavg(gcn(3)).initial(), pairs, {})
+
+
+def test_a_model_may_give_one_number_an_example_without_a_column() -> None:
+    """One number an example, as PyG's models give after `squeeze`, has the loss of one column."""
+
+    class Flat(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = gcn(1)
+
+        def forward(self, x: Any, adj: Any) -> Any:
+            return self.net(x, adj)[:, 0]
+
+    for own, target in ((numbers(12), REGRESSION), (yes_or_no(12, 1), ANSWERS)):
+        own = own.replace(y=own.y.view(-1))
+        flat, column = (fgl.fedavg(m.eval(), target=target) for m in (Flat(), gcn(1)))
+        expected = column.loss(column.initial(), own, {})
+        torch.testing.assert_close(flat.loss(flat.initial(), own, {}), expected)
 
 
 def test_a_client_with_nothing_known_is_left_out_of_the_mean() -> None:
@@ -269,3 +298,32 @@ def test_partitions_by_label_say_what_makes_labels_of_numbers() -> None:
 
 
 # Methods that need no classes.
+
+
+def test_a_square_of_outputs_and_answers_is_named() -> None:
+    """A column minus a vector is a square: its mean looked like a loss, and like a metric."""
+    graph = fgl.data.splits.random_split(fgl.data.large_graph(40, 90, num_features=3))
+    graph = graph.replace(y=graph.y.float(), num_classes=None)  # type: ignore[union-attr]
+
+    def square(output: Any, y: Any, mask: Any) -> Any:
+        error = (output - y).square()
+        return (error if mask is None else error[mask]).mean()
+
+    def right(output: Any, y: Any, mask: Any) -> Any:
+        return square(output.squeeze(1), y, mask)
+
+    def columns(output: Any, y: Any, mask: Any) -> Any:
+        return square(output[:, 0], y, mask)
+
+    def run(**how: Any) -> Any:
+        target = fgl.targets.Target(**{"loss": right, "metrics": {"mse": right}, **how})
+        net, train = fgl.nn.GCN(3, 4, 1), fgl.Training(num_steps=1)
+        task = fgl.tasks.node_task(None, [graph], net, train, target=target)
+        return fgl.run(task.fedavg, task, num_rounds=1)
+
+    with pytest.raises(ValueError, match=r"the target's loss .* output \[40, 1\] and y \[40\]"):
+        run(loss=square)
+    with pytest.raises(ValueError, match=r"the metric 'mse' .*output\.squeeze\(1\)"):
+        run(metrics={"mse": square})
+    for good in (right, columns):
+        run(loss=good, metrics={"mse": good})

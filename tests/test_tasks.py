@@ -103,3 +103,13 @@ def test_ids_that_each_client_numbers_itself_are_named_as_the_cause() -> None:
     assert len(caught) == 1
     for remedy in (clients, [own.replace(node_id=None) for own in local], [whole, whole]):
         fgl.tasks.node_task(whole, remedy, net, train)
+
+
+def test_tests_of_another_width_are_named() -> None:
+    whole = fgl.Graph.join(*fgl.data.load_graphs("synthetic"))
+    parts = [whole.select(torch.arange(k, 40, 4)) for k in range(4)]
+    parts[3] = parts[3].replace(x=parts[3].x[:, 1:])
+    net = fgl.nn.GIN(whole.num_features, 4, 2)
+    task = fgl.tasks.graph_task(parts[:2], parts[2:], net, fgl.Training())
+    with pytest.raises(ValueError, match="client 1's tests to have 5 features .* but got 4"):
+        fgl.run(task.fedavg, task, num_rounds=1)

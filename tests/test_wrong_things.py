@@ -7,6 +7,7 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable
+from functools import partial
 from inspect import formatannotation
 from typing import Any
 
@@ -252,6 +253,32 @@ FUNCTIONS: dict[str, tuple[Callable[[], Any], str]] = {
     "optimiser": (
         lambda: ran(fgl.fedavg(model(), train=training(lambda params: None))),
         "optimizer to return a torch.optim optimiser",
+    ),
+    "closure": (
+        lambda: ran(fgl.fedavg(model(), train=training(torch.optim.LBFGS))),
+        "optimizer to step in place and without a closure, as torch.optim.SGD and Adam do, but got",
+    ),
+    "taped": (
+        lambda: ran(
+            fgl.fedavg(model(), train=training(partial(torch.optim.SGD, differentiable=True)))
+        ),
+        "but got SGD with differentiable=True",
+    ),
+    "features of float64": (
+        lambda: fgl.predict(model(), model().state_dict(), graph().replace(x=graph().x.double())),  # type: ignore[union-attr]
+        "graph.x to be torch.float32 as the parameters, but got torch.float64: graph.replace(x=",
+    ),
+    "features of bfloat16": (
+        lambda: fgl.predict(
+            model().bfloat16(),
+            model().bfloat16().state_dict(),
+            graph().replace(x=graph().x.bfloat16()),  # type: ignore[union-attr]
+        ),
+        "torch computes GCN in on cpu, but got torch.bfloat16: graph.replace(x=graph.x.float())",
+    ),
+    "a run's cost": (
+        lambda: fgl.transforms.privacy_spent(RESULT),  # type: ignore[arg-type]
+        "state to be a dict, but got Result: result.server_state",
     ),
     "torch's loss": (
         lambda: fgl.fedavg(model(), loss=nn.functional.cross_entropy),

@@ -3,7 +3,7 @@
 A verdict is written by hand, after the figures that `benchmarks/claims.py` puts beside it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 HOLDS = "holds"
 CONDITION = "holds under a condition"
@@ -35,13 +35,13 @@ class Claim:
     `short` names it in the picture; `note` is a figure or a condition that no table has.
     """
 
-    paper: str
     says: str
     short: str
     control: str
     verdict: str
     figures: tuple[Figure, ...] = ()
     note: str = ""
+    paper: str = ""
 
 
 def on(
@@ -70,7 +70,6 @@ PUBLIC_CODE = (
 )
 FGSSL = [
     Claim(
-        "FGSSL",
         "Contrast and distillation lift FedAvg (Table 1)",
         "over FedAvg",
         "Eight trials each, chosen on validation; the paper's random split",
@@ -80,7 +79,6 @@ FGSSL = [
         "split, with more trials for FGSSL: +1.7 and +2.6. " + PUBLIC_CODE,
     ),
     Claim(
-        "FGSSL",
         "Labels make the contrast (node-semantic)",
         "over shuffled keys",
         "The same contrast with keys of other nodes' labels",
@@ -89,7 +87,6 @@ FGSSL = [
         "No more than chance; FGSSL itself is not above FedAvg",
     ),
     Claim(
-        "FGSSL",
         "The distillation transfers structure (Table 2)",
         "over a teacher on another graph",
         "The same with a teacher that sees shuffled edges",
@@ -98,7 +95,6 @@ FGSSL = [
         "No more than chance; distillation alone is 0.2 ± 0.4 below FedAvg",
     ),
     Claim(
-        "FGSSL",
         "A strong local and a weak global view are best (Table 3)",
         "strong local view",
         "The same with both views weak, contrast alone, class-capped split",
@@ -115,7 +111,6 @@ FGSSL = [
 ]
 FEDGL = [
     Claim(
-        "FedGL",
         "Global pseudo labels lift FedAvg (Table 2)",
         "pseudo labels over FedAvg",
         "FedAvg on the same clients",
@@ -123,7 +118,6 @@ FEDGL = [
         on("fedgl-table2", "w/o pseudo graph", "Federated", *SIX),
     ),
     Claim(
-        "FedGL",
         "The global pseudo graph adds to that (Table 2)",
         "pseudo graph over none",
         "FedGL without it; as printed (beta 1) it collapses",
@@ -131,7 +125,6 @@ FEDGL = [
         on("fedgl-table2", "FedGL", "w/o pseudo graph", *SIX),
     ),
     Claim(
-        "FedGL",
         "FedGL helps most with few labels (Table 3)",
         "5 labels a class",
         "FedAvg with equally few labels",
@@ -140,7 +133,6 @@ FEDGL = [
         "FedGL collapses on CiteSeer; alpha 0.05 instead of 0.2 repairs it",
     ),
     Claim(
-        "FedGL",
         "Pseudo labels help because all clients make them together",
         "fused over own pseudo labels",
         "Each client's own pseudo labels",
@@ -151,7 +143,6 @@ FEDGL = [
 ]
 FEDEGO = [
     Claim(
-        "FedEgo",
         "FedEgo is above FedAvg on the common graph (Table 2)",
         "over FedAvg",
         "FedAvg on the same splits, by the paper's rule",
@@ -160,7 +151,6 @@ FEDEGO = [
         "On Cora, not on CiteSeer",
     ),
     Claim(
-        "FedEgo",
         "Mixup lifts the common graph (Table 5)",
         "Mixup over none",
         "The first ego-graph of each batch instead of their mean",
@@ -169,7 +159,6 @@ FEDEGO = [
         "Too few runs",
     ),
     Claim(
-        "FedEgo",
         "Mixing by the EMD is better than any fixed share (Table 9)",
         "EMD over lambda 1",
         "The plain global head (lambda 1)",
@@ -178,7 +167,6 @@ FEDEGO = [
         "Too few runs; on own nodes the EMD is 0.1 above the best fixed share",
     ),
     Claim(
-        "FedEgo",
         "Mashed ego-graphs keep a client's data private",
         "privacy",
         "What a batch of one uploads",
@@ -189,7 +177,6 @@ FEDEGO = [
 ]
 FEDVGAE = [
     Claim(
-        "FedVGAE",
         "FedVGAE is above FedAvg for links (Table 3)",
         "over FedAvg, links",
         "FedAvg with the same encoder; held-out edges drawn before the partition",
@@ -199,7 +186,6 @@ FEDVGAE = [
         "PubMed +0.9 ± 0.2",
     ),
     Claim(
-        "FedVGAE",
         "FedVGAE is above FedAvg for nodes (Table 4)",
         "over FedAvg, nodes",
         "FedAvg, with and without dropout and weight decay",
@@ -210,7 +196,6 @@ FEDVGAE = [
         "FedAvg validates better with them",
     ),
     Claim(
-        "FedVGAE",
         "The contrast helps links (Table 6)",
         "contrast over none",
         "FedVGAE without it",
@@ -219,7 +204,6 @@ FEDVGAE = [
         "Not on Cora; clients cut from the whole graph",
     ),
     Claim(
-        "FedVGAE",
         "The fine-tuning helps links (Table 6)",
         "fine-tuning over none",
         "FedVGAE without it",
@@ -230,7 +214,6 @@ FEDVGAE = [
 ]
 GPFL = [
     Claim(
-        "GPFL",
         "GPFL is above self-training (Table 2)",
         "over self-training",
         "Self-training on the same clients and folds",
@@ -241,7 +224,6 @@ GPFL = [
         "three or four of its five folds",
     ),
     Claim(
-        "GPFL",
         "The learned network makes the gain",
         "over a uniform network",
         "Uniform mixing with the same own share",
@@ -252,7 +234,6 @@ GPFL = [
         "keep no share of their own",
     ),
     Claim(
-        "GPFL",
         "The network is sparse, 1.7 times (Section 5)",
         "density",
         "The share of its entries above 0, in every round",
@@ -261,4 +242,5 @@ GPFL = [
         "round of six of the seven it is dense",
     ),
 ]
-CLAIMS = [*FGSSL, *FEDGL, *FEDEGO, *FEDVGAE, *GPFL]
+PAPERS = {"FGSSL": FGSSL, "FedGL": FEDGL, "FedEgo": FEDEGO, "FedVGAE": FEDVGAE, "GPFL": GPFL}
+CLAIMS = [replace(claim, paper=paper) for paper, own in PAPERS.items() for claim in own]

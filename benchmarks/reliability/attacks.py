@@ -38,95 +38,53 @@ class Attack(NamedTuple):
 
 
 ATTACKS = (
-    Attack(
-        "an empty batch, read from the noise's grid", "the server", "epsilon of DP-SGD",
-        "test_per_example_attacks.py", "the_grid",
-    ),
-    Attack(
-        "the number of examples, read from an upload's spread", "the server", "epsilon of DP-SGD",
-        "test_per_example_attacks.py", "spread",
-    ),
-    Attack(
-        "dropout's masks, computed from the run's seed", "the server", "epsilon of DP-SGD",
-        "test_per_example_attacks.py", "seed_of_the_run or dropout_comes",
-    ),
-    Attack(
-        "losses and numbers beside a noisy message", "the server", "silent methods tell neither",
-        "test_transforms_privacy.py", "stands_beside or tells_nothing",
-    ),
-    Attack(
-        "the same question, until the noise averages out", "the server", "one answer a round",
-        "test_flower_site.py", "noise_is_drawn_once or same_question or lost_answers",
-    ),
-    Attack(
-        "questions beyond a site's budget", "the server", "a budget survives restarts",
-        "test_flower_site.py", "budget",
-    ),
-    Attack(
-        "a run that a site did not approve", "the server", "only approved plans are answered",
-        "test_flower_site.py", "approves",
-    ),
-    Attack(
-        "both secrets of a client, by going back a checkpoint", "the server", "one of the two",
-        "test_flower_site.py", "both or one_mask",
-    ),
-    Attack(
-        "secrets that lie on a disk after an exchange", "who has the disk", "none of them",
-        "test_flower_site.py", "secrets_are_gone or owner_alone",
-    ),
-    Attack(
-        "a split view: other lists for one client", "a server that lies", "fails with `signed`",
-        "test_secure_sum_attacks.py", "split_view or two_thirds",
-    ),
-    Attack(
-        "invented clients, old keys, a model for one client", "a server that lies",
-        "fails with `signed`", "test_secure_sum_attacks.py",
-        "invent or old_keys or only_one_client or one_list or two_ways",
-    ),
-    Attack(
-        "one honest upload alone in a sum", "colluders and a dropout", "`honest` clients at least",
-        "test_secure_sum_attacks.py", "smallest_number",
-    ),
-    Attack(
-        "false shares that lose a sum", "a client", "true shares are found, liars named",
-        "test_secure_sum_attacks.py", "false_share or true_shares",
-    ),
-    Attack(
-        "noise that colluders take off a sum", "colluders", "epsilon of `summed_gaussian`",
-        "test_summed_gaussian.py", "colluders or observer or distribution or accountant_credits",
-    ),
-    Attack(
-        "a neighbour's features in FedGCN's exchange", "the server, a client", "nothing is read",
-        "test_secure_rows.py", "reads",
-    ),
-    Attack(
-        "odd replies that end a run", "a node on Flower", "its own round at most",
-        "test_flower_replies.py", "no_field or beside_an_upload or metric_ or handshake or alone",
-    ),
-    Attack(
-        "uploads and names that fill the memory", "a node on Flower", "`Limits`",
-        "test_flower_replies.py", "large_upload or few_and_short",
-    ),
-    Attack(
-        "words of a client's error", "the server", "stage and type alone",
-        "test_flower_replies.py", "without_its_words",
-    ),
-    Attack(
-        "an epsilon that is too small", "who reads it", "never below the exact one",
-        "test_privacy.py", "epsilon",
-    ),
-    Attack(
-        "two noisy models of one round, by a kill", "who sees the model", "one release a round",
-        "test_one_release.py", "same_model_again",
-    ),
-    Attack(
-        "a history's loss", "a node on Flower", "one client of three moves it little",
-        "test_flower_replies.py", "decide_the_loss",
-    ),
-    Attack(
-        "a round of a secure sum, lost or lied in", "two clients of three", "one exchange at most",
-        "test_flower_site.py", "two_of_three_cost",
-    ),
+    Attack("an empty batch, read from the noise's grid", "the server", "epsilon of DP-SGD",
+           "test_per_example_attacks.py", "the_grid"),
+    Attack("the number of examples, read from an upload's spread", "the server",
+           "epsilon of DP-SGD", "test_per_example_attacks.py", "spread"),
+    Attack("dropout's masks, computed from the run's seed", "the server", "epsilon of DP-SGD",
+           "test_per_example_attacks.py", "seed_of_the_run or dropout_comes"),
+    Attack("losses and numbers beside a noisy message", "the server", "silent methods tell neither",
+           "test_transforms_privacy.py", "stands_beside or tells_nothing"),
+    Attack("the same question, until the noise averages out", "the server", "one answer a round",
+           "test_flower_site.py", "noise_is_drawn_once or same_question or lost_answers"),
+    Attack("questions beyond a site's budget", "the server", "a budget survives restarts",
+           "test_flower_site.py", "budget"),
+    Attack("a run that a site did not approve", "the server", "only approved plans are answered",
+           "test_flower_site.py", "approves"),
+    Attack("both secrets of a client, by going back a checkpoint", "the server", "one of the two",
+           "test_flower_site.py", "both or one_mask"),
+    Attack("secrets that lie on a disk after an exchange", "who has the disk", "none of them",
+           "test_flower_site.py", "secrets_are_gone or owner_alone"),
+    Attack("a split view: other lists for one client", "a server that lies", "fails with `signed`",
+           "test_secure_sum_attacks.py", "split_view or two_thirds"),
+    Attack("invented clients, old keys, a model for one client", "a server that lies",
+           "fails with `signed`", "test_secure_sum_attacks.py",
+           "invent or old_keys or only_one_client or one_list or two_ways"),
+    Attack("one honest upload alone in a sum", "colluders and a dropout",
+           "`honest` clients at least", "test_secure_sum_attacks.py", "smallest_number"),
+    Attack("false shares that lose a sum", "a client", "true shares are found, liars named",
+           "test_secure_sum_attacks.py", "false_share or true_shares"),
+    Attack("noise that colluders take off a sum", "colluders", "epsilon of `summed_gaussian`",
+           "test_summed_gaussian.py",
+           "colluders or observer or distribution or accountant_credits"),
+    Attack("a neighbour's features in FedGCN's exchange", "the server, a client", "nothing is read",
+           "test_secure_rows.py", "reads"),
+    Attack("odd replies that end a run", "a node on Flower", "its own round at most",
+           "test_flower_replies.py",
+           "no_field or beside_an_upload or metric_ or handshake or alone"),
+    Attack("uploads and names that fill the memory", "a node on Flower", "`Limits`",
+           "test_flower_replies.py", "large_upload or few_and_short"),
+    Attack("words of a client's error", "the server", "stage and type alone",
+           "test_flower_replies.py", "without_its_words"),
+    Attack("an epsilon that is too small", "who reads it", "never below the exact one",
+           "test_privacy.py", "epsilon"),
+    Attack("two noisy models of one round, by a kill", "who sees the model", "one release a round",
+           "test_one_release.py", "same_model_again"),
+    Attack("a history's loss", "a node on Flower", "one client of three moves it little",
+           "test_flower_replies.py", "decide_the_loss"),
+    Attack("a round of a secure sum, lost or lied in", "two clients of three",
+           "one exchange at most", "test_flower_site.py", "two_of_three_cost"),
 )  # fmt: skip
 
 

@@ -36,6 +36,11 @@ def than_before(case: str) -> Read:
     return lambda found: float(found["cases"][case]["faster"])
 
 
+def of_ten_clients(found: dict[str, Any]) -> float:
+    """Processor seconds of a round of ten clients of products' size, from those of one client."""
+    return round(10 * float(found["cases"]["a tenth of products 1"]["ms"]) / 1e3, 1)
+
+
 def of_limit(case: str) -> Read:
     """The share of the machine's limit that a local step reaches."""
     return lambda found: float(found["cases"][case]["fraction"])
@@ -69,6 +74,7 @@ ASKED: list[tuple[str, str, str, Read]] = [
     ("1,000 clients of 30 nodes", ">= 1.5", "versus", than_before("1000 of 30 nodes auto")),
     ("GCN on 10^5 nodes, 10^6 edges", ">= 2.2", "versus", than_before("GCN of 10^5 nodes 1")),
     ("SAGE on 10^5 nodes, 10^6 edges", ">= 1.6", "versus", than_before("SAGE of 10^5 nodes 1")),
+    ("ten clients of products' size, processor s a round", "<= 25", "versus", of_ten_clients),
     ("K = 10, batch, over before", "", "versus", than_before("gcn_fedavg/K=10 all")),
     ("K = 10, loop, over before", "", "versus", than_before("gcn_fedavg/K=10 1")),
     ("K = 100, over before", "", "versus", than_before("gcn_fedavg/K=100 auto")),

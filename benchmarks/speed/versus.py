@@ -51,6 +51,7 @@ STEPS = (
     ("1000 of 30 nodes", "auto"),
     ("GCN of 10^5 nodes", "1"),
     ("SAGE of 10^5 nodes", "1"),
+    ("a tenth of products", "1"),
     ("NCI1", "auto"),
     ("leaderboard", "auto"),
 )
@@ -79,7 +80,17 @@ def of_few_nodes(clients: int, nodes: int, steps: int) -> Any:
     return gcn(graphs, 16, steps), graphs
 
 
+def products() -> Any:
+    """One of ten clients of a graph like ogbn-products: a GCN takes one step on all its nodes."""
+    from speed.cases import gcn
+    from speed.products_sampled import TENTH, client
+
+    clients = [client(TENTH)]
+    return gcn(clients, 64, 1), clients
+
+
 OWN: dict[str, Any] = {
+    "a tenth of products": products,
     "ten of 40 nodes": partial(of_few_nodes, 10, 40, 30),
     "1000 of 30 nodes": partial(of_few_nodes, 1_000, 30, 3),
     "GCN of 10^5 nodes": partial(large, "GCN"),

@@ -1,7 +1,7 @@
 """Catalogue of the public datasets: the reader, the address and the checksums of each dataset.
 
-A file may be compressed as ``FILE.xz`` if the catalogue also has the checksum of the compressed
-file.
+Instead of a file, the dataset may have the compressed file ``FILE.xz``. The catalogue must then
+list the checksums of both files.
 """
 
 from collections.abc import Callable, Collection
@@ -29,7 +29,7 @@ Reader = Callable[..., Content]  # takes a folder, a name and the reader's optio
 class Entry(NamedTuple, Generic[Content]):
     """A dataset; `url` is the address of a folder or of a zip file.
 
-    If there is no `url`, `how` describes how to get the dataset.
+    If `url` is empty, `how` tells users how to get the dataset.
     """
 
     read: Reader[Content]
@@ -60,18 +60,18 @@ def _read_wiki_cs(folder: Path, _: str, *, split: int = 0, ignore: Collection[st
 
 
 def _read_cora_full(folder: Path, _: str) -> Graph:
-    """Read the authors' ``cora.npz``; nonzero features become 1, as in PyG's CoraFull."""
+    """Read the dataset authors' ``cora.npz``; set nonzero features to 1, as PyG's CoraFull does."""
     graph = read_npz(folder, "cora")
     return graph.replace(x=cast("SparseMatrix", graph.x).with_value(None))
 
 
 def _read_polblogs(folder: Path, name: str) -> Graph:
-    """Read polblogs as papers do: undirected, and without the blogs' names and sources."""
+    """Read polblogs as an undirected graph, as papers do; ignore the blogs' names and sources."""
     return read_gml(folder, name, ignore=("label", "source", "directed"))
 
 
 def _checksums() -> dict[str, dict[str, str]]:
-    """A dict from file to SHA-256 for each dataset, from a file in the format of ``sha256sum``."""
+    """Read the known checksums: for each dataset, a dict from file name to SHA-256."""
     sums: dict[str, dict[str, str]] = {}
     for line in Path(__file__).with_name("sha256.txt").read_text(encoding="utf-8").splitlines():
         sha256, path = line.split()

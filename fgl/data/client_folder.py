@@ -33,14 +33,14 @@ KNOWN = ("x", *SPARSE, "edge_index", *FIELDS)
 def save_client(graph: Graph, folder: str | os.PathLike[str]) -> Path:
     """Write a client's graph to a folder.
 
-    Each tensor is saved to a file ``NAME.npy`` by `numpy.save` without pickle. ``client.json`` is
+    `numpy.save` writes each tensor to a file ``NAME.npy``, without pickle. ``client.json`` is
     written last; it lists the dtype, shape and SHA-256 of each file. Sparse features are stored as
     three arrays, ``x_indptr``, ``x_indices`` and ``x_values``, in SciPy's CSR layout.
 
     Args:
         graph: the client's graph, on the CPU or a GPU.
-        folder: the folder. A missing folder is created; existing files with the same names are
-            replaced.
+        folder: the folder. A missing folder is created; existing files are replaced if they have
+            the names of the new files.
 
     Returns:
         The folder.
@@ -90,18 +90,19 @@ def open_client(
     """Read a client's graph from the client's folder.
 
     Args:
-        folder: a folder that `save_client` wrote, or one with the same layout.
-        mapped: whether dense features stay in their file, as with `map_features`. In that case the
-            operating system loads only the parts that are used. Changes to `x` are not written to
-            the file.
+        folder: a folder that `save_client` wrote, or a folder with the layout that `save_client`
+            uses.
+        mapped: whether dense features are mapped to memory, as by `map_features`. If True, the
+            features stay on disk, and the operating system loads only the parts that are used.
+            Changes to `x` are not written to the file.
         check: whether to verify the SHA-256 of the files, which requires reading every file once.
 
     Raises:
-        FileNotFoundError: if ``client.json``, or a file that it lists, is missing.
+        FileNotFoundError: if ``client.json`` is missing, or if a file listed in it is missing.
         ValueError: if ``client.json`` cannot be read or has a newer version; if a file is not a
-            regular file; if the checksum, size, dtype or shape of a file differs from
-            ``client.json`` or from the file's header (the error names the array); or if the content
-            is not a valid `Graph`.
+            regular file; if a file's checksum, size, dtype or shape differs from the value in
+            ``client.json`` or in the file's header (the error names the array); or if the arrays do
+            not form a valid `Graph`.
 
     Example:
         >>> import tempfile
@@ -216,7 +217,7 @@ def _check_file(path: Path) -> None:
 def _check_size(path: Path) -> None:
     """Raise an error unless a NumPy file is as large as its header states.
 
-    This check comes before memory is allocated.
+    This check is made before memory is allocated for the array.
     """
     with path.open("rb") as file:
         major, _ = np.lib.format.read_magic(file)

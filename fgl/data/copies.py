@@ -15,11 +15,11 @@ STEPS = 4  # of neighbourhood aggregation
 
 @typed
 def first_copies(graph: Graph) -> Tensor:
-    """Mask of the graphs to keep: a graph that is a copy of an earlier graph is left out.
+    """Mask of the graphs to keep: False for a graph that is a copy of an earlier graph.
 
-    A copy has the same edges and the same features of nodes and edges. A copy may have a different
-    label and a different order of nodes. ``random_split(graph, among=first_copies(graph))``
-    excludes later copies, so that no test graph is a copy of a training graph.
+    A copy has the edges, the node features and the edge features of an earlier graph. Labels and
+    the order of nodes are not compared. ``random_split(graph, among=first_copies(graph))`` excludes
+    later copies, so that no test graph is a copy of a training graph.
 
     Args:
         graph: the collection.
@@ -48,11 +48,11 @@ def first_copies(graph: Graph) -> Tensor:
 
 
 def fingerprints(graph: Graph) -> Tensor:
-    """Hash of each graph in a collection; graphs with equal features and edges have equal hashes.
+    """Hash of each graph in a collection; graphs with equal features and edges get equal hashes.
 
-    The order of a graph's nodes does not matter. Two different graphs have the same hash if four
-    steps of neighbourhood aggregation cannot distinguish them. All other pairs of different graphs
-    have equal hashes with a probability of 2^-64.
+    The order of a graph's nodes does not change the graph's hash. Two different graphs also get
+    equal hashes if four steps of neighbourhood aggregation cannot distinguish them. If four steps
+    can distinguish two graphs, their hashes are equal only with a probability of 2^-64.
 
     Example:
         >>> edges = torch.tensor([[0, 2], [1, 3]])
@@ -69,7 +69,7 @@ def fingerprints(graph: Graph) -> Tensor:
 
 
 def node_fingerprints(graph: Graph, steps: int) -> Tensor:
-    """Hash each node's features, and then mix in the neighbours' hashes in each of `steps` steps.
+    """Hash each node's features; then, `steps` times, mix the neighbours' hashes into each hash.
 
     Example:
         >>> edges = torch.tensor([[0, 2], [1, 3]])
@@ -91,7 +91,7 @@ def node_fingerprints(graph: Graph, steps: int) -> Tensor:
 
 
 def rows_fingerprints(values: Any, graph: Graph) -> Tensor:
-    """Hash of each row of a matrix, or of each entry of a vector; zeros add nothing.
+    """Hash of each row of a matrix, or of each entry of a vector; zeros do not change a hash.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))

@@ -25,14 +25,14 @@ Draws = torch.Generator | None
 
 @typed
 def lose_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """Remove ``round(share n)`` of the n training examples of a graph from its training mask.
+    """Remove ``round(share n)`` of a graph's n training examples from the training mask.
 
     Examples whose labels are all unknown (NaN) are not counted in n.
 
     Args:
         graph: a graph or a collection. If there is no training mask, all examples are training
             examples.
-        share: fraction of the training examples, in [0, 1].
+        share: fraction of the training examples, between 0 and 1.
         generator: random generator on the CPU; default torch's global generator.
 
     Example:
@@ -50,20 +50,20 @@ def lose_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph
 
 @typed
 def wrong_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """Change ``round(share n)`` of the n training labels of a graph to another class.
+    """Change ``round(share n)`` of a graph's n training labels to other classes.
 
-    Every other class is equally likely. If ``y`` holds binary labels as floats, n counts only known
-    labels, and a changed label is 1 minus the old label. Labels of validation and test examples are
-    never changed. If there is no training mask, all examples outside the validation and test masks
-    count as training examples.
+    All classes except the old class are equally likely. If ``y`` holds binary labels as floats, n
+    counts only known labels, and a changed label is 1 minus the old label. Labels of validation and
+    test examples are never changed. If there is no training mask, all examples outside the
+    validation and test masks count as training examples.
 
     Args:
         graph: a graph or a collection, with at least two classes or with binary labels.
-        share: fraction of the training examples, in [0, 1].
+        share: fraction of the training examples, between 0 and 1.
         generator: random generator on the CPU; default torch's global generator.
 
     Raises:
-        ValueError: if the graph has no labels, or fewer than two classes.
+        ValueError: if the graph has no labels, or if it has fewer than two classes.
         TypeError: if a float ``y`` has values other than 0, 1 and NaN.
 
     Example:
@@ -104,7 +104,7 @@ def _drawn(mask: Tensor, share: float, generator: Draws) -> Tensor:
 
 
 def share_nodes(graphs: Sequence[Graph]) -> bool:
-    """Whether clients have common training nodes whose class is the same at every client.
+    """Whether clients share training nodes, and each shared node has one class at all clients.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([0, 1]))
@@ -127,7 +127,7 @@ def _has_classes_by_node(graph: Graph) -> bool:
 
 
 def wrong_nodes(graphs: Sequence[Graph], share: float, seed: int) -> list[Graph]:
-    """Like `wrong_labels`, but a node has the same changed label at every client that holds it.
+    """Like `wrong_labels`, but draw a shared node's new label once and use it at all clients.
 
     Example:
         >>> y = torch.tensor([0, 1, 2, 1])
@@ -158,7 +158,7 @@ Features = Callable[[Graph], Graph] | None
 @typed
 @dataclass(frozen=True)
 class Damage:
-    """Kinds and amounts of damage that every client's data suffers before training.
+    """Kinds and amounts of damage that is done to every client's data before training.
 
     Example:
         >>> Damage(label_noise=0.3).any
@@ -186,7 +186,7 @@ class Damage:
         return self != Damage()
 
     def inputs(self, graph: Graph, generator: Draws = None, features: Features = None) -> Graph:
-        """The graph with damaged edges and features; evaluation uses this graph too."""
+        """Damage a graph's edges and features; evaluation uses the damaged graph too."""
         if self.missing_edges:
             graph = lose_edges(graph, self.missing_edges, generator=generator)
         if self.edge_noise:
@@ -199,7 +199,7 @@ class Damage:
         return graph
 
     def labels(self, graph: Graph, generator: Draws = None) -> Graph:
-        """The graph with damaged labels of training examples."""
+        """Damage the labels of a graph's training examples."""
         if self.label_noise:
             graph = wrong_labels(graph, self.label_noise, generator=generator)
         if self.missing_labels:
@@ -213,13 +213,13 @@ def damaged(
 ) -> list[Graph]:
     """Damage the clients' graphs: first the edges, then the features, then the labels.
 
-    Clients that overlap may share training nodes of one graph (`node_id`). In that case changed
-    labels are drawn per node. The fraction refers to the training nodes of all clients together. A
-    node has the same changed label at every client that trains on it. All other damage is drawn for
-    each client independently.
+    Several clients may train on the same node of one graph, identified by `node_id`. In that case
+    the new labels are drawn once per node, not once per client, so all these clients get the node's
+    new label. The fraction then refers to the training nodes of all clients together. All damage
+    except changed labels is drawn for each client independently.
 
     Args:
-        graphs: one per client; random numbers are drawn client by client.
+        graphs: one graph per client; random numbers are drawn client by client.
         how: the kinds and amounts of damage.
         seed: random seed.
         features: a function that computes features from a graph's edges, such as `degree_features`.
@@ -227,11 +227,13 @@ def damaged(
             damaged. By default features are not recomputed.
 
     Returns:
-        The damaged graphs; the given graphs if nothing is damaged and `features` is None.
+        The damaged graphs. If no damage is set and `features` is None, the given graphs are
+        returned.
 
     Raises:
-        TypeError: if `graphs` are not graphs or `how` is not a `Damage`.
-        ValueError: see the function for each kind of damage.
+        TypeError: if an entry of `graphs` is not a graph, or if `how` is not a `Damage`.
+        ValueError: if the function for one kind of damage (`lose_edges`, `move_edges`, ...) raises
+            one.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -250,11 +252,12 @@ def damaged(
 
 @typed
 def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """Remove ``round(share m)`` of a graph's m edges, each in both directions.
+    """Remove ``round(share m)`` of a graph's m edges; an edge is removed in both directions.
 
     Args:
-        graph: a graph or a collection. The edges of all graphs in a collection are drawn together.
-        share: fraction of the edges, in [0, 1].
+        graph: a graph or a collection. In a collection, the fraction refers to the edges of all
+            graphs together.
+        share: fraction of the edges, between 0 and 1.
         generator: random generator on the CPU; default torch's global generator.
 
     Example:
@@ -272,14 +275,14 @@ def move_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """Move ``round(share m)`` of the m edges of a graph to other pairs of nodes.
 
     A moved edge joins two nodes that no edge joined before. Both directions of a moved edge keep
-    their weights, features and times. In a collection an edge stays within its graph. If the graph
-    has too few unlinked pairs of nodes, as in an almost complete graph, fewer edges than
-    ``round(share m)`` are moved.
+    their weights, features and times. In a collection, an edge's new nodes belong to the graph of
+    its old nodes. If the graph has too few unlinked pairs of nodes, as in an almost complete graph,
+    fewer edges than ``round(share m)`` are moved.
 
     Args:
-        graph: an undirected graph or a collection, without relations, since a relation joins nodes
-            of certain types only.
-        share: fraction of the edges, in [0, 1].
+        graph: an undirected graph or a collection of such graphs. Edges must not have relations,
+            since a relation can join only nodes of certain types.
+        share: fraction of the edges, between 0 and 1.
         generator: random generator on the CPU; default torch's global generator.
 
     Raises:
@@ -325,7 +328,7 @@ def _other_directions(edges: Tensor, num_nodes: int) -> Tensor:
 
 
 def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
-    """Mark the edges of a random fraction of the linked node pairs, bool ``[num_edges]``."""
+    """Draw a fraction of the linked node pairs; bool mask of their edges, ``[num_edges]``."""
     low, high = graph.edge_index.cpu().sort(0).values
     pair, of_edge = (low * graph.num_nodes + high).unique(return_inverse=True)
     drawn = torch.zeros(pair.numel(), dtype=torch.bool)
@@ -338,12 +341,13 @@ def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
 def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """Set ``int(share k)`` of the k nonzero features of each node to 0.
 
-    With one-hot features, k is 1, so every node loses its feature if `share` is 1, and no node does
-    so if `share` is smaller. A warning is given if no node loses a feature.
+    With one-hot features, k is 1, so every node loses its feature if `share` is 1, and no node
+    loses its feature if `share` is below 1. A warning is given if no node of the graph loses a
+    feature.
 
     Args:
         graph: a graph or a collection.
-        share: fraction of a node's nonzero features, in [0, 1].
+        share: fraction of each node's nonzero features, between 0 and 1.
         generator: random generator on the CPU; default torch's global generator.
 
     Example:
@@ -369,7 +373,7 @@ def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Gra
 
 
 def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
-    """Mask of the entries to keep; a row with k entries loses ``int(share k)`` of them."""
+    """Mask of the entries to keep: of k entries in a row, ``int(share k)`` are not kept."""
     count = row.bincount(minlength=rows)
     order = torch.randperm(len(row), generator=generator)
     order = order[row[order].argsort(stable=True)]  # row by row, at random within each
@@ -387,12 +391,12 @@ def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
 
 @typed
 def noisy_features(graph: Graph, deviation: Weight, *, generator: Draws = None) -> Graph:
-    """The graph with normal noise added to every feature, including zeros.
+    """Add normal noise to every feature of a graph, including features that are zero.
 
     Args:
         graph: a graph or a collection.
         deviation: standard deviation of the noise, at least 0. Choose a deviation that suits the
-            features, which are small after row normalisation.
+            size of the features; after row normalisation, features are small.
         generator: random generator on the CPU; default torch's global generator.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Datasets by name: a dataset is downloaded once, checked by SHA-256, and read."""
+"""Datasets by name: the files are downloaded once, checked by SHA-256, and read."""
 
 import glob
 import inspect
@@ -37,13 +37,14 @@ def load(
 ) -> Graph:
     """Load a dataset by name.
 
-    ``"synthetic"`` is `csbm` with its defaults; ``"arxiv-like"`` and ``"products-like"`` are
-    `large_graph` with the sizes of ogbn-arxiv and ogbn-products. ``"cora"``, ``"citeseer"``,
-    ``"pubmed"``, ``"acm"``, ``"wiki"``, ``"cora_full"``, ``"wiki_cs"``, ``"polblogs"``,
-    ``"minesweeper"``, ``"tolokers"`` and ``"squirrel_filtered"`` are read from `root`, or
-    downloaded to it. ``"dblp"`` is never downloaded, only read from `root`, since the published
-    file has a different format. Any other name is a folder in `root`. The files can be in this
-    folder or in its subfolder ``raw``. One of these layouts is required:
+    ``"synthetic"`` is the result of `csbm` with default arguments; ``"arxiv-like"`` and
+    ``"products-like"`` are `large_graph` with the sizes of ogbn-arxiv and ogbn-products.
+    ``"cora"``, ``"citeseer"``, ``"pubmed"``, ``"acm"``, ``"wiki"``, ``"cora_full"``, ``"wiki_cs"``,
+    ``"polblogs"``, ``"minesweeper"``, ``"tolokers"`` and ``"squirrel_filtered"`` are read from
+    `root`, or downloaded to it. ``"dblp"`` is read from `root` but never downloaded, since the
+    published file has a format that cannot be read. Any name not listed here is the name of a
+    folder in `root`. The files must be in this folder or in its subfolder ``raw``, in one of these
+    layouts:
 
     - Planetoid: ``ind.NAME.*``.
     - gnn-benchmark and the heterophilous graphs: ``NAME.npz``. Examples are roman_empire,
@@ -57,19 +58,19 @@ def load(
 
     Edges are undirected, without self-loops and repeats. A heterophilous graph whose name ends with
     ``_directed`` has directed edges. Features are returned as stored, without row normalisation.
-    Only cora_full's features change: they become 0 and 1, as in PyG. If the files have no features
-    (polblogs), one-hot degrees with 64 columns are used. The last column means a degree of 63 or
-    more. If the files have no public split, masks are None. Planetoid's split has 20 training nodes
-    per class, 500 validation nodes and 1000 test nodes. Wiki-CS has twenty splits, and a
-    heterophilous graph has ten official splits; `split` selects one. In CiteSeer, 15 node ids have
-    no row of features. As in PyG, these 15 nodes get zero features and class 0; they are in no
-    mask. ``"dblp_four_area"`` is a typed graph. The node types are, in this order: papers (8920
-    feature columns), authors (1 column) and conferences (20 columns). The relations are
-    ``(paper, by, author)``, ``(paper, at, conf)`` and their reverses. ``"chickenpox"`` and
-    ``"england_covid"`` are time series, ``x [num_nodes, num_times, 1]`` and
-    ``y [num_nodes, num_times]``, with edges as in their files. Each edge of ``"england_covid"``
-    belongs to a day (`edge_time`). ``"metr-la-like"`` is a synthetic series of METR-LA's size.
-    `fgl.data.splits.windows` splits these time series.
+    Only cora_full is different: its nonzero features become 1, as in PyG. If the files have no
+    features (polblogs), one-hot degrees with 64 columns are used. The last of these columns means a
+    degree of 63 or more. If the files have no public split, the graph's masks are None. Planetoid's
+    split has 20 training nodes per class, 500 validation nodes and 1000 test nodes. Wiki-CS has
+    twenty splits, and each heterophilous graph has ten official splits; the argument `split`
+    selects one of them. In CiteSeer, 15 node ids have no row of features. As in PyG, these 15 nodes
+    have only zeros as features, have class 0, and are in no mask. ``"dblp_four_area"`` is a typed
+    graph. The node types are, in this order: papers (8920 feature columns), authors (1 column) and
+    conferences (20 columns). The relations are ``(paper, by, author)``, ``(paper, at, conf)`` and
+    their reverses. ``"chickenpox"`` and ``"england_covid"`` are time series, ``x [num_nodes,
+    num_times, 1]`` and ``y [num_nodes, num_times]``, with the edges that their files contain. In
+    ``"england_covid"``, `edge_time` holds the day of each edge. ``"metr-la-like"`` is a synthetic
+    time series with the size of METR-LA. `fgl.data.splits.windows` splits these time series.
 
     Args:
         name: name of the dataset.
@@ -77,18 +78,19 @@ def load(
             is only read, and then the cache ``$XDG_CACHE_HOME/fgl`` (``~/.cache/fgl``). Downloads
             are written to the cache.
         dense: whether `x` is a Tensor instead of a `SparseMatrix`.
-        split: index of a split in the files, from 0; default the first split.
+        split: index of one of the splits in the files, counted from 0. The default is the first
+            split.
         targets: the node attribute in ``NAME.gml`` that holds the class; default ``"value"``.
         ignore: names of unread content (attributes, arrays, edge weights or files) that warnings
-            should not mention. A warning names all other unread content.
+            should not mention. A warning names all unread content that is not in `ignore`.
 
     Returns:
         The graph. Its x is a float32 `SparseMatrix`, or a Tensor if the features in the file are
         dense (GraphSAINT, Wiki-CS, heterophilous graphs, ``attr_matrix`` in ``NAME.npz``).
 
     Raises:
-        ValueError: for an unknown name, a malformed file, a wrong checksum, or a split that the
-            files do not have.
+        ValueError: if the name is unknown, if a file is malformed or has a wrong checksum, or if
+            the files do not have the requested split.
         OSError: if a file is missing and cannot be downloaded.
 
     Example:
@@ -125,25 +127,26 @@ def load_graphs(
     """Load a collection of graphs, in the TU format or as molecules, with classes or float targets.
 
     ``"NCI1"`` and ``"PROTEINS"`` are read from `root`, or downloaded to it, and checked by SHA-256.
-    ``"synthetic"`` is `small_graphs`. Any other name, such as Yeast, is a folder in `root`. The
-    folder or its subfolder ``raw`` holds ``NAME_A.txt``, ``NAME_graph_indicator.txt`` and
-    ``NAME_graph_labels.txt``. Features are the columns of ``NAME_node_attributes.txt``, followed by
-    the one-hot labels of ``NAME_node_labels.txt`` (the labels that occur, in ascending order). If
-    both files are missing, one-hot degrees with 64 columns are used. The last column means a degree
-    of 63 or more. Edges are undirected, without self-loops and repeats. If
-    ``NAME_graph_attributes.txt`` exists instead of ``NAME_graph_labels.txt``, its numbers are the
-    targets, and there are no classes. The datasets of `load_molecules` can also be loaded; they
-    have float targets. ``NAME_edge_attributes.txt`` is not read; if the file exists, a warning says
-    so.
+    ``"synthetic"`` is `small_graphs`. Any other name, such as Yeast, is the name of a folder in
+    `root`. This folder or its subfolder ``raw`` must contain ``NAME_A.txt``,
+    ``NAME_graph_indicator.txt`` and ``NAME_graph_labels.txt``. Features are the columns of
+    ``NAME_node_attributes.txt``, followed by the one-hot labels of ``NAME_node_labels.txt`` (the
+    labels that occur, in ascending order). If both of these files are missing, one-hot degrees with
+    64 columns are used. The last of these columns means a degree of 63 or more. Edges are
+    undirected, without self-loops and repeats. If ``NAME_graph_labels.txt`` is missing, the targets
+    are the numbers in ``NAME_graph_attributes.txt``, and there are no classes. The datasets of
+    `load_molecules` can also be loaded; they have float targets. ``NAME_edge_attributes.txt`` is
+    never read, and a warning is given if this file exists.
 
     Args:
         name: name of the collection.
         root: a folder of datasets, as for `load`.
-        attributes: whether the features include the nodes' attributes.
-        edge_labels: whether to append counts to the features: for each label in
-            ``NAME_edge_labels.txt``, the number of the node's edges that have this label. These
-            counts are useful for networks that do not read edge features. An edge is counted at
-            both ends, for each of its labels; self-loops are not counted.
+        attributes: whether the features include the columns of ``NAME_node_attributes.txt``.
+        edge_labels: whether to append counts of edges to the features. A node gets one count per
+            edge label in ``NAME_edge_labels.txt``: the number of the node's edges that have this
+            label. These counts are useful for networks that do not read edge features. An edge is
+            counted at both of its nodes. An edge with several labels is counted once per label.
+            Self-loops are not counted.
         ignore: names of unread content, such as ``"edge_attributes"``, that warnings should not
             mention.
 
@@ -155,7 +158,7 @@ def load_graphs(
         columns.
 
     Raises:
-        ValueError: for an unknown name, a malformed file, or a wrong checksum.
+        ValueError: if the name is unknown, or if a file is malformed or has a wrong checksum.
         OSError: if a file is missing and cannot be downloaded.
 
     Example:
@@ -196,35 +199,37 @@ def load_molecules(
     smiles: str = "smiles",
     ignore: Collection[str] = (),
 ) -> Molecules:
-    """Load molecules as graphs, with their measured targets and their SMILES strings.
+    """Load molecules as graphs, together with measured targets and SMILES strings.
 
     ``"esol"`` (log solubility) and ``"freesolv"`` (energy of hydration) have one number per
     molecule. ``"tox21"`` has twelve binary labels (1 or 0), ``"clintox"`` has two, and ``"bace"``
     has one. These datasets are read from `root`, or downloaded to it, and checked by SHA-256. Any
-    other name is a folder in `root`. The folder or its subfolder ``raw`` holds ``NAME.csv``, which
-    has a header, a column ``smiles``, and a column of numbers for each target. An unknown value is
-    written as an empty field, NA or NaN. A column that only counts the rows (pandas writes such
-    columns) is left out, and a warning names the column.
+    other name is the name of a folder in `root`. This folder or its subfolder ``raw`` must contain
+    ``NAME.csv``, which has a header, a column ``smiles``, and a column of numbers for each target.
+    An unknown value is written as an empty field, NA or NaN. A column that only counts the rows
+    (pandas writes such columns) is left out, and a warning names the column.
 
-    Atoms are nodes, and bonds are edges in both directions; hydrogen atoms are counted but are not
-    nodes. The nine features of an atom and the three of a bond are the integers of
-    ``torch_geometric.utils.from_smiles``, converted to floats. A molecule that rdkit cannot read (8
-    of tox21's 7831) is left out, and a warning gives the number of such molecules.
+    Atoms are nodes, and bonds are edges in both directions; a hydrogen atom is not a node, but is
+    counted in the features of its neighbour. An atom has nine features and a bond has three
+    features: the integers of ``torch_geometric.utils.from_smiles``, converted to floats. A molecule
+    that rdkit cannot read (8 of tox21's 7831) is left out, and a warning gives the number of such
+    molecules.
 
     Args:
         name: name of the dataset.
         root: a folder of datasets, as for `load`.
-        targets: names of the target columns; default all columns except `smiles` and `ignore`.
+        targets: names of the target columns. By default all columns are targets, except the
+            `smiles` column and the columns in `ignore`.
         smiles: name of the column of SMILES strings.
         ignore: names of columns that are left out.
 
     Returns:
-        ``(graphs, y, smiles)``: the graphs with x float32 ``[num_nodes, 9]`` and edge_attr float32
-        ``[num_edges, 3]``; y float32 ``[num_graphs]``, or ``[num_graphs, t]`` for t > 1 targets,
-        with NaN for unknown values; and a SMILES string for each graph.
+        ``(graphs, y, smiles)``. The graphs have x float32 ``[num_nodes, 9]`` and edge_attr float32
+        ``[num_edges, 3]``. The targets y are float32 ``[num_graphs]``, or ``[num_graphs, t]`` for t
+        > 1 targets; unknown values are NaN. There is one SMILES string per graph.
 
     Raises:
-        ValueError: for an unknown name, a malformed file, or a wrong checksum.
+        ValueError: if the name is unknown, or if a file is malformed or has a wrong checksum.
         OSError: if a file is missing and cannot be downloaded.
         ImportError: if rdkit or PyG (the extra `molecules`) is not installed.
 
@@ -245,7 +250,7 @@ def _given(**options: Any) -> dict[str, Any]:
 
 
 def _places(root: str | os.PathLike[str] | None) -> list[Path]:
-    """The folders in which datasets are searched, in order; downloads go to the last folder."""
+    """The folders in which datasets are searched, in order; downloads go to the last of them."""
     if root is not None:
         return [Path(root).expanduser()]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fgl"
@@ -286,7 +291,7 @@ def _read(
 
 
 def _accepting(read: Reader[Content], name: str, options: Mapping[str, Any]) -> Reader[Content]:
-    """Return the reader, after a check that it accepts these options."""
+    """Return the reader; raise an error if the reader does not accept one of the options."""
     unknown = [option for option in options if option not in inspect.signature(read).parameters]
     if unknown:
         raise ValueError(
@@ -304,7 +309,7 @@ def _names(entries: Mapping[str, Any]) -> str:
 
 
 def _elsewhere(name: str, entries: Mapping[str, Any], where: str) -> str:
-    """A hint about a dataset that another function loads, or whose files the user must provide."""
+    """A hint for a dataset that another function loads, or that users must download themselves."""
     if name.startswith(OGB) and entries is catalogue.GRAPHS:
         return (
             ": it is not downloaded, for its checksums are not known; put the folders raw and "
@@ -348,13 +353,13 @@ def _complete(folder: Path, files: list[str], entry: Entry[Any]) -> None:
 
 
 def _there(folder: Path, file: str, entry: Entry[Any]) -> Path | None:
-    """Path of a file if it exists in the folder and has a known checksum; otherwise None."""
+    """Path of a file in the folder if the catalogue lists the file's checksum; otherwise None."""
     path = there(folder, file)
     return path if path is not None and path.name in entry.sha256 else None
 
 
 def _first_missing(folders: list[Path], files: list[str], entry: Entry[Any]) -> str:
-    """Find the folder that lacks the fewest files; return the first file that is missing there."""
+    """Return the first missing file of one folder: the folder with the fewest missing files."""
     missing = [[file for file in files if not _there(f, file, entry)] for f in folders]
     return min(missing, key=len)[0]
 
@@ -362,7 +367,7 @@ def _first_missing(folders: list[Path], files: list[str], entry: Entry[Any]) -> 
 def _found(
     places: list[Path], layouts: Mapping[str, Reader[Content]]
 ) -> dict[str, tuple[Path, Reader[Content]]]:
-    """Folders that have a file of a known layout, and for each folder the layout's reader."""
+    """Folders that contain a file of a known layout, each with the reader of this layout."""
     folders: dict[str, tuple[Path, Reader[Content]]] = {}
     for place in filter(Path.is_dir, places):
         for child in sorted(filter(Path.is_dir, place.iterdir())):

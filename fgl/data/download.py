@@ -1,4 +1,4 @@
-"""Downloads of files, with a size limit and a SHA-256; a partial file is never left behind."""
+"""Downloads of files; size and SHA-256 are checked, and no partly written file remains."""
 
 import contextlib
 import hashlib
@@ -29,22 +29,22 @@ def download(
 ) -> Path:
     """Download a file and check its content.
 
-    The content is written to a temporary file in the same folder, and this file is then renamed to
-    `path`. An interrupted download therefore leaves no file. If tqdm is installed and stderr is a
-    terminal, a bar shows the progress. Otherwise a line is printed if the download takes more than
-    ten seconds.
+    The content is first written to a temporary file in the folder of `path`. When the content is
+    complete, the temporary file is renamed to `path`. An interrupted download therefore leaves no
+    file. If tqdm is installed and stderr is a terminal, a progress bar is shown. If not, a line is
+    printed when a download has taken more than ten seconds.
 
     Args:
         url: any address that `urllib` can open, including ``file://``.
         path: path of the new file. Missing folders are created; an existing file is replaced.
         sha256: the expected SHA-256 in hexadecimal.
-        max_bytes: largest number of bytes that are written; default 256 MiB.
+        max_bytes: largest allowed size of the content in bytes; the default is 256 MiB.
 
     Returns:
         The path.
 
     Raises:
-        OSError: if the address cannot be opened, the connection breaks, or the file cannot be
+        OSError: if the address cannot be opened, if the connection breaks, or if the file cannot be
             written.
         ValueError: if the content is larger than `max_bytes`, or if its SHA-256 is not `sha256`.
 
@@ -109,7 +109,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 def _fetch(
     url: str, path: Path, sha256: str | None, title: str, target: Path, max_bytes: int
 ) -> Path:
-    """Write a response's body to `path`; progress bars show `title`, and errors name `target`."""
+    """Write the body of a response to `path`; `title` is for progress bars, `target` for errors."""
     with ExitStack() as stack:
         try:
             source = stack.enter_context(urlopen(url, timeout=60))
@@ -134,7 +134,7 @@ def _write(
     advance: Callable[[int], object] = lambda _: None,
     promised: int | None = None,
 ) -> Path:
-    """Write the rest of `source`; raise an error if its size or its SHA-256 is wrong."""
+    """Write the rest of `source`; raise an error if the size or the SHA-256 is wrong."""
     digest = hashlib.sha256()
     size = 0
     with check_disk(f"{path} to be written", ELSEWHERE), replacing(path) as target:

@@ -1,4 +1,4 @@
-"""Node features: normalised rows, degrees, features on disk, and a common space for clients."""
+"""Node features: normalised rows, degrees, features on disk, and one width for all datasets."""
 
 import os
 from collections.abc import Sequence
@@ -21,13 +21,13 @@ DEGREES = 64
 
 @typed
 def normalize_features(graph: Graph) -> Graph:
-    """The graph with each row of features divided by its sum, as in Kipf & Welling's GCN.
+    """Divide each row of a graph's features by the row's sum, as in Kipf & Welling's GCN.
 
     Args:
         graph: a graph with non-negative features. A row of zeros is left unchanged.
 
     Returns:
-        The graph with float features; each row has the sum 1 or 0.
+        The graph with float features. The sum of each row is 1, or 0 for a row of zeros.
 
     Example:
         >>> graph = fgl.Graph(torch.tensor([[1.0, 3.0], [0.0, 0.0]]), torch.tensor([[0], [1]]))
@@ -52,8 +52,8 @@ def normalize_features(graph: Graph) -> Graph:
 def degree_features(graph: Graph) -> Graph:
     """The graph with one-hot degrees as features, for nodes that have no features.
 
-    Degrees are counted in the given graph only. Degrees in a graph of training edges therefore do
-    not reveal held-out edges, whereas degrees in the whole graph would.
+    A degree counts only the edges of the given graph. To keep held-out edges secret, pass a graph
+    that has only the training edges: degrees in the whole graph would reveal the held-out edges.
 
     Args:
         graph: a graph with both directions of every edge.
@@ -87,18 +87,19 @@ ROWS = 2**16  # rows that are copied at a time
 
 @typed
 def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
-    """Move a graph's features to a memory-mapped file, so that memory holds only the parts in use.
+    """Move a graph's features to a memory-mapped file; memory then holds only the parts in use.
 
-    The values do not change, so all results are the same. The file holds only the rows of features.
-    The file must exist while the graph is used. Graphs that already map `path` keep the old content
-    of the file. Changes to `x` are not written to the file.
+    The values of the features do not change, so all results stay the same. The file contains the
+    rows of features and nothing else. The file must exist while the graph is used. If an older
+    graph is mapped to a file at `path`, this graph keeps the file's old content. Changes to `x` are
+    not written to the file.
 
     Args:
         graph: a graph with dense features on the CPU.
         path: the file. The file is created or replaced; missing folders are created.
 
     Returns:
-        The same graph with a mapped `x`.
+        The graph; its `x` is mapped to the file.
 
     Raises:
         TypeError: if features are sparse or not on the CPU.
@@ -130,17 +131,18 @@ def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
 def one_space(graphs: Sequence[Graph]) -> list[Graph]:
     """Pad features and renumber classes, so that one network fits the graphs of several datasets.
 
-    Features are padded with zeros to the largest width. Classes get consecutive numbers over all
-    datasets: the first class of a dataset follows the last class of the previous dataset.
+    Features are padded with zeros to the largest width. Classes are numbered through all datasets:
+    the number of a dataset's first class is one more than the number of the previous dataset's last
+    class.
 
     Args:
         graphs: one labelled graph per dataset.
 
     Returns:
-        The graphs, all with the same `num_features` and `num_classes`.
+        The new graphs. All of them have equal `num_features` and equal `num_classes`.
 
     Raises:
-        ValueError: if there is no graph, or a graph has no classes.
+        ValueError: if `graphs` is empty, or if a graph has no classes.
 
     Example:
         >>> edges, y = torch.zeros(2, 0).long(), torch.tensor([0, 1])
@@ -148,8 +150,8 @@ def one_space(graphs: Sequence[Graph]) -> list[Graph]:
         >>> [(own.x.shape, own.y.tolist(), own.num_classes) for own in made]
         [(torch.Size([2, 3]), [0, 1], 4), (torch.Size([2, 3]), [2, 3], 4)]
 
-    In OpenFGL, clients instead have different first and last layers. In this library,
-    `fgl.methods.fedper` with `models` gives such layers.
+    OpenFGL does not change the data; instead, each client's network has its own first and last
+    layer. In this library, `fgl.methods.fedper` with `models` builds such networks.
 
     Source: "cross_domain" of OpenFGL, https://arxiv.org/abs/2408.16288
     """

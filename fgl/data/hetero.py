@@ -33,16 +33,16 @@ def from_hetero(
     """Convert PyG's `HeteroData` to one typed graph, as described in `typed_graph`.
 
     Args:
-        data: the `HeteroData`. Node types may have `x`, `y` and masks, or ids such as ``train_idx``
-            instead of masks. Edge types have `edge_index` or ``adj_t``, and may have `edge_attr`
-            and `edge_time`. One edge type may have ``edge_label``, as after `RandomLinkSplit`. In
-            that case the examples are the pairs in ``edge_label_index`` of this edge type; if it
-            has no ``edge_label_index``, the examples are its edges. Masks of this edge type have
-            one entry per pair.
+        data: the `HeteroData`. A node type may have `x`, `y` and masks; ids such as ``train_idx``
+            may replace the masks. An edge type has `edge_index` or ``adj_t``, and may have
+            `edge_attr` and `edge_time`. One edge type may have ``edge_label``, as after
+            `RandomLinkSplit`. In that case the examples are the pairs in ``edge_label_index`` of
+            this edge type. If ``edge_label_index`` is missing, the examples are the edges of this
+            type. In both cases, the masks of this type have one entry per example.
         both: whether to add a reverse of each relation.
-        split: column of masks ``[n, splits]`` to use, from 0.
-        targets: node types whose `y` and masks are read, if several types have `y`. All named types
-            must share the same classes. The default is all types.
+        split: column to read if masks have the shape ``[n, splits]``; the first column is 0.
+        targets: node types whose `y` and masks are read, if several types have `y`. The class
+            numbers must have one meaning in all of these types. By default all types are read.
         ignore: names of fields that are not read.
 
     Returns:
@@ -50,9 +50,10 @@ def from_hetero(
         ``data.edge_types``.
 
     Raises:
-        TypeError: if `data` has no types; use `fgl.Graph.from_pyg` for such data.
-        ValueError: if a field has no equivalent in a typed graph, if several types or relations
-            have labels, or if both nodes and pairs have labels; see also `typed_graph`.
+        TypeError: if `data` has no types. For data without types, use `fgl.Graph.from_pyg`.
+        ValueError: if a field has no equivalent in a typed graph, if several node types or several
+            relations have labels, if both nodes and pairs have labels, or if `typed_graph` raises
+            one.
 
     Example:
         >>> from torch_geometric.data import HeteroData  # doctest: +SKIP
@@ -87,7 +88,7 @@ Fields = dict[str, dict[Any, Any]]  # field name -> type of nodes or edges -> va
 
 
 def _fields(data: Any, ignore: Collection[str]) -> Fields:
-    """Dict from each field to the node types or edge types that have the field.
+    """For each field, a dict from the node types or edge types that have the field to its values.
 
     Raises:
         ValueError: if a field has no equivalent in a typed graph and is not ignored.
@@ -121,7 +122,7 @@ def _keys(data: Any, of: Any, values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _nodes(data: Any, x: Mapping[str, Any]) -> dict[str, Any]:
-    """Features of each node type; for a type without features, its number of nodes."""
+    """For each node type, the features, or the number of nodes if the type has no features."""
     nodes = {of: pyg.narrowed(x.get(of, data[of].num_nodes)) for of in data.node_types}
     for of, own in nodes.items():
         reject_if(
@@ -133,14 +134,14 @@ def _nodes(data: Any, x: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_adj(fields: Fields) -> None:
-    """Add the edges of the relations that have ``adj_t``, with their weights or features."""
+    """For each relation with ``adj_t``, add its edges, and its edges' weights or features."""
     for of, adj in fields["adj_t"].items():
         for name, value in pyg.edges_of(adj).items():
             fields["edge_attr" if name == "edge_weight" else name][of] = value
 
 
 def _read_masks(data: Any, fields: Fields, split: int | None) -> None:
-    """Choose one split of each mask; build the masks of types that have ids instead of masks."""
+    """Select one split of each mask; build the masks of those types that have ids instead."""
     for name in MASKS:
         fields[name] = {of: pyg.one_split(name, mask, split) for of, mask in fields[name].items()}
     for of in data.node_types:
@@ -182,7 +183,7 @@ def _of_types(name: str, masks: dict[Any, Any], types: Collection[str], all_: bo
 
 
 def _pairs(data: Any, fields: Fields) -> dict[str, Any]:
-    """The labelled pairs of a relation as node ids of the whole graph, and their labels and masks.
+    """The labelled pairs of a relation (node ids of the whole graph); the pairs' labels and masks.
 
     The masks of relations are removed from `fields`.
     """
@@ -212,22 +213,23 @@ def _pairs(data: Any, fields: Fields) -> dict[str, Any]:
 def from_link_split(train: Any, val: Any, test: Any, **options: Any) -> Graph:
     """Convert the three parts of PyG's `RandomLinkSplit` to one graph with pairs and masks.
 
-    The message edges are the edges of `train`. No pair of `val` or `test` may be a message edge. If
-    most edges of a relation have a reverse, the reverse of a `val` or `test` pair may not be a
-    message edge either.
+    The message edges are the edges of `train`. A message edge must not be a pair of `val` or
+    `test`. If most edges of a relation have a reverse, a message edge must not be the reverse of
+    such a pair either.
 
     Args:
-        train, val, test: ``HeteroData`` in which one relation has ``edge_label``, or ``Data``.
+        train, val, test: the parts. Each part is a ``Data``, or a ``HeteroData`` in which one
+            relation has ``edge_label``.
         options: options of `from_hetero` for ``HeteroData``, or of `Graph.from_pyg` for ``Data``.
 
     Returns:
-        The graph of `train`. Its `edge_label_index` holds the pairs of all three parts, `y` holds
-        their labels, and the three masks mark the part of each pair.
+        The graph of `train`. The `edge_label_index` of this graph holds the pairs of all three
+        parts, `y` holds the pairs' labels, and the masks show to which part each pair belongs.
 
     Raises:
-        ValueError: if a part has no ``edge_label``, or does not have as many nodes as `train`; if a
-            pair is in two parts; or if a validation or test pair, or its reverse, is an edge of
-            `train`.
+        ValueError: if a part has no ``edge_label``; if the numbers of nodes of the parts differ; if
+            a pair is in two parts; or if a validation or test pair is an edge of `train`, or the
+            reverse of an edge.
 
     Example:
         >>> from torch_geometric.data import Data  # doctest: +SKIP
@@ -298,27 +300,26 @@ OF_PAIRS = ("edge_label_index", "edge_label_type")
 
 @typed
 def to_hetero(graph: Graph, like: Any) -> Any:
-    """Convert a typed graph, or a client's part of it, back to PyG's `HeteroData`.
+    """Convert a typed graph, or a client's part of a typed graph, back to PyG's `HeteroData`.
 
     Args:
-        graph: the result of ``from_hetero(like)``, or a part of it.
-        like: the original `HeteroData`. Its structure defines the types and relations, and which of
-            them have features, labels, masks, edge features or edge times. The values in `like` are
-            not read.
+        graph: the result of ``from_hetero(like)``, or a subgraph of this result.
+        like: the original `HeteroData`. Only the structure of `like` is read, not the values: the
+            types, the relations, and the names of the fields that each type and relation has.
 
     Returns:
-        A new object of the class of `like`. Nodes of a type keep the graph's order; features are
-        dense. Reverse relations (``both=True``) are named ``(b, "rev_r", a)``, as in PyG's
-        `ToUndirected`. `node_id` becomes PyG's ``n_id``. Masks that the graph has and `like` does
-        not have are written to the types with labels. Reverse relations without an edge in this
-        graph are left out. Pairs, their labels and their masks become ``edge_label_index``,
-        ``edge_label`` and masks of the pairs' relation.
+        A new object of the class that `like` has. Within a type, nodes have the order of the graph.
+        Features are dense. Reverse relations (``both=True``) are named ``(b, "rev_r", a)``, as in
+        PyG's `ToUndirected`. `node_id` becomes PyG's ``n_id``. If the graph has a mask that `like`
+        lacks, the mask is written to the types with labels. A reverse relation is left out if the
+        graph has no edge of this relation. Pairs become the ``edge_label_index`` of their relation,
+        the pairs' labels become its ``edge_label``, and the pairs' masks become its masks.
 
     Raises:
         TypeError: if `like` has no types.
-        ValueError: if the graph has no types, its types differ from the types of `like`, its pairs
-            have no `edge_label_type`, or a reverse relation has the same name as a relation in
-            `like`.
+        ValueError: if the graph has no types, if the types of the graph and of `like` differ, if
+            the graph has pairs without `edge_label_type`, or if a reverse relation would get the
+            name of a relation in `like`.
 
     Example:
         >>> from torch_geometric.data import HeteroData  # doctest: +SKIP
@@ -362,7 +363,7 @@ def _write_nodes(stored: Any, like: Any, graph: Graph, own: Tensor, columns: ran
 
 
 def _write_edges(data: Any, like: Any, graph: Any, place: Tensor) -> None:
-    """Write each relation and its pairs; `place` maps each node to its index within its type."""
+    """Write each relation and its pairs; `place` holds each node's index within the node's type."""
     attr, types = graph.edge_attr, graph.edge_type
     widths = [0 if attr is None else _width(like[of], "edge_attr", 0) for of in like.edge_types]
     blocks = _blocks("edge_attr", 0 if attr is None else attr.shape[1], widths)
@@ -422,7 +423,7 @@ def _cut(x: Tensor | SparseMatrix, rows: Tensor, columns: range) -> Tensor:
 
 
 def _relations(edge_type: Tensor, named: Sequence[Relation]) -> list[Relation]:
-    """Names of the relations, followed by the names of reverse relations if the graph has any."""
+    """Names of all relations: first the given relations, and then the reverse relations, if any."""
     reverses = [(target, f"rev_{name}", source) for source, name, target in named]
     count = int(edge_type.max()) + 1 if len(edge_type) else 0
     reject_if(count > 2 * len(named), f"{len(named)} relations, or twice as many", count)

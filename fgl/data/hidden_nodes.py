@@ -1,4 +1,4 @@
-"""Hidden nodes: remove nodes from a graph, and list the removed neighbours of all other nodes."""
+"""Hidden nodes: remove nodes from a graph, and list the remaining nodes' removed neighbours."""
 
 from typing import NamedTuple
 
@@ -16,8 +16,8 @@ class HiddenNodes(NamedTuple):
     Args:
         graph: the graph of the n remaining nodes.
         missing: int64 ``[n]``, the number of hidden neighbours of each node.
-        features: float ``[n, width, num_features]``, the features of each node's first hidden
-            neighbours, padded with zeros.
+        features: float ``[n, width, num_features]``; entry i holds the features of the first
+            `width` hidden neighbours of node i. Missing neighbours have zeros.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))
@@ -36,11 +36,11 @@ def hide_nodes(graph: Graph, nodes: Tensor, *, width: int = 5) -> HiddenNodes:
 
     Args:
         graph: a graph with dense or sparse features.
-        nodes: int64 ``[m]``, without repeats.
-        width: largest number of hidden neighbours whose features are kept per node.
+        nodes: int64 ``[m]``, ids of the nodes to remove, without repeats.
+        width: the features of at most `width` hidden neighbours are recorded for each node.
 
     Raises:
-        TypeError, ValueError: if `nodes` are not ids of nodes in the graph.
+        TypeError, ValueError: if `nodes` contains anything except ids of nodes in the graph.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))

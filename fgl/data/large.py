@@ -52,14 +52,15 @@ def large_graph(
     """Generate a large graph with communities, hubs, skewed labels and dense features.
 
     The size of the class with rank r is proportional to ``r ** -skew``. Each class consists of
-    communities of about `community_size` nodes. A node's weight is ``u ** (-1 / tail) - 0.8`` with
-    u uniform in (0, 1]. The expected degree is proportional to the weight, but at most
-    `max_degree`. An edge joins two nodes of one community, two nodes of one class, or any two
-    nodes. Both ends are drawn with probabilities proportional to the nodes' weights. A hub is
-    joined to at most half of its community and to at most half of its class. The hub's other edges
-    lead to nodes outside its community or class. Stray nodes take the class of a random node but
-    keep their edges. Node ids are random. Features are normal with mean ``signal * centre[y]``, and
-    the centres are standard normal.
+    communities of about `community_size` nodes. A node's weight is ``u ** (-1 / tail) - 0.8``,
+    where u is uniform between 0 and 1. The expected degree of a node is proportional to the node's
+    weight, but at most `max_degree`. An edge joins two nodes of one community, two nodes of one
+    class, or any two nodes. Both ends are drawn with probabilities proportional to the nodes'
+    weights. A hub (a node with a very high degree) is joined to at most about half of its community
+    and to at most about half of its class. All further edges of a hub may end at any node. Stray
+    nodes take the class of a random node but keep their edges. Node ids are random. A node of class
+    y has normal features with mean ``signal * centre[y]``; the centres themselves are drawn from
+    the standard normal distribution.
 
     ``fgl.data.load("arxiv-like")`` and ``load("products-like")`` have the sizes of ogbn-arxiv and
     of ogbn-products. Generating ``products-like`` takes 7 GB of memory and one minute.
@@ -69,8 +70,9 @@ def large_graph(
         num_edges: number of undirected edges; each edge has two columns in `edge_index`.
         num_classes: number of classes.
         num_features: number of columns of `x`.
-        homophily: approximate fraction of edges within a class; strays and hubs limit it.
-        closeness: of the edges within a class, the approximate fraction that stays within a
+        homophily: approximate fraction of edges within a class. Strays and hubs make the actual
+            fraction lower.
+        closeness: approximate fraction of the edges within a class that join two nodes of one
             community.
         strays: fraction of the nodes that take the class of a random node.
         tail: exponent of the tail of the degree distribution, above 1.
@@ -82,12 +84,12 @@ def large_graph(
         seed: random seed.
 
     Returns:
-        Undirected graph without self-loops and repeated edges. Edges are sorted by target, then
-        source; x is float32 ``[num_nodes, num_features]``; masks are None. The graph has fewer than
-        `num_edges` edges if too many drawn edges are repeats.
+        Undirected graph without self-loops and repeated edges. Edges are sorted by target, and then
+        by source. The features x are float32 ``[num_nodes, num_features]``. All masks are None. If
+        too many drawn edges are repeats, the graph has fewer than `num_edges` edges.
 
     Raises:
-        ValueError: for an argument out of range.
+        ValueError: if an argument is out of range.
 
     Example:
         >>> graph = fgl.data.large_graph(1000, 5000, num_classes=5, num_features=8)
@@ -126,7 +128,7 @@ def large_graph(
 
 
 def _groups(num_nodes: int, num_classes: int, skew: float, size: int) -> tuple[Tensor, Tensor]:
-    """Class and community of every node, both sorted; each community belongs to one class."""
+    """Class and community of every node, in ascending order; a community belongs to one class."""
     rank = torch.arange(1, num_classes + 1, dtype=torch.float64)
     bound = (rank.pow(-skew).cumsum(0) / rank.pow(-skew).sum() * num_nodes).round().long()
     node = torch.arange(num_nodes)
@@ -147,11 +149,13 @@ def _edges(
 ) -> Tensor:
     """At most `num_edges` distinct edges without self-loops, int64 ``[2, *]``.
 
-    `place` maps each node's old index to the node's new index after the renumbering.
+    `place` holds the new id of each node, since node ids are random in the result.
 
-    An edge stays within the first group (the community) with probability ``shares[0]``. An edge
-    stays within the second group (the class) with a probability of at least ``shares[1]``. With the
-    remaining probability, an edge ends at any node.
+    Each node is in two of the `groups`: a community, and a class that contains the community. An
+    edge's second end is drawn from the first end's community with probability ``shares[0]``, and
+    from the community or the class with a total probability of ``shares[1]``. Otherwise, the second
+    end is drawn from all nodes. For a hub, both probabilities are lower, so that the hub's expected
+    number of edges in a group is at most half of the group's size.
     """
     n = weight.numel()
     low = torch.stack([torch.searchsorted(g, g) for g in groups] + [torch.zeros_like(groups[0])])
@@ -185,7 +189,7 @@ def _pairs(
     count: int,
     generator: Generator,
 ) -> Tensor:
-    """Random edges, int64 ``[count]``: each is ``low end * n + high end``; -1 for a self-loop."""
+    """Random edges as numbers ``low end * n + high end``, int64 ``[*]``; -1 for a self-loop."""
     n = weight.numel()
     mass = torch.cat([weight.new_zeros(1), weight.cumsum(0)])
     each = int(count >= 2 * n)  # with at least 2 n edges every node is the first end of one

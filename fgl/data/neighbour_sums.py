@@ -1,7 +1,7 @@
-"""Sums of neighbours' features over all clients, which FedGCN exchanges before training.
+"""Sums of neighbours' features, which FedGCN's clients exchange before training.
 
-`borders` returns the edges that a partition cuts. `asked_rows` returns one graph per client, whose
-adjacency computes the client's part of the sums.
+`borders` returns the edges that a partition cuts. `asked_rows` returns one graph per client;
+multiplication by the adjacency of this graph gives the client's part of the sums.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ class Borders(NamedTuple):
     """Edges into a client's nodes from other clients, and the degrees of the client's nodes.
 
     Args:
-        edge: int64 ``[m]``, ids of these edges in the whole graph.
-        node: int64 ``[m]``, each edge's target: a node of this client, as an index into the
-            client's part.
+        edge: int64 ``[m]``, ids of the edges in the whole graph.
+        node: int64 ``[m]``, the target of each edge. The target is a node of this client, given as
+            an index into this client's part.
         client: int64 ``[m]``, the client that holds the edge's source.
-        neighbour: int64 ``[m]``, the edge's source, as an index into the part of that client.
+        neighbour: int64 ``[m]``, the source of each edge, given as an index into the part of the
+            client that holds the source.
         degree: int64 ``[num_nodes]``, the in-degree that each node of this client has in the whole
             graph.
 
@@ -48,22 +49,22 @@ class Borders(NamedTuple):
 
 @typed
 def borders(graph: Graph, parts: Sequence[Tensor]) -> list[Borders]:
-    """For disjoint clients, find the edges into each client from all other clients.
+    """Find the edges into each client from all other clients; clients must be disjoint.
 
-    An undirected edge is stored as two edges, one into each of its ends, so each of the two clients
-    gets one edge. An edge from a node that no client holds is not returned, but is included in the
-    degree.
+    An undirected edge is stored as two edges, one per direction. If its ends belong to two clients,
+    each of the two clients gets one of these edges. An edge from a node that no client holds is not
+    returned, but the target's degree counts this edge.
 
     Args:
         graph: the whole graph.
-        parts: int64 node ids, one tensor per client; the parts are disjoint.
+        parts: int64 node ids, one tensor per client. No node may be in two parts.
 
     Returns:
-        One `Borders` per client; its edges are in the order of the graph's edges.
+        One `Borders` per client. The edges in a `Borders` have the order of the graph's edges.
 
     Raises:
         TypeError: if a part is not int64.
-        ValueError: if a node id is out of range or occurs twice.
+        ValueError: if a node id is out of range, or if a node id occurs twice.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 1), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -97,14 +98,14 @@ Total = Callable[[Sequence[Graph]], tuple[Sequence[Tensor], int]]
 
 @typed
 def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -> list[Graph]:
-    """Build one graph per client; its adjacency computes the client's part of all requested rows.
+    """Build one graph per client; the graph's adjacency computes the client's part of all rows.
 
-    Row (k, v) is the row of node v that client k requests. Row (k, v) is
-    ``sum_u [x_u / sqrt(d_u), 1]``, where u runs over v and its neighbours, and ``d_u`` is 1 plus
-    the in-degree of u. A client's graph has the client's nodes, followed by one node per row; these
-    added nodes have zero features. An edge joins each node of the client to every row whose sum
-    contains the node's features. The client's part of the sums is ``adj @ x``, restricted to the
-    added nodes.
+    Client k requests a row for a node v. This row (k, v) is ``sum_u [x_u / sqrt(d_u), 1]``, where u
+    runs over v and the neighbours of v, and ``d_u`` is 1 plus the in-degree of u. A client's graph
+    has the client's nodes, followed by one added node per row. The added nodes have only zeros as
+    features. If the sum of a row contains the features of one of the client's nodes, an edge leads
+    from this node to the row's added node. The client's part of the sums is ``adj @ x``, restricted
+    to the added nodes.
 
     Args:
         graph: the whole graph, without weights.
@@ -112,8 +113,8 @@ def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -
         asked: int64 node ids, one tensor per client: the nodes whose sums the client requests.
 
     Returns:
-        A graph per client, with float64 features ``[n + R, F + 1]``. Its `train_mask` marks the
-        rows that the client itself requests.
+        One graph per client, with float64 features ``[n + R, F + 1]`` for a client of n nodes and R
+        rows in all. The `train_mask` of a client's graph marks the rows that this client requests.
 
     Raises:
         ValueError: if the graph has weights.
@@ -161,12 +162,12 @@ def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -
 
 
 class NeighbourSums(NamedTuple):
-    """The graphs of FedGCN's clients after the exchange of sums.
+    """Graphs of FedGCN's clients, as they are after the exchange of sums.
 
     Args:
-        clients: one graph per client; its features are the sums, and its weighted edges are the
-            operator.
-        whole: the whole graph with its sums and operator.
+        clients: one graph per client. The features of the graph are the sums, and its edges and
+            edge weights are the entries of the operator P.
+        whole: the whole graph, whose features and edges are replaced in the same way.
         num_bytes: bytes that the exchange sent to and from all clients.
 
     Example:
@@ -188,41 +189,42 @@ def neighbour_sums(
     """Sum the features of each node's neighbours, including neighbours held by other clients.
 
     Let ``P = D^-1/2 (A + I) D^-1/2`` be the normalised adjacency of the whole graph. The new
-    features are rows of ``P X``. The new edges are entries of P, including self-loops, with the
-    values of P as weights. All degrees are therefore degrees in the whole graph. A
-    ``GCN(..., normalize=False, summed=True)`` on the result equals a GCN on the original graph.
+    features are rows of ``P X``. Each nonzero entry of P becomes an edge, and the value of the
+    entry becomes the edge's weight. The edges include self-loops. The degrees in P are therefore
+    degrees in the whole graph. A ``GCN(..., normalize=False, summed=True)`` on the result equals a
+    GCN on the original graph.
 
     - ``hops=0``: nothing is exchanged; each client computes P from its own subgraph.
     - ``hops=1``: a client gets the rows of ``P X`` for its own nodes. The first convolution gives
-      the same result as on the whole graph; the second convolution uses only the client's own
-      nodes.
-    - ``hops=2``: a client also gets the rows of its nodes' neighbours. These neighbours and their
-      edges into the client's own nodes are added. The neighbours are in no mask. Two convolutions
-      give the same result as on the whole graph.
+      the result that it gives on the whole graph; the second convolution reads no nodes of other
+      clients.
+    - ``hops=2``: a client also gets the rows of its nodes' neighbours. The neighbours, and the
+      edges from them to the client's own nodes, are added to the client's graph. The neighbours are
+      in no mask. Two convolutions give the result that they give on the whole graph.
 
     All rows go through the server. Each row is sent with the id of its node. Rows are dense and
-    have the dtype of `x`. Suppose a node v of one client has neighbours u at a second client. The
-    second client sends ``sum_u x_u / sqrt(d_u)``, which is its part of the sum for v, and the
-    client of v receives the total. With two hops, consider a client's own nodes that are neighbours
-    of other clients' nodes. The client also sends its parts of the sums for these nodes. In return
-    the client receives the sums and degrees of its nodes' neighbours at other clients. Features of
-    individual nodes are not sent, with one exception. If v has only one neighbour at the second
-    client, the part equals this neighbour's scaled features. The paper encrypts the parts. This
-    function encrypts the parts only if `total` encrypts them, as `fgl.transforms.secure_rows` does.
+    have the dtype of `x`. Suppose that client A holds a node v, and client B holds neighbours u of
+    v. Client B then sends ``sum_u x_u / sqrt(d_u)``, which is B's part of the sum for v. The server
+    adds up the parts of all clients, and A receives the total. With two hops, A also receives the
+    total and the degree of each neighbour u; for these totals, A sends its own parts too. Features
+    of individual nodes are not sent, with one exception: if v has only one neighbour at B, then B's
+    part equals the scaled features of this neighbour. In the paper, parts are encrypted. In this
+    function, parts are encrypted only if `total` encrypts them, as `fgl.transforms.secure_rows`
+    does.
 
     Args:
         graph: the whole graph.
-        parts: int64 node ids, one tensor per client; the parts are disjoint.
+        parts: int64 node ids, one tensor per client. No node may be in two parts.
         hops: 0, 1 or 2.
-        total: a function that adds up the requested rows from the graphs of `asked_rows`. The
-            function returns the rows for each client (float64 ``[rows, F + 1]``) and the number of
-            bytes sent. With two hops, clients also request the rows of their neighbours at other
-            clients. The last column of a row is the degree of its node. Nodes that no client holds
-            are not included in the sums. By default the rows are added without encryption.
+        total: a function that adds up the requested rows from the graphs of `asked_rows`. It
+            returns two values: the rows for each client (float64 ``[rows, F + 1]``), and the number
+            of bytes sent. With two hops, clients also request the rows of their neighbours at other
+            clients. The last entry of a row is the degree of the row's node. The sums do not
+            include nodes that no client holds. By default the rows are added without encryption.
 
     Raises:
-        ValueError: if `hops` is not 0, 1 or 2, if parts are not disjoint, or if `total` is given
-            and the graph has weights.
+        ValueError: if `hops` is neither 0, 1 nor 2, if a node is in two parts, or if `total` is
+            given and the graph has weights.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -248,7 +250,7 @@ def neighbour_sums(
 
 
 def summed(graph: Graph) -> Graph:
-    """Replace a graph's features by ``P X`` and its edges by P's entries, where P is `gcn_norm`.
+    """Replace a graph's features by ``P X`` and the edges by P's entries; `gcn_norm` computes P.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))
@@ -277,7 +279,7 @@ def _scipy(matrix: SparseMatrix) -> Any:
 
 
 def _with_neighbours(own: Graph, whole: Graph, cut: Borders) -> Graph:
-    """Add the neighbours at other clients, with the edges from them, to a client's graph."""
+    """Add to a client's graph the neighbours at other clients and the edges from them."""
     weight: Any = whole.edge_weight
     ids, place = whole.edge_index[0, cut.edge].unique(return_inverse=True)
     x = rows_of(whole.x, ids)

@@ -11,17 +11,18 @@ from ..kinds import typed
 
 @typed
 def murcko_scaffolds(smiles: Sequence[str]) -> list[str]:
-    """The Bemis-Murcko scaffold of every molecule: its rings and the chains between them.
+    """The Bemis-Murcko scaffold of every molecule: all rings and the chains between the rings.
 
     Args:
         smiles: SMILES strings.
 
     Returns:
-        For each molecule, a SMILES string without chirality, or ``""`` if the molecule has no ring.
+        One SMILES string per molecule: the scaffold without chirality, or ``""`` if the molecule
+        has no ring.
 
     Raises:
         ImportError: if rdkit is not installed.
-        ValueError: for a string that rdkit cannot read.
+        ValueError: if rdkit cannot read one of the strings.
 
     Example:
         >>> murcko_scaffolds([])
@@ -51,7 +52,8 @@ def murcko_scaffolds(smiles: Sequence[str]) -> list[str]:
 def scaffold_groups(scaffolds: Sequence[Hashable]) -> list[list[int]]:
     """Group molecules by scaffold, with the largest group first.
 
-    Groups of equal size are sorted by their first molecule in descending order, as in DeepChem.
+    If two groups have equal sizes, the group whose first molecule has the larger id comes first, as
+    in DeepChem.
 
     Args:
         scaffolds: scaffold of each molecule, as a string or another id.
@@ -70,20 +72,20 @@ def scaffold_groups(scaffolds: Sequence[Hashable]) -> list[list[int]]:
 def scaffold_partition(scaffolds: Sequence[Hashable], num_clients: int) -> list[Tensor]:
     """Give all molecules of a scaffold to one client, without randomness.
 
-    The groups of `scaffold_groups` are assigned one after the other, largest first. Each group goes
-    to the client with the fewest molecules so far. If several clients have equally few molecules,
-    the group goes to the first of them.
+    The groups of `scaffold_groups` are assigned one after the other, from the largest to the
+    smallest. Each group goes to the client that has the fewest molecules at this point. If several
+    clients have the fewest molecules, the group goes to the first of these clients.
 
     Args:
         scaffolds: scaffold of each molecule, as returned by `murcko_scaffolds`, or any other ids.
         num_clients: number of clients.
 
     Returns:
-        One sorted int64 tensor of molecule ids per client; every molecule belongs to exactly one
-        client.
+        One int64 tensor per client, with the ids of the client's molecules in ascending order.
+        Every molecule belongs to exactly one client.
 
     Raises:
-        ValueError: if `num_clients` is not positive, or larger than the number of distinct
+        ValueError: if `num_clients` is below 1, or if it is larger than the number of distinct
             scaffolds.
 
     Example:

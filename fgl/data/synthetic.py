@@ -35,43 +35,46 @@ def csbm(
 ) -> Graph:
     """Generate a contextual stochastic block model: nodes have communities, classes and words.
 
-    Every class has communities of equal size. An edge joins two nodes in one community, in two
-    communities of one class, or in two classes. Every node is the first end of one edge. All other
-    ends are drawn with probabilities proportional to the nodes' Pareto weights. Stray nodes keep
-    their edges, but take the class of a random node. Each word of a node is drawn from the word set
-    of its class, from the word set of its community, or from all words. The word sets are random
-    and overlap. If a word is drawn from all words, low ids are more likely.
+    Every class has communities of equal size. An edge joins two nodes of one community, of two
+    communities in one class, or of two classes. Every node is the first end of one edge. The second
+    ends, and the first ends of all further edges, are drawn with probabilities proportional to the
+    nodes' Pareto weights. Stray nodes keep their edges, but take the class of a random node. Each
+    word of a node is drawn from the word set of its class, from the word set of its community, or
+    from all words. The word sets are random and may overlap. If a word is drawn from all words,
+    words with low ids are more likely than words with high ids.
 
-    The defaults resemble Cora in size, classes, degree, homophily and words per node. Neither words
-    nor edges suffice to predict the classes well, so methods can differ in accuracy. We measured
-    test accuracy with `class_capped_split`, 5 Louvain clients and graph seeds 0 to 2. Logistic
-    regression on the words reaches 60 to 63 %, and FedAvg with a GAT reaches 86 % after 50 to 60
-    rounds.
+    The defaults resemble Cora in size, classes, degree, homophily and words per node. Words alone,
+    or edges alone, are not enough to predict the classes well. Methods can therefore differ in
+    accuracy. We measured test accuracy with `class_capped_split`, 5 Louvain clients and graph seeds
+    0 to 2. Logistic regression on the words reaches 60 to 63 %, and FedAvg with a GAT reaches 86 %
+    after 50 to 60 rounds.
 
     Args:
         num_nodes: number of nodes.
         class_weights: relative sizes of the classes.
         communities_per_class: number of communities in each class.
-        degree: mean degree; below 2 some nodes have no edge.
-        homophily: approximate fraction of edges within a class; strays limit it.
-        closeness: of the edges within a class, the fraction that is within a community, counted
-            before strays change their class.
+        degree: mean degree. With a mean degree below 2, some nodes have no edge.
+        homophily: approximate fraction of edges within a class. Strays make the actual fraction
+            lower.
+        closeness: fraction of the edges within a class that join two nodes of one community. The
+            fraction is counted before strays change their class.
         strays: fraction of the nodes that take the class of a random node.
-        tail: exponent of the Pareto weights; a larger exponent gives more equal degrees.
+        tail: exponent of the Pareto weights. The larger the exponent, the more similar are the
+            degrees.
         num_features: number of words.
-        words_per_node: mean number of words drawn per node (Poisson-distributed); a repeated word
-            sets its feature only once.
+        words_per_node: mean number of words drawn per node (Poisson-distributed). A word that is
+            drawn twice for a node counts once.
         words_per_set: number of words in the set of each class and of each community.
         topic: fraction of the words drawn from the set of the class.
         flavour: fraction of the words drawn from the set of the community.
         seed: random seed.
 
     Returns:
-        Undirected graph without self-loops and repeated edges. Its x is a float32 `SparseMatrix` of
-        ones; its masks are None.
+        Undirected graph without self-loops and repeated edges. The features x are a float32
+        `SparseMatrix` whose stored values are 1. All masks are None.
 
     Raises:
-        ValueError: for an argument out of range.
+        ValueError: if an argument is out of range.
 
     Example:
         >>> graph = fgl.data.csbm(num_nodes=100, class_weights=(2, 1))
@@ -131,7 +134,7 @@ def csbm(
 
 
 def _labels(num_nodes: int, weights: Sequence[float], parts: int) -> tuple[Tensor, Tensor]:
-    """Class and community of every node, sorted; class sizes are proportional, up to rounding."""
+    """Class and community of every node, in ascending order; class sizes follow the weights."""
     share = torch.tensor(weights, dtype=torch.float64) / sum(weights) * num_nodes
     size = share.long()
     size[(size - share).argsort(stable=True)[: num_nodes - int(size.sum())]] += 1
@@ -201,13 +204,14 @@ def small_graphs(
 ) -> tuple[list[Graph], Tensor]:
     """Generate small graphs of two classes: rings of 8 to 23 nodes with short or long chords.
 
-    A third of the nodes are starts of chords. A chord ends two steps further along the ring in
-    class 0 (triangles), and three steps further in class 1 (squares). A node's features are its
-    kind in one-hot form; kind 0 is more frequent in class 0. Neither chords nor features are enough
-    to determine the class with certainty.
+    A third of the nodes are starts of chords. In class 0, a chord ends two steps further along the
+    ring, which gives a triangle. In class 1, a chord ends three steps further, which gives a
+    square. Each node has one of `num_features` kinds, and the features are the one-hot kind. Kind 0
+    is more frequent in class 0 than in class 1. Chords and features do not always determine the
+    class.
 
     Args:
-        num_graphs: number of graphs; their classes alternate.
+        num_graphs: number of graphs; classes 0 and 1 alternate.
         num_features: number of kinds of nodes.
         seed: random seed.
 
@@ -239,7 +243,7 @@ def small_graphs(
 def small_molecules(
     num_graphs: int = 120, *, seed: int = 0
 ) -> tuple[list[Graph], Tensor, list[str]]:
-    """Generate synthetic molecules, each with a chain, possibly a ring, and a float target.
+    """Generate synthetic molecules (a chain, a ring, or a ring with a chain) with float targets.
 
     Features have the same columns as in ``torch_geometric.utils.from_smiles``. Only four columns
     are set: atomic number, degree, ring membership and bond type. The target is the sum of 0.3 for
@@ -250,9 +254,9 @@ def small_molecules(
         seed: random seed.
 
     Returns:
-        The graphs with x ``[num_nodes, 9]`` and edge_attr ``[num_edges, 3]``; y float32
-        ``[num_graphs]``; and the scaffold of each molecule, a string that names the atoms of the
-        ring.
+        Three values: the graphs with x ``[num_nodes, 9]`` and edge_attr ``[num_edges, 3]``; the
+        targets, float32 ``[num_graphs]``; and one scaffold per molecule, a string with the atoms of
+        the ring.
 
     Example:
         >>> graphs, y, scaffolds = small_molecules(3)
@@ -288,12 +292,12 @@ def small_molecules(
 
 @typed
 def ratings(num_nodes: int = 200, num_edges: int = 4000, *, seed: int = 0) -> Graph:
-    """Generate ratings between people: directed edges with times, and with values from -10 to 10.
+    """Generate ratings between people: directed edges with times and with values from -10 to 10.
 
-    Every person has a popularity, a strictness and a time of joining. Both people of a rating are
-    drawn from the people who have already joined. No person rates the same person twice. A rating
-    is the rounded sum of the target's popularity, the source's strictness and noise. A rating of 0
-    is left out.
+    Every person has a popularity, a strictness and a time of joining. The person who rates and the
+    person who is rated are drawn from the people who have already joined. No person rates the same
+    person twice. A rating is the rounded sum of three numbers: the popularity of the target, the
+    strictness of the source, and noise. Ratings that round to 0 are left out.
 
     Args:
         num_nodes: number of people, at least 3.
@@ -333,9 +337,10 @@ def ratings(num_nodes: int = 200, num_edges: int = 4000, *, seed: int = 0) -> Gr
 def bibliography(num_papers: int = 400, *, seed: int = 0) -> Graph:
     """Generate a typed graph like DBLP's: papers, authors and conferences of four areas.
 
-    Each author and each conference has one area. A quarter of an author's papers belong to another
-    area. A paper has one to three authors. A paper has five of 100 words; two of the five belong to
-    the paper's area. A paper appears at a conference of its area or, with probability 0.1, at any
+    Each author and each conference has one area. A paper has the area of its first author or, with
+    probability 0.25, a random area. A paper may have a second and a third author, both from the
+    paper's area. Five of 100 words are drawn for a paper: two words of its area, and three words of
+    any area. A paper appears at a conference of its area or, with probability 0.1, at any
     conference.
 
     Args:
@@ -346,7 +351,7 @@ def bibliography(num_papers: int = 400, *, seed: int = 0) -> Graph:
     Returns:
         The graph, with types and relations as in ``load("dblp_four_area")``: papers (type 0, 100
         feature columns), authors (type 1, one column) and conferences (type 2, 12 columns). ``y``
-        is an author's area, and the training mask contains the authors.
+        is the area of each author, and the training mask contains all authors.
 
     Example:
         >>> graph = fgl.data.bibliography()

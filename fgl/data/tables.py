@@ -41,32 +41,38 @@ def from_tables(
 ) -> Graph:
     """Build a graph from a table of edges and a table of nodes.
 
-    A table is an object with ``table[name]``, such as a pandas or polars ``DataFrame`` or a dict of
-    lists. A table may also be the path of a CSV file with a header. Row i of `nodes` is node i of
-    the graph, so ``zip(nodes["id"], predictions)`` gives each node's name with its prediction.
+    A table is an object from which ``table[name]`` returns a column, such as a pandas or polars
+    ``DataFrame`` or a dict of lists. The path of a CSV file with a header is also a table. Row i of
+    `nodes` is node i of the graph, so ``zip(nodes["id"], predictions)`` gives each node's name with
+    its prediction.
 
     Args:
         edges: table with a row for each edge.
         nodes: table with a row for each node.
-        source, target: columns of `edges` with the names of the source and target nodes.
-        id: column of `nodes` with the names of the nodes.
-        x: numeric columns of `nodes`; if no columns are given, `x` is a column of ones.
-        y: column of `nodes` with labels (integers, or strings with `classes`) or floats. A missing
-            float is an unknown target.
-        classes: the values of `y`, in the order of their labels.
+        source, target: the columns of `edges` that contain the names of source nodes and of target
+            nodes.
+        id: the column of `nodes` that contains the names of the nodes.
+        x: numeric columns of `nodes`, which become the features. If no columns are given, the
+            features are a column of ones.
+        y: column of `nodes` with labels or floats. Labels are integers, or strings if `classes` is
+            given. An empty field in a column of floats means an unknown target.
+        classes: all values that `y` can have; the first value gets label 0, the second value label
+            1, and so on.
         edge_weight, edge_attr, edge_time: numeric columns of `edges`.
-        edge_type: column of `edges` with the relation (integers, or strings with `relations`).
-        relations: the values of `edge_type`, in the order of their numbers.
-        train_mask, val_mask, test_mask: columns of `nodes` that are true or 1 for nodes in the
-            mask.
-        is_undirected: whether each row of `edges` is an edge in both directions.
-        ignore: unread columns that warnings should not mention; a warning names all other unread
-            columns.
+        edge_type: column of `edges` with the relation of each edge. Relations are integers, or
+            strings if `relations` is given.
+        relations: all values that `edge_type` can have; the first value gets number 0, the second
+            value number 1, and so on.
+        train_mask, val_mask, test_mask: columns of `nodes`; a node is in a mask if its value in the
+            mask's column is true or 1.
+        is_undirected: whether each row of `edges` stands for an edge in both directions.
+        ignore: unread columns that warnings should not mention. A warning names all unread columns
+            that are not in `ignore`.
 
     Raises:
-        ValueError: for a missing column or value, a name that occurs twice, an edge to an unknown
-            node, text in a numeric column, labels among the features, or an undirected edge that
-            is listed twice.
+        ValueError: if a column or a value is missing, if a node's name occurs twice, if an edge has
+            an unknown node, if a numeric column contains text, if the features include the labels,
+            or if an undirected edge is listed twice.
         OSError: if a file cannot be read.
 
     Example:
@@ -121,21 +127,22 @@ def typed_tables(
 
     Args:
         edges: dict from ``(source type, name, target type)`` to the table of the relation.
-        nodes: dict from type to its table; row i is node i of the type.
-        source, target: columns of each relation's table with the names of the source and target
-            nodes.
-        id: column of each type's table with the names of the nodes.
-        x: dict from type to numeric columns; types without columns get a column of ones.
+        nodes: dict from node type to the table of this type; row i is node i of the type.
+        source, target: the columns of each relation's table that contain the names of source nodes
+            and of target nodes.
+        id: the column of each type's table that contains the names of the nodes.
+        x: dict from type to numeric columns. A type that is not in the dict gets a column of ones.
         y: dict from type to the column with labels or floats.
-        classes: the values of `y`, in the order of their labels.
+        classes: all values that `y` can have; the first value gets label 0, the second value label
+            1, and so on.
         edge_attr: dict from relation to numeric columns.
-        edge_time: dict from relation to the column with times; times are required for all relations
-            or for none.
-        both: whether to add a reverse of each relation, as another relation.
+        edge_time: dict from relation to the column with times. Either all relations have times, or
+            no relation has times.
+        both: whether to add the reverse of each relation as a separate relation.
         ignore: unread columns that warnings should not mention.
 
     Raises:
-        ValueError: in the cases of `from_tables` and `typed_graph`.
+        ValueError: if `from_tables` or `typed_graph` raises one.
 
     Example:
         >>> nodes = {"user": {"id": ["u", "v"], "age": [31, 27]}, "item": {"id": ["a"]}}
@@ -205,8 +212,8 @@ def columns_of(of: str, table: Any, names_of: Collection[str]) -> dict[str, list
     """The columns of a data frame, a dict or a CSV file.
 
     In a CSV file, numbers become int or float, and true and false become bool. All other values
-    remain strings. Values in the columns `names_of` remain strings too, since these values are node
-    names.
+    remain strings. Values in the columns `names_of` are node names, so these values always remain
+    strings.
 
     Example:
         >>> columns_of("node", {"id": [0, 1]}, ["id"])
@@ -243,7 +250,7 @@ def _length(columns: Mapping[str, list[Any]]) -> int:
 
 
 def _numeric(values: Sequence[str]) -> list[Any]:
-    """Convert strings to integers, floats or bools if all nonempty strings can be converted."""
+    """Convert strings to integers, floats or bools; a type is used if all known values allow it."""
     for kind in (int, float, _boolean):
         try:
             return [None if is_unknown(value) else kind(value) for value in values]
@@ -264,7 +271,7 @@ def _mask(table: Table, name: str) -> Tensor:
 
 
 def _ends(edges: Any, source: str, target: str, above: Table, below: Table) -> tuple[Table, Tensor]:
-    """The table of edges, and both ends of each edge as node indices, int64 ``[2, E]``."""
+    """The table of edges, and the edges as indices of nodes, int64 ``[2, E]``."""
     columns = columns_of("edge", edges, [source, target])
     table = Table("edge", range(_length(columns)), columns)
     index = []

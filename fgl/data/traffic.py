@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from ..checks import check_count
+from ..checks import Count
 from ..graph import Graph
 from ..kinds import typed
 
@@ -14,14 +14,14 @@ LIMIT = 65.0  # miles an hour of free traffic
 
 
 @typed
-def traffic(num_sensors: int = 207, num_times: int = 34_272, *, seed: int = 0) -> Graph:
+def traffic(num_sensors: Count = 207, num_times: Count = 34_272, *, seed: int = 0) -> Graph:
     """Generate speeds at road sensors every five minutes; the default sizes are METR-LA's.
 
     Sensors lie at random in a square. Each sensor has edges from its nearest sensors, with weights
     ``exp(-d^2 / s^2)`` as in METR-LA. Jams begin at random times, mostly during weekday rush hours.
-    A jam spreads against the direction of the edges and fades within an hour. Noise is normal with
-    a standard deviation of 2 miles per hour. One target in twelve is unknown: `y` is NaN, and `x`
-    repeats the last known speed.
+    A jam moves against the direction of the edges and disappears within an hour. Normal noise with
+    a standard deviation of 2 miles per hour is added to all speeds. One target in twelve is
+    unknown. In that case `y` is NaN, and `x` repeats the last known speed.
 
     Args:
         num_sensors: number of nodes.
@@ -29,8 +29,8 @@ def traffic(num_sensors: int = 207, num_times: int = 34_272, *, seed: int = 0) -
         seed: random seed.
 
     Returns:
-        A graph with ``x [num_sensors, num_times, 2]`` (speed, and time of day in ``[0, 1)``) and
-        the speed as ``y``.
+        A graph with ``x [num_sensors, num_times, 2]`` (speed, and time of day from 0 to less than
+        1) and the speed as ``y``.
 
     Example:
         >>> graph = traffic(num_sensors=10, num_times=600)
@@ -39,7 +39,6 @@ def traffic(num_sensors: int = 207, num_times: int = 34_272, *, seed: int = 0) -
 
     Source: the sizes and weights of Li et al. 2018, DCRNN, https://arxiv.org/abs/1707.01926
     """
-    check_count(num_sensors=num_sensors, num_times=num_times)
     generator = torch.Generator().manual_seed(seed)
     place = torch.rand(num_sensors, 2, generator=generator)
     distance = torch.cdist(place, place)

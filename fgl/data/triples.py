@@ -23,25 +23,27 @@ Names = Sequence[str]
 def load_triples(folder: str | os.PathLike[str]) -> tuple[Graph, Names, Names]:
     """Load a knowledge graph from ``train.txt``, ``valid.txt`` and ``test.txt`` in a folder.
 
-    Each line is a triple: the names of head, relation and tail, separated by tabs. Entities and
-    relations are numbered by the sorted order of all names in the three files.
+    Each line is a triple: the names of head, relation and tail, separated by tabs. The names of the
+    entities in all three files are sorted, and an entity's number is the position of its name.
+    Relations are numbered in the same way.
 
     Args:
         folder: folder with the three files, in UTF-8.
 
     Returns:
-        The graph, the names of its nodes, and the names of its relations. The triples of all files
-        are pairs with `edge_label_type` and `y` 1; the masks give the file of each pair. Training
-        triples are also edges with `edge_type`. The only feature of a node is its index, for an
-        ``Embedding``.
+        The graph, the names of its nodes, and the names of its relations. Each triple of the three
+        files is a pair with an `edge_label_type` and with `y` equal to 1. The masks show from which
+        file each pair comes. Training triples are also edges with `edge_type`. A node's only
+        feature is the node's index, which an ``Embedding`` can read.
 
     Raises:
-        ValueError: if a line does not have three names, or a file has no triples.
+        ValueError: if a line does not have three names, or if a file has no triples.
         OSError: if a file cannot be read.
 
     Warns:
-        UserWarning: if a triple is in two files, since training can reveal its label in that case;
-            and if a triple occurs twice in one file, in which case only one copy is read.
+        UserWarning: if a triple is in two files, since a training triple could then reveal the
+        label of a validation or test triple. A second warning is given if a triple occurs twice in
+        one file; only one copy is then read.
 
     Example:
         >>> folder = getfixture("tmp_path")
@@ -109,20 +111,21 @@ def _read(path: Path) -> list[tuple[str, ...]]:
 def relation_partition(graph: Graph, num_clients: Count, *, seed: int = 0) -> list[Graph]:
     """Partition a knowledge graph by relation: all triples of a relation go to one client.
 
-    Relations are assigned at random. The number of relations per client differs by at most one. A
-    client has all entities that occur in its triples.
+    Relations are assigned at random. The clients' numbers of relations differ by at most one. A
+    client's nodes are all entities that occur in the client's triples.
 
     Args:
-        graph: a graph with `edge_type`; if it has pairs, also with `edge_label_type`.
+        graph: a graph with `edge_type`. If the graph has pairs, `edge_label_type` is required too.
         num_clients: number of clients.
         seed: random seed.
 
     Returns:
-        One graph per client. Relations keep their numbers, and `node_id` has the nodes' ids in the
-        given graph.
+        One graph per client. Relations keep the numbers of the given graph, and `node_id` holds the
+        nodes' ids in the given graph.
 
     Raises:
-        ValueError: if edges or pairs have no relations, or there are fewer relations than clients.
+        ValueError: if edges or pairs have no relations, or if there are fewer relations than
+            clients.
 
     Example:
         >>> edges, kinds = torch.tensor([[0, 1, 0], [1, 2, 2]]), torch.tensor([0, 1, 1])
@@ -151,7 +154,7 @@ def relation_partition(graph: Graph, num_clients: Count, *, seed: int = 0) -> li
 
 
 def _of_relations(graph: Graph, relations: torch.Tensor) -> Graph:
-    """The subgraph with the edges and pairs of these relations, and with their nodes."""
+    """The subgraph of all edges and pairs that have one of these relations, and their nodes."""
     own: Graph = graph.with_edges(torch.isin(graph.edge_type, relations))  # type: ignore[arg-type]
     ends = [own.edge_index]
     if own.edge_label_index is not None:

@@ -35,36 +35,39 @@ def typed_graph(
     """Join nodes and edges of several types into one graph with `node_type` and `edge_type`.
 
     Types and relations are numbered in the order of the dicts. Nodes are sorted by type. The
-    features are one sparse matrix in which each type has its own columns. One linear map of this
-    matrix is therefore equivalent to a separate linear map for each type. In the same way, each
-    relation has its own columns of edge features.
+    features are one sparse matrix with separate columns for each type. One linear map of this
+    matrix is therefore equivalent to a separate linear map for each type. The edge features also
+    have separate columns for each relation.
 
     Args:
-        nodes: dict from type to features ``[n_t, d_t]``, or to a number of nodes, whose only
-            feature is 1.
+        nodes: dict from type to features ``[n_t, d_t]``, or to a number of nodes. In the second
+            case, each node of the type gets a single feature with value 1.
         relations: dict from ``(source type, name, target type)`` to ``edge_index [2, E_r]``.
             Indices of nodes start at 0 within each type.
-        both: whether to add a reverse of each relation, as another relation with the same features
-            and times. The reverse relations follow all given relations, in the same order.
-        y: dict from type to labels or floats of its nodes, all of one dtype. Nodes of other types
-            have label 0, or NaN for floats.
-        num_classes: number of classes; default the largest label plus one. The number is required
-            if several types have labels, to confirm that the types share the same classes.
+        both: whether to add the reverse of each relation as a separate relation. A reverse edge
+            gets the features and the time of the original edge. In the numbering, all reverse
+            relations come after the given relations, in the order of the given relations.
+        y: dict from type to the labels or floats of the type's nodes. All entries have one dtype.
+            Nodes of a type that is not in the dict get label 0, or NaN if `y` holds floats.
+        num_classes: number of classes. The default is the largest label plus one. If several types
+            have labels, `num_classes` is required, to confirm that a label means one class in all
+            of these types.
         train_mask, val_mask, test_mask: dict from type to bool ``[n_t]``. If `y` is given, only
-            types in `y` may have masks. Nodes of types without a mask are in no mask. A type in `y`
-            may have no training mask; in that case its nodes that are in no other mask are training
-            nodes.
-        edge_attr: dict from relation to ``[E_r, d_r]``; other relations have zeros.
-        edge_time: dict from relation to ``[E_r]``; times are required for all relations or for
-            none.
+            types in `y` may have masks. Nodes of types without a mask are in no mask. If
+            `train_mask` is None, the training nodes are all nodes of the types in `y` that are in
+            no validation or test mask.
+        edge_attr: dict from relation to features ``[E_r, d_r]``. Edges of a relation that is not in
+            the dict get zeros.
+        edge_time: dict from relation to times ``[E_r]``. Either all relations have times, or no
+            relation has times.
 
     Returns:
         The graph; its x is a `SparseMatrix`.
 
     Raises:
-        ValueError: for an unknown type or relation, a value of the wrong shape, or labels of
-            several types without `num_classes`.
-        TypeError: for values of the wrong type.
+        ValueError: if a type or a relation is unknown, if a value has the wrong shape, or if
+            several types have labels and `num_classes` is None.
+        TypeError: if a value has the wrong Python type or the wrong dtype.
 
     Example:
         >>> graph = typed_graph(
@@ -107,10 +110,10 @@ def typed_graph(
 
 @typed
 def with_shared(graph: Graph, parts: Sequence[Tensor], types: Collection[int]) -> list[Tensor]:
-    """Add to each part the nodes of shared types that an edge joins to one of the part's nodes.
+    """Add nodes of shared types to each part: the nodes that an edge joins to a node of the part.
 
-    For example, every client gets all conferences of its papers. Otherwise each conference would
-    belong to only one client.
+    For example, every client gets the conferences of all papers that the client has. Without this
+    function, each conference would belong to only one client.
 
     Args:
         graph: a graph with `node_type`.
@@ -118,8 +121,8 @@ def with_shared(graph: Graph, parts: Sequence[Tensor], types: Collection[int]) -
         types: the node types that clients share.
 
     Returns:
-        Each part, followed by the nodes of these types that have an edge from or to one of its
-        nodes. The parts overlap.
+        One tensor per client: the given part, followed by the added nodes. The new parts may
+        overlap.
 
     Raises:
         ValueError: if nodes have no types.
@@ -187,7 +190,7 @@ def _answers(
 def _others(
     name: str, y: Mapping[str, Tensor], masks: Mapping[str, Mapping[str, Tensor] | None]
 ) -> Tensor:
-    """The nodes of a type that are in none of the type's masks."""
+    """Nodes of one type that are outside all masks of this type."""
     others = torch.ones(len(y[name]), dtype=torch.bool)
     for mask in masks.values():
         own = (mask or {}).get(name)
@@ -278,20 +281,20 @@ def _one_by_one(
 def metapaths(graph: Graph, paths: Sequence[Sequence[int]]) -> Graph:
     """Build a graph whose relations are meta-paths: sequences of a typed graph's relations.
 
-    Relation k has an edge from u to v if a path from u to v has edges of the types ``paths[k]``, in
-    this order. The edges are the nonzero entries of ``A_{r_m} ... A_{r_1}``. Several paths between
-    the same nodes give only one edge. A path from u to u gives a self-loop.
+    Relation k has an edge from u to v if there is a path from u to v whose edges have the types
+    ``paths[k]``, in this order. These edges are the nonzero entries of ``A_{r_m} ... A_{r_1}``.
+    Several paths from u to v give only one edge. A path from u to u gives a self-loop.
 
     Args:
         graph: a graph with `edge_type`.
-        paths: a sequence of edge types for each path, at least one type.
+        paths: one sequence of edge types per meta-path. Each sequence has at least one edge type.
 
     Returns:
-        The graph with these edges. The `edge_type` of an edge is the index of its path; other
-        fields of edges are dropped.
+        The graph with the new edges. The `edge_type` of an edge is the index of the edge's
+        meta-path. All fields of edges except `edge_type` are dropped.
 
     Raises:
-        ValueError: if edges have no types, or a path is empty.
+        ValueError: if edges have no types, or if a path is empty.
 
     Example:
         >>> by = {("paper", "by", "author"): torch.tensor([[0, 1], [0, 0]])}

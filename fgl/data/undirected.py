@@ -1,4 +1,4 @@
-"""Edge lists without self-loops or repeats, undirected or directed; the largest component."""
+"""Edge lists without self-loops or repeats, and the largest component of a graph."""
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ def directed(edges: Tensor, num_nodes: int) -> Tensor:
 
 
 def pairs(edges: Tensor, num_nodes: int) -> Tensor:
-    """Distinct undirected edges without self-loops, sorted, int64 ``[*, 2]``; smaller end first."""
+    """Distinct undirected edges without self-loops, int64 ``[*, 2]``; each row is ascending."""
     one, two = _without_loops(edges)
     pair = torch.minimum(one, two).mul_(num_nodes).add_(torch.maximum(one, two)).unique()
     ends: Tensor = pair.new_empty(pair.numel(), 2)
@@ -54,12 +54,13 @@ def largest_component(graph: Graph) -> Graph:
     """The largest connected component of a graph.
 
     Args:
-        graph: a graph, whose edges are taken as undirected.
+        graph: a graph. Directed edges are treated as undirected edges.
 
     Returns:
-        The induced subgraph with `node_id`; its nodes keep their order. If the graph is connected,
-        the graph itself is returned. If several components have the largest size, the component
-        with the smallest node id is returned.
+        The subgraph that contains the component, with `node_id`. The component's nodes keep the
+        order that they have in the graph. If the graph is connected, the graph itself is returned.
+        If several components have the largest size, the component that contains the smallest node
+        id is returned.
 
     Raises:
         ValueError: if the graph has no node.

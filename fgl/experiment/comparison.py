@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..checks import check_count, check_number, reject_if
+from ..checks import Count, check_number, reject_if
 from ..federation import Callback, Method, Result, Round, run
 from ..kinds import check_options, typed
 from ..progress import shown
@@ -99,11 +99,11 @@ def compare(
     methods: Mapping[str, Build],
     setting: Setting | Callable[[int], Task],
     *,
-    num_rounds: int,
+    num_rounds: Count,
     seeds: Iterable[int] = range(5),
     metric: str | None = None,
     at: str | None = None,
-    patience: int | None = None,
+    patience: Count | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     callbacks: Callbacks | None = None,
     **how: Any,
@@ -149,13 +149,10 @@ def compare(
     """
     check_options(compare, how, run, taken=("seed",))
     seeds = _checked(methods, setting, seeds)
-    check_number("num_rounds", num_rounds, at_least=1, integer=True)
-    if patience is not None:
-        check_count(patience=patience)
     folders = _folders(methods, checkpoint)
     reports: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in methods}
     total = len(seeds) * len(methods) * num_rounds
-    with shown("comparison", total, unit="round", bar_after=0.0) as advance:
+    with shown("comparison", total, unit="rounds", bar_after=0.0) as advance:
         for seed in seeds:
             task = load(setting, seed, {})
             reject_if(

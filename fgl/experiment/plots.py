@@ -93,7 +93,7 @@ def plot(
     rows = len(metrics) + drops
     size = {"figsize": (9, 3.2 * rows), "layout": "constrained"}
     figure, axes = pyplot.subplots(rows, 2, squeeze=False, **size)
-    for name, runs in curves.items():
+    for name, runs in ((literal(name), runs) for name, runs in curves.items()):
         for metric, (left, right) in zip(metrics, axes, strict=False):
             _draw(left, right, name, runs, metric)
         if drops:
@@ -256,6 +256,11 @@ def band(
     """Fill a band of one deviation around a mean; without a deviation, the width is 0."""
     ends = [(m - d, m + d) for m, d in zip(mean, map(_or_zero, deviation), strict=True)]
     axes.fill_between(x, *zip(*ends, strict=True), linewidth=0, **how)
+
+
+def literal(name: str) -> str:
+    """A name that matplotlib draws letter by letter: no formula, and a legend does not hide it."""
+    return " " * name.startswith("_") + name.replace("$", r"\$")
 
 
 def _or_zero(value: float) -> float:

@@ -432,14 +432,11 @@ def check_kinds(
         TypeError: Expected method to be a Method, such as task.fedavg or ..., but got Linear: ...
     """
     check_kind("method", method, Method, "fgl.run", ", task, num_rounds=...")
-    if start is not None and not isinstance(start, Result):
-        raise TypeError(f"Expected start to be a run's Result, but got {type(start).__name__}")
-    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
-        raise TypeError(f"Expected callbacks to be a list of functions, but got {callbacks!r}")
+    check_kind("start", start, Result | None)
+    check_kind("callbacks", callbacks, Sequence[Callback])
     for number, callback in enumerate(callbacks):
         check_takes(f"callbacks[{number}]", callback, ["record", "result"])
-    if not isinstance(limits, Limits):
-        raise TypeError(f"Expected limits to be fgl.federation.Limits(...), but got {limits!r}")
+    check_kind("limits", limits, Limits)
     for name, function in functions.items():
         if function is not None:
             check_takes(name, function, TAKES[name])

@@ -378,7 +378,7 @@ class Graph(Facts):
                 pairs in ``edge_label_index``, or of the edges if there are no such pairs. ``adj_t``
                 is converted to edges, ``train_idx`` and similar ids to masks, and float64 features
                 to the default dtype.
-            split: column of masks ``[n, splits]`` to use, from 0.
+            split: column to read if masks have the shape ``[n, splits]``; the first column is 0.
             ignore: names of fields that are not read.
 
         Raises:
@@ -419,7 +419,8 @@ class Graph(Facts):
                 column of ones.
             y: node attribute with labels (integers, or strings with `classes`) or floats.
             edge_weight, edge_attr, edge_time: numeric edge attributes.
-            classes: the values of `y`, in the order of their labels.
+            classes: all values that `y` can have; the first value gets label 0, the second value
+                label 1, and so on.
             ignore: unread attributes that warnings should not mention; a warning names all other
                 unread attributes.
 

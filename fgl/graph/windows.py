@@ -33,11 +33,12 @@ def check_windows(graph: Any) -> None:
     shape, y = list(graph.x.shape), graph.y
     series = "a series [num_nodes, num_times, num_features]"
     reject_if(len(shape) != 3, f"x to be {series} beside window_index", shape)
-    reject_if(
-        y is not None and (list(y.shape) != shape[:2] or not y.is_floating_point()),
-        f"y to be float {shape[:2]}, a number for each node and time, beside window_index",
-        f"{y.dtype} {list(y.shape)}",
-    )
+    if y is not None:
+        reject_if(
+            list(y.shape) != shape[:2] or not y.is_floating_point(),
+            f"y to be float {shape[:2]}, a number for each node and time, beside window_index",
+            f"{y.dtype} {list(y.shape)}",
+        )
     reads, asks = graph.window_index, graph.horizon_index
     for name, times in (("window_index", reads), ("horizon_index", asks)):
         check_index(name, times, (None, None), shape[1])

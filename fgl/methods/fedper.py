@@ -54,8 +54,6 @@ def fedper(
 
     Source: Arivazhagan et al. 2019, https://arxiv.org/abs/1912.00818
     """
-    if isinstance(shared, str):
-        raise TypeError(f"Expected shared to be several names, but got the string {shared!r}")
     reject_if(not shared, "shared to name a layer", "none")
     common = part(fedavg.initial(), *shared)  # raises if there is no such layer
     if models is not None:

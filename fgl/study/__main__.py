@@ -1,18 +1,20 @@
 """The command ``python -m fgl.study FOLDER``, which starts a worker."""
 
-import _thread
 import argparse
 import os
 import signal
 import sys
 import threading
+import time
 from typing import Any, NoReturn
 
 from .crew import counted
 from .execute import same_again
-from .folder import Store, load_plan
+from .folder import MARKS, Store, load_plan, take_back
 from .results import Study
 from .work import one_torch_thread, work
+
+GRACE = 3.0  # seconds after which a worker without a parent ends, whatever it does
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -23,6 +25,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--again", metavar="ID", help="make a finished run again and compare")
     parser.add_argument("--retry", action="store_true", help="make failed runs again, then work")
     parser.add_argument("--index", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--plan", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.index is not None:  # started by a process that holds the other end of the input
         threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -32,7 +35,7 @@ def main(argv: list[str] | None = None) -> None:
         elif args.again:
             again(args.folder, args.again)
         elif args.index is not None:
-            work(args.folder, index=args.index)
+            work(args.folder, index=args.index, plan=load_plan(args.folder, args.plan))
         else:
             plan = load_plan(args.folder)
             if args.retry:
@@ -64,17 +67,28 @@ def forget_failed(folder: str) -> None:
             path.unlink()
 
 
+class Ended(BaseException):
+    """Raised on SIGTERM, so that `begun` releases the run; a method's SystemExit is a failure."""
+
+
 def _end(*_: Any) -> NoReturn:
-    """Exit by an exception, so that `begun` releases the run in the same way as after an error."""
-    raise SystemExit(128 + signal.SIGTERM)
+    raise Ended
 
 
 def _end_with_parent() -> None:
+    """Exit when the parent process closes the pipe or dies, at once or within `GRACE` seconds."""
     while os.read(0, 1):  # no lock of sys.stdin, at which the end of Python would wait
         pass
-    _thread.interrupt_main(signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)  # also interrupts system calls such as sleep
+    time.sleep(GRACE)
+    for mark in [*MARKS]:  # the run is inside a long call of another library
+        take_back(mark)
+    os._exit(128 + signal.SIGTERM)
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _end)
-    main()
+    try:
+        main()
+    except Ended:
+        raise SystemExit(128 + signal.SIGTERM) from None

@@ -1,6 +1,7 @@
 """Processes that work on a study: on this computer, or on a Ray cluster."""
 
 import os
+import platform
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from typing import Any
 from ..checks import install
 from ..progress import shown
 from .execute import about, execute
-from .folder import Store, begun
+from .folder import Store, begun, write
 from .plan import Job, Plan
 from .work import missing, one_torch_thread, origin, work
 
@@ -45,7 +46,25 @@ def finish(folder: Path, plan: Plan, workers: int | str) -> None:
             work(folder, index=0, plan=plan, advance=count)
         else:
             left = plan.count() - sum(job.id in store for job in plan.jobs(store))
-            _watch(folder, plan, store, max(1, min(int(workers), left)), count)
+            with _written(folder, plan):
+                _watch(folder, plan, store, max(1, min(int(workers), left)), count)
+
+
+def _own_plan(folder: Path) -> Path:
+    """The plan of this process's workers; another process may replace ``plan.pkl`` meanwhile."""
+    return folder / "logs" / f"plan-{platform.node()}-{os.getpid()}.pkl"
+
+
+@contextmanager
+def _written(folder: Path, plan: Plan) -> Iterator[None]:
+    """A context in which the plan of this process's workers exists as a file."""
+    import cloudpickle
+
+    write(_own_plan(folder), cloudpickle.dumps(plan))
+    try:
+        yield
+    finally:
+        _own_plan(folder).unlink(missing_ok=True)
 
 
 @contextmanager
@@ -54,7 +73,7 @@ def counted(plan: Plan) -> Iterator[Count]:
 
     The context yields a function that updates the bar.
     """
-    with shown("study", plan.count(), unit="run", bar_after=0.0, left=True) as advance:
+    with shown("study", plan.count(), unit="runs", bar_after=0.0, left=True) as advance:
         before = 0
 
         def count(store: Store) -> None:
@@ -98,8 +117,9 @@ class Worker:
     """
 
     def __init__(self, folder: Path, plan: Plan, index: int) -> None:
-        command = [sys.executable, "-m", "fgl.study", str(folder), "--index", str(index)]
-        self.command, self.path = command, plan.path
+        own = ["--plan", str(_own_plan(folder)), "--index", str(index)]
+        self.command = [sys.executable, "-m", "fgl.study", str(folder), *own]
+        self.path = plan.path
         self.log = folder / "logs" / f"worker-{os.getpid()}-{index}.txt"
         self.marks, self.stillborn = folder / "locks", 0
         self.start()
@@ -125,8 +145,8 @@ class Worker:
         if self.stillborn >= STILLBORN:
             lines = self.log.read_text(errors="replace").strip().splitlines() or ["no message"]
             raise RuntimeError(
-                f"A worker of the study ended with {code} before its first run, {STILLBORN} times; "
-                f"its last line, of {self.log}: {lines[-1]}"
+                f"A worker of the study ended with {code} outside of a run, {STILLBORN} times; its "
+                f"last line, of {self.log}: {lines[-1]}"
             )
         self.start()
 
@@ -207,8 +227,6 @@ def _receive(ray: Any, reference: Any, job: Job, store: Store, deaths: Counter[s
 
 def _remote(code: bytes, path: list[str], job: Job) -> tuple[dict[str, Any], str]:
     """Execute a run in a Ray process."""
-    import platform
-
     import cloudpickle
 
     sys.path += [place for place in path if place not in sys.path]

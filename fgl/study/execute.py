@@ -2,14 +2,17 @@
 
 import functools
 import math
+import random
 import shutil
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..experiment.callbacks import early_stop, peak_memory
@@ -45,14 +48,33 @@ def execute(plan: Plan, job: Job, folder: Path | None = None) -> dict[str, Any]:
         warnings.simplefilter("always")
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
         try:
-            record |= _run(plan, job, folder)
-        except Exception as error:  # failed runs are recorded too
+            with seeded(job.seed):
+                record |= _run(plan, job, folder)
+        except (Exception, SystemExit) as error:  # failed runs are recorded too
             record |= {"kind": type(error).__name__, "error": f"{type(error).__name__}: {error}"}
             record["traceback"] = traceback.format_exc()
     texts = sorted({str(each.message)[:LONGEST] for each in caught})
     record |= {"warnings": texts[:MOST], "peak": peak_memory(torch.device("cpu")) or 0}
     record |= {"seconds": time.perf_counter() - start}
     return record | {"processor": time.process_time() - spent}
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """A context in which the global generators of Python, numpy and torch start from a seed.
+
+    A setting that draws from them does not depend on the process's earlier runs.
+    """
+    states = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
 
 
 def about(job: Job) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 import dis
 import functools
 import hashlib
+import importlib.util
+import random
 import re
 import sys
 import types
@@ -19,6 +21,11 @@ HIDDEN = {"__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__"}
 HIDDEN |= {"__static_attributes__", "__annotations__", "__annotate_func__", "__dataclass_fields__"}
 HIDDEN |= {"__annotations_cache__", "__abstractmethods__", "__slotnames__", "_abc_impl"}
 
+GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME"}  # names of Python's instructions
+ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"}
+ANNOTATIONS = {"typing", "collections.abc", "dataclasses"}  # modules of the types of annotations
+SEEDED = (random._inst, np.random.mtrand._rand, torch.default_generator)
+
 Memo = dict[int, tuple[Any, str]]  # keeps the object, so that no other object gets its id
 
 
@@ -26,9 +33,13 @@ def fingerprint(value: Any) -> str:
     """A text that identifies a function or value by its content and by the objects that it uses.
 
     For functions from the user's own files and notebooks, the fingerprint depends on their code,
-    their defaults, the values in their closures, and the globals that they use. For functions of
-    installed packages, the fingerprint depends only on their names. Docstrings, file names and line
-    numbers do not affect the fingerprint.
+    their defaults, the values in their closures, and the globals, attributes of modules and imports
+    that they use. For functions of installed packages, the fingerprint depends only on their names.
+    Docstrings, file names and line numbers do not affect the fingerprint. Other objects count with
+    all that pickle would store.
+
+    Raises:
+        TypeError: for a random generator, whose state would depend on the order of the runs.
 
     Example:
         >>> fingerprint(lambda x: x + 1) == fingerprint(lambda x: x + 1)
@@ -42,14 +53,12 @@ def fingerprint(value: Any) -> str:
 def _digest(value: Any, memo: Memo) -> str:
     if id(value) in memo:
         return memo[id(value)][1]
-    shared = isinstance(value, types.FunctionType | type) or hasattr(value, "__dict__")
-    if shared:
-        memo[id(value)] = value, "inside"  # placeholder, in case the value refers to itself
-    parts = next((parts for kind, parts in PARTS if isinstance(value, kind)), _object)
+    memo[id(value)] = value, "inside"  # placeholder, in case the value refers to itself
+    kinds = (parts for kind, parts in PARTS if isinstance(value, kind))
+    parts = EXACT.get(type(value)) or next(kinds, _object)
     text = "\n".join(parts(value, memo))
     digest = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:LENGTH]
-    if shared:
-        memo[id(value)] = value, digest
+    memo[id(value)] = value, digest
     return digest
 
 
@@ -67,13 +76,16 @@ def _source(module: types.ModuleType) -> str:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
-def _array(value: Any) -> Iterator[str]:
+def _array(value: Any, memo: Memo) -> Iterator[str]:
     if isinstance(value, torch.Tensor):
         dense = value.detach().cpu().to_dense().contiguous()
         yield f"tensor {dense.dtype} {list(dense.shape)}"
         value = dense.reshape(-1).view(torch.uint8).numpy()
     yield f"array {value.dtype} {list(value.shape)}"
-    yield hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+    if value.dtype.hasobject:  # the bytes of such an array are addresses
+        yield _digest(value.tolist(), memo)
+    else:
+        yield hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
 
 
 def _function(function: types.FunctionType, memo: Memo) -> Iterator[str]:
@@ -87,8 +99,7 @@ def _function(function: types.FunctionType, memo: Memo) -> Iterator[str]:
     code = function.__code__
     if function.__doc__ is not None and code.co_consts[:1] == (function.__doc__,):
         code = code.replace(co_consts=(None, *code.co_consts[1:]))
-    names = sorted(set(_names(code)) & set(function.__globals__))
-    used = [(name, function.__globals__[name]) for name in names]
+    used = sorted(_used(function).items())
     defaults = function.__defaults__, function.__kwdefaults__
     yield from _all("function", (code, defaults, cells, used), memo)
 
@@ -104,14 +115,37 @@ def _cells(function: types.FunctionType) -> list[Any]:
     return values
 
 
-def _names(code: types.CodeType) -> Iterator[str]:
-    """Names of the globals that the code and its nested functions use, without attributes."""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            yield instruction.argval
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _names(constant)
+def _used(function: types.FunctionType) -> dict[str, Any]:
+    """The globals, the imports inside the function, and the attributes of the user's modules."""
+    code, names = function.__code__, function.__globals__
+    used = {name: names[name] for name in _names(code, GLOBALS) & set(names)}
+    used |= {name: _imported(name) for name in _names(code, {"IMPORT_NAME"})}
+    attributes = _names(code, ATTRIBUTES)
+    values = [*used.values(), *_cells(function)]
+    modules = [value for value in values if isinstance(value, types.ModuleType)]
+    while modules:
+        module = modules.pop()
+        if not is_installed(module.__name__):
+            own = {n: vars(module)[n] for n in attributes & set(vars(module))}
+            modules += [value for value in own.values() if isinstance(value, types.ModuleType)]
+            attributes -= set(own)
+            used |= {f"{module.__name__}.{name}": value for name, value in own.items()}
+    return used
+
+
+def _imported(name: str) -> Any:
+    """A module of the user by its name; otherwise only the name."""
+    try:
+        return name if is_installed(name) else importlib.import_module(name)
+    except ImportError:
+        return name
+
+
+def _names(code: types.CodeType, instructions: set[str]) -> set[str]:
+    """Names that these instructions of the code and of its nested functions load."""
+    own = {each.argval for each in dis.get_instructions(code) if each.opname in instructions}
+    inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
+    return own.union(*(_names(each, instructions) for each in inner))
 
 
 def _class(kind: type, memo: Memo) -> Iterator[str]:
@@ -129,33 +163,68 @@ def _class(kind: type, memo: Memo) -> Iterator[str]:
 def _object(value: Any, memo: Memo) -> Iterator[str]:
     if isinstance(value, types.BuiltinFunctionType):
         yield f"builtin {value.__module__}.{value.__qualname__}"
+        if not isinstance(value.__self__, types.ModuleType | types.NoneType):
+            yield _digest(value.__self__, memo)
         return
     if is_dataclass(value):
         own = [getattr(value, field.name) for field in fields(value)]
         yield from _all("dataclass", (type(value), *own), memo)
         return
     yield _digest(type(value), memo)
-    state = getattr(value, "__dict__", None)
-    yield _digest(state, memo) if state else re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+    try:
+        stored = None if type(value).__module__ in ANNOTATIONS else value.__reduce_ex__(4)
+    except Exception:  # pickle cannot store it
+        stored = None
+    if not isinstance(stored, tuple):
+        state = getattr(value, "__dict__", None)
+        yield _digest(state, memo) if state else re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+        return
+    content = [list(each) if isinstance(each, Iterator) else each for each in stored]
+    yield from _all("object", content, memo)
 
 
-# The first matching type determines the parts of a value; other values are treated as objects.
+def _generator(value: Any, memo: Memo) -> Iterator[str]:
+    """The name of a global generator, which each run seeds; other generators are refused."""
+    if not any(value is each for each in SEEDED):
+        raise TypeError(
+            "Expected methods and settings to make their own random generators, but got a "
+            f"{type(value).__name__} from outside, whose numbers depend on the order of the runs: "
+            "call torch.Generator().manual_seed(seed) inside of the function"
+        )
+    yield f"global {type(value).__name__}"
+
+
+def _mapping(value: Mapping[Any, Any], memo: Memo) -> Iterator[str]:
+    yield from ("mapping", *sorted(" ".join(_all("", each, memo)) for each in value.items()))
+
+
+def _set(value: Set[Any], memo: Memo) -> Iterator[str]:
+    yield from ("set", *sorted(_digest(each, memo) for each in value))
+
+
+def _sequence(value: Iterable[Any], memo: Memo) -> Iterator[str]:
+    yield from _all(type(value).__name__, value, memo)
+
+
+# A value's exact type, or the first matching type, determines its parts; other values are objects.
+EXACT: dict[type, Callable[[Any, Memo], Iterable[str]]] = {
+    dict: _mapping, types.MappingProxyType: _mapping, set: _set, frozenset: _set,
+    list: _sequence, tuple: _sequence,
+}  # fmt: skip
 PARTS: list[tuple[Any, Callable[[Any, Memo], Iterable[str]]]] = [
     (types.NoneType | bool | int | float | complex | str | bytes,
      lambda value, memo: [f"{type(value).__name__} {value!r}"]),
-    (torch.Tensor | np.ndarray, lambda value, memo: _array(value)),
+    (torch.Tensor | np.ndarray, _array),
+    (torch.Generator | random.Random | np.random.Generator | np.random.RandomState, _generator),
     (types.ModuleType, lambda value, memo: [f"module {value.__name__} {_source(value)}"]),
     (functools.partial,
      lambda value, memo: _all("partial", (value.func, value.args, value.keywords), memo)),
     (types.MethodType, lambda value, memo: _all("method", (value.__func__, value.__self__), memo)),
+    (property, lambda value, memo: _all("property", (value.fget, value.fset, value.fdel), memo)),
     (types.CodeType,
      lambda value, memo: _all("code", (value.co_code, value.co_names, value.co_consts), memo)),
     (types.FunctionType, _function),
     (type, _class),
-    (Mapping, lambda value, memo: [
-        "mapping", *sorted(" ".join(_all("", each, memo)) for each in value.items())]),
-    (Set, lambda value, memo: ["set", *sorted(_digest(each, memo) for each in value)]),
-    (list | tuple, lambda value, memo: _all(type(value).__name__, value, memo)),
 ]  # fmt: skip
 
 
@@ -167,5 +236,6 @@ def is_installed(module: str | None) -> bool:
     top = module.split(".")[0]
     if top == "fgl" or top in sys.stdlib_module_names:
         return True
-    file = getattr(sys.modules.get(module), "__file__", None)
+    spec = None if module in sys.modules else importlib.util.find_spec(top)
+    file = spec.origin if spec else getattr(sys.modules.get(module), "__file__", None)
     return file is not None and bool({"site-packages", "dist-packages"} & set(Path(file).parts))

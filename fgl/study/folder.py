@@ -10,12 +10,14 @@ import platform
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from filelock import FileLock, Timeout
 
 from ..checks import check_disk, reject_if
@@ -23,6 +25,9 @@ from .plan import Plan
 
 FOLDERS = ("runs", "locks", "environments", "logs")
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+RENAME = "give a changed method or setting another name, or the study another folder"
+MODULES = "a module has changed since, or a script has set a value in it, which workers do not see"
+MARKS: dict[Path, str] = {}  # mark files of this process's runs, with their earlier texts
 ENDINGS = 3  # after so many deaths of its process, a run is not started again
 
 
@@ -46,9 +51,10 @@ class Store:
         self.folder = Path(folder).absolute()
         self._names: set[str] = set()
         self._read: dict[str, dict[str, Any]] = {}
-        with check_disk(f"folder to be a folder that can be written, which {folder} is not"):
-            for name in FOLDERS:
-                (self.folder / name).mkdir(parents=True, exist_ok=True)
+        if os.access(self.folder, os.W_OK) or not (self.folder / "runs").is_dir():
+            with writing(self.folder):
+                for name in FOLDERS:
+                    (self.folder / name).mkdir(parents=True, exist_ok=True)
         self.refresh()
 
     def path(self, name: str) -> Path:
@@ -76,8 +82,20 @@ class Store:
         return self._read[name]
 
     def full(self, name: str) -> dict[str, Any]:
-        """A complete record, with its report."""
-        record: dict[str, Any] = json.loads(self.path(name).read_text(encoding="utf-8"))
+        """A complete record, with its report.
+
+        Raises:
+            ValueError: for a damaged file.
+        """
+        path = self.path(name)
+        try:
+            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            record["status"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"Expected {path} to hold the record of a run, but got {type(error).__name__}: "
+                f"{error}. Delete this file, and the run is repeated"
+            ) from error
         self._read[name] = {key: value for key, value in record.items() if key != "report"}
         return record
 
@@ -98,11 +116,20 @@ class Store:
 def write(path: Path, content: bytes) -> None:
     """Write a file under a temporary name, then rename it."""
     new = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}")
-    with check_disk(f"the study to be written to {path.parent}"), new.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, path)
+    try:
+        with writing(path.parent), new.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    finally:
+        with suppress(OSError):  # of an interrupted write, as on a full disk
+            new.unlink()
+
+
+def writing(folder: Path) -> AbstractContextManager[None]:
+    """A context in which an OSError names the study's folder that cannot be written."""
+    return check_disk(f"folder to be a folder that can be written, which {folder} is not")
 
 
 def plain(value: Any) -> Any:
@@ -116,11 +143,14 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, np.generic):
+        return plain(value.item())
     return value if value is None or isinstance(value, str | bool | int) else described(value)
 
 
 def described(value: Any) -> str:
     """A chosen value as text; for a function, its name."""
+    value = value.item() if isinstance(value, np.generic) else value
     return str(getattr(value, "__name__", None) or repr(value))
 
 
@@ -144,11 +174,12 @@ def save_plan(folder: Path, plan: Plan, *, tries: int) -> Plan:
     """
     import cloudpickle
 
-    with FileLock(folder / "plan.lock"):
+    with writing(folder), FileLock(folder / "plan.lock"):
         before = saved_plan(folder)
         earlier = before.get("fingerprints", {})
         now = {"Python": PYTHON, **plan.fingerprints()}
         check_same(earlier, now, folder)
+        warn_equal(now)
         stages = [count for count in before.get("stages", []) if count < tries]
         plan.stages = [*stages, tries]
         all_stages = sorted({*before.get("stages", []), tries})
@@ -172,21 +203,24 @@ def saved_plan(folder: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def check_same(known: Mapping[str, str], now: Mapping[str, str], folder: Path) -> None:
+def check_same(
+    known: Mapping[str, str], now: Mapping[str, str], folder: Path, advice: str = RENAME
+) -> None:
     """Raise an error if a method, setting or other value has changed but kept its name."""
     other = [name for name, text in now.items() if known.get(name, text) != text]
     reject_if(
         other,
         f"{', '.join(other)} to be as when the study in {folder} was begun",
-        "another: give a changed method or setting another name, or the study another folder",
+        f"another: {advice}",
     )
 
 
-def load_plan(folder: str | os.PathLike[str]) -> Plan:
-    """Load the plan in a folder. A plan contains pickled code: load only plans that you trust.
+def load_plan(folder: str | os.PathLike[str], name: str = "plan.pkl") -> Plan:
+    """Load a plan in a folder. A plan contains pickled code: load only plans that you trust.
 
     Raises:
-        ValueError: if there is no plan, or if the plan's modules have changed since it was written.
+        ValueError: if there is no plan, or if the plan's modules are missing or have changed since
+            it was written.
     """
     import cloudpickle
 
@@ -195,9 +229,27 @@ def load_plan(folder: str | os.PathLike[str]) -> Plan:
     reject_if(not saved, "folder to hold a study, plan.json", folder)
     check_same(saved["fingerprints"], {"Python": PYTHON}, folder)  # other versions cannot read it
     sys.path += [place for place in saved["path"] if place not in sys.path]
-    plan: Plan = cloudpickle.loads((folder / "plan.pkl").read_bytes())
-    check_same(saved["fingerprints"], plan.fingerprints(), folder)
+    try:
+        plan: Plan = cloudpickle.loads((folder / name).read_bytes())
+    except ImportError as error:
+        raise ValueError(
+            f"Expected the modules of the study in {folder} to be importable, but got {error}: add "
+            "their folder to PYTHONPATH"
+        ) from error
+    check_same(saved["fingerprints"], plan.fingerprints(), folder, MODULES)
     return plan
+
+
+def warn_equal(fingerprints: Mapping[str, str]) -> None:
+    """Warn if two methods do the same, such as lambdas of a loop that all see its last value."""
+    first: dict[str, str] = {}
+    for name, text in fingerprints.items():
+        if name.startswith("method ") and first.setdefault(text, name) != name:
+            warnings.warn(
+                f"{first[text]} and {name} have the same code and values: in a loop, bind the "
+                "value, as in lambda task, mu=mu: fgl.methods.fedprox(task.fedavg, mu=mu)",
+                stacklevel=2,
+            )
 
 
 @contextmanager
@@ -209,7 +261,8 @@ def begun(store: Store, name: str) -> Iterator[int | None]:
     """
     lock, mark = store.locked(name), store.folder / "locks" / f"{name}.begun"
     try:
-        lock.acquire()
+        with writing(store.folder):
+            lock.acquire()
     except Timeout:
         yield None
         return
@@ -218,16 +271,25 @@ def begun(store: Store, name: str) -> Iterator[int | None]:
             yield None
             return
         before = mark.read_text() if mark.exists() else ""
-        mark.write_text(f"{before}{platform.node()} {os.getpid()} {time.time():.0f}\n")
+        with writing(store.folder):
+            mark.write_text(f"{before}{platform.node()} {os.getpid()} {time.time():.0f}\n")
+        MARKS[mark] = before
         try:
             yield before.count("\n")
         finally:  # also after an interrupt, which does not count as a death of the process
-            if before and not store.path(name).exists():
-                mark.write_text(before)
-            else:
-                mark.unlink(missing_ok=True)
+            if store.path(name).exists():
+                MARKS[mark] = ""
+            take_back(mark)
     finally:
         lock.release()
+
+
+def take_back(mark: Path) -> None:
+    """Restore a mark file of this process as it was before the run, or delete it."""
+    if before := MARKS.pop(mark, ""):
+        mark.write_text(before)
+    else:
+        mark.unlink(missing_ok=True)
 
 
 @functools.cache

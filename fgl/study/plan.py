@@ -58,7 +58,7 @@ class Job:
         cell = f"{self.setting}-{self.method}"
         text = repr((self.setting, self.method, self.point.key, self.seed, self.rounds))
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-        return f"{re.sub(r'[^A-Za-z0-9.+=]+', '_', cell)[:60]}-{self.seed}-{digest}"
+        return f"{re.sub(r'^[.]|[^A-Za-z0-9.+=]+', '_', cell)[:60]}-{self.seed}-{digest}"
 
 
 @dataclass(frozen=True)

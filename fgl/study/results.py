@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from ..checks import check_choice, imported, install
-from ..experiment.plots import band, over, save
+from ..experiment.plots import band, literal, over, save
 from ..experiment.tables import aligned, escaped, mean_and_deviation, plus_minus, tabular
 from ..targets import less_is_better, lower_of
 from .folder import Store, described, load_plan
@@ -84,6 +86,7 @@ class Study:
 
     def raw(self) -> list[dict[str, Any]]:
         """Each finished run of the plan, with its values, report, environment and command."""
+        self._store.refresh()
         jobs = {job.id: job for job in self.plan.jobs(self._store) if job.id in self._store}
         tests = {job.id for cell in self._cells.values() for job in cell.tests.values()}
         return [{**self._store.full(n), "stage": "test" if n in tests else "trial"} for n in jobs]
@@ -208,7 +211,7 @@ class Study:
         bad = sum(record["status"] != "finished" for record in records)
         spent = [record["processor"] for record in records if "processor" in record]
         mean, seeds = _mean(list(self.scores(setting, method).values()), scale)
-        if len(self._tests[setting, method]) < len(self.plan.seeds):
+        if len(self._tests[setting, method]) < len(self.plan.seeds) and not cell.lost:
             seeds += f" of {len(self.plan.seeds)}"
         sent = self._megabytes(setting, method)
         cost = ["-" if math.isnan(sent) else f"{sent:.3g}" if sent < 1000 else f"{sent:.0f}"]
@@ -340,7 +343,7 @@ class Study:
             axis.remove()
         for axis, setting in zip(axes.flat, settings, strict=False):
             (self._draw_curves if curves else self._draw_differences)(axis, setting)
-            axis.set_title(setting)
+            axis.set_title(literal(setting))
             axis.grid(alpha=0.25)
         if curves:
             lines, names = axes[0][0].get_legend_handles_labels()
@@ -363,7 +366,7 @@ class Study:
             curves = [r["report"]["curves"][metric] for r in runs if r["status"] == "finished"]
             means, deviations = over(curves)
             if means:
-                axis.plot(means, label=method)
+                axis.plot(means, label=literal(method))
                 band(axis, range(len(means)), means, deviations, alpha=0.15)
         axis.set(xlabel="round", ylabel=metric)
 
@@ -378,9 +381,9 @@ class Study:
                 color = "#1f5a94" if test.survives else "#999999"
                 axis.errorbar(scale * own.mean, place, xerr=half, fmt="o", color=color, capsize=3)
         axis.axvline(0, color="#c0742c", linewidth=0.8)
-        axis.set_yticks(range(len(others)), others)
+        axis.set_yticks(range(len(others)), [*map(literal, others)])
         axis.set_ylim(len(others) - 0.5, -0.5)
-        axis.set_xlabel(f"{self.metric(setting)} - {base}" + ", points" * (scale == 100))
+        axis.set_xlabel(f"{self.metric(setting)} - {literal(base)}" + ", points" * (scale == 100))
 
 
 def _tested(gains: Mapping[Any, Mapping[int, float]]) -> dict[Any, Tested]:
@@ -423,6 +426,6 @@ def _listed(chosen: Mapping[str, Sequence[Any]]) -> str:
 
 
 def _spelled(value: Any) -> str:
-    if isinstance(value, float):
+    if isinstance(value, float | np.floating):
         return f"{value:g}"
     return value if isinstance(value, str) else described(value)

@@ -231,6 +231,9 @@ def _carried_out(plan: Plan, trials: int, workers: Workers, folder: Place) -> St
         others, "arguments of fgl.study or further ones of fgl.run", sorted(others), TypeError
     )
     reject_if(not plan.settings, "settings to be tasks by name", "none")
+    for kind, names in (("methods", plan.methods), ("settings", plan.settings)):
+        wrong = [n for n in names if not isinstance(n, str) or not n.strip() or not n.isprintable()]
+        reject_if(wrong, f"names of {kind} to be lines of text", wrong[:1])
     for name, setting in plan.settings.items():
         if isinstance(setting, Task) or not (hasattr(setting, "load") or callable(setting)):
             raise TypeError(

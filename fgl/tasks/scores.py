@@ -469,6 +469,12 @@ def evaluate_graphs(
                 f"Expected client {client}'s tests to have test_mask beside {others[0]}, but got "
                 "none: without it graphs that train would be tested; without masks all are tested"
             )
+    for client, (own, test) in enumerate(zip(clients, tests, strict=False)):
+        if own.num_features != test.num_features:
+            raise ValueError(
+                f"Expected client {client}'s tests to have {own.num_features} features as its "
+                f"training graphs, but got {test.num_features}"
+            )
     how = _evaluate_classes if target.metrics == CLASSES.metrics else _evaluate_answers
     central = len(clients) == 1 and how is _evaluate_answers
     if len(clients) != len(tests) and not central:

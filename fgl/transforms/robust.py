@@ -125,8 +125,6 @@ def mean_server(method: Method, outer: str) -> OfMeans:
 
 def _check_covered(served: OfMeans, untouched: Collection[str]) -> None:
     """Raise an error if the server reads an entry other than the model and those in `untouched`."""
-    if isinstance(untouched, str):
-        raise TypeError(f"Expected untouched to be several keys, but got the string {untouched!r}")
     others = [key for key in (*served.equally, *served.reads) if key not in untouched]
     reject_if(
         others,

@@ -18,7 +18,7 @@ def check_num_clients(num_clients: int, total: int) -> None:
 def check_labels(y: Any) -> None:
     """Raise an error unless `y` is int64 ``[n]`` with classes from 0.
 
-    For floats, the error suggests a solution.
+    If `y` holds floats, the error message suggests a solution.
     """
     if isinstance(y, Tensor) and y.is_floating_point():
         raise TypeError(
@@ -34,10 +34,10 @@ def announced(what: str, num_edges: int, many: int) -> AbstractContextManager[An
 
 
 def filled(owner: Tensor, num_clients: int) -> list[Tensor]:
-    """Sorted node ids per client; an empty client gets the first node of the largest client.
+    """Sorted node ids per client; a client without nodes gets the largest client's first node.
 
     Args:
-        owner: each node's client, int64 ``[n]``; changed in place.
+        owner: the client of each node, int64 ``[n]``. This tensor is changed in place.
         num_clients: number of clients, at most n.
     """
     size = owner.bincount(minlength=num_clients)

@@ -38,31 +38,31 @@ def louvain_partition(
     Let ``s = floor(num_nodes / num_clients)``. A community of more than ``s - delta`` nodes is cut
     into chunks of ``s - delta`` nodes, in order of node id. The remainder becomes a smaller
     community. Communities are assigned round-robin in order of size, largest first. A client that
-    would exceed ``s + delta`` nodes is skipped. The paper does not specify some details. In this
-    function a chunk has at least one node. Communities of equal size are ordered by their smallest
-    node id. A community that fits no client goes to the smallest client; if several clients are
-    equally small, it goes to the first of these.
+    would exceed ``s + delta`` nodes is skipped. The paper does not specify some details. This
+    function adds three rules. A chunk has at least one node. Communities of equal size are ordered
+    by their smallest node ids. A community that fits no client goes to the client with the fewest
+    nodes; if there are several such clients, to the first of them.
 
     Args:
-        graph: a graph, which is taken as undirected and unweighted.
-        num_clients: number of clients; each gets at least one node.
+        graph: a graph. Directions and weights of edges are ignored.
+        num_clients: number of clients. Each client gets at least one node.
         delta: allowed deviation of a client's size, at least 0. Choose a smaller value if clients
-            are small: the default would cut communities into small pieces, and a warning would be
-            given.
-        resolution: resolution of the communities, at least 0; values above 1 give more and smaller
-            communities.
+            are small. The default would then cut communities into small pieces, and a warning would
+            be given.
+        resolution: resolution of the communities, at least 0. The larger the resolution, the more
+            communities are found, and the smaller they are.
         seed: random seed of Louvain.
-        engine: library that runs Louvain. ``"networkx"`` was used for the published tables.
-            ``"igraph"`` (the extra `partitions`) finds different communities of equal quality and
-            is faster on large graphs. With networkx, a warning is given if the graph has more than
-            1,000,000 edges.
+        engine: library that runs Louvain. The published tables were made with ``"networkx"``.
+            ``"igraph"`` (the extra `partitions`) is faster on large graphs. It finds communities
+            that differ from those of networkx but have equal quality. With networkx, a warning is
+            given if the graph has more than 1,000,000 edges.
 
     Returns:
         One sorted int64 tensor of node ids per client; every node belongs to exactly one client.
 
     Raises:
-        ValueError: if `num_clients` is not in ``[1, num_nodes]``, or another argument is out of
-            range.
+        ValueError: if `num_clients` is below 1 or above the number of nodes, or if any other
+            argument is out of range.
         ImportError: if the engine is not installed.
 
     Example:
@@ -92,27 +92,27 @@ def leiden_partition(
     iterations: Count = 2,
     seed: int = 0,
 ) -> list[Tensor]:
-    """Assign igraph's Leiden communities to clients, in the same way as `louvain_partition`.
+    """Find Leiden communities with igraph, and assign them to clients as `louvain_partition` does.
 
-    Leiden's communities are connected, while some of Louvain's are not. This function needs the
-    extra `partitions`.
+    Communities found by Leiden are always connected. Communities found by Louvain may be
+    disconnected. This function needs the extra `partitions`.
 
     Args:
-        graph: a graph, which is taken as undirected and unweighted.
-        num_clients: number of clients; each gets at least one node.
+        graph: a graph. Directions and weights of edges are ignored.
+        num_clients: number of clients. Each client gets at least one node.
         delta: allowed deviation of a client's size, at least 0.
-        resolution: resolution of the communities, at least 0; values above 1 give more and smaller
-            communities.
-        iterations: number of iterations, at least 1; each starts from the result of the previous
-            iteration.
+        resolution: resolution of the communities, at least 0. The larger the resolution, the more
+            communities are found, and the smaller they are.
+        iterations: number of iterations, at least 1. Every iteration except the first starts from
+            the result of the previous iteration.
         seed: random seed of Leiden.
 
     Returns:
         One sorted int64 tensor of node ids per client; every node belongs to exactly one client.
 
     Raises:
-        ValueError: if `num_clients` is not in ``[1, num_nodes]``, or another argument is out of
-            range.
+        ValueError: if `num_clients` is below 1 or above the number of nodes, or if any other
+            argument is out of range.
         ImportError: if igraph is not installed.
 
     Example:
@@ -173,14 +173,14 @@ def _igraph(
 def deal(
     communities: Iterable[Iterable[int]], graph: Graph, num_clients: int, delta: int
 ) -> list[Tensor]:
-    """Give each community to a client, so that clients have about equal sizes."""
+    """Assign each community to one client; the clients get about equal numbers of nodes."""
     size = graph.num_nodes // num_clients
     chunk = max(size - delta, 1)
     whole = [sorted(nodes) for nodes in communities]
-    if num_clients > 1 and 2 * delta > size and max(map(len, whole)) > chunk:
+    if num_clients > 1 and 2 * delta >= size and max(map(len, whole)) > chunk:
         warn(
-            f"Expected delta to be at most half of the {size} nodes of a client, but got {delta}: "
-            f"communities are cut into pieces of {chunk}, and few edges stay. Try "
+            f"Expected delta to be less than half of the {size} nodes of a client, but got "
+            f"{delta}: communities are cut into pieces of {chunk}, and few edges stay. Try "
             f"delta={size // 5}",
         )
     chunks = [
@@ -203,23 +203,24 @@ def deal(
 def metis_partition(
     graph: Graph, num_clients: int, *, seed: int = 0, recursive: bool | None = None
 ) -> list[Tensor]:
-    """Partition a graph by METIS into clients of almost equal size with few edges between them.
+    """Partition a graph by METIS: clients of almost equal size, with few edges between clients.
 
-    METIS may leave a part empty if the graph is small. The empty part then gets the first node of
-    the largest part. This function needs the extra `partitions`.
+    If the graph is small, METIS may return an empty part. In that case, the first node of the
+    largest part is moved to the empty part. This function needs the extra `partitions`.
 
     Args:
-        graph: a graph, which is taken as undirected and unweighted.
-        num_clients: number of clients; each gets at least one node.
+        graph: a graph. Directions and weights of edges are ignored.
+        num_clients: number of clients. Each client gets at least one node.
         seed: random seed of METIS; -1 means METIS's default seed.
-        recursive: True for recursive bisection, False for a k-way cut into all parts at once.
-            The default is True for up to 8 clients, as in pymetis.
+        recursive: how METIS cuts the graph. True means recursive bisection. False means a k-way
+            cut, which makes all parts at once. The default is True for up to 8 clients, as in
+            pymetis.
 
     Returns:
         One sorted int64 tensor of node ids per client; every node belongs to exactly one client.
 
     Raises:
-        ValueError: if `num_clients` is not in ``[1, num_nodes]``.
+        ValueError: if `num_clients` is below 1 or above the number of nodes.
         ImportError: if pymetis is not installed.
 
     Example:
@@ -261,35 +262,38 @@ def ldg_partition(
     block: Count | None = None,
     seed: int = 0,
 ) -> list[Tensor]:
-    """Partition a graph by LDG: nodes come one by one and join clients of bounded size.
+    """Partition a graph by LDG: assign nodes one by one to clients whose sizes are bounded.
 
     Let C be the capacity ``ceil((1 + slack) * n / num_clients)``. A node v goes to the part i with
-    the largest ``|N(v) in P_i| * (1 - |P_i| / C)``. If v has no placed neighbour, or if part i is
-    full, v goes to the smallest part. Each further pass places all nodes again. A neighbour that
-    the current pass has not yet placed counts as a member of its part from the previous pass.
+    the largest ``|N(v) in P_i| * (1 - |P_i| / C)``. If none of v's neighbours has a part yet, or if
+    part i is full, v goes to the smallest part. From the second pass on, all nodes are placed
+    again. If the current pass has not yet placed a neighbour, the neighbour's part from the
+    previous pass counts.
 
-    Nodes are placed in blocks of consecutive ids. For speed, nodes of one block are placed at once:
-    a node does not see the new parts of the block's other nodes. The capacity is still respected.
-    In addition to the edges and a table of size block x clients, the function needs about 30 bytes
-    for each node and one byte for each edge. Edges that are sorted by target can be passed as a
-    memory-mapped file.
+    Nodes are placed in blocks of consecutive ids. For speed, all nodes of one block are placed at
+    once, so the choice of a node's part ignores the new parts of the nodes in its block. No part
+    exceeds the capacity in this case either. The function needs memory for the edges, for a table
+    of size block x clients, for about 30 bytes per node, and for one byte per edge. Edges that are
+    sorted by target can be passed as a memory-mapped file.
 
     Args:
         graph: a graph with both directions of every edge, since an edge affects only its target.
-        num_clients: number of clients; each gets at least one node.
+        num_clients: number of clients. Each client gets at least one node.
         passes: number of passes; 1 means LDG, and more passes mean restreaming LDG.
-        slack: largest relative excess of a client's size over the mean size.
-        block: number of nodes that are placed at once; 1 is the published rule. The default is 1/64
-            of the nodes, but at most 16,384; it is smaller for more than 100 clients.
-        seed: random seed for the order of the blocks, which is the same in each pass.
+        slack: largest allowed excess of a client's size over the mean size, as a fraction of the
+            mean size.
+        block: number of nodes that are placed at once. With 1, the function follows the published
+            rule. The default is 1/64 of the nodes, but at most 16,384. With more than 100 clients,
+            the default is smaller.
+        seed: random seed for the order of the blocks. All passes use one order.
 
     Returns:
         One sorted int64 tensor of node ids per client. Every node belongs to exactly one client,
         and no client has more than C nodes.
 
     Raises:
-        ValueError: if `num_clients` is not in ``[1, num_nodes]``, `passes` or `block` is below 1,
-            or `slack` is negative.
+        ValueError: if `num_clients` is below 1 or above the number of nodes, if `passes` or `block`
+            is below 1, or if `slack` is negative.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -309,7 +313,7 @@ def ldg_partition(
     generator = torch.Generator().manual_seed(seed)
     starts = (torch.randperm(-(-n // block), generator=generator) * block).tolist()
     owner = torch.full((n,), num_clients, dtype=torch.int32)  # an extra part holds unplaced nodes
-    with shown("LDG", passes * len(starts), unit="block") as advance:
+    with shown("LDG", passes * len(starts), unit="blocks") as advance:
         for _ in range(passes):
             size = torch.zeros(num_clients, dtype=torch.int64)
             for start in starts:
@@ -325,7 +329,7 @@ def ldg_partition(
 
 
 def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """The sources of all edges in order of targets, and the index after each node's last source."""
+    """For each node, the index after its last source; all edges' sources, sorted by target."""
     source, target = edge_index
     if bool((target[1:] < target[:-1]).any()):
         source = source[target.argsort(stable=True)]

@@ -20,24 +20,25 @@ from ..features import map_features
 def partition_graph(
     graph: Graph, parts: Sequence[Tensor], *, folder: str | os.PathLike[str] | None = None
 ) -> list[Graph]:
-    """Build the clients' graphs: induced subgraphs with `node_id`, or parts of a collection.
+    """Build the clients' graphs: induced subgraphs with `node_id`, or collections of whole graphs.
 
-    Edges and pairs between clients are lost; `cut_loss` counts them. Parts may overlap.
+    An edge or a pair is lost if no client has both of its nodes. `cut_loss` counts lost edges and
+    pairs. Parts may overlap.
 
     Args:
         graph: the whole graph, or a collection.
-        parts: int64 ids of nodes, or of a collection's graphs: one tensor per client, without
-            repeats.
-        folder: folder for the clients' features. Each client's features are written to a file
-            (``0.x``, ``1.x``, ...) and mapped from it: see `map_features`. By default features stay
-            in memory.
+        parts: one int64 tensor per client, with ids of nodes, or with ids of graphs if `graph` is a
+            collection. Ids do not repeat within a tensor.
+        folder: folder for the clients' features. The features of each client are written to a file
+            (``0.x``, ``1.x``, ...) and read from this file as they are needed: see `map_features`.
+            By default features stay in memory.
 
     Returns:
-        One graph per part, with its nodes in the order of the part.
+        One graph per part. The nodes of a graph have the order of the ids in the part.
 
     Warns:
-        UserWarning: if more than half of the edges between clients' nodes, or of the pairs in
-            `edge_label_index`, are lost.
+        UserWarning: if more than half of the edges are lost, or more than half of the pairs in
+        `edge_label_index`. Only edges and pairs whose two nodes belong to clients are counted.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 1), torch.tensor([[0, 1], [1, 2]]))
@@ -55,7 +56,7 @@ def partition_graph(
 
 
 class CutLoss(NamedTuple):
-    """Number of edges and of pairs whose nodes belong to clients, and how many of them are lost.
+    """Numbers of edges and pairs: those whose two nodes belong to clients, and the lost ones.
 
     Example:
         >>> CutLoss(edges=4, lost_edges=1, pairs=0, lost_pairs=0).lost_edges
@@ -79,11 +80,12 @@ def cut_loss(graph: Graph, parts: Sequence[Tensor]) -> CutLoss:
         parts: int64 node ids, one tensor per client; parts may overlap.
 
     Returns:
-        The number of edges and the number of pairs whose two nodes belong to clients, and how many
-        of them are lost.
+        Four numbers. `edges` and `pairs` count the edges and the pairs whose two nodes belong to
+        clients. `lost_edges` and `lost_pairs` count the lost ones among them.
 
     Raises:
-        ValueError: for a collection, whose graphs are never cut, and for an invalid node id.
+        ValueError: if `graph` is a collection, since its graphs are never cut, or if a node id is
+            invalid.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 1), torch.tensor([[0, 1], [1, 2]]))
@@ -140,21 +142,22 @@ def _warn(counts: CutLoss) -> None:
     if lost:
         warn(
             f"The cut loses {' and '.join(lost)}, whose ends are of two clients: cut_loss(graph, "
-            "parts) counts them, and louvain_partition and metis_partition cut fewer",
+            "parts) counts them; metis_partition, or louvain_partition with a small delta, cuts "
+            "fewer",
         )
 
 
 def _stored(graphs: Iterable[Graph], folder: str | os.PathLike[str] | None) -> list[Graph]:
-    """Return the graphs; if there is a folder, move their features to memory-mapped files."""
+    """Return the graphs; if a folder is given, move the graphs' features to memory-mapped files."""
     if folder is None:
         return list(graphs)
     return [map_features(own, Path(folder, f"{client}.x")) for client, own in enumerate(graphs)]
 
 
 def _edges_inside(edge_index: Tensor, owner: Tensor, num_parts: int) -> tuple[Tensor, Tensor]:
-    """Ids of the edges inside disjoint parts, sorted by part, and the number of edges per part.
+    """Ids of the edges whose two ends are in one part, sorted by part; the number per part.
 
-    All edges are read in a single pass instead of one pass per part.
+    The parts must be disjoint. All edges are then read once in all, and not once per part.
     """
     source, target = owner[edge_index[0]], owner[edge_index[1]]
     edges = ((source == target) & (source >= 0)).nonzero().squeeze(1)
@@ -164,15 +167,15 @@ def _edges_inside(edge_index: Tensor, owner: Tensor, num_parts: int) -> tuple[Te
 
 @typed
 def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:
-    """The union of the clients' graphs: all their nodes, and all edges that a client holds.
+    """The union of the clients' graphs: every node and every edge that at least one client holds.
 
     Args:
         graph: the whole graph.
         parts: int64 node ids, one tensor per client.
 
     Returns:
-        The subgraph with `node_id`; its nodes are sorted by id. An edge is lost if no client has
-        both of its ends.
+        The subgraph with `node_id`; nodes are sorted by id. An edge is missing from the union if no
+        client holds both of the edge's ends.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(4, 1), torch.tensor([[0, 1, 2], [1, 2, 3]]))

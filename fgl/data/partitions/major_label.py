@@ -1,4 +1,4 @@
-"""Clients with a few major labels each, and a test graph that no client holds (FedEgo)."""
+"""Clients whose nodes mostly have a few labels, and a test graph that no client holds (FedEgo)."""
 
 from __future__ import annotations
 
@@ -25,40 +25,41 @@ def major_label_partition(
     num_test: int = 200,
     seed: int = 0,
 ) -> tuple[Graph, list[Graph]]:
-    """Draw a global test graph, and overlapping clients that mostly have nodes of a few labels.
+    """Draw a global test graph, and overlapping clients whose nodes mostly have a few major labels.
 
-    Isolated nodes are dropped; N nodes remain in the pool. ``int(global_share N)`` uniformly drawn
-    nodes are removed from the pool and become the global test graph. The clients then draw in turn,
-    and each client's test nodes are removed from the pool. Each client first draws `num_major`
-    major labels, and then a sample of ``S = int(share N)`` nodes. ``int(major_rate S)`` nodes of
-    the sample have one of the client's major labels. If too few nodes have these labels, all of
-    them are used. The other nodes are drawn from the rest of the pool. A sample has fewer than S
-    nodes if the pool is exhausted. Nodes without an edge inside the sample are dropped; the n
-    remaining nodes are in random order. Of these n nodes, the last `num_test` are the client's test
-    nodes. The ``n // 5`` nodes before the test nodes are validation nodes, and the rest are
-    training nodes.
+    Isolated nodes are dropped. The N nodes that remain form the pool. From the pool,
+    ``int(global_share N)`` nodes are drawn uniformly; they are removed from the pool and become the
+    global test graph. The clients then draw from the pool one after the other. A client first draws
+    `num_major` major labels, and then a sample of ``S = int(share N)`` nodes. Of this sample, only
+    the client's test nodes are removed from the pool. ``int(major_rate S)`` nodes of the sample
+    have one of the client's major labels. If the pool has fewer nodes with these labels, all of
+    these nodes are used. The rest of the sample is drawn from the rest of the pool. A sample has
+    fewer than S nodes if the pool is exhausted. Nodes without an edge inside the sample are
+    dropped; the n remaining nodes are in random order. Of these n nodes, the last `num_test` are
+    the client's test nodes. The ``n // 5`` nodes before the test nodes are validation nodes, and
+    the rest are training nodes.
 
-    Several clients may therefore share a training node, and a test or validation node of one client
-    may be a training node of another client.
+    Two clients may therefore share a training node. Also, a test or validation node of one client
+    may be a training node of a second client.
 
     Args:
         graph: an undirected graph with labels.
         num_clients: number of clients.
         num_major: number of major labels per client.
-        major_rate: fraction of a client's nodes that have a major label; if 0, all nodes are drawn
-            from the whole pool.
+        major_rate: fraction of a client's sample that has a major label. With 0, the whole sample
+            is drawn from the whole pool.
         share: fraction of the N nodes that a client draws.
         global_share: fraction of the N nodes in the global test graph.
         num_test: number of test nodes per client.
         seed: random seed.
 
     Returns:
-        The global test graph and one graph per client with its masks. The test mask of the global
-        test graph contains all its nodes, some of which may have no edge. `node_id` holds ids in
-        the given graph.
+        The global test graph, and one graph per client. A client's graph has the client's masks. In
+        the global test graph, all nodes are test nodes, and some nodes may have no edge. `node_id`
+        holds the nodes' ids in the given graph.
 
     Raises:
-        ValueError: if an argument is out of range, or a client has no training node.
+        ValueError: if an argument is out of range, or if a client has no training node.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -103,14 +104,14 @@ def major_label_partition(
 
 
 def _linked(edges: Tensor, nodes: Tensor, generator: torch.Generator) -> Tensor:
-    """The nodes in `nodes` that have an edge to another of these nodes, in random order."""
+    """The nodes in `nodes` that an edge joins to a second node in `nodes`, in random order."""
     inside = torch.isin(edges, nodes).all(0)
     linked: Tensor = edges[:, inside].unique()
     return linked[torch.randperm(linked.numel(), generator=generator)]
 
 
 def _client(graph: Graph, nodes: Tensor, num_test: int) -> Graph:
-    """The induced subgraph; its nodes are sorted: training nodes, validation nodes, test nodes."""
+    """The induced subgraph; training nodes come first, then validation nodes, then test nodes."""
     n = nodes.numel()
     position = torch.arange(n)
     test = position >= n - num_test
@@ -132,10 +133,11 @@ def _check(graph: Graph, num_clients: int, num_major: int, num_test: int) -> Non
 
 
 def unseen_nodes(clients: Sequence[Graph]) -> list[Tensor]:
-    """Mask of each client's test nodes, without nodes on which another client trains.
+    """Mask of each client's unseen test nodes: those that are not training nodes of any client.
 
-    Clients overlap, so a test node of one client may be a training node of another client. Then a
-    model that the server sends may have been trained on this test node.
+    Clients overlap, so a test node of one client may be a training node of a second client. In that
+    case, the model that the server sends to the first client may have been trained on the first
+    client's test node.
 
     Args:
         clients: graphs with `node_id`, training masks and test masks.

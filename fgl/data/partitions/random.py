@@ -1,4 +1,4 @@
-"""Random partitions: into equal clients, into parts of communities, or with shared nodes."""
+"""Random partitions: clients of equal size, clients within communities, or clients that overlap."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ def random_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[T
     Args:
         graph: the graph.
         num_clients: number of clients.
-        seed: random seed. The permutation is independent of a random split with the same seed.
+        seed: random seed. If a random split uses the same seed, the partition and the split are
+            still independent of each other.
 
     Returns:
-        One sorted int64 tensor of ids per client; every node or graph belongs to exactly one
-        client.
+        One int64 tensor per client, with the ids of the client's nodes or graphs in ascending
+        order. Every node or graph belongs to exactly one client.
 
     Raises:
-        ValueError: if `num_clients` is not in ``[1, n]`` for n nodes or graphs.
+        ValueError: if `num_clients` is below 1, or if it is above the number of nodes or graphs.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.tensor([[0, 1], [1, 0]]))
@@ -46,17 +47,17 @@ def random_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[T
 def community_clients(
     communities: Sequence[Tensor], clients: Count, *, share: Share = 0.5, seed: int = 0
 ) -> list[Tensor]:
-    """Draw several clients from each community, each with a fraction of the community's nodes.
+    """Draw several clients from each community; a client gets a fraction of the community's nodes.
 
-    Draws are independent, so clients of one community overlap. Two clients that each draw half of a
-    community have, on average, half of their nodes in common.
+    Clients draw independently, so clients of one community overlap. If `share` is one half, two
+    clients of one community have on average half of their nodes in common.
 
     Args:
         communities: int64 node ids, one tensor per community, for example the result of
             `metis_partition`.
         clients: number of clients per community.
-        share: fraction of a community's nodes that each client draws; the number of nodes is
-            rounded down.
+        share: fraction of a community's nodes that each client of this community draws. The number
+            of drawn nodes is rounded down.
         seed: random seed.
 
     Returns:
@@ -101,11 +102,12 @@ def overlapping_partition(
 
     Args:
         graph: the graph.
-        proportions: fraction of the nodes that each client draws, in ``[0, 1]``; the numbers of
-            nodes are rounded.
+        proportions: one fraction per client, between 0 and 1: the fraction of the nodes that the
+            client draws. Numbers of nodes are rounded.
         common: fraction of the nodes that all clients hold (the overlap ratio in the paper's Table
-            6). These nodes are drawn first, and no other node belongs to all clients. By default
-            draws are independent, so the expected fraction of common nodes is the product of the
+            6). The common nodes are drawn first. Any node that is not common is missing from at
+            least one client. By default no common nodes are drawn, and clients draw independently.
+            The expected fraction of nodes that all clients hold is then the product of the
             proportions.
         seed: random seed.
 
@@ -114,8 +116,9 @@ def overlapping_partition(
         part.
 
     Raises:
-        ValueError: if a proportion is out of range or smaller than `common`; or if the proportions
-            are so large that nodes other than the common nodes must belong to all clients.
+        ValueError: if a proportion is out of range, if a proportion is smaller than `common`, or if
+            the proportions are so large that some nodes in addition to the common nodes must belong
+            to all clients.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(10, 1), torch.tensor([[0], [1]]))
@@ -145,7 +148,7 @@ def overlapping_partition(
 
 
 def _move_apart(owns: Tensor, shared: Tensor, generator: torch.Generator) -> None:
-    """If all clients hold a node, replace it at one random client; nodes in `shared` stay."""
+    """If all clients hold a node outside `shared`, replace the node at one random client."""
     everywhere = owns.all(0)
     everywhere[shared] = False
     for node in everywhere.nonzero().flatten().tolist():

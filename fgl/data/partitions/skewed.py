@@ -1,4 +1,4 @@
-"""Partitions into clients that differ in label distribution, features, or degrees."""
+"""Partitions in which clients differ in their labels, features or degrees."""
 
 from __future__ import annotations
 
@@ -24,33 +24,37 @@ def dirichlet_partition(
 ) -> list[Tensor]:
     """Assign examples to clients of equal size with different class distributions (GPFL).
 
-    With n examples, a client gets ``floor(n / num_clients)`` examples, and the first
-    ``n mod num_clients`` clients get one more. The class distribution of a client is
-    ``p_i ~ Dirichlet(alpha 1)``. If an entry exceeds `cap`, the excess is spread evenly over the
-    other entries. The excess is spread only once, so with three or more classes another entry may
-    exceed `cap` afterwards. In each step, a random client that is not full draws a class from its
-    distribution. The client draws again if no example of this class is left. Of the remaining
-    examples of the class, the client gets the last.
+    With n examples, every client gets ``floor(n / num_clients)`` examples. Each of the first ``n
+    mod num_clients`` clients gets one further example. The class distribution of a client is ``p_i
+    ~ Dirichlet(alpha 1)``. If a probability in p_i exceeds `cap`, it is lowered to `cap`, and the
+    excess is divided equally among the probabilities of all other classes. This step is done only
+    once. With three or more classes, a probability may therefore exceed `cap` afterwards. In each
+    step, a client is drawn from the clients that are not full, and draws a class from its class
+    distribution. If no example of this class is left, the client draws a class again. The client
+    gets the last of the remaining examples of the class.
 
-    The rule does not cover one case: no class in a client's distribution has examples left. In that
-    case all classes with remaining examples are equally likely.
+    The rule does not cover one case: all classes that have a positive probability for the client
+    are used up. In that case the client draws from the classes with remaining examples, with equal
+    probabilities.
 
     Args:
         y: classes, int64 ``[n]``.
         num_clients: number of clients, at most n.
-        alpha: concentration. With a small value, each client has mostly one class; with a large
-            value the clients are similar.
-        cap: largest probability of a class in a client's distribution; the excess is spread as
+        alpha: concentration. With a small value, most examples of a client have one class. With a
+            large value, all clients have similar class distributions.
+        cap: largest probability of a class in a client's distribution, applied once as described
             above.
         seed: random seed.
 
     Returns:
-        One sorted int64 tensor of examples per client; every example belongs to exactly one client.
+        One int64 tensor per client, with the ids of the client's examples in ascending order. Every
+        example belongs to exactly one client.
 
     Raises:
         TypeError: if `y` is not int64.
-        ValueError: if `y` has the wrong shape or a negative class, `num_clients` is not in
-            ``[1, n]``, `alpha` is not positive, or `cap` is not in ``[1 / num_classes, 1]``.
+        ValueError: if `y` has the wrong shape or a negative class, if `num_clients` is below 1 or
+            above n, if `alpha` is not positive, or if `cap` is below ``1 / num_classes`` or above
+            1.
 
     Example:
         >>> y = torch.arange(2).repeat(20)
@@ -87,35 +91,36 @@ def dirichlet_partition(
 
 @typed
 def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]:
-    """Reproduce the partition of GPFL's public implementation, with its seed 0.
+    """Reproduce the partition that GPFL's public implementation makes with seed 0.
 
     The function follows the rule of `dirichlet_partition` with ``cap=0.95``. Random numbers come
-    from NumPy's legacy generator, in the order of the public implementation. All class
-    distributions are drawn first. The code then repeats the following steps until all clients
-    are full. The code draws one of *all* clients, and redraws if this client is full. For this
-    client, the code draws a class by inverting the cumulative sum of the distribution, and redraws
-    if no example of the class is left. The resulting clients are therefore the clients of the
-    paper's Table 2.
+    from NumPy's legacy generator, and are drawn in the order of the public implementation. All
+    class distributions are drawn first. The following steps are then repeated until all clients are
+    full. A client is drawn from *all* clients; if it is full, a client is drawn again. For the
+    drawn client, a class is drawn by inverting the cumulative sum of the client's distribution. If
+    no example of this class is left, a class is drawn again. The resulting clients are therefore
+    the clients of the paper's Table 2.
 
-    The public implementation would draw for hours if the remaining classes have a probability below
-    1e-4 in a client's distribution. In that case this function makes the remaining classes equally
-    likely. With two classes this cannot happen, since each class has a probability of at least
-    0.05.
+    The public implementation may draw for hours if the classes with remaining examples have a
+    probability below 1e-4 in a client's distribution. In that case, this function draws these
+    classes with equal probabilities. With two classes the case cannot occur, since the cap gives
+    each class a probability of at least 0.05.
 
     Args:
         y: classes, int64 ``[n]``, in the order of the dataset's files.
         num_clients: number of clients, at most n.
-        alpha: concentration. With a small value, each client has mostly one class; with a large
-            value the clients are similar.
+        alpha: concentration. With a small value, most examples of a client have one class. With a
+            large value, all clients have similar class distributions.
 
     Returns:
-        One sorted int64 tensor of examples per client; every example belongs to exactly one client.
+        One int64 tensor per client, with the ids of the client's examples in ascending order. Every
+        example belongs to exactly one client.
 
     Raises:
         TypeError: if `y` is not int64.
-        ValueError: if `y` has the wrong shape or a negative class, `num_clients` is not in
-            ``[1, n]``, `alpha` is not positive, or `alpha` is so small or large that a probability
-            is NaN.
+        ValueError: if `y` has the wrong shape or a negative class, if `num_clients` is below 1 or
+            above n, if `alpha` is not positive, or if `alpha` is so small or so large that a
+            probability becomes NaN.
 
     Example:
         >>> y = torch.arange(2).repeat(20)
@@ -158,13 +163,13 @@ def _class_left(rng: np.random.RandomState, steps: np.ndarray, left: list[int]) 
 
 
 def _classes(y: Tensor, alpha: float) -> list[list[int]]:
-    """The examples of each occurring class, in order of the classes."""
+    """For each class that occurs, the examples of this class; classes are in ascending order."""
     reject_if(not alpha > 0, "alpha to be > 0", alpha)
     return [(y == label).nonzero().squeeze(1).tolist() for label in y.unique()]
 
 
 def _capped(mix: np.ndarray, cap: float) -> np.ndarray:
-    """Limit probabilities to `cap` and spread the excess evenly over the other classes."""
+    """Limit each probability to `cap`; divide the excess equally among all other classes."""
     if mix.shape[1] == 1:
         return mix
     excess = np.clip(mix - cap, 0, None)
@@ -175,25 +180,24 @@ def _capped(mix: np.ndarray, cap: float) -> np.ndarray:
 
 @typed
 def quantile_labels(y: Tensor, bins: Several) -> Tensor:
-    """Label each number by its quantile, so that every label has equally many known numbers.
+    """Label each number by its quantile, so that all labels get equally many known numbers.
 
-    There are `bins` labels.
-
-    ``dirichlet_partition(quantile_labels(y, 4), num_clients, alpha=0.5)`` gives the clients
-    different distributions of small and large numbers.
+    Known numbers get one of `bins` labels. In ``dirichlet_partition(quantile_labels(y, 4),
+    num_clients, alpha=0.5)``, some clients get mostly small numbers, and some get mostly large
+    numbers.
 
     Args:
         y: float ``[n]``; NaN means unknown.
         bins: number of ranges, at least 2.
 
     Returns:
-        int64 ``[n]``: labels from 0 for the smallest numbers to ``bins - 1`` for the largest, and
-        `bins` for unknown numbers. Equal numbers get equal labels, so if many numbers are equal,
-        some labels may not occur.
+        int64 ``[n]``: labels from 0 for the smallest numbers to ``bins - 1`` for the largest
+        numbers. Unknown numbers get the label `bins`. Equal numbers get equal labels. If many
+        numbers are equal, some labels may therefore not occur.
 
     Raises:
         TypeError: if `y` is not floating point.
-        ValueError: if `y` is not a vector, or `bins` is less than 2.
+        ValueError: if `y` is not a vector, or if `bins` is below 2.
 
     Example:
         >>> quantile_labels(torch.tensor([0.1, 9.0, 0.3, torch.nan, 4.0]), bins=2)
@@ -213,7 +217,7 @@ def quantile_labels(y: Tensor, bins: Several) -> Tensor:
 @typed
 @dataclass(frozen=True)
 class Skew:
-    """Settings: how clients differ, and how many clients never train.
+    """Settings: in what way clients differ, and how many clients never train.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -260,22 +264,22 @@ class Skew:
 
 @typed
 def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]:
-    """Sort examples by a number and cut them into clients; the sizes differ by at most 1.
+    """Sort examples by a number and cut the list into clients whose sizes differ by at most one.
 
     Args:
-        graph: a graph, whose nodes are the examples, or a collection, whose graphs are the
-            examples.
+        graph: a graph or a collection. The examples are the nodes of the graph, or the graphs of
+            the collection.
         num_clients: number of clients, at most the number of examples.
-        by: ``"features"`` for the mean of an example's features, or ``"degrees"`` for its (mean)
-            degree.
+        by: number by which examples are sorted. ``"features"`` is the mean of an example's
+            features. ``"degrees"`` is a node's degree, or the mean degree of a graph.
 
     Returns:
         One sorted int64 tensor of examples per client. The first client has the smallest numbers.
-        Examples with equal numbers keep their original order.
+        Examples with equal numbers keep the order of their ids.
 
     Raises:
-        ValueError: if `by` is unknown, `num_clients` is out of range, or all feature means are
-            equal up to rounding, as after `fgl.data.normalize_features`.
+        ValueError: if `by` is unknown, if `num_clients` is out of range, or if all feature means
+            are equal up to rounding, as they are after `fgl.data.normalize_features`.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0, 1, 0, 2], [1, 0, 2, 0]]))
@@ -283,7 +287,7 @@ def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]
         [[1, 3], [0, 2]]
 
     Source: "feature_skew" and "topology_skew" of OpenFGL, https://arxiv.org/abs/2408.16288, which
-    divides collections in this way, with all remaining graphs at the last client
+    sorts and cuts collections like this, but gives all remaining graphs to the last client
     """
     check_choice("by", by, ("features", "degrees"))
     check_num_clients(num_clients, graph.num_nodes if graph.batch is None else graph.num_graphs)
@@ -310,7 +314,7 @@ def _means(graph: Graph) -> Tensor:
 
 
 def _alike(value: Tensor, graph: Graph) -> bool:
-    """Whether all nonzero means of features are equal, up to rounding."""
+    """Whether all nonzero feature means are equal, up to rounding."""
     some = value[value != 0]
     if some.numel() < 2:
         return False

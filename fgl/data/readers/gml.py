@@ -19,23 +19,24 @@ GRAPH = re.compile(r"^\s*graph\s*\[", re.MULTILINE)
 def read_gml(
     folder: Path, name: str, *, targets: str = "value", ignore: Collection[str] = ()
 ) -> Graph:
-    """Read a graph from ``NAME.gml``; in the political blogs, ``value`` holds the class of a node.
+    """Read a graph from a file ``NAME.gml`` in the Graph Modelling Language.
 
-    The format has no features, so one-hot degrees with 64 columns are used. The last column means a
-    degree of 63 or more. The graph is undirected, without self-loops and repeats, even if the
-    file's edges are directed. Classes are renumbered from 0 in ascending order. A warning names the
-    unread attributes of nodes and edges. The warning also names ``directed`` if the file's edges
-    are directed.
+    The format has no features, so one-hot degrees with 64 columns are used as features. The last of
+    these columns means a degree of 63 or more. The graph is undirected, without self-loops and
+    repeats, even if the edges in the file are directed. Classes are renumbered from 0 in ascending
+    order. A warning names the attributes of nodes and edges that are not read. If the edges in the
+    file are directed, the warning also names ``directed``.
 
     Args:
         folder: folder of the file.
         name: name of the file without its suffix.
-        targets: the node attribute that holds the class as an integer.
-        ignore: attributes that the warning should not mention, such as ``"label"``, or
-            ``"directed"`` for the edges' directions.
+        targets: the node attribute that holds the class of a node as an integer; ``"value"`` in the
+            political blogs.
+        ignore: names that the warning should not mention: attributes, such as ``"label"``, or
+            ``"directed"``.
 
     Raises:
-        ValueError: for a missing or malformed file.
+        ValueError: if the file is missing or malformed.
 
     Source: Adamic & Glance, The Political Blogosphere and the 2004 U.S. Election, LinkKDD 2005
     """
@@ -61,7 +62,7 @@ def read_gml(
 
 
 def _parsed(path: Path, text: str) -> Any:
-    """The network in a file; edges may repeat, even if the file does not say so."""
+    """The network in a file; edges may repeat, even in a file that does not declare repeats."""
     from networkx.readwrite.gml import parse_gml
 
     try:

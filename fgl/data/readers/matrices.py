@@ -1,4 +1,4 @@
-"""Checks of arrays, sparse matrices and masks from files, which may hold invalid data."""
+"""Checks of arrays, sparse matrices and masks that were read from files."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,7 +23,7 @@ def check_columns(name: str, columns: int) -> None:
 
 
 def checked_csr(path: Path, data: Any, indices: Any, indptr: Any, shape: Any) -> Any:
-    """A SciPy csr_matrix whose indices have been checked, since a file's indices may be invalid."""
+    """Build a SciPy csr_matrix from a file's arrays; raise an error if an index is invalid."""
     from scipy.sparse import csr_matrix
 
     check_columns(str(path), max(shape, default=0))
@@ -36,7 +36,7 @@ def checked_csr(path: Path, data: Any, indices: Any, indptr: Any, shape: Any) ->
 
 
 def checked_array(name: str, value: Any, kinds: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
-    """Convert a value to an array of this shape with a dtype among `kinds` (NumPy's letters)."""
+    """Convert a value to an array; the shape must be `shape`, and the dtype's kind in `kinds`."""
     try:
         array = np.asarray(value)
     except (ValueError, OverflowError) as error:  # rows of different lengths
@@ -65,20 +65,20 @@ def check_size(path: Path, size: int, expected: int, what: str) -> None:
 
 
 def check_inside(name: object, numbers: NDArray[Any], low: int, high: int) -> None:
-    """Raise a ValueError unless all numbers are in ``[low, high)``."""
+    """Raise a ValueError unless all numbers are at least `low` and below `high`."""
     out = (numbers < low) | (numbers >= high)
     if out.any():
         raise ValueError(f"Expected {name} to be in [{low}, {high}), but got {numbers[out][0]}")
 
 
 def checked_edges(name: str, edges: NDArray[np.int64], num_nodes: int) -> Tensor:
-    """Check that both ends of each edge are in ``[0, num_nodes)``; return int64 ``[2, *]``."""
+    """Edges as int64 ``[2, *]``; raise an error if an end is below 0 or not below `num_nodes`."""
     check_inside(name, edges, 0, num_nodes)
     return torch.from_numpy(edges)
 
 
 def masks_of(where: Path, nodes: Iterable[Tensor], num_nodes: int) -> dict[str, Tensor]:
-    """Masks of the training, validation and test nodes; a node may be in one mask only."""
+    """Masks of the training, validation and test nodes; a node in two masks is an error."""
     masks = torch.zeros(len(MASKS), num_nodes, dtype=torch.bool)
     for mask, own in zip(masks, nodes, strict=True):
         mask[own] = True

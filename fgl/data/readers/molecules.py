@@ -32,7 +32,7 @@ Parse = Callable[[str], Any]
 
 
 class Molecules(NamedTuple):
-    """Molecules as graphs, with their measured targets and their SMILES strings.
+    """Molecules as graphs, together with measured targets and SMILES strings.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(1, 9), torch.empty(2, 0, dtype=torch.int64))
@@ -56,30 +56,30 @@ def read_molecules(
 ) -> Molecules:
     """Read ``NAME.csv``: a header, a column ``smiles``, and a column of numbers for each target.
 
-    An unknown target is written as an empty field, NA or NaN; true is 1 and false is 0. Molecules
-    that cannot be read are left out, and a warning gives their number. Columns that only count the
-    rows (pandas writes such columns) are targets only if `targets` names them. A warning names
-    these columns.
+    An unknown target is written as an empty field, NA or NaN. True is read as 1, and false as 0. If
+    a molecule cannot be read, it is left out; a warning gives the number of such molecules. A
+    column that only counts the rows (pandas writes such columns) is a target only if `targets`
+    contains its name. If not, a warning names the column.
 
     Args:
         folder: folder of the file.
         name: name of the file without its suffix.
-        targets: names of the target columns; default all columns except `smiles`, `ignore` and
-            columns that only count the rows.
+        targets: names of the target columns. By default all columns are targets, except the
+            `smiles` column, the columns in `ignore`, and columns that only count the rows.
         smiles: name of the column of SMILES strings, in upper or lower case.
         ignore: names of columns that are left out without a warning.
-        parse: function from a string to an object with PyG's `x`, `edge_index` and `edge_attr`. An
-            object without atoms means that the string could not be read. Default
+        parse: function from a string to an object with PyG's `x`, `edge_index` and `edge_attr`. If
+            the object has no atoms, the string could not be read. The default is
             ``torch_geometric.utils.from_smiles``.
 
     Returns:
-        The molecules; y is float32 ``[num_graphs]``, or ``[num_graphs, t]`` for t > 1 targets, with
-        NaN for unknown values.
+        The molecules. Their targets y are float32 ``[num_graphs]``, or ``[num_graphs, t]`` for t >
+        1 targets; unknown values are NaN.
 
     Raises:
-        ValueError: for a missing or malformed file, a missing column, or a file without a readable
-            molecule.
-        ImportError: if `parse` is None and rdkit or PyG is not installed.
+        ValueError: if the file is missing or malformed, if a column is missing, or if no molecule
+            in the file can be read.
+        ImportError: if `parse` is None, and rdkit or PyG is missing.
 
     Source: Wu et al. 2018, MoleculeNet, https://arxiv.org/abs/1703.00564
     """
@@ -159,7 +159,7 @@ def _table(
 
 
 def _rows(path: Path) -> tuple[list[str], list[int], list[list[str]]]:
-    """Names of the columns, and the line number and the fields of every row."""
+    """Names of the columns; for every row, the line number and the fields."""
     lines, rows = [], []
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -205,9 +205,10 @@ def _check_columns(path: Path, header: list[str], name: str, columns: Collection
 
 
 def _numbers_rows(column: str, rows: list[list[str]], place: int) -> bool:
-    """Whether a column is an index of the rows, and not a target.
+    """Whether a column holds indices of the rows instead of a target.
 
-    Such a column counts the rows, or it has the name of an index and distinct numbers.
+    The numbers in such a column count the rows, or they are distinct and the column has a name that
+    is usual for an index.
     """
     if UNNAMED.fullmatch(column):
         return True

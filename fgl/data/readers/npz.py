@@ -29,20 +29,22 @@ def read_npz(
 ) -> Graph:
     """Read ``NAME.npz`` of gnn-benchmark: CSR matrices ``adj_*`` and ``attr_*``, and ``labels``.
 
-    An archive with ``node_features`` has the layout of the heterophilous graphs: dense features,
-    ``node_labels``, ``edges [m, 2]``, and one row per split in ``train_masks``, ``val_masks`` and
-    ``test_masks``. `split` selects one of the splits; the default is the first. The graph is
-    directed if `name` ends with ``_directed``.
+    An archive with ``node_features`` has the layout of the heterophilous graphs: ``node_features``
+    are dense, and the archive also has ``node_labels``, ``edges [m, 2]``, ``train_masks``,
+    ``val_masks`` and ``test_masks``. In each array of masks, a row belongs to one split. `split`
+    selects the split; the default is the first. The graph is directed if `name` ends with
+    ``_directed``.
 
-    In the layout of gnn-benchmark, features may also be dense (``attr_matrix``) or missing. One-hot
-    degrees with 64 columns replace missing features. The last column means a degree of 63 or more.
-    The graph is undirected, without self-loops and repeats. Edge weights, other arrays, and arrays
-    that need pickle are not read. A warning names unread arrays. The warning skips arrays in
-    `ignore` (``"adj_data"`` for the weights) and arrays that hold names of nodes, features or
-    classes.
+    In the layout of gnn-benchmark, features may be sparse (``attr_*``), dense (``attr_matrix``) or
+    missing. Missing features are replaced by one-hot degrees with 64 columns. The last of these
+    columns means a degree of 63 or more. The graph is undirected, without self-loops and repeats.
+    Edge weights, other arrays, and arrays that need pickle are not read. A warning names the unread
+    arrays, except arrays in `ignore` (``"adj_data"`` are the weights) and arrays with the names of
+    nodes, features or classes.
 
     Raises:
-        ValueError: for a missing or malformed file, or a split that is not in the file.
+        ValueError: if the file is missing or malformed, or if the file does not have the requested
+            split.
 
     Source: https://github.com/shchur/gnn-benchmark;
     https://github.com/yandex-research/heterophilous-graphs
@@ -51,6 +53,8 @@ def read_npz(
     keys = [f"{prefix}_{part}" for prefix in ("adj", "attr") for part in CSR]
     names = [*keys, "attr_matrix", "labels", *HETEROPHILOUS]
     arrays, others = _load(path, names)
+    layouts = f"{path} to hold adj_data, attr_data and labels, or node_features and edges"
+    reject_if(not arrays, layouts, others or "nothing")
     unread = [*(key for key in others if not NAMES.fullmatch(key)), *_weights(arrays, "adj_data")]
     if "node_features" in arrays:
         graph = _heterophilous(path, arrays, name.endswith("_directed"), split or 0)
@@ -111,13 +115,13 @@ def _heterophilous(
 def read_saint(folder: Path, name: str, *, ignore: Collection[str] = ()) -> Graph:
     """Read GraphSAINT's ``adj_full.npz``, ``feats.npy``, ``class_map.json`` and ``role.json``.
 
-    The files hold a SciPy CSR matrix, dense features, a class per node, and the ids of the training
-    (``tr``), validation (``va``) and test nodes (``te``), which become the masks. The graph is
-    undirected, without self-loops and repeats. Edge weights are not read; a warning says so if
-    `ignore` does not contain ``"data"``. Pickle is not used.
+    The files contain, in this order, a SciPy CSR matrix, dense features, one class per node, and
+    the ids of training (``tr``), validation (``va``) and test nodes (``te``). The ids become the
+    masks. The graph is undirected, without self-loops and repeats. Edge weights are not read; a
+    warning is given, unless `ignore` contains ``"data"``. Pickle is not used.
 
     Raises:
-        ValueError: for a missing or malformed file, or more than one class per node.
+        ValueError: if a file is missing or malformed, or if a node has more than one class.
 
     Source: https://github.com/GraphSAINT/GraphSAINT
     """
@@ -146,7 +150,7 @@ def read_saint(folder: Path, name: str, *, ignore: Collection[str] = ()) -> Grap
 def _load(
     path: Path, keys: list[str] | tuple[str, ...]
 ) -> tuple[dict[str, NDArray[Any]], list[str]]:
-    """The requested arrays of an archive, and the names of its other arrays."""
+    """The requested arrays of an archive, and the names of all arrays that are not requested."""
     try:
         with path.open("rb") as content, np.load(content, allow_pickle=False) as file:
             others = [key for key in file.files if key not in keys]
@@ -156,7 +160,7 @@ def _load(
 
 
 def _weights(arrays: dict[str, NDArray[Any]], name: str) -> list[str]:
-    """A list with the array's name if two nonzero weights differ; otherwise an empty list."""
+    """A list with the name of the array if nonzero weights differ; otherwise an empty list."""
     data = arrays.get(name)
     if data is None or data.dtype.kind not in "iuf":
         return []

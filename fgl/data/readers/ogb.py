@@ -43,35 +43,37 @@ TO_TEXT = CONVERT + (
 
 
 def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Graph:
-    """Read OGB's gzipped text files from the folders ``raw`` and ``split``, which are neighbours.
+    """Read OGB's gzipped text files from the folder ``raw`` and the folder ``split`` next to it.
 
-    ``num-node-list.csv.gz`` and ``num-edge-list.csv.gz`` hold a number for each graph. Each line of
-    ``edge.csv.gz`` holds a source and a target, and each line of ``node-feat.csv.gz`` holds the
-    features of a node. Rows are read one after the other, so reading needs little more memory than
-    the graph itself. A warning names unread tables in the folder, except for ``node_year``, which
-    defines the split of ogbn-arxiv.
+    ``num-node-list.csv.gz`` and ``num-edge-list.csv.gz`` hold the numbers of nodes and of edges of
+    each graph. Each line of ``edge.csv.gz`` holds a source and a target, and each line of
+    ``node-feat.csv.gz`` holds the features of a node. Rows are read one after the other, so reading
+    needs little more memory than the graph itself. A warning names the unread tables in the folder.
+    The warning does not name ``node_year``, from which the authors made the split of ogbn-arxiv.
 
-    If ``node-label.csv.gz`` exists (ogbn), there is one graph, and each line of this file is the
-    class of a node. ``split/NAME/{train,valid,test}.csv.gz`` hold node ids, which become the masks.
-    NAME is ``time`` for ogbn-arxiv and ``sales_ranking`` for ogbn-products. The graph is
-    undirected, without self-loops and repeats.
+    If ``node-label.csv.gz`` exists (ogbn), the folder holds one graph, and each line of
+    ``node-label.csv.gz`` is the class of one node. ``split/NAME/{train,valid,test}.csv.gz`` hold
+    node ids, which become the masks. NAME is ``time`` for ogbn-arxiv and ``sales_ranking`` for
+    ogbn-products. The graph is undirected, without self-loops and repeats.
 
-    If ``graph-label.csv.gz`` exists (ogbg), the graphs become one collection with a `batch`, and
-    the ids of the split are ids of graphs. Labels are classes if they form a single column of
-    non-negative integers. Otherwise labels are float targets, and an empty field becomes NaN. If
+    If ``graph-label.csv.gz`` exists (ogbg), the graphs become one collection with a `batch`. In
+    that case the split consists of ids of graphs. Labels are classes if they form a single column
+    of non-negative integers. All other labels are float targets; an empty field becomes NaN. If
     ``split/NAME/{train,valid,test}.pt`` exist (ogbl), the examples are pairs. The pairs of
     ``edge_neg`` and ``target_node_neg`` have label 0, and all other pairs have label 1. Repeated
-    edges are kept, and edges have the fields of ``edge-feat``, ``edge_weight`` and ``edge_year``.
-    If pairs have no ``source_node``, both directions of an edge are stored.
+    edges are kept. Edges get fields from ``edge-feat``, ``edge_weight`` and ``edge_year``. If the
+    files of pairs have no ``source_node``, the graph gets both directions of each edge.
 
     Args:
         folder: the folder ``raw``.
-        ignore: names of tables that the warning should not mention, such as ``"node_year"``; names
-            of negative pairs to leave out, such as ``"edge_neg"``; the name of a pickled split.
+        ignore: names of tables that the warning should not mention, such as ``"node_year"``. Also
+            names of negative pairs to leave out, such as ``"edge_neg"``, and the name of a pickled
+            split to leave out.
 
     Raises:
-        ValueError: for a missing or malformed file, several graphs with labels of nodes, several
-            splits, or a split whose pickle has objects other than tensors.
+        ValueError: if a file is missing or malformed, if there are several graphs and nodes have
+            labels, if there are several splits, or if the pickle of a split has objects that are
+            not tensors.
 
     Source: https://ogb.stanford.edu/docs/nodeprop/ and https://github.com/snap-stanford/ogb
     """
@@ -90,7 +92,7 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
 
 
 def _collection(folder: Path, split: Path, ignore: Collection[str]) -> Graph:
-    """The graphs of a folder as one collection, with one or several labels for each graph."""
+    """The graphs of a folder as one collection; each graph has one label or several labels."""
     fields, num_nodes = _fields(folder, ("graph-label",), ignore, EDGE_FILES)
     labels = folder / "graph-label.csv.gz"
     try:
@@ -121,7 +123,7 @@ def _of_pairs(folder: Path, split: Path, ignore: Collection[str]) -> Graph:
 
 
 def _tensors(path: Path, ignore: Collection[str]) -> dict[str, Tensor]:
-    """Read the tensors in a file of `torch.save`; raise an error for a pickle of anything else."""
+    """Read tensors from a file of `torch.save`; raise an error if the file holds anything else."""
     try:
         content = torch.load(path, "cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -168,9 +170,9 @@ def _fields(
 ) -> tuple[dict[str, Any], NDArray[np.int64]]:
     """Join the fields of a folder's graphs into one graph; also return each graph's node count.
 
-    Without `edge_files`, edges are kept as stored. With `edge_files`, edges have fields. In that
-    case the reverse of each edge is added, unless `directed` is True or every edge has its reverse
-    already.
+    Without `edge_files`, the edges are those in the files. With `edge_files`, edges have fields,
+    and the reverse of each edge is added. Reverses are not added if `directed` is True, or if every
+    edge in the files has its reverse.
     """
     tables = [file.name.removesuffix(".csv.gz") for file in sorted(folder.glob("*.csv.gz"))]
     read = {*KNOWN, *others, *edge_files}
@@ -208,7 +210,7 @@ def _values(path: Path, size: int, *, of_times: bool) -> Tensor:
 
 
 def _edges(path: Path, num_nodes: NDArray[np.int64], num_edges: NDArray[np.int64]) -> Tensor:
-    """All graphs' edges, ``[2, num_edges]``; in the file, each graph's node ids begin at 0."""
+    """All graphs' edges, ``[2, num_edges]``; in the file, each graph's first node has id 0."""
     pairs = _table(path, np.int64, 2)
     check_size(path, len(pairs), int(num_edges.sum()), "edges")
     sizes, first = num_nodes[:, None], (num_nodes.cumsum() - num_nodes)[:, None]
@@ -240,7 +242,7 @@ def _masks(folder: Path, num_examples: int, ignore: Collection[str]) -> dict[str
 
 
 def _only(folder: Path, file: str) -> Path | None:
-    """The only split that has this file; None if no split in the folder has it."""
+    """The split that has this file; None if no split has the file, an error if several have it."""
     splits = sorted(path.parent for path in folder.glob(f"*/{file}"))
     reject_if(
         len(splits) > 1, f"{folder} to hold one split", ", ".join(path.name for path in splits)
@@ -249,7 +251,7 @@ def _only(folder: Path, file: str) -> Path | None:
 
 
 def _counts(path: Path, one: bool) -> NDArray[np.int64]:
-    """The number of nodes, or of edges, of each graph."""
+    """For each graph, the number of nodes or the number of edges, as the file states it."""
     table = _table(path, np.int64, 1)[:, 0]
     if (one and len(table) != 1) or table.min() < 0:
         what = "the size of one graph" if one else "sizes of graphs"

@@ -32,19 +32,20 @@ def need(folder: Path, files: Sequence[str]) -> list[Path]:
 
 
 def there(folder: Path, file: str) -> Path | None:
-    """The path of an existing file; a text file may also exist as ``FILE.txt.xz``."""
+    """The path of an existing file; for a text file, this may be the path of ``FILE.txt.xz``."""
     names = (file, f"{file}.xz") if file.endswith(".txt") else (file,)
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 def warn_unread(path: Path, names: Iterable[str], ignore: Collection[str], reads: str = "") -> None:
-    """Give one warning per file; it lists the names that are neither read nor ignored.
+    """Give one warning per file; it lists all unread names that are not in `ignore`.
 
     Args:
         path: the file or folder.
         names: names of unread content.
         ignore: names that the warning should not contain.
-        reads: the argument with which this content would be read, if such an argument exists.
+        reads: the argument that would make the reader read this content; empty if there is no such
+            argument.
     """
     left = [name for name in dict.fromkeys(names) if name not in ignore]
     if left:
@@ -57,10 +58,11 @@ FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def integers(path: Path, columns: int | None, separator: str | None = None) -> NDArray[np.int64]:
-    """Read a row of integers per line, int64 ``[lines, columns]``; `columns` may be None (any).
+    """Read one row of integers per line, int64 ``[lines, columns]``; None allows any `columns`.
 
     Raises:
-        ValueError: if a line has any other content; the error names the first such line.
+        ValueError: if a line contains anything except this number of integers; the error names the
+            first such line.
     """
     return _table(path, _text(path), np.int64, columns, separator)
 
@@ -68,10 +70,11 @@ def integers(path: Path, columns: int | None, separator: str | None = None) -> N
 def floats(
     path: Path, columns: int | None, separator: str | None = None, header: str = ""
 ) -> NDArray[np.float64]:
-    """Read a row of finite numbers per line, after a header, as float64 ``[lines, columns]``.
+    """Skip a header, and read one row of finite numbers per line, float64 ``[lines, columns]``.
 
     Raises:
-        ValueError: if the first line is not the header, or a later line has any other content.
+        ValueError: if the first line is not the header, or if a later line contains anything except
+            finite numbers.
     """
     text = _text(path)
     if header:
@@ -93,7 +96,7 @@ def _table(
 
 
 def check_range(path: Path, rows: NDArray[Any], low: int, high: int) -> None:
-    """Raise a ValueError for a file's first row that has a number outside ``[low, high)``."""
+    """Raise a ValueError if a row has a number below `low` or not below `high`; name the row."""
     rows = rows[:, None] if rows.ndim == 1 else rows
     out = (rows < low) | (rows >= high)
     if out.any():
@@ -102,14 +105,14 @@ def check_range(path: Path, rows: NDArray[Any], low: int, high: int) -> None:
 
 
 def bad_row(path: Path, row: int, be: str, got: object) -> ValueError:
-    """Error about a row of a text file; rows are numbered from 0, and empty lines are skipped."""
+    """Error about a row of a text file; row 0 is the first line that is not empty."""
     lines = (i for i, line in enumerate(_text(path).split("\n"), 1) if line.strip())
     line = next(i for place, i in enumerate(lines) if place == row)
     return ValueError(f"Expected {path}, line {line}, to be {be}, but got {got}")
 
 
 def contiguous(path: Path, values: NDArray[np.int64]) -> tuple[Tensor, int]:
-    """Renumber labels as int64 0, 1, ... in ascending order; also return the number of labels."""
+    """Renumber labels in ascending order as int64 0, 1, ...; also return the number of labels."""
     reject_if(not values.size, f"{path} to hold labels", "none")
     used, labels = np.unique(values, return_inverse=True)
     return torch.from_numpy(labels.reshape(values.shape).astype(np.int64)), len(used)
@@ -128,7 +131,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_keys(folder: Path, file: str, keys: Sequence[str]) -> tuple[Path, Any]:
-    """A file's path, and its content: JSON that has these keys."""
+    """The path and the content of a JSON file; raise an error if one of the keys is missing."""
     (path,) = need(folder, [file])
     data = read_json(path)
     missing = [key for key in keys if not isinstance(data, dict) or key not in data]

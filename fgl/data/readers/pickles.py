@@ -1,8 +1,8 @@
 """Safe reader of pickled arrays, SciPy's CSR matrices and dicts of lists.
 
 Python's unpickler calls functions that are named in the file, and deeply nested tuples can crash
-the process. This reader never calls such functions, and supports only the opcodes that dataset
-files contain.
+the process. This reader never calls functions that are named in a file. It supports only the
+opcodes that dataset files contain.
 """
 
 import pickletools
@@ -29,7 +29,7 @@ VALUES = {
 
 
 class _Type:
-    """A numeric dtype; its state holds the byte order."""
+    """A numeric dtype; the pickled state sets the byte order."""
 
     def __init__(self, name: object, *_: object) -> None:
         if not isinstance(name, str) or not DTYPE.fullmatch(name):
@@ -41,7 +41,7 @@ class _Type:
 
 
 class _Array:
-    """An array of numbers; its state holds the shape, the dtype and the bytes."""
+    """An array of numbers; the pickled state sets the shape, the dtype and the bytes."""
 
     def __init__(self, *_: object) -> None:
         self.value: NDArray[Any] | None = None
@@ -102,8 +102,8 @@ def read_pickle(content: bytes) -> Any:
         content: a pickle of protocol 2, 3 or 4, written by Python 2 or 3.
 
     Raises:
-        ValueError: for an unsupported opcode or global, and for a dict key that is not an integer
-            or a string. A damaged file can raise other exceptions.
+        ValueError: if an opcode or a global is not supported, or if a dict key is neither an
+            integer nor a string. A damaged file can raise exceptions of any kind.
 
     Example:
         >>> import pickle
@@ -119,7 +119,7 @@ def read_pickle(content: bytes) -> Any:
 
 
 class _Reader:
-    """State while a pickle is read: the stack, the open marks and the memo."""
+    """State of the reader while it reads a pickle: the stack, the open marks and the memo."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []

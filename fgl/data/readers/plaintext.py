@@ -16,14 +16,15 @@ from .parsing import bad_row, check_range, contiguous, floats, integers, need
 
 
 def read_acm(folder: Path, name: str) -> Graph:
-    """Read a graph of papers with common authors: ``NAME.{feature,label}`` and ``NAME_PAP.edge``.
+    """Read a graph from ``NAME.{feature,label}`` and ``NAME_PAP.edge``; edges join papers.
 
-    For each node, ``NAME.feature`` has a line of features and ``NAME.label`` has a line with a
-    label. For each edge, ``NAME_PAP.edge`` has a line with a pair of nodes. The graph is
-    undirected, without self-loops and repeats. Features are returned as stored.
+    An edge joins two papers that have a common author. Each line of ``NAME.feature`` holds the
+    features of one paper, and each line of ``NAME.label`` holds the label of one paper. Each line
+    of ``NAME_PAP.edge`` holds the two papers of one edge. The graph is undirected, without
+    self-loops and repeats. Features are returned as stored.
 
     Raises:
-        ValueError: for a missing or malformed file.
+        ValueError: if a file is missing or malformed.
 
     Source: https://github.com/zhumeiqiBUPT/AM-GCN
     """
@@ -47,14 +48,14 @@ def read_acm(folder: Path, name: str) -> Graph:
 def read_wiki(folder: Path, name: str) -> Graph:
     """Read linked pages with TF-IDF features: ``graph.txt``, ``group.txt`` and ``tfidf.txt``.
 
-    A line of ``graph.txt`` holds a pair of nodes. A line of ``group.txt`` holds a node and its
-    label. A line of ``tfidf.txt`` holds a node, a word and the word's weight. Files may be
+    A line of ``graph.txt`` holds a pair of nodes. A line of ``group.txt`` holds a node and the
+    node's label. A line of ``tfidf.txt`` holds a node, a word and the word's weight. Files may be
     compressed (``.txt.xz``). The graph is undirected, without self-loops and repeats. Labels are
     renumbered from 0 in ascending order. Two of the labels 1 to 19 do not occur, so there are 17
     classes.
 
     Raises:
-        ValueError: for a missing or malformed file.
+        ValueError: if a file is missing or malformed.
 
     Source: https://github.com/thunlp/TADW
     """
@@ -94,14 +95,14 @@ HEADER = "source,target,weight,time"
 
 
 def read_bitcoin(folder: Path, name: str) -> Graph:
-    """Read users' ratings of each other, with a time for each rating: ``soc-sign-bitcoinotc.csv``.
+    """Read ``soc-sign-bitcoinotc.csv``: ratings of users by users, with the time of each rating.
 
     The graph is directed. Nodes are renumbered from 0 in the order of their ids, and all features
-    are 1. `edge_attr` is the rating, a nonzero number from -10 to 10. `edge_time` is the number of
-    seconds since 1970, in float64. Edges are sorted by time.
+    are 1. `edge_attr` holds the ratings, which are nonzero numbers from -10 to 10. `edge_time`
+    holds the times in seconds since 1970, in float64. Edges are sorted by time.
 
     Raises:
-        ValueError: for a missing or malformed file.
+        ValueError: if a file is missing or malformed.
 
     Source: Kumar et al., Edge Weight Prediction in Weighted Signed Networks, ICDM 2016;
     https://snap.stanford.edu/data/soc-sign-bitcoin-otc.html
@@ -127,22 +128,23 @@ PARTS = ("author_label", "paper_author", "paper_conf", "paper_term")
 
 
 def read_dblp_four_area(folder: Path, name: str) -> Graph:
-    """Read papers (type 0), authors (1) and conferences (2) as a typed graph.
+    """Read a typed graph: papers have type 0, authors have type 1, and conferences have type 2.
 
     ``author_label.txt``, ``paper_author.txt``, ``paper_conf.txt`` and ``paper_term.txt`` are tables
     with two ids in each line. Nodes of a type are numbered in the order of their ids. A paper has
-    one feature per word: 1 if the word is in the paper's title, otherwise 0. Authors have a single
-    column of ones, and each conference has its own one-hot column. Relations 0 and 1 lead from a
-    paper to its authors and to its conference, and relations 2 and 3 are their reverses. The
-    training mask contains only the authors with an area.
+    one feature per word: 1 if the word is in the paper's title, otherwise 0. The only feature of an
+    author is 1. The features of conferences are one-hot, with one column per conference. Relation 0
+    leads from a paper to its authors, and relation 1 leads from a paper to its conference. Relation
+    2 is the reverse of relation 0, and relation 3 is the reverse of relation 1. The training mask
+    contains only the authors whose area is known.
 
     For `fgl.nn.Hetero`, use ``columns={"paper": 8920, "author": 1, "conf":
     20}`` and the relations ``("paper", "by", "author"), ("paper", "at", "conf"), ("author",
-    "rev_by", "paper"), ("conf", "rev_at", "paper")``. Features are sparse. PyG's models need a
-    dense matrix, which would take 1 GB.
+    "rev_by", "paper"), ("conf", "rev_at", "paper")``. The features are sparse. PyG's models would
+    need a dense matrix of features, which would take 1 GB.
 
     Raises:
-        ValueError: for a missing or malformed file.
+        ValueError: if a file is missing or malformed.
 
     Source: Ji et al., Graph Regularized Transductive Classification, ECML PKDD 2010;
     https://github.com/Jhy1993/HAN
@@ -180,5 +182,5 @@ def read_dblp_four_area(folder: Path, name: str) -> Graph:
 
 
 def _pairs(ids: NDArray[np.int64], first: NDArray[np.int64], second: NDArray[np.int64]) -> Tensor:
-    """Pairs ``[2, *]``: each first id becomes its index in `ids`; each second id is unchanged."""
+    """Pairs ``[2, *]``: the index of the first id in `ids`, and the second id as it is."""
     return torch.from_numpy(np.stack([np.searchsorted(ids, first), second.reshape(-1)]))

@@ -20,14 +20,14 @@ NUM_VAL = 500
 
 
 def read_planetoid(folder: Path, name: str) -> Graph:
-    """Read the graph in ``folder/ind.NAME.*``, with the same result as PyG's reader.
+    """Read the graph in ``folder/ind.NAME.*``; the result equals the result of PyG's reader.
 
-    The graph is undirected, without self-loops and repeated edges. Ids that are missing from
-    ``test.index`` (15 in CiteSeer) become nodes with zero features and class 0; these nodes are in
+    The graph is undirected, without self-loops and repeated edges. If an id is missing from
+    ``test.index`` (15 ids in CiteSeer), its node has only zeros as features, has class 0, and is in
     no mask.
 
     Raises:
-        ValueError: for a missing or malformed file.
+        ValueError: if a file is missing or malformed.
 
     Source: https://github.com/kimiyoung/planetoid
     """
@@ -108,7 +108,7 @@ def _features(path: Path) -> Any:
 
 
 def _stack(allx: Any, tx: Any, node: NDArray[np.int64], num_nodes: int) -> SparseMatrix:
-    """Sort the rows of `allx` and `tx` by the node id of each row; return all nodes' features."""
+    """Sort the rows of `allx` and `tx` by node id; the result has one row of features per node."""
     from scipy.sparse import coo_matrix, vstack
 
     rows = vstack([allx, tx]).tocoo()
@@ -119,7 +119,7 @@ def _stack(allx: Any, tx: Any, node: NDArray[np.int64], num_nodes: int) -> Spars
 
 
 def _edges(path: Path) -> tuple[NDArray[np.int64], int]:
-    """All pairs of a node and a listed neighbour, int64 ``[2, *]``; also the number of lists."""
+    """All pairs of a node and a listed neighbour, int64 ``[2, *]``; the number of listed nodes."""
     graph = _unpickle(path)
     if not isinstance(graph, dict) or not all(isinstance(v, list) for v in graph.values()):
         raise ValueError(f"Expected {path} to map nodes to lists, but got something else")
@@ -134,7 +134,7 @@ def _edges(path: Path) -> tuple[NDArray[np.int64], int]:
 
 
 def _test_index(path: Path, size: int, low: int, high: int) -> NDArray[np.int64]:
-    """Node id of each row of tx: `size` distinct ids in ``[low, high)``."""
+    """Node id of each row of tx: `size` distinct ids, at least `low` and below `high`."""
     words = path.read_bytes().split()
     if not all(word.isdigit() and len(word) < 19 for word in words):
         raise ValueError(f"Expected {path} to hold one node id a line, but got something else")

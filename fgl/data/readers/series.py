@@ -14,13 +14,13 @@ from .parsing import read_keys
 
 
 def read_chickenpox(folder: Path, name: str) -> Graph:
-    """Read standardised weekly cases of 20 counties, and the edges between neighbouring counties.
+    """Read weekly numbers of cases in 20 counties, standardised; edges join neighbouring counties.
 
-    ``chickenpox.json`` has ``FX`` ``[521, 20]`` and ``edges`` ``[102, 2]``. The file stores edges
-    in both directions; self-loops are kept.
+    ``chickenpox.json`` holds ``FX`` ``[521, 20]`` and ``edges`` ``[102, 2]``. The file stores both
+    directions of each edge. Self-loops in the file are kept.
 
     Raises:
-        ValueError: for a missing or malformed file.
+        ValueError: if a file is missing or malformed.
 
     Source: Rozemberczki et al. 2021, https://arxiv.org/abs/2102.08100
     """
@@ -30,14 +30,14 @@ def read_chickenpox(folder: Path, name: str) -> Graph:
 
 
 def read_england_covid(folder: Path, name: str) -> Graph:
-    """Read 61 days of new cases in 129 regions, and of movements between the regions.
+    """Read new cases in 129 regions, and movements between regions, for each of 61 days.
 
     `edge_time` is the day of a movement as an index into the series, and `edge_weight` is the
     number of people who moved. ``england_covid.json`` has ``y`` ``[61, 129]`` and ``edge_mapping``,
     which holds an ``edge_index`` and an ``edge_weight`` for each day.
 
     Raises:
-        ValueError: for a missing or malformed file.
+        ValueError: if a file is missing or malformed.
 
     Source: Panagopoulos et al. 2021, https://arxiv.org/abs/2009.08388
     """

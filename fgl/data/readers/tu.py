@@ -28,10 +28,10 @@ def read_tu(
     edge_labels: bool = False,
     ignore: Collection[str] = (),
 ) -> tuple[list[Graph], Tensor]:
-    """Read the graphs in ``folder/NAME_*.txt`` and their targets; see `load_graphs` for options.
+    """Read graphs and targets from ``folder/NAME_*.txt``; `load_graphs` explains the options.
 
     Raises:
-        ValueError: for a missing or malformed file.
+        ValueError: if a file is missing or malformed.
 
     Source: https://chrsmrrs.github.io/datasets/docs/format
     """
@@ -75,7 +75,7 @@ def read_tu(
 
 
 def _unread(folder: Path, name: str, edge_labels: bool) -> list[str]:
-    """Names of existing files of the format that are not read."""
+    """Names of unread parts: ``PART`` for a file ``NAME_PART.txt`` that is not read."""
     read = [*READ, "edge_labels"] if edge_labels else READ
     files = {file.name.removesuffix(".xz") for file in folder.glob(f"{glob.escape(name)}_*.txt*")}
     parts = {file.removeprefix(f"{name}_").removesuffix(".txt") for file in files}
@@ -90,7 +90,7 @@ def _numbers(path: Path) -> Tensor:
 
 
 def _check_indicator(path: Path, graph_of: NDArray[np.int64], labels: Path, size: int) -> None:
-    """Raise a ValueError unless nodes are sorted by graph and each graph has a label."""
+    """Raise a ValueError unless nodes are sorted by graph, and there is one label per graph."""
     step = np.diff(graph_of, prepend=0)
     wrong = (step < 0) | (step > 1)
     wrong[:1] = graph_of[:1] != 1
@@ -111,7 +111,7 @@ def _check_indicator(path: Path, graph_of: NDArray[np.int64], labels: Path, size
 def _features(
     folder: Path, name: str, edge_index: Tensor, num_nodes: int, with_attributes: bool
 ) -> Tensor:
-    """Node features: attributes and one-hot labels, or one-hot degrees if both are missing."""
+    """Node features: attributes, then one-hot labels. If both are missing, one-hot degrees."""
     parts = []
     attributes = there(folder, f"{name}_node_attributes.txt")
     if attributes is not None and with_attributes:
@@ -131,7 +131,7 @@ def _features(
 
 
 def _edge_label_counts(folder: Path, name: str, edges: Tensor, num_nodes: int) -> Tensor:
-    """Count each node's edges separately for each edge label; return the counts as floats."""
+    """For each node and edge label, the number of the node's edges with this label, as floats."""
     (path,) = need(folder, [f"{name}_edge_labels.txt"])
     table = integers(path, None, ",")
     check_size(path, len(table), edges.shape[1], "lines, one per edge")

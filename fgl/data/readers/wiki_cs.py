@@ -27,18 +27,19 @@ def read_wiki_cs(
     """Read the graph in ``data.json`` of Wiki-CS, with the masks of one of the file's splits.
 
     The graph is undirected, without self-loops and repeats. `val_mask` is read from ``val_masks``;
-    the nodes of ``stopping_masks`` are in no mask. The test nodes are the same in every split.
+    the nodes of ``stopping_masks`` are in no mask. One set of test nodes is used in all splits.
 
     Args:
         folder: the folder with ``data.json``.
-        split: index of the split; in ``[0, 20)`` for the published file.
-        ignore: names of unread content that the warning should not mention.
+        split: index of the split; from 0 to 19 in the published file.
+        ignore: names of unread content that warnings should not mention.
 
     Returns:
         The graph; its x is a float32 Tensor ``[num_nodes, num_features]``.
 
     Raises:
-        ValueError: for a missing or malformed file, or a split that is not in the file.
+        ValueError: if the file is missing or malformed, or if the file does not have the requested
+            split.
 
     Example:
         >>> import json, pathlib, tempfile

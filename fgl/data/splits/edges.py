@@ -1,4 +1,4 @@
-"""Splits of edges into training, validation and test edges; samplers of pairs without an edge."""
+"""Splits of edges into training, validation and test edges, and draws of pairs without an edge."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,13 +20,15 @@ class EdgeSplit:
     """The held-out edges, an equal number of negative pairs, and the graph of the training edges.
 
     Args:
-        graph: the same nodes with only the training edges, in both directions. In a directed split,
-            edges keep their own direction, weights and fields.
-        train_edges: int64 ``[2, *]``, the distinct training edges: each as (smaller node, larger
-            node), or as (source, target) in a directed split.
-        val_edges, test_edges: int64 ``[2, *]``, the held-out edges in the same form.
-        val_negatives, test_negatives: int64 ``[2, *]``, as many distinct pairs as held-out edges.
-            The pairs have no edge in the whole graph, and join nodes of the same types.
+        graph: a graph with all nodes of the whole graph, but only with the training edges, in both
+            directions. In a directed split, each training edge keeps its direction, weight and
+            fields.
+        train_edges: int64 ``[2, *]``, the distinct training edges. An edge is stored as (smaller
+            node, larger node), or as (source, target) in a directed split.
+        val_edges, test_edges: int64 ``[2, *]``, the held-out edges, stored like `train_edges`.
+        val_negatives, test_negatives: int64 ``[2, *]``, distinct pairs of nodes that no edge joins
+            in the whole graph. There are as many pairs as held-out edges, and they join the types
+            of nodes that the held-out edges join.
 
     Example:
         >>> empty = torch.zeros(2, 0, dtype=torch.int64)
@@ -46,7 +48,7 @@ class EdgeSplit:
     def trains_only(self) -> bool:
         """Whether no edge is held out.
 
-        This happens if there are too few edges or too few unlinked pairs.
+        This happens if the graph has too few edges, or too few pairs of nodes without an edge.
         """
         return self.val_edges.shape[1] + self.test_edges.shape[1] == 0
 
@@ -70,31 +72,32 @@ def edge_split(
 
     The returned graph has only the training edges, so message passing never uses a held-out edge.
     By default, both directions of a held-out edge are removed. The function also draws negative
-    pairs, which have no edge. If nodes have types, the negative pairs join the same types as the
-    held-out edges. In a graph of users and items, no node is the source of one edge and the target
-    of another. In such a graph, each negative pair joins a source and a target, even if the edges
-    are stored in both directions.
+    pairs: pairs of nodes that no edge joins. If nodes have types, the negative pairs join the types
+    of nodes that the held-out edges join. In some graphs, such as graphs of users and items, edges
+    join only nodes of two groups: the sources and the targets. In such a graph, each negative pair
+    joins a source and a target, even if edges are stored in both directions.
 
     Args:
         graph: a graph. If `directed` is False, the graph is taken as undirected, and its self-loops
             and weights are dropped.
-        val, test: fractions of the edges to hold out, rounded to whole edges; with 0, no edge is
-            held out.
+        val, test: fractions of the edges to hold out. Numbers of edges are rounded. With 0, no edge
+            is held out.
         seed: random seed.
         directed: whether an edge and its reverse are different edges. If True, edges keep their
-            weights and fields, self-loops remain, and edges with the same source and target are
-            held out together. The reverse of a held-out edge remains a training edge, so an error
-            is raised if every edge has its reverse.
+            weights and fields, and self-loops remain. Repeated edges from one node to a second node
+            are held out together. The reverse of a held-out edge remains in the training graph, so
+            an error is raised if every edge has its reverse.
 
     Returns:
-        The split. A warning is given, and the split has only training edges
-        (`EdgeSplit.trains_only`), if a positive fraction gives no edge, if no training edge would
-        be left, or if there are fewer pairs without an edge than held-out edges.
+        The split. In three cases no edge is held out (`EdgeSplit.trains_only`), and a warning is
+        given: if a positive fraction gives no edge, if no training edge would be left, or if fewer
+        pairs without an edge exist than edges would be held out.
 
     Raises:
-        ValueError: if a fraction is negative or their sum is not below 1; if the graph has pairs;
-            if edges have fields and `directed` is False; if `directed` is True and every edge has
-            its reverse; or if `directed` is True and one relation is the reverse of another.
+        ValueError: if a fraction is negative; if the sum of the fractions is 1 or more; if the
+            graph has pairs; if edges have fields and `directed` is False; if `directed` is True and
+            every edge has its reverse; or if `directed` is True and a relation holds the reverses
+            of a second relation.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -168,13 +171,13 @@ def _warn_of_none(num_edges: int, val: float, test: float, crowded: bool) -> Non
 
 
 def _sides(graph: Graph, edges: Tensor) -> Tensor | None:
-    """The side of each node, on the CPU; `sides_of` explains sides."""
+    """The side of each node, on the CPU; `sides_of` explains what a side is."""
     types = None if graph.node_type is None else graph.node_type.cpu()
     return free_pairs.sides_of(types, edges, graph.num_nodes)
 
 
 def _keeps_fields(graph: Graph) -> str:
-    """Text of a call that splits a graph and keeps the fields of its edges."""
+    """Text of a call that splits a graph without loss of the edges' fields."""
     turned = {} if graph.edge_type is None else _turned(graph)
     across = [pair for pair in turned if pair[0] != pair[1]]
     if across:
@@ -189,12 +192,12 @@ def _turned(graph: Graph) -> dict[tuple[int, int], float]:
 
 
 def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
-    """Raise an error if every edge has its reverse; warn if most edges have their reverse.
+    """Raise an error if every edge has its reverse; warn if most edges have a reverse.
 
     Args:
         graph: the graph.
         pairs: the distinct edges, sorted.
-        plain: whether the edges have neither weights nor fields.
+        plain: whether the edges have no weights and no fields.
     """
     turned = {} if graph.edge_type is None else _turned(graph)
     across = {pair: share for pair, share in turned.items() if pair[0] != pair[1]}
@@ -245,20 +248,21 @@ def _without(graph: Graph, held_out: Tensor) -> Graph:
 def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSplit:
     """Restrict a split to one client's nodes.
 
-    With this function, edges are held out before nodes are assigned to clients, so held-out edges
-    cannot influence the assignment. An edge between two clients is lost, both for training and for
-    evaluation. The fraction of held-out edges varies between clients, since the fractions of
-    `edge_split` refer to the whole graph.
+    First split the whole graph, then assign the nodes of the training graph to clients, and then
+    call this function for each client. In this order, held-out edges cannot influence the
+    assignment. An edge between two clients is lost, both for training and for evaluation. Clients
+    have different fractions of held-out edges, since `edge_split` applies its fractions to the
+    whole graph.
 
     Args:
         split: the split of the whole graph.
         nodes: int64 ``[m]``, the client's nodes, without repeats; the tensor may be empty.
-        seed: random seed for the pairs without an edge, which are drawn among the client's nodes.
+        seed: random seed of the negative pairs, which join nodes of the client.
 
     Returns:
-        The split of ``split.graph.subgraph(nodes)``. This split has only training edges if there is
-        no held-out edge between the nodes, or if there are fewer pairs without an edge than
-        held-out edges. A split may have test edges but no validation edges.
+        The split of ``split.graph.subgraph(nodes)``. This split has only training edges if no
+        held-out edge joins two of the nodes, or if fewer pairs without an edge exist than held-out
+        edges. The split may also have test edges and no validation edges.
 
     Example:
         >>> whole = fgl.data.splits.edge_split(fgl.data.load("synthetic"))
@@ -266,8 +270,8 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
         >>> half.val_edges.shape[1] < whole.val_edges.shape[1], int(half.val_edges.max()) < 1354
         (True, True)
 
-    Source: FedVGAE, IEEE Transactions on Big Data 2024, which does not state whether it splits or
-    partitions first
+    Source: FedVGAE, IEEE Transactions on Big Data 2024, which does not state whether the edges are
+    split before or after the partition
     """
     graph = split.graph.subgraph(nodes)
     n = graph.num_nodes
@@ -303,13 +307,15 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
 
 
 def each_once(edge_index: Tensor) -> Tensor:
-    """Distinct undirected edges without self-loops, sorted by the larger node of each edge.
+    """Distinct undirected edges without self-loops, sorted by the larger node of the edge.
 
     Args:
-        edge_index: int64 ``[2, num_edges]``; each edge in one direction or in both.
+        edge_index: int64 ``[2, num_edges]``. An edge may be stored in one direction or in both
+            directions.
 
     Returns:
-        int64 ``[2, *]``, each edge as (smaller node, larger node), like `EdgeSplit.train_edges`.
+        int64 ``[2, *]``. An edge is stored as (smaller node, larger node), as in
+        `EdgeSplit.train_edges`.
 
     Example:
         >>> each_once(torch.tensor([[2, 1, 0, 1], [0, 2, 2, 1]]))
@@ -332,28 +338,28 @@ def negative_edges(
 ) -> Tensor:
     """Draw pairs of different nodes that no edge joins; all such pairs are equally likely.
 
-    The function draws ranks among the pairs without an edge. The function finds the pairs with
-    these ranks by searching the sorted edges, so no draw is rejected. The run time is
-    O((num_edges + num) log num_edges), even for nearly complete graphs.
+    All pairs without an edge have a rank. The function draws ranks, and finds the pairs with these
+    ranks by binary search in the sorted edges. No draw is rejected, so the run time is O((num_edges
+    + num) log num_edges), even for nearly complete graphs.
 
     Args:
-        edge_index: int64 ``[2, num_edges]``; each edge in one direction or in both. Self-loops are
-            ignored.
+        edge_index: int64 ``[2, num_edges]``. An edge may be stored in one direction or in both
+            directions. Self-loops are ignored.
         num_nodes: number of nodes, whose ids are 0 to ``num_nodes - 1``.
         num: number of pairs.
         replacement: whether a pair may be drawn twice.
         directed: whether a pair and its reverse are different pairs.
-        node_type: int64 ``[num_nodes]``. With `node_type`, the drawn pairs join the same types of
-            nodes as the edges, and about as often. Edges between other types cannot exist.
+        node_type: int64 ``[num_nodes]``, the types of the nodes. If it is given, a pair is drawn
+            only between two types that an edge joins, about as often as edges join these two types.
         generator: random generator on the CPU; default torch's global generator.
 
     Returns:
-        int64 ``[2, num]``, each pair as (smaller node, larger node), or as (source, target) if
-        `directed`, on the device of `edge_index`.
+        int64 ``[2, num]``, on the device of `edge_index`. A pair is stored as (smaller node, larger
+        node), or as (source, target) if `directed` is True.
 
     Raises:
-        ValueError: if the shape of `edge_index` is wrong, a node is out of range, `num` or
-            `num_nodes` is negative, or too few pairs have no edge.
+        ValueError: if the shape of `edge_index` is wrong, if a node is out of range, if `num` or
+            `num_nodes` is negative, or if too few pairs have no edge.
         TypeError: if `edge_index` is not int64.
 
     Example:

@@ -17,13 +17,13 @@ from ..partitions.checks import check_labels
 
 @typed
 def stratified_folds(y: Tensor, num_folds: Several, *, seed: int = 0) -> Tensor:
-    """Assign examples to folds of equal size, with each class spread evenly over the folds.
+    """Assign examples to folds of almost equal size with almost equal class distributions.
 
-    The shuffled examples are sorted by class and assigned to the folds in turn. The number of
-    examples of a class differs by at most one between folds, as in scikit-learn's
-    ``StratifiedKFold``. (scikit-learn orders classes by their first example, so there the extra
-    example may be in a different fold.) A class with fewer than `num_folds` examples does not occur
-    in every fold.
+    The shuffled examples are sorted by class and assigned to the folds in turn. Two folds' numbers
+    of examples of a class differ by at most one, as in scikit-learn's ``StratifiedKFold``. (Which
+    folds get one more example can differ from scikit-learn, which sorts the classes by their first
+    examples.) If a class has fewer than `num_folds` examples, some folds have no example of this
+    class.
 
     Args:
         y: classes, int64 ``[n]``.
@@ -31,12 +31,12 @@ def stratified_folds(y: Tensor, num_folds: Several, *, seed: int = 0) -> Tensor:
         seed: random seed.
 
     Returns:
-        int64 ``[n]`` in ``[0, num_folds)``.
+        int64 ``[n]``, the fold of each example, from 0 to ``num_folds - 1``.
 
     Raises:
         TypeError: if `y` is not int64.
-        ValueError: if `y` has the wrong shape or a negative class, or `num_folds` is less than 2 or
-            more than n.
+        ValueError: if `y` has the wrong shape or a negative class, or if `num_folds` is below 2 or
+            above n.
 
     Example:
         >>> stratified_folds(torch.tensor([0, 0, 1, 1]), 2).bincount()
@@ -62,19 +62,20 @@ def fold_clients(
     """Split each client's graphs into training graphs and one test fold.
 
     Args:
-        graph: a collection with labels; its masks are ignored.
+        graph: a collection with labels. Masks of the collection are ignored.
         parts: ids of each client's graphs, for example the result of `dirichlet_partition`.
-        fold: index of the test fold, in ``[0, num_folds)``.
-        num_folds: number of folds. Folds are drawn separately for each client, with the same seed.
+        fold: index of the test fold, from 0 to ``num_folds - 1``.
+        num_folds: number of folds of each client. Folds are drawn separately for each client, and
+            all draws use `seed`.
         seed: random seed of the folds.
 
     Returns:
-        The clients' training collections and the clients' test collections.
+        Two lists: the training collection of each client, and the test collection of each client.
 
     Raises:
-        TypeError, ValueError: if `graph` has no labels, `fold` is out of range, or a part has an
-            invalid id, a repeated id or an id of another part. If a client has fewer graphs than
-            folds, a ValueError names this client.
+        TypeError, ValueError: if `graph` has no labels, if `fold` is out of range, if an id in
+            `parts` is invalid, or if an id occurs twice in `parts`. If a client has fewer graphs
+            than folds, a ValueError names this client.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -117,7 +118,7 @@ def fold_clients(
 
 @typed
 def balanced_classes(y: Tensor, *, seed: int = 0) -> Tensor:
-    """Draw the same number of examples from every class: the size of the smallest class.
+    """Draw n examples from every class, where n is the size of the smallest class.
 
     Args:
         y: classes, int64 ``[n]``.

@@ -1,8 +1,9 @@
 """Pairs of nodes encoded as numbers, and samplers that draw pairs without an edge.
 
-A node's side is its type, its role as a source or target, or its colour in a bipartite graph. If
-nodes have sides, edges join only certain sides. A pair that joins other sides can never be an edge,
-so such a pair is useless as a negative example.
+Every node may have a side: the type of the node, the role as a source or as a target, or the colour
+in a bipartite graph. If nodes have sides, edges join only certain combinations of sides. A pair
+with a combination that no edge has can never be an edge, so this pair is useless as a negative
+example.
 """
 
 from typing import Any
@@ -18,7 +19,7 @@ SWAPS = 100  # attempts to swap columns whose cells are taken
 
 
 class _Free:
-    """Sampler of the numbers below `total` that are not among `keys`, which are sorted."""
+    """Sampler of the numbers below `total` that are not in the sorted tensor `keys`."""
 
     def __init__(self, keys: Tensor, total: int) -> None:
         self._keys, self.count = keys, total - keys.numel()
@@ -33,7 +34,7 @@ class _Free:
         return self._ranked(_ranks(self.count, num, replacement, generator))
 
     def _ranked(self, rank: Tensor) -> Tensor:
-        """The numbers with the given ranks among all that may be drawn."""
+        """The numbers that have the given ranks among all numbers that may be drawn."""
         rank = to_device(rank, self._before.device)
         return rank + torch.searchsorted(self._before, rank, right=True)
 
@@ -42,11 +43,11 @@ class FreePairs(_Free):
     """Sampler that repeatedly draws pairs of different nodes that no edge joins.
 
     Args:
-        edge_index, num_nodes, directed: as for `negative_edges`, which draws only once.
+        edge_index, num_nodes, directed: as for `negative_edges`.
 
     Raises:
-        ValueError: if `edge_index` has the wrong shape, a node is out of range, or `num_nodes` is
-            negative.
+        ValueError: if `edge_index` has the wrong shape, if a node is out of range, or if
+            `num_nodes` is negative.
         TypeError: if `edge_index` is not int64.
 
     Example:
@@ -65,7 +66,7 @@ class FreePairs(_Free):
     def __call__(
         self, num: int, *, replacement: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Draw the given number of pairs, as `negative_edges` does."""
+        """Draw `num` pairs in the way that `negative_edges` draws pairs."""
         keys = self._drawn(num, replacement, generator)
         return directed_pairs(keys, self.num_nodes) if self.directed else pairs_of(keys)
 
@@ -74,7 +75,7 @@ class FreeCells(_Free):
     """Sampler that repeatedly draws empty cells of a table.
 
     Args:
-        taken: int64 ``[2, *]``, rows and columns of the nonempty cells; repeats are allowed.
+        taken: int64 ``[2, *]``, the row and the column of each nonempty cell; repeats are allowed.
         num_rows, num_columns: size of the table.
 
     Example:
@@ -106,18 +107,18 @@ class FreeCells(_Free):
         *,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Draw a column for each row that has empty cells; a row's empty cells are equally likely.
+        """Draw an empty cell of each row that has one; all empty cells of a row are equally likely.
 
         Args:
-            rows: int64 ``[p]``; repeats are allowed.
-            like: int64 ``[p]``, one column per row; if given, these columns are permuted among the
-                rows, and none is drawn. A row gets a random empty cell if the permutation gives it
-                a taken cell.
+            rows: int64 ``[p]``, the rows for which columns are drawn; repeats are allowed.
+            like: int64 ``[p]``, one column per row. If `like` is given, these columns are permuted
+                among the rows instead of drawn. If the permutation leads a row to a nonempty cell,
+                an empty cell of this row is drawn instead.
             generator: random generator on the CPU; default torch's global generator.
 
         Returns:
-            int64 ``[*]``, the columns; and bool ``[p]``, a mask of the rows for which a column was
-            drawn.
+            Two tensors: the columns, int64 ``[*]``, and a mask of the rows that got a column, bool
+            ``[p]``.
         """
         first = rows * self.num_columns
         ends = torch.stack([first, first + self.num_columns])
@@ -135,7 +136,7 @@ class FreeCells(_Free):
     def _reordered(
         self, first: Tensor, like: Tensor, otherwise: Tensor, generator: torch.Generator | None
     ) -> Tensor:
-        """Permute `like` among the rows; if a row gets an occupied cell, use `otherwise` there."""
+        """Permute `like` among the rows; where this leads to a nonempty cell, use `otherwise`."""
 
         def is_taken(rows: Tensor, columns: Tensor) -> Tensor:
             return torch.isin(first[rows] + columns, self._keys)
@@ -158,11 +159,12 @@ class FreeCells(_Free):
 
 
 class FreePairsLike:
-    """Sampler of unlinked pairs; each drawn pair joins the same sides as a given pair.
+    """Sampler of pairs without an edge; a drawn pair joins the two sides that a given pair joins.
 
     Args:
         edge_index, num_nodes, directed: as for `FreePairs`.
-        like: int64 ``[2, p]``; for each given pair, a pair of nodes with the same sides is drawn.
+        like: int64 ``[2, p]``, the given pairs. For each given pair, a pair of nodes with the sides
+            of the given pair's nodes is drawn.
         side: int64 ``[num_nodes]``, at least 0; None if an edge may join any two nodes.
 
     Example:
@@ -197,13 +199,13 @@ class FreePairsLike:
 
     @property
     def enough(self) -> bool:
-        """Whether each given pair can get its own free pair, with none used twice."""
+        """Whether there are enough free pairs to give each given pair a separate one."""
         return all(free.count >= len(own) for free, _, _, own in self.parts)
 
     def __call__(
         self, *, replacement: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Draw one pair per given pair, ``[2, p]``; skip given pairs that have no free pair."""
+        """Draw one pair per given pair, ``[2, *]``; skip a given pair if no free pair exists."""
         drawn, places = [], []
         for free, rows, columns, own in self.parts:
             num = len(own) if free.count else 0
@@ -220,7 +222,7 @@ class FreePairsLike:
 
 
 def _by_side(edges: Tensor, side: Tensor, directed: bool) -> Tensor:
-    """Order the two ends of each undirected edge so that the end with the smaller side is first."""
+    """Order the two ends of undirected edges; the end with the smaller side comes first."""
     if directed:
         return edges
     turned = side[edges[0]] > side[edges[1]]
@@ -230,7 +232,7 @@ def _by_side(edges: Tensor, side: Tensor, directed: bool) -> Tensor:
 def _free_between(
     edges: Tensor, first: Tensor, second: Tensor, directed: bool
 ) -> tuple[Any, Tensor, Tensor]:
-    """Two lists of nodes, and a sampler of unlinked pairs from the first list to the second."""
+    """Two lists of nodes; a sampler of pairs without an edge from the first to the second list."""
     rows, columns = (mask.nonzero().squeeze(1) for mask in (first, second))
     place = torch.stack([(mask.cumsum(0) - 1)[e] for mask, e in zip((first, second), edges)])  # noqa: B905
     if torch.equal(first, second):
@@ -239,15 +241,15 @@ def _free_between(
 
 
 def sides_of(node_type: Tensor | None, edges: Tensor, num_nodes: int) -> Tensor | None:
-    """The side of each node; the sides of two nodes determine whether an edge can join them.
+    """The side of each node. Whether an edge can join two nodes depends on the nodes' sides.
 
-    If nodes have types, the side is the type. Suppose there are no types, and no node is both a
-    source and a target. Then sources have side 0, targets have side 1, and nodes without an edge
-    have side 2. Otherwise a connected part has two sides if all its cycles have even length. An
-    example is a graph of users and items with edges in both directions.
+    If nodes have types, the side is the type. If there are no types, and if no node is both a
+    source and a target, sources have side 0, targets have side 1, and nodes without an edge have
+    side 2. In the remaining case, a connected part of the graph has two sides if all cycles of the
+    part have even lengths. An example is a graph of users and items with edges in both directions.
 
     Returns:
-        int64 ``[num_nodes]``; or None if nodes have neither types nor sides.
+        int64 ``[num_nodes]``, or None if nodes have no sides.
 
     Example:
         >>> sides_of(None, torch.tensor([[0, 1], [3, 3]]), 4)
@@ -269,12 +271,12 @@ CYCLES = 20
 
 
 def _two_sides(pairs: Tensor, num_nodes: int) -> Tensor | None:
-    """Sides of nodes: 1 and 2 in the first two-sided part, 3 and 4 in the second, 0 elsewhere.
+    """Sides of nodes: 1 and 2 in the first part with two sides, 3 and 4 in the second; else 0.
 
     The double cover of the graph joins ``(u, 0)`` with ``(v, 1)`` and ``(u, 1)`` with ``(v, 0)``
-    for each edge. A connected part has two sides if it is disconnected in the double cover. Parts
-    with fewer than `CYCLES` independent cycles get no sides. Trees, for example, are always
-    bipartite.
+    for each edge. A connected part has two sides if the part's double cover is not connected. Parts
+    with fewer than `CYCLES` independent cycles get no sides, since they may have two sides by
+    chance. For example, trees always have two sides.
 
     Args:
         pairs: int64 ``[2, *]``, distinct undirected edges without self-loops.
@@ -324,7 +326,7 @@ def keys_of(edge_index: Tensor) -> Tensor:
 
 
 def pairs_of(keys: Tensor) -> Tensor:
-    """Decode the numbers that `keys_of` returns to edges ``[2, *]``: u in row 0, v in row 1."""
+    """Decode numbers from `keys_of` to edges ``[2, *]``, with u in row 0 and v in row 1."""
     v = ((1 + (1 + 8 * keys.double()).sqrt()) / 2).long()
     v = v - (v * (v - 1) // 2 > keys).long()  # the root may be one too large, never too small
     return torch.stack([keys - v * (v - 1) // 2, v])
@@ -344,6 +346,6 @@ def key_of_each(edge_index: Tensor, num_nodes: int) -> Tensor:
 
 
 def directed_pairs(keys: Tensor, num_nodes: int) -> Tensor:
-    """Decode the numbers that `directed_keys` returns to edges ``[2, *]``, in the same order."""
+    """Decode numbers from `directed_keys` to edges ``[2, *]``, in the order of the numbers."""
     u, v = keys // (num_nodes - 1), keys % (num_nodes - 1)
     return torch.stack([u, v + (v >= u).long()])

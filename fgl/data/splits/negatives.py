@@ -18,32 +18,32 @@ from .reverses import symmetric
 def with_negatives(
     graph: Graph, *, seed: int = 0, negatives: Literal["uniform", "degree"] = "uniform"
 ) -> Graph:
-    """Add pairs that no edge joins, with label 0, to a graph's validation and test pairs.
+    """Add pairs without an edge, with label 0, to a graph's validation and test pairs.
 
-    For each validation or test pair with label 1, a pair with the same source is added. The target
-    of the added pair is drawn from the nodes that have the same type as the original pair's target.
-    The drawn node has neither an edge nor a pair with the source, in any window. If every message
-    edge has its reverse, a pair and its reverse are the same pair. The drawn node must have an edge
-    or a pair that is not later than the window of the original pair. Nodes that appear only in
-    later windows are therefore never drawn.
+    For each validation or test pair with label 1, one pair is added. The added pair has the source
+    of the original pair and a new target. The new target has the node type of the original target,
+    and no edge and no pair of any window joins it to the source. If every message edge has its
+    reverse, a pair counts in both directions. The new target must also occur in an edge, or in a
+    pair of the original pair's window or of an earlier window. Nodes that occur only in later
+    windows are therefore never drawn.
 
-    Suppose nodes have no types, and no node is the source of one edge and the target of another, as
-    in a graph of users and items. Then the new targets are drawn from the targets of edges.
+    In a graph of users and items without node types, edges lead only from one group of nodes to a
+    second group. In such a graph, new targets are drawn only from the targets of edges.
 
     Args:
-        graph: a graph with pairs and masks, as `split_by_time` returns it. If the graph has
-            `edge_label_type`, only edges of the pair's relation are considered.
+        graph: a graph with pairs and masks, such as the result of `split_by_time`. If the graph has
+            `edge_label_type`, only the edges of a pair's relation count for this pair.
         seed: random seed.
-        negatives: "uniform" draws all targets with equal probability, so a model can use the nodes'
-            degrees to distinguish edges from other pairs. "degree" permutes the targets of the
-            window's pairs among the sources.
+        negatives: how targets are drawn. With "uniform", all targets are equally likely, so a model
+            can recognise edges by the degrees of their targets. With "degree", the targets of the
+            window's pairs are permuted among the sources.
 
     Returns:
-        The graph with the new pairs at the end. A new pair is in the mask of the pair for which it
-        was drawn. Self-loops are removed from both masks, since no drawn pair is a self-loop.
+        The graph with the new pairs at the end. A new pair is in the mask of its original pair.
+        Self-loops are removed from both masks, since no drawn pair is a self-loop.
 
     Raises:
-        ValueError: if a label `y` of the pairs is not 0 or 1.
+        ValueError: if the label `y` of a pair is neither 0 nor 1.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
@@ -102,7 +102,7 @@ def _longer(graph: Graph, mask: str, pairs: Tensor, like: Tensor) -> Graph:
 
 
 def checked_answers(graph: Graph) -> Tensor:
-    """Return the pairs' labels `y`, after a check that each label is 1 (an edge) or 0 (no edge)."""
+    """The pairs' labels `y`; raise an error unless each label is 1 (an edge) or 0 (no edge)."""
     y = graph.y
     if graph.edge_label_index is None or y is None:
         raise ValueError("Expected a graph with pairs and their y, but got none: see split_by_time")
@@ -114,15 +114,16 @@ def checked_answers(graph: Graph) -> Tensor:
 
 
 class Window:
-    """Sampler of unlinked pairs; their targets must occur in the window or in an earlier window.
+    """Sampler of pairs without an edge, for one window of validation or test pairs.
 
-    The given pairs are never drawn, whatever their window and label. Otherwise a model that
-    memorises training pairs would have an advantage.
+    The targets of drawn pairs occur in this window or in an earlier window. A pair of the graph is
+    never drawn, whatever its window and its label are. Otherwise a model that memorises training
+    pairs would have an advantage.
 
     Args:
         graph: a graph with pairs and masks.
         names: names of the masks of this window and of all earlier windows.
-        by_degree: whether to draw each target as often as it occurs in the given pairs.
+        by_degree: whether each target is drawn as often as it occurs in the pairs of the window.
     """
 
     def __init__(self, graph: Graph, names: Sequence[str], *, by_degree: bool = False) -> None:
@@ -172,11 +173,11 @@ class Window:
 
 
 def _not_free(graph: Graph, relation: int | None, own: Tensor) -> Tensor:
-    """Edges and pairs of a relation; for an undirected relation also their reverses.
+    """Edges and pairs of a relation; if the relation is undirected, also the reverses of both.
 
     A relation is undirected if every message edge has its reverse, as after
-    `pair_split(is_undirected=True)`. A relation without message edges is undirected if no pair is
-    the reverse of another pair.
+    `pair_split(is_undirected=True)`. If a relation has no message edges, it is undirected if no
+    pair is the reverse of a second pair.
     """
     edges, pairs, n = graph.edge_index, graph.edge_label_index[:, own], graph.num_nodes  # type: ignore[index]
     if relation is not None:

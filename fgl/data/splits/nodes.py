@@ -23,17 +23,17 @@ SPLITS = ("class_capped", "random", "public")
 
 @typed
 def split(graph: Graph, name: str, *, dataset: str | None = None, seed: int = 0) -> Graph:
-    """Split a graph with the splitting method of the given name.
+    """Split a graph by one of three methods, chosen by name.
 
     Args:
         graph: the graph.
         name: ``"class_capped"``, ``"random"`` or ``"public"``.
-        dataset: key into `CLASS_CAPPED` for ``"class_capped"``; other datasets use the default
-            sizes.
-        seed: random seed of the random splits.
+        dataset: name of the dataset, for ``"class_capped"`` only. If the name is a key of
+            `CLASS_CAPPED`, the sizes come from there; if not, the default sizes are used.
+        seed: random seed; ``"public"`` does not use it.
 
     Raises:
-        ValueError: if the name is unknown; see also the function of the chosen method.
+        ValueError: if the name is unknown, or if the function of the method raises one.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -63,17 +63,17 @@ def class_capped_split(
 ) -> Graph:
     """Split nodes with a limited number of training nodes per class.
 
-    Of the other nodes, `num_val` are validation nodes, and the rest are test nodes. In a class with
-    fewer nodes than the limit, all nodes are training nodes. The class distribution of the test
-    nodes is therefore skewed (FGSSL). If nodes have types and masks, only the types with a node in
-    some mask are split.
+    Of the nodes that are not training nodes, `num_val` are validation nodes, and the rest are test
+    nodes. If a class has fewer nodes than the limit, all of its nodes are training nodes. The class
+    distribution of the test nodes is therefore skewed (FGSSL). If nodes have types and the graph
+    has masks, only types that occur in a mask are split.
 
     Args:
         graph: a graph with labels.
-        train_per_class: largest number of training nodes per class; default
-            ``floor(0.6 num_nodes / num_classes)``.
-        num_val: number of validation nodes; default ``round(0.2 num_nodes)``.
-        num_test: largest number of test nodes; default all remaining nodes.
+        train_per_class: largest number of training nodes per class. The default is ``floor(0.6
+            num_nodes / num_classes)``.
+        num_val: number of validation nodes. The default is ``round(0.2 num_nodes)``.
+        num_test: largest number of test nodes. By default all remaining nodes are test nodes.
         seed: random seed.
 
     Returns:
@@ -81,8 +81,8 @@ def class_capped_split(
         mask. A warning names the masks without nodes.
 
     Raises:
-        ValueError: if the graph has no labels or has pairs, a number is negative, or too few nodes
-            are left for validation.
+        ValueError: if the graph has no labels, if it has pairs, if a number is negative, or if too
+            few nodes are left for validation.
 
     Example:
         >>> y = torch.tensor([0, 0, 0, 0, 0, 1])
@@ -91,7 +91,8 @@ def class_capped_split(
         >>> int(graph.train_mask.sum()), int(graph.val_mask.sum()), int(graph.test_mask.sum())
         (3, 1, 2)
 
-    Source: the loader of https://github.com/wgc-research/fgssl (the paper itself says 60/20/20)
+    Source: the loader of https://github.com/wgc-research/fgssl (the paper itself states a split of
+    60/20/20)
     """
     labels = None if graph.y is None else graph.labels
     if labels is None or not graph.num_classes:
@@ -133,18 +134,18 @@ def random_split(
     """Split examples at random by fractions; all remaining examples are test examples.
 
     Args:
-        graph: the graph. The examples are nodes, pairs, or the graphs of a collection. A pair, its
-            copies and their reverses are in the same part.
+        graph: the graph. The examples are nodes, pairs, or the graphs of a collection. A pair, the
+            copies of the pair, and the reverses of all of these are in one part.
         train, val: fractions of the n examples: ``round(train n)`` become training examples, and
             ``round((train + val) n)`` become training or validation examples.
         seed: random seed.
-        among: bool ``[n]``, mask of the examples to split, such as the labelled examples; default
-            all examples or, if nodes have types and masks, all nodes of the types with a node in
-            some mask.
+        among: bool ``[n]``, mask of the examples to split, such as the labelled examples. By
+            default all examples are split. If nodes have types and the graph has masks, the default
+            is all nodes of the types that occur in a mask.
 
     Returns:
-        The graph with three new masks. Every example (of `among`, if given) is in exactly one mask.
-        A warning names masks that have a positive fraction but no example.
+        The graph with three new masks. Every example that is split is in exactly one mask. A
+        warning names masks that have a positive fraction but no example.
 
     Raises:
         ValueError: if a fraction is negative, or if the sum of the fractions exceeds 1.
@@ -173,9 +174,9 @@ def random_split(
 
 
 def _of_types(graph: Graph) -> Tensor:
-    """Ids of the examples; if nodes have types and masks, only nodes of a type in some mask.
+    """Ids of the examples; for typed nodes with masks, only nodes of types that occur in a mask.
 
-    The nodes of other types have no labels.
+    Types that occur in no mask have no labels.
     """
     every = torch.arange(graph.num_examples)
     masks = list(present(graph, MASKS).values())
@@ -187,7 +188,7 @@ def _of_types(graph: Graph) -> Tensor:
 
 
 def _pairs_alike(graph: Graph, examples: Tensor) -> Tensor | None:
-    """Group number of each pair, equal for copies and reverses; None if no group has two pairs."""
+    """Group of each pair; copies and reverses share one group. None if no two pairs share one."""
     low, high = graph.edge_label_index.cpu()[:, examples].sort(0).values  # type: ignore[union-attr]
     key = low * graph.num_nodes + high
     return units_of(key)[1]
@@ -207,7 +208,7 @@ def warn_of_empty(shares: Sequence[float | bool], sizes: Sequence[int]) -> None:
 
 
 def check_shares(train: float, val: float) -> None:
-    """Raise a ValueError unless these are valid fractions."""
+    """Raise a ValueError unless both numbers are valid fractions, with a sum of at most 1."""
     reject_if(
         not (train >= 0 and val >= 0 and train + val <= 1),
         "train and val to be at least 0 and their sum at most 1",
@@ -220,7 +221,7 @@ def public_split(graph: Graph) -> Graph:
     """Return the graph unchanged if it has all three masks of its public split.
 
     Raises:
-        ValueError: if a mask is missing, or two masks have an example in common.
+        ValueError: if a mask is missing, or if an example is in two masks.
 
     Example:
         >>> mask = torch.tensor([True])
@@ -252,11 +253,11 @@ def scaffold_split(
 ) -> Graph:
     """Split molecules by scaffold, without randomness; each scaffold is in exactly one mask.
 
-    The groups of `scaffold_groups` are assigned one after the other, largest first. A group is
-    added to the training molecules if the training set then has at most ``train n`` molecules.
-    Otherwise the group is added to the validation molecules, if the training and validation sets
-    then have at most ``(train + val) n`` molecules in total. Otherwise the group is added to the
-    test molecules.
+    The groups of `scaffold_groups` are assigned one after the other, from the largest to the
+    smallest. A group goes to the training set if the set then has at most ``train n`` molecules. If
+    it would have more, the group goes to the validation set, if the training and validation sets
+    then have at most ``(train + val) n`` molecules in total. Any remaining group goes to the test
+    set.
 
     Args:
         graph: a collection of n molecules.
@@ -268,8 +269,8 @@ def scaffold_split(
         masks that have a positive fraction but no molecule.
 
     Raises:
-        ValueError: if the numbers of scaffolds and molecules differ, a fraction is negative, or the
-            sum of the fractions exceeds 1.
+        ValueError: if the number of scaffolds differs from the number of molecules, if a fraction
+            is negative, or if the sum of the fractions exceeds 1.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)

@@ -36,30 +36,32 @@ def split_by_time(
     shares: Sequence[float] = SHARES,
     edge_type: int | None = None,
 ) -> Graph:
-    """Split edges by time: early edges become message edges, and later edges labelled pairs.
+    """Split edges by time: early edges become message edges, later edges become labelled pairs.
 
-    The model reads only the message edges, all of which are earlier than any pair. Training pairs
-    are earlier than validation pairs, and validation pairs are earlier than test pairs. No edge is
-    both a message edge and a pair; otherwise a model could copy the pair's label from the features
-    of the edge. Edges with equal times are always in the same window; at a boundary between
-    windows, these edges are in the later window.
+    The model reads only the message edges. Every message edge is earlier than every pair. Training
+    pairs are earlier than validation pairs, and validation pairs are earlier than test pairs. No
+    edge is both a message edge and a pair; otherwise a model could copy the pair's label from the
+    features of the edge. Edges with equal times are always in one window. If a boundary between two
+    windows would separate them, they are in the later window.
 
-    Without `y`, the task is to predict the first edge between two nodes. Self-loops and later edges
-    between the same two nodes do not become pairs, since the first edge reveals later edges. Such
-    self-loops and edges become message edges if they are early enough. If every edge has its
-    reverse, the graph is taken as undirected, and each reverse gets the time and the fields of its
-    edge. With `y`, a reverse is left out if its window is later than the window of its edge.
+    Without `y`, the task is to predict the first edge between two nodes. Only this first edge can
+    become a pair, since it reveals later edges between the two nodes. Self-loops never become
+    pairs. Later edges and self-loops become message edges if they are early enough. If every edge
+    has its reverse, the graph is treated as undirected, and an edge and its reverse get the time
+    and the fields of the earlier of the two. In an undirected graph with `y`, an edge is left out
+    if its window is later than the window of the first edge between the two nodes.
 
     Args:
         graph: a graph whose edges have times.
         y: label of each edge, ``[num_edges]`` or float ``[num_edges, t]``. By default every edge
-            has label 1, which means that it exists.
+            has label 1, which means that the edge exists.
         shares: fractions of the edges that become message edges, training pairs, validation pairs
             and test pairs; all remaining edges become test pairs.
-        edge_type: the relation whose edges are split by `shares`. Edges of other relations become
-            message edges if they are earlier than any pair; otherwise they are left out. If another
-            relation reverses this relation and `y` is None, the reverses of pairs are also left
-            out. By default the edges of all relations are split.
+        edge_type: the relation whose edges are split by `shares`. All edges that do not have this
+            relation become message edges if they are earlier than every pair, and are left out if
+            they are later. If a second relation holds the reverses of this relation's edges, and if
+            `y` is None, the reverses of pairs are also left out. By default the edges of all
+            relations are split.
 
     Returns:
         The graph with the message edges and their fields. The pairs are in `edge_label_index` in
@@ -67,9 +69,9 @@ def split_by_time(
         `edge_label_type`.
 
     Raises:
-        ValueError: if the edges have no times; if a window with a positive fraction gets no edge;
-            if the graph has pairs or a `batch`; or if `shares` are not four fractions of at least 0
-            with sum 1.
+        ValueError: if the edges have no times; if a window gets no edge although its fraction is
+            positive; if the graph has pairs or a `batch`; if `shares` does not have four fractions;
+            if a fraction is negative; or if the sum of the fractions is not 1.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]])
@@ -117,7 +119,7 @@ def _with_other_relations(
 ) -> Tensor:
     """Ids of the message edges.
 
-    Message edges of other relations must be earlier than all pairs.
+    A message edge whose relation is not split must be earlier than all pairs.
     """
     times, relation = graph.edge_time, graph.edge_type
     early = torch.zeros_like(times, dtype=torch.bool)  # type: ignore[arg-type]  # checked
@@ -134,7 +136,7 @@ def _with_other_relations(
 
 
 def _at_once(graph: Graph, own: Tensor) -> tuple[Graph, Tensor]:
-    """Give an edge and its reverse the earlier time; return the graph and these edges' ids."""
+    """Give an edge and its reverse the earlier of their times; return the graph and edge ids."""
     times, n = graph.edge_time[own], graph.num_nodes  # type: ignore[index]  # checked
     source, target = graph.edge_index[:, own]
     key = source * n + target
@@ -162,14 +164,14 @@ def _earliest(key: Tensor, times: Any) -> Tensor:
 
 
 def _first_of_ends(edges: Tensor, num_nodes: int, presence: bool) -> Tensor | None:
-    """Find for each edge the first edge with the same two ends; None if all pairs of ends differ.
+    """For each edge, the first edge between the edge's two ends; None if no two edges share ends.
 
     Args:
         edges: edges in order of time.
         num_nodes: number of nodes.
-        presence: whether the task is to predict edges. If True, the first edge of a self-loop is
-            -1. If False, repeated edges are separate; an edge and its reverse belong together if
-            every edge has its reverse.
+        presence: whether the task is to predict edges. If True, the result for a self-loop is -1.
+            If False, and if some edge lacks its reverse, the result is None. If False, and if every
+            edge has its reverse, a reverse counts as an edge between the two ends.
     """
     source, target = edges
     distinct, unit = units_of(source * num_nodes + target)
@@ -213,34 +215,36 @@ def pair_split(
 ) -> Graph:
     """Split edges at random into message edges and labelled pairs.
 
-    This function is like `split_by_time`, but a model may read edges that are later than the pairs
-    to predict. Edges between the same two nodes are held out together. So a copy of a pair is never
-    a message edge, and is always in the same part as the pair. Without `y`, all edges between the
-    same two nodes become one pair, and a self-loop is always a message edge.
+    This function is like `split_by_time`, but times are ignored: a model may read edges that are
+    later than the pairs to predict. All edges from one node to a second node are in one part. A
+    copy of a pair is therefore never a message edge. Without `y`, all edges from one node to a
+    second node become one pair, and self-loops are always message edges.
 
     Args:
         graph: a graph with or without times.
-        y, shares: as for `split_by_time`.
+        y, shares: as in `split_by_time`.
         seed: random seed.
-        edge_type: the relation whose edges are split; edges of other relations are message edges.
-            By default the edges of all relations are split.
-        rev_edge_type: the relation that holds the reverses of the edges. The reverse of each pair
-            is removed from the message edges.
+        edge_type: the relation whose edges are split. All edges that do not have this relation are
+            message edges. By default the edges of all relations are split.
+        rev_edge_type: the relation that holds the reverses of the split edges. The reverse of each
+            pair is removed from the message edges.
         is_undirected: True if the graph or the relation is undirected. In that case an edge and its
-            reverse are held out together and become one pair in a random direction; a missing
-            reverse of a message edge is added. With False, every edge is separate, and the reverse
-            of a pair may be a message edge. None, the default, is like False, but raises an error
-            if most edges have a reverse.
+            reverse are held out together, and become one pair in a random direction. If a message
+            edge lacks its reverse, the reverse is added. False means that an edge and its reverse
+            are split separately, so the reverse of a pair may be a message edge. The default None
+            has the effect of False, but raises an error if most edges have a reverse.
 
     Returns:
-        The graph with the message edges in their order. The pairs are in `edge_label_index`, with
-        labels `y` and three masks. If `edge_type` is given, the graph also has `edge_label_type`.
+        The graph with the message edges, in the order of the given graph. The pairs are in
+        `edge_label_index`, with labels `y` and three masks. If `edge_type` is given, the graph also
+        has `edge_label_type`. A warning is given if a part with a positive fraction gets no edge.
 
     Raises:
-        ValueError: in the cases of `split_by_time`; if the reverses of most pairs would be message
-            edges and no argument handles them; if `edge_type` has no edges, or `rev_edge_type` is
-            not its reverse; or if `is_undirected` is True and an edge and its reverse have
-            different labels.
+        ValueError: if the graph has pairs or a `batch`; if `shares` are not four fractions of at
+            least 0 with sum 1; if the reverses of most pairs would be message edges, and neither
+            `rev_edge_type` nor `is_undirected` is given; if `edge_type` has no edges; if
+            `rev_edge_type` does not hold the reverses of `edge_type`; or if `is_undirected` is
+            True, and an edge and its reverse have two different labels.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 3]])
@@ -317,7 +321,7 @@ def _ends(shares: Sequence[float], total: int) -> list[int]:
 
 
 def _own_edges(graph: Graph, y: Tensor | None, edge_type: int | None) -> Tensor:
-    """Ids of the edges that can become pairs."""
+    """Ids of the edges that may become pairs."""
     source, target = graph.edge_index
     own = torch.ones_like(source, dtype=torch.bool) if y is not None else source != target
     if edge_type is not None:
@@ -341,7 +345,7 @@ def _with_reverses(
 
 
 def _check_same_answers(y: Tensor, unit: Tensor, count: int) -> None:
-    """Raise an error if a unit (an edge with its copies and reverses) has different labels."""
+    """Raise an error if a unit (an edge, its copies and their reverses) has unequal labels."""
     first = y[heads_of(unit, count).to(y.device)][unit.to(y.device)]
     same = (first == y) | (first != first) & (y != y)
     if not same.all():
@@ -354,7 +358,7 @@ def _check_same_answers(y: Tensor, unit: Tensor, count: int) -> None:
 
 
 def _reverse_of(graph: Graph, edges: Tensor, relation: int) -> Tensor:
-    """Mask of a relation's edges: True if the edge is the reverse of a given edge."""
+    """Mask of the edges that have this relation and are the reverse of a given edge."""
     n, own = graph.num_nodes, graph.edge_type == relation
     source, target = graph.edge_index
     return own & torch.isin(source * n + target, (target * n + source)[edges])

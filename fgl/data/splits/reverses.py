@@ -1,4 +1,4 @@
-"""Edges that reveal other edges: an edge's reverse, or a relation that repeats another."""
+"""Edges that reveal held-out edges: reverses of edges, and copies of edges in a second relation."""
 
 from typing import Any
 
@@ -14,20 +14,21 @@ SAMPLE = 4096  # number of edges that are checked first
 def turned_relations(
     edges: Tensor, relation: Tensor | None, num_nodes: int, *, only: int | None = None
 ) -> dict[tuple[int, int], float]:
-    """Find pairs of relations: most edges of the first have their reverse in the second.
+    """Find pairs of relations: most edges of the first relation have a reverse in the second.
 
-    The two relations of a pair may be the same. Let d be the fraction of all possible edges that a
-    relation contains. By chance, the relation contains the reverses of a fraction d of another
-    relation's edges. "Most" therefore means a fraction of more than ``(1 + d) / 2``.
+    A pair may also consist of one relation twice. Let d be the fraction of all possible edges that
+    the second relation contains. A fraction d of the first relation's edges then has a reverse in
+    the second relation by chance. "Most" therefore means a fraction of more than ``(1 + d) / 2``.
 
     Args:
         edges: int64 ``[2, num_edges]``; repeats are allowed, and self-loops are ignored.
         relation: int64 ``[num_edges]``; None means a single relation, 0.
         num_nodes: number of nodes.
-        only: the relation whose reverses are searched for; default all relations.
+        only: the first relation of the pairs to find. By default all relations are tried.
 
     Returns:
-        ``{(a, b): share}``: the fraction of relation a's distinct edges whose reverse is in b.
+        ``{(a, b): share}``, where share is the fraction of relation a's distinct edges whose
+        reverse is in relation b.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2, 3], [1, 2, 0, 4]])
@@ -60,7 +61,7 @@ def turned_relations(
 def _shares(
     queries: Tensor, keys: Tensor, num_nodes: int, kinds: int
 ) -> dict[tuple[int, int], float]:
-    """For relation pairs, the fraction of the first one's edges with a reverse in the second."""
+    """For pairs of relations, the fraction of the first's edges with a reverse in the second."""
     if queries.numel() == 0:
         return {}
     ends, relation = queries // kinds, queries % kinds
@@ -83,11 +84,11 @@ def _shares(
 def copying_relations(
     edges: Tensor, relation: Tensor, only: int, num_nodes: int
 ) -> dict[int, float]:
-    """Find the relations that also contain most edges of relation `only`, in the same direction.
+    """Find the relations that contain most edges of relation `only`, in the direction of `only`.
 
     Returns:
-        ``{b: share}``: the fraction of relation `only`'s distinct edges that relation b also
-        contains. `turned_relations` defines "most".
+        ``{b: share}``, where share is the fraction of relation `only`'s distinct edges that
+        relation b contains too. `turned_relations` defines "most".
 
     Example:
         >>> edges = torch.tensor([[0, 1, 0, 1, 3], [2, 3, 2, 3, 0]])
@@ -115,9 +116,9 @@ def _density(ends: Tensor, num_nodes: int) -> float:
 
 
 def reversed_share(keys: Tensor, num_nodes: int) -> float:
-    """Fraction of edges whose reverse exists.
+    """Fraction of the edges whose reverse exists, or 0 if this fraction is small.
 
-    The result is 0 if this fraction does not count as "most" (see `turned_relations`).
+    A fraction is small if it does not count as "most" (see `turned_relations`).
 
     Args:
         keys: int64, the edges as sorted distinct numbers ``source * num_nodes + target``.
@@ -166,7 +167,7 @@ def symmetric(edges: Tensor, num_nodes: int) -> bool:
 
 
 def all_reversed(keys: Tensor, num_nodes: int) -> bool:
-    """Like `symmetric`, but edges are given as sorted numbers ``source * num_nodes + target``."""
+    """Like `symmetric`, but for edges that are sorted numbers ``source * num_nodes + target``."""
     for step in (keys.numel() // SAMPLE + 1, 1):
         sample = keys[::step]
         back = (sample % num_nodes) * num_nodes + sample // num_nodes
@@ -176,7 +177,7 @@ def all_reversed(keys: Tensor, num_nodes: int) -> bool:
 
 
 def units_of(keys: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The sorted distinct keys, and each key's index among them; None if no two keys are equal.
+    """The distinct keys, sorted, and the index of each key among these; None if all keys differ.
 
     Args:
         keys: int64 ``[num_edges]``; edges that belong together have equal keys.
@@ -204,7 +205,7 @@ def heads_of(unit: Tensor, count: int) -> Tensor:
 def check_relations(
     graph: Graph, edge_type: int | None, rev_edge_type: int | None, is_undirected: bool | None
 ) -> None:
-    """Raise an error unless these relations exist in the graph and can be combined."""
+    """Raise an error unless both relations exist in the graph and can be given together."""
     if rev_edge_type is not None and edge_type is None:
         raise ValueError("Expected edge_type beside rev_edge_type, but got none")
     if rev_edge_type is not None and rev_edge_type == edge_type:
@@ -230,7 +231,7 @@ def check_reverses(
 ) -> None:
     """Raise an error if the reverses of most pairs would be message edges.
 
-    If the caller set ``is_undirected=False``, give only a warning.
+    With ``is_undirected=False``, only a warning is given.
     """
     if edge_type is None and (is_undirected or (is_undirected is False and not presence)):
         return
@@ -267,7 +268,7 @@ def check_reverses(
 
 
 def warn_of_copies(graph: Graph, edge_type: int) -> None:
-    """Warn if the message edges of another relation include most edges of this relation."""
+    """Warn if the message edges of a second relation include most edges of this relation."""
     copies = copying_relations(graph.edge_index, graph.edge_type, edge_type, graph.num_nodes)  # type: ignore[arg-type]
     for other, share in copies.items():
         warn(
@@ -278,7 +279,7 @@ def warn_of_copies(graph: Graph, edge_type: int) -> None:
 
 
 def turned_round(across: dict[tuple[int, int], float], named: int | None = None) -> str:
-    """The error for a relation that reverses another relation; it suggests a call."""
+    """The error for a relation that holds the reverses of a second relation; it suggests a call."""
     (of, other), share = next(iter(across.items()))
     call = f"pair_split(graph, edge_type={of}, rev_edge_type={other})"
     if named is not None:

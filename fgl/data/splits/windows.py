@@ -6,7 +6,7 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
-from ...checks import check_count, reject_if
+from ...checks import Count, reject_if
 from ...graph import MASKS, Graph
 from ...kinds import typed
 from ...sparse.matrix import dense
@@ -16,44 +16,46 @@ from ...warn import warn
 @typed
 def windows(
     graph: Graph,
-    steps: int = 12,
+    steps: Count = 12,
     *,
     horizons: Sequence[int] = (3, 6, 12),
     shares: Sequence[float] = (0.7, 0.1, 0.2),
-    stride: int = 1,
+    stride: Count = 1,
     scaled: bool = False,
 ) -> Graph:
     """Split a time series into windows with input times, target times and masks.
 
     A window that ends at time t reads the times ``t - steps + 1`` to t. The window's target times
     are ``t + h`` for each horizon h. Times are divided in order into training, validation and test
-    times. A window belongs to the part that contains all its target times. A window with target
-    times in two parts is left out. A test window may read training times, which are in its past.
+    times. A window belongs to the part (training, validation or test) that contains all target
+    times of the window. A window with target times in two parts is left out. A test window may read
+    training times, since these times are earlier.
 
     A model with ``forward(x, edge_index, edge_weight)`` reads
     ``x [windows, steps, num_nodes, num_features]`` and returns ``[windows, num_nodes, horizons]``.
 
     Args:
-        graph: ``x [num_nodes, num_times, num_features]`` and ``y [num_nodes, num_times]``.
+        graph: a graph with ``x [num_nodes, num_times, num_features]`` and ``y [num_nodes,
+            num_times]``.
         steps: number of times that a window reads.
-        horizons: distances of the target times from a window's last time, at least 1.
+        horizons: distances from the last time that a window reads to the target times, at least 1.
         shares: fractions of the training, validation and test times, with sum 1.
-        stride: number of times between the ends of consecutive windows.
-        scaled: whether models read standardised features and their output is converted back to the
-            units of `y`. The mean and the standard deviation of each feature are computed from this
-            graph's training times, without unknown targets. If the graph is a client's graph, these
-            statistics are the client's own. If the graph is partitioned later, all clients share
-            the statistics.
+        stride: distance between the last times of two consecutive windows.
+        scaled: whether models read standardised features, and models' outputs are converted back to
+            the units of `y`. The mean and the standard deviation of each feature are computed from
+            the training times of this graph, without unknown targets. If the graph is a client's
+            graph, the statistics are those of this client. If the graph is partitioned later, all
+            clients use the statistics of the whole graph.
 
     Returns:
         The graph with `window_index`, `horizon_index`, three masks of the windows, and `scale`.
 
     Raises:
-        ValueError: if the graph is not a series, a number is out of range, or a part with a
+        ValueError: if the graph is not a series, if a number is out of range, or if a part with a
             positive fraction has no window.
 
     Warns:
-        UserWarning: if times seem to be the first dimension of `x`.
+        UserWarning: if the first dimension of `x` seems to be the times.
 
     Example:
         >>> series = fgl.Graph(torch.rand(3, 20, 1), torch.tensor([[0], [1]]), y=torch.rand(3, 20))
@@ -63,7 +65,6 @@ def windows(
 
     Source: the layout of Li et al. 2018, DCRNN, https://arxiv.org/abs/1707.01926
     """
-    check_count(steps=steps, stride=stride)
     reject_if(
         len(graph.x.shape) != 3 or graph.y is None or graph.y.dim() != 2,
         "graph to be a series, x [num_nodes, num_times, num_features] and y [num_nodes, num_times]",
@@ -96,7 +97,7 @@ def windows(
 
 
 def _scale(graph: Graph, end: int) -> Tensor:
-    """Mean and deviation of each node's features and known targets, over times before `end`."""
+    """Means and standard deviations of features and of known targets, over times before `end`."""
     y = graph.y[:, :end, None].to(graph.x.dtype)  # type: ignore[index]
     columns = torch.cat([dense(graph.x)[:, :end], y], 2).flatten(0, 1)
     mean = columns.nanmean(0)

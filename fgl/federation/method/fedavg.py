@@ -16,7 +16,7 @@ from ...graph import Graph
 from ...graph.windows import by_answer
 from ...kinds import check_takes, explained
 from ...predict import predict, reads, stand_in
-from ...targets import CLASSES, Target, checked_y
+from ...targets import CLASSES, Target, check_no_broadcast, checked_y
 from ...warn import warn
 from .compose import layer
 from .describe import short_name
@@ -435,15 +435,19 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
             f"Expected the model to give {len(y)} rows, one an example, but got {len(output)} "
             f"rows of {name}{pool if graph.batch is not None else ''}"
         )
-    if target == CLASSES and output.dim() != 2:
+    if y is not None:
+        check_no_broadcast("the target's loss", target.loss, output, y)
+    if target != CLASSES:
+        return
+    if output.dim() != 2:
         raise ValueError(
             "Expected the model to give a row of numbers an example, one a class, but got shape "
             f"{list(output.shape)} of {name}: y as float and target=fgl.targets.ANSWERS take one "
             "number an example"
         )
-    classes = graph.num_classes if target == CLASSES else None
+    classes = graph.num_classes
     reject_if(
-        classes is not None and output.dim() == 2 and output.shape[1] < classes,
+        classes is not None and output.shape[1] < classes,
         f"the model to give {classes} numbers an example, one a class",
         f"{output.shape[1]} of {name}",
     )

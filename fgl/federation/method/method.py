@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -45,8 +45,10 @@ class Training:
             (`node_minibatches`, `graph_minibatches`), sampled neighbours and negative edges. All
             pairs are sampled before the first step, with torch's global generator; with `Steps`
             each pair is sampled just before its step.
-        epochs: number of passes of `batches` over a client's examples in a round; default 1. Each
-            pass has the same number of steps. With `num_steps` each step is an epoch.
+        epochs: number of passes over a client's examples that `batches` already makes in a round;
+            default 1. Each pass has the same number of steps. `fgl.methods.fedselect` reads this
+            number. It does not repeat `batches`: for 3 passes of minibatches use
+            ``partial(node_minibatches, num_epochs=3)``; without minibatches use `num_steps`.
         max_grad_norm: the gradient is clipped to this norm; default no clipping.
         keep_optimizer: whether a client keeps the optimiser's state until its next round, under
             ``"optimizer"`` in its own state; default a fresh optimiser in each round.
@@ -60,7 +62,7 @@ class Training:
 
     Raises:
         ValueError: if `num_steps` or `epochs` is negative, `num_steps` and `batches` are both
-            given, or `max_grad_norm` is not positive.
+            given, `epochs` is given without `batches`, or `max_grad_norm` is not positive.
 
     Example:
         >>> Training(partial(torch.optim.Adam, lr=0.01), num_steps=3).num_steps
@@ -87,6 +89,11 @@ class Training:
             raise ValueError(
                 f"Expected num_steps to be left out beside batches, but got {self.num_steps}"
             )
+        if self.epochs is not None and self.batches is None:
+            raise ValueError(
+                f"Expected epochs to be left out without batches, but got {self.epochs}: "
+                f"num_steps={self.epochs} makes as many steps, each on all training examples"
+            )
         for name, arguments in TRAINING.items():
             if (function := getattr(self, name)) is not None:
                 check_takes(name, function, arguments)
@@ -102,7 +109,9 @@ class Training:
 
 @short.register
 def _training(training: Training) -> str:
-    """Text with the optimiser, its options, and all fields that do not have their default."""
+    """Text with the optimiser, its options, the steps, and all fields without their default."""
+    if training.num_steps is None and training.batches is None:
+        training = replace(training, num_steps=1)
     changed = [f for f in fields(Training)[1:] if getattr(training, f.name) != f.default]
     words = [f"{each.name}={short(getattr(training, each.name))}" for each in changed]
     return f"Training({', '.join([short(training.optimizer), *words])})"
@@ -124,7 +133,8 @@ class Method:
 
     Messages and states are dicts of named tensors. A message or state may contain dicts of tensors,
     but no deeper nesting. A method is immutable: `fedavg` returns a method, and
-    ``dataclasses.replace`` returns a copy with some fields replaced.
+    ``dataclasses.replace`` returns a copy with some fields replaced. cloudpickle can pickle a
+    method, as loky and Ray do; Python's pickle cannot, since methods contain local functions.
 
     Args:
         model: the architecture. The module holds the initial parameters; trained parameters are

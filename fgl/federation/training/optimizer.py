@@ -158,6 +158,10 @@ def made(optimizer: OptimizerFactory, leaves: Mapping[str, Tensor]) -> optim.Opt
             "Expected optimizer to return a torch.optim optimiser, such as lambda params: "
             f"torch.optim.SGD(params, lr=0.1), but got {shown(built)}"
         )
+    taped = " with differentiable=True" if built.defaults.get("differentiable") else ""
+    if taped or isinstance(built, optim.LBFGS):
+        how = "in place and without a closure, as torch.optim.SGD and Adam do"
+        raise ValueError(f"Expected optimizer to step {how}, but got {shown(built)}{taped}")
     return built  # type: ignore[no-any-return]
 
 

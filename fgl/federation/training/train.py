@@ -158,11 +158,11 @@ def minimise(
     }
     leaves = {name: value for name, value in local.items() if name in names}
     stepper = fused(made(optimizer, leaves))
-    kept = {
+    moments = {
         path: value.clone(memory_format=torch.contiguous_format)
         for path, value in layout.turn(state or {}).items()
     }
-    load_state(stepper, leaves, kept)
+    load_state(stepper, leaves, moments)
     losses: list[Tensor] = []
     with torch.enable_grad():
         for batch in batches:

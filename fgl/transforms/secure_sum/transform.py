@@ -87,7 +87,7 @@ def secure_sum(
     Source: Bonawitz et al. 2017, https://eprint.iacr.org/2017/281
     """
     _check_clients(threshold, honest, colluders)
-    _check_rest(bits, bound, signed)
+    check_number("bits", bits, at_least=0, at_most=48, integer=True)
     _check_means(method)
     sums = isinstance(method.aggregate, OfSums)
     keys = (method.aggregate.key,) if sums else method.aggregate.equally  # type: ignore[attr-defined]
@@ -147,13 +147,6 @@ def _check_means(method: Method) -> None:
             "Expected a method whose server needs means alone, since a secure sum shows it nothing "
             f"else, but got {method}: " + "; ".join(reasons)
         )
-
-
-def _check_rest(bits: int, bound: float, signed: Any) -> None:
-    check_number("bits", bits, at_least=0, at_most=48, integer=True)
-    if signed is not None and not isinstance(signed, Signatures):
-        got = type(signed).__name__
-        raise TypeError(f"Expected signed to be fgl.transforms.Signatures, but got {got}")
 
 
 @typed
