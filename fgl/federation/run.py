@@ -81,11 +81,11 @@ def run(
             takes part.
         dropouts: simulated faults: the probability that a participant drops out after it has
             received its message, or a function ``(round, client) -> bool``.
-        clients_at_once: number of clients that train as one batch, or ``"all"``; with 1, clients
-            train one at a time. A batch pads its clients to the size of the largest client, and its
-            clients share random numbers. By default `fgl.federation.choose` selects the number,
-            which is the same on every computer. If clients cannot train as a batch, a warning is
-            given and clients train one at a time, see `Round.one_by_one`.
+        clients_at_once: number of clients that train as one batch, or ``"all"``. If it is 1,
+            clients train one at a time. A batch pads its clients to the size of the largest client,
+            and its clients share random numbers. By default `fgl.federation.choose` selects the
+            number, which is the same on every computer. If clients cannot train as a batch, a
+            warning is given and clients train one at a time, see `Round.one_by_one`.
         evaluate: ``(outbox, client_states) -> metrics``, called after every round; default the
             task's function.
         score: ``(params, graph) -> metrics``, each client's own score of the model that it deploys;

@@ -22,9 +22,9 @@ class Answer:
         num_examples: the client's number of training examples. If this number is 0, the round's
             mean loss does not include the client's losses.
         problem: the reason why there is no message.
-        paid: upper bound on the number of this round's answers that had a privacy cost for the
-            client. `paid` is above 1 if the request was repeated and the client's answers may have
-            differed.
+        paid: upper bound on the number of the client's answers in this round that had a privacy
+            cost. `paid` is above 1 if the request was repeated, and the client may have given two
+            or more different answers.
 
     Example:
         >>> Answer(None, problem="timed out").message is None
@@ -39,10 +39,10 @@ class Answer:
 
 
 class Executor(Protocol):
-    """An interface to the clients of a run, in this process or elsewhere.
+    """An interface to the clients of a run; the clients may be in this process or elsewhere.
 
     `train` computes the clients' new states. A round then calls `keep` with the clients whose
-    messages it has accepted. Only the new states of these clients take effect.
+    messages the server has accepted. Only the new states of these clients take effect.
     `fgl.federation.round.play` plays a round with any executor.
 
     Example:
