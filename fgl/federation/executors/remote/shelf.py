@@ -14,7 +14,7 @@ from ...saved.checkpoint import read_sealed, write_sealed
 class Shelf(Protocol):
     """Storage for a client's states and replies, by round, in a folder or in memory.
 
-    A shelf has one item of the kind ``"onward"``, stored under round 0. The ``"onward"`` item is
+    A shelf has at most one item of the kind ``"onward"``. This item is stored under round 0, and is
     never reset to earlier values.
     """
 
