@@ -224,14 +224,13 @@ def evaluate_on(
 
     Returns:
         ``(outbox, states) -> metrics``. Each metric is the mean over the clients that have it.
-        By default the metrics are ``{"val_accuracy", "val_loss", "test_accuracy",
-        "test_macro_f1"}`` on one graph, and ``{"local_accuracy"}`` on the clients' own graphs.
-        With `fgl.targets.REGRESSION` the metrics are
-        ``{"val_rmse", "val_loss", "test_rmse", "test_mae", "test_r2"}`` on one graph, and
-        ``{"local_rmse", "local_mae", "local_r2"}`` on the clients' own graphs. Clients without a
-        test node or without a known value are left out. If there are no validation nodes, only the
-        test nodes are scored. Undefined metrics, such as the AUC if all labels are equal, are left
-        out.
+        For class labels, the metrics on a single graph are ``{"val_accuracy", "val_loss",
+        "test_accuracy", "test_macro_f1"}``. On the clients' own graphs, the only metric is
+        ``"local_accuracy"``. With `fgl.targets.REGRESSION`, the metrics on a single graph are
+        ``{"val_rmse", "val_loss", "test_rmse", "test_mae", "test_r2"}``. On the clients' own
+        graphs, the metrics are ``{"local_rmse", "local_mae", "local_r2"}``. A client is left out if
+        it has no test node or no known value. Without validation nodes, only the test nodes are
+        scored. Undefined metrics, such as the AUC if all labels are equal, are left out.
 
     Raises:
         TypeError: if the default score is used, ``y`` has a floating dtype, and no target is given.
