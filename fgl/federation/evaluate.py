@@ -167,8 +167,8 @@ def scored(
         score: ``(params, graph) -> metrics``; see `evaluate_on`.
         pairs: dict from any key to a pair (parameters, graph). A pair that occurs twice is scored
             once.
-        own: dict from each key of `pairs` to the model that replaces `model`, if clients have their
-            own models; default none.
+        own: dict from the keys of `pairs` to models, if clients have their own models; each
+            replaces `model` for its key. Default none.
 
     Returns:
         The metrics of each pair as Python numbers. All metrics are copied from the device at the
@@ -215,8 +215,8 @@ def evaluate_on(
         score: ``(params, graph) -> metrics``. A metric is a number, or a tensor such as the results
             of `hit_counts` and `class_counts` in `fgl.metrics.classes`. The default score has
             accuracy and further metrics, which are listed below.
-        logits_of: ``(model, params, graph) -> logits`` for the default score; by default the
-            model's output on the whole graph.
+        logits_of: ``(model, params, graph) -> logits``, used by the default score. By default the
+            logits are the model's output on the whole graph.
         target: meaning of the values of ``graph.y`` for the default score. The target also names
             the metrics for which smaller values are better. Default class labels.
         each: whether to add two kinds of metrics: those of each client, such as ``test_accuracy/3``
@@ -378,7 +378,7 @@ def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[
 def _without(
     taken: Collection[str], scores: Mapping[int, Mapping[str, Value]], index: int
 ) -> dict[int, Mapping[str, Value]]:
-    """The clients' scores without each client whose score has the name of a metric in `taken`."""
+    """The scores of the clients that use no metric's name from `taken`."""
     out: dict[int, Mapping[str, Value]] = {}
     for client, score in scores.items():
         both = sorted(set(score) & set(taken))
@@ -483,7 +483,7 @@ def _worst(name: str, values: Sequence[float], lower: Collection[str]) -> float:
 
 
 def _why_none(graphs: Any, client: int, name: str) -> str:
-    """The reason why a client has no metric, from the mask and the labels of the client's graph."""
+    """Explain from a client's mask and labels why the client lacks a metric."""
     mask_name = "val_mask" if name.startswith("val_") else "test_mask"
     mask, y = getattr(graphs[client], mask_name), graphs[client].y
     if mask is None or y is None:

@@ -112,7 +112,7 @@ def _note_refused(record: Round, refused: Mapping[int, Exception]) -> None:
 
 
 def _cause(left_out: Mapping[int, Exception]) -> BaseException | None:
-    """The server's error for which uploads were left out; None if no upload was left out."""
+    """The server's error that caused the removal of uploads; None if no upload was removed."""
     return next((error.__cause__ for error in left_out.values()), None)
 
 

@@ -89,8 +89,9 @@ def run(
             batch, a warning is given and clients train one at a time, see `Round.one_by_one`.
         evaluate: ``(outbox, client_states) -> metrics``, called after every round; default the
             task's function.
-        score: ``(params, graph) -> metrics``, which scores the model that a client deploys on the
-            client's graph. The means over clients are added to the round's metrics.
+        score: ``(params, graph) -> metrics``. It is called for each client, with the model that the
+            client deploys and with the client's graph. The means over clients are added to the
+            round's metrics.
         watch: ``(server_state) -> metrics``, called after each round. The returned metrics are
             added to the round's metrics.
         callbacks: functions ``(round, result)``, called after each round. If a callback returns
@@ -100,22 +101,21 @@ def run(
             round.
         checkpoint: folder in which every round is saved; only one run at a time can use a folder.
             If the folder contains a checkpoint, the run resumes from this checkpoint.
-        config: JSON values that must be equal when a checkpoint is resumed.
+        config: JSON values. When a run resumes, these values must equal the checkpoint's values.
             The following values are always compared: the seed, the clients' graphs, the initial
-                model, the optimiser and its settings, the number of torch threads, the bounds on
-                uploads, the names of the method's functions, and the arguments of the method's
-                builders. Use
-            `config` for settings inside your own functions, such as a loss's weight.
+            model, the optimiser and its settings, the number of torch threads, the bounds on
+            uploads, the names of the method's functions, and the arguments of the method's
+            builders. Use `config` for settings inside your own functions, such as a loss's weight.
         start: the result of another run. The new run starts from the outbox and states of this
             result. Rounds are numbered from 0, and the clients' privacy costs are added to the
             earlier costs, see `fgl.transforms.privacy_spent`. By default a run starts from the
             initial model.
         strict: whether to raise at the first refused upload, for development.
         limits: bounds on uploads, and on rounds without uploads; see `fgl.federation.Limits`.
-        go_back: number of rounds by which the server goes back if most clients of a round diverged
-            when they trained the model that the server had sent. By default the server never goes
-            back. The server keeps this number of older outboxes and states, also in checkpoints.
-            The clients' own states do not change.
+        go_back: number of rounds by which the server goes back after it sent a bad model. A model
+            is bad if most clients of a round diverged when they trained this model. By default the
+            server never goes back. The server keeps this number of older outboxes and states, also
+            in checkpoints. The clients' own states do not change.
         each: whether rounds record two further kinds of metrics: those of each client, such as
             ``test_accuracy/3`` of client 3, and the worst value over all clients, such as
             ``worst_test_accuracy``. These metrics come from the task's score and from `score`; see
@@ -275,7 +275,7 @@ def _executor(
 
 
 def _resumed(folder: Folder, method: Method, place: Place) -> Result | None:
-    """Load a run from its folder, to the clients' device or, if none is known, to the model's."""
+    """Load a run from its folder to the clients' device; if unknown, to the model's device."""
     tensors = method.model.state_dict().values()
     devices = [*place.devices, *(tensor.device for tensor in tensors), torch.device("cpu")]
     saved = folder.load(devices[0])

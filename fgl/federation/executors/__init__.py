@@ -91,8 +91,8 @@ class Executor(Protocol):
         ...
 
     def score(self, index: int, outbox: Mapping[int, Message]) -> dict[int, dict[str, Value]]:
-        """Each client's own score of the model that it deploys.
+        """Each client's score of the model that this client deploys.
 
-        The result is empty if clients have no score of their own.
+        The result is empty if clients have no score function.
         """
         ...

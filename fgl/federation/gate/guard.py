@@ -35,7 +35,7 @@ class ChangedInPlace(ValueError):
 
 @explained
 def checked(method: Method) -> Method:
-    """The given method; all its functions then check their results.
+    """The given method, with a check of the results of each of its functions.
 
     A function of the checked method raises an error if it returns an invalid value, or if it
     changes a value that must stay the same.
@@ -111,7 +111,7 @@ def checked(method: Method) -> Method:
 
 
 def _explained(function: Callable[..., Any], method: Method) -> Callable[..., Any]:
-    """The function, with a better error: it names the entry that a message lacks.
+    """The function with a clearer error: the error names the entry that a message lacks.
 
     The first argument of the function is a message, an inbox, or the parameters before `send`.
     """

@@ -46,7 +46,7 @@ class Diverged(ValueError):
 
 
 class Change(NamedTuple):
-    """Two root mean squares: the size of an entry's change, and the size of the entry before.
+    """Two root mean squares: the size of an entry's change, and the size of the sent entry.
 
     Args:
         moved: root mean square of the difference from the entry that was sent.

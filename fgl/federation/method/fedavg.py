@@ -30,9 +30,9 @@ class Means(Mapping[str, Params]):
 
     Args:
         values: the means by key. ``"model"`` is missing if no client has an example.
-        inbox: the messages of the clients in the means. A message contains only entries that the
-            server reads client by client; most servers read no such entries, so the messages are
-            empty.
+        inbox: the messages of the clients over which the means are taken. A message contains only
+            entries that the server reads client by client; most servers read no such entries, so
+            the messages are empty.
 
     Example:
         >>> means = Means({"model": {"w": torch.ones(1)}}, fgl.federation.Inbox({2: {}, 4: {}}, 5))
@@ -53,7 +53,7 @@ class Means(Mapping[str, Params]):
         equally: Collection[str] = (),
         reads: Collection[str] = (),
     ) -> Means:
-        """The `Means` of an inbox; the mean of the models is replaced by a given mean.
+        """The `Means` of an inbox; the mean of the models is the argument `model`.
 
         The means of keys in `equally` are unweighted. The result's inbox keeps only the entries in
         `reads`.
@@ -256,7 +256,7 @@ def _check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class OfSums:
-    """A method's `aggregate` that needs only one entry of the uploads, summed over clients.
+    """A method's `aggregate` that reads only the sum of one upload entry over clients.
 
     The function `serve` receives only the sum and no individual upload. So such a method works with
     `fgl.transforms.secure_sum` without any change. Under a secure sum, clients send only this entry

@@ -47,7 +47,7 @@ class Training:
             just before its step.
         epochs: number of passes that the pairs from `batches` make over a client's examples in a
             round; default 1. Each pass has the same number of steps. `fgl.methods.fedselect` reads
-            this number. The number does not repeat the pairs: for 3 passes of minibatches use
+            this number. `epochs` does not repeat the pairs: for 3 passes of minibatches use
             ``partial(node_minibatches, num_epochs=3)``; without minibatches use `num_steps`.
         max_grad_norm: the gradient is clipped to this norm; default no clipping.
         keep_optimizer: whether a client keeps the optimiser's state until the client's next round.
@@ -110,7 +110,7 @@ class Training:
 
 @short.register
 def _training(training: Training) -> str:
-    """Text with the optimiser, its options, the steps, and all fields without their default."""
+    """Text with the optimiser, its options, the steps, and all fields that are not defaults."""
     if training.num_steps is None and training.batches is None:
         training = replace(training, num_steps=1)
     changed = [f for f in fields(Training)[1:] if getattr(training, f.name) != f.default]

@@ -43,7 +43,7 @@ HINTS = {
 
 
 class Damaged(Exception):
-    """Error if a checkpoint cannot be read, or if the history of its rounds cannot."""
+    """Error if a checkpoint, or the history of the checkpoint's rounds, cannot be read."""
 
 
 @contextmanager
@@ -74,7 +74,7 @@ class Folder:
 
     Args:
         path: the folder.
-        identity: JSON values that must be equal when a run resumes.
+        identity: JSON values of the run; they must equal the saved values when a run resumes.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 def write_whole(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write a file completely or not at all, even if the power fails during the write.
 
-    With `private` only the file's owner can read it.
+    With `private` only the file's owner can read the file.
 
     Example:
         >>> import pathlib, tempfile

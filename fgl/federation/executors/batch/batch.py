@@ -34,7 +34,7 @@ class Batch(Loop):
         clients_at_once: the largest number of clients in a cohort.
         or_alone: the behaviour if some clients cannot be batched. If True, all clients train one at
             a time from then on, and `one_by_one` has the reason. By default an error is raised.
-        seed, states, score: as for `Loop`.
+        seed, states, score: see `Loop`.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -65,8 +65,7 @@ class Batch(Loop):
 
         The groups have nearly equal numbers of clients.
 
-        Clients that have their own models are in the same group only if these models are of one
-        kind.
+        If clients have their own models, each group contains only models of one kind.
         """
         if self.one_by_one:
             self.padding = 0.0

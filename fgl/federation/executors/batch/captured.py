@@ -20,8 +20,8 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
     in place too.
 
     Args:
-        call: operations without gradients. Inputs of the same shapes, strides and dtypes always
-            lead to the same operations.
+        call: operations without gradients. The shapes, strides and dtypes of the inputs alone must
+            determine the sequence of operations.
         inputs: inputs of `call`; not changed.
 
     Returns:

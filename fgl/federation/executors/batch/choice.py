@@ -71,8 +71,8 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     with the cache. Clients also train one at a time if three times the estimate exceeds the cache.
     Clients that hold many graphs have one rule in place of these two: they train one at a time only
     if the largest D exceeds three fifths of the cache. Otherwise at least ten clients share a
-    batch. For many graphs, products with dense weights take most of the time, and such products do
-    not need the cache as much as sparse products.
+    batch. For many graphs, products with dense weights take most of the time. Such products depend
+    less on the cache than sparse products do.
 
     Clients that have their own models are batched by kind of model. A number of clients is chosen
     for each kind of model that several clients have. The result is the smallest of these numbers.

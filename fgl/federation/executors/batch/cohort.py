@@ -191,7 +191,7 @@ class Cohort:
         return len(self.graphs)
 
     def _owners(self, graph: Graph) -> Tensor:
-        """For each node, the index of the graph to which it belongs.
+        """The index of each node's graph.
 
         Padded nodes belong to an extra graph.
         """
@@ -407,7 +407,7 @@ class _Member(Graph):
 
 @explained
 def batch_norms(model: nn.Module) -> list[nn.Module]:
-    """Layers that mix examples, including padding.
+    """Layers that mix examples, so that padding would change the result.
 
     A batch of unequal clients must have no such layers.
 

@@ -127,7 +127,7 @@ def _compare_in(training: bool, view: View, start: Params, clients: Sequence[int
 
 
 def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
-    """Raise an error if the batch makes a client's finite gradient infinite or NaN.
+    """Raise an error if a client's gradient is finite outside the batch but not in the batch.
 
     A mean over a padded graph may be a division by 0. Even if the loss ignores such a mean, the
     gradient contains 0 times NaN, which is NaN.
@@ -159,7 +159,7 @@ def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
 
 @contextlib.contextmanager
 def _aside(view: View, training: bool = False) -> Iterator[None]:
-    """A context without torch's dropout; it does not change the random numbers of training."""
+    """A context without torch's dropout, in which the random numbers of training stay the same."""
     device = view.cohort.graphs[0].device
     devices = [device] if device.type == "cuda" else []
     model = stand_in(view.method.model)

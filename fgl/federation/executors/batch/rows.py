@@ -124,7 +124,7 @@ def _renumbered(
 
     Args:
         recorder, calls: the recording and its operations.
-        uses: operations on the stack and behind its gradient.
+        uses: the operations on the stack, and the operations that compute the stack's gradient.
         rows: the touched rows.
         stack: the stack's name.
     """

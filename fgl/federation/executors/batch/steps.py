@@ -122,7 +122,7 @@ class View:
         return self._mapped("loss", loss, stacks)  # type: ignore[no-any-return]
 
     def hook(self, name: str, function: Hook) -> Hook:
-        """A hook that calls `Training.adjust` or `settle` for each client, with its context."""
+        """A hook that calls `Training.adjust` or `settle` for each client and its context."""
         function = named(name, function)
 
         def one(client: Member, mask: Tensor | None, first: Params, second: Params) -> Params:
@@ -170,7 +170,7 @@ class View:
 class Alone(View):
     """A client's local step, without `vmap`.
 
-    Here `cohort` is the client's graph.
+    The field `cohort` holds the client's graph in place of a cohort.
     """
 
     @classmethod

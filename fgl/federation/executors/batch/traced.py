@@ -274,7 +274,7 @@ class CompactTrace(Trace):
         self._shared = trace._shared
 
     def is_due(self) -> bool:
-        """Count a round, and return whether it must be compared."""
+        """Count a round, and return whether this round also needs ordinary steps."""
         self.uses += 1
         return self.uses.bit_count() == 1 and self.uses.bit_length() % 2 == 1
 
@@ -294,7 +294,7 @@ class CompactTrace(Trace):
 
 
 class Refused(Exception):
-    """A round cannot be trained on compact stacks."""
+    """Error: a round cannot be trained on compact stacks."""
 
 
 @dataclass(frozen=True)
@@ -432,7 +432,7 @@ def _random_states(states: Sequence[Tensor], device: torch.device) -> Iterator[N
 
 @contextmanager
 def _still(tracer: Tracer, holdings: Holdings) -> Iterator[None]:
-    """A context that ends tracing if a Python object changes, or a random state outside torch."""
+    """A context: a changed Python object or random state outside torch ends tracing."""
     before = _states()
     yield
     if _states() != before:

@@ -78,7 +78,8 @@ def train_cohort(
         checked: kinds of padding that were checked before, see `check_padding`. If there is a new
             kind and the loss uses no random numbers in evaluation mode, `check_padding` checks this
             kind and adds it to `checked`. Default empty.
-        tracer: repeats steps that it has traced; by default every step is an ordinary step.
+        tracer: an object that records steps and repeats them. By default every step is an ordinary
+            step.
 
     Returns:
         One `Trained` per client; their parameters are views of one stack.
@@ -203,7 +204,7 @@ def _train(
 
 
 def _place(rows: Mapping[str, Rows], name: str, client: int) -> int | slice:
-    """A client's index in a stack, or its slice of a compact stack."""
+    """A client's index in a stack, or the client's slice of a compact stack."""
     return rows[name].of(client) if name in rows else client
 
 

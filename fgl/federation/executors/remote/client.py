@@ -191,11 +191,11 @@ def answer(
 
     The second result is whether the client keeps a state. The reply is stored. If the same request
     is repeated in the same round, the client sends the stored reply again, bit for bit. Sending a
-    reply again has no privacy cost. The reply is the same if two processes of the site answer
-    simultaneously. The answer's `paid` is the number of answers to this request for which the
-    ledger has recorded a cost. If this number is 1 or less, `paid` is 0. The new state is stored in
-    addition to the valid state. The `onward` entries are stored separately: before the reply is
-    sent, the new entries replace the old entries on disk.
+    reply again has no privacy cost. If two processes of the site answer a request simultaneously,
+    both send the same reply. The answer's `paid` is the number of answers to this request for which
+    the ledger has recorded a cost. If this number is 1 or less, `paid` is 0. The new state is
+    stored in addition to the valid state. The `onward` entries are stored separately: before the
+    reply is sent, the new entries replace the old entries on disk.
 
     Raises:
         ValueError: if the valid state is not on the shelf, if an answer would exceed the ledger's

@@ -51,7 +51,7 @@ def client_app(
     mods: Sequence[Any] = (),
     full_errors: bool = False,
 ) -> ClientApp:
-    """A client's Flower app; the client trains on its own graph as it would in a single process.
+    """A client's Flower app; it trains on the client's graph as a run in one process would.
 
     The node config of the site defines what the site allows. ``state`` is a folder for the client's
     states, the client's replies and the site's ledger. Without a folder, states and replies are
@@ -65,9 +65,9 @@ def client_app(
         build: ``context -> method, graph, client``. The function uses this computer's data and the
             sizes in the context's run config. An optional fourth value is the client's config; it
             must be equal to the `config` of the server's `fgl.run`.
-        score: ``method -> (params, graph) -> metrics``, the client's own score of the model that it
-            deploys, computed after each round. A rate is a pair of a sum and its divisor. Default
-            none.
+        score: ``method -> (params, graph) -> metrics``. After each round, the returned function
+            scores the model that the client deploys. A rate is a pair of a sum and its divisor.
+            Default none.
         mods: Flower's mods around training. If a mod reads tensors, the server must use `Flower`
             with ``per_tensor=True``.
         full_errors: whether the server gets the text of an error at the client. By default the
@@ -297,7 +297,7 @@ class Flower:
         return []
 
     def check(self, method: Method) -> None:
-        """Do nothing; each client checks on its own computer whether it can run the method."""
+        """Do nothing; each client's computer checks whether the method can run there."""
 
     def evaluate(self, method: Method, *, each: bool = False) -> None:
         """Return None: clients score their own models, and the server scores nothing."""

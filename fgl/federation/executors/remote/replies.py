@@ -237,8 +237,8 @@ def score(note: Note, limits: Limits) -> dict[str, Value]:
     """A client's score: numbers, or pairs of a sum and its divisor.
 
     Raises:
-        ValueError: if there are too many metrics, a name is too long, or a value is not a finite
-            number. A pair may have divisor 0 if its sum is 0.
+        ValueError: if there are too many metrics, if a name is too long, or if a value is not a
+            finite number. A pair may have divisor 0 if its sum is 0.
 
     Example:
         >>> score({"metrics": '{"rate": [3, 4]}'}, Limits())
