@@ -78,7 +78,7 @@ def _answers(start: Result) -> Counter[int]:
 
 
 def counted_on(method: Method, state: State) -> Method:
-    """Return a method whose server counts unprotected answers, if no transform counts them.
+    """Return the method with a server that counts unprotected answers, if no transform does so.
 
     If earlier runs added no noise, or if a transform counts answers, the method is returned
     unchanged.

@@ -213,8 +213,8 @@ def evaluate_on(
             model is scored on all graphs.
         clients: the clients' graphs.
         score: ``(params, graph) -> metrics``. A metric is a number, or a tensor such as the results
-            of `hit_counts` and `class_counts` in `fgl.metrics.classes`. The default score has
-            accuracy and further metrics, which are listed below.
+            of `hit_counts` and `class_counts` in `fgl.metrics.classes`. The metrics of the default
+            score are listed under "Returns".
         logits_of: ``(model, params, graph) -> logits``, used by the default score. By default the
             logits are the model's output on the whole graph.
         target: meaning of the values of ``graph.y`` for the default score. The target also names
@@ -228,15 +228,15 @@ def evaluate_on(
         "test_accuracy", "test_macro_f1"}``. On the clients' own graphs, the only metric is
         ``"local_accuracy"``. With `fgl.targets.REGRESSION`, the metrics on a single graph are
         ``{"val_rmse", "val_loss", "test_rmse", "test_mae", "test_r2"}``. On the clients' own
-        graphs, the metrics are ``{"local_rmse", "local_mae", "local_r2"}``. A client is left out if
-        it has no test node or no known value. Without validation nodes, only the test nodes are
+        graphs, the metrics are ``{"local_rmse", "local_mae", "local_r2"}``. Clients are left out if
+        they lack test nodes or known values. Without validation nodes, only the test nodes are
         scored. Undefined metrics, such as the AUC if all labels are equal, are left out.
 
     Raises:
         TypeError: if the default score is used, ``y`` has a floating dtype, and no target is given.
-        ValueError: if there are several clients, and their number differs from the number of graphs
-            in `graph`. With the default score also if a single graph lacks labels or test nodes, if
-            a client that has test nodes lacks labels, or if no client has a test node. The returned
+        ValueError: if there are several clients, and `graph` is a list with a different number of
+            graphs. With the default score also if a single graph lacks labels or test nodes, if a
+            client that has test nodes lacks labels, or if no client has a test node. The returned
             function raises a ValueError if a model lacks tensors.
 
     Warns:
@@ -441,7 +441,8 @@ def merging(
         each: whether to add each client's metrics and the worst value.
         graphs: the graphs on which clients are scored. The masks of these graphs explain why a
             metric is missing.
-        lower: metrics for which smaller values are better; their names are given without prefix.
+        lower: names of metrics for which smaller values are better. Give these names without a
+            prefix.
 
     Example:
         >>> merging(True)({0: {"auc": 0.5}, 2: {"auc": 1.0}})

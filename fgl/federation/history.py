@@ -54,8 +54,7 @@ def usual_select(
     Args:
         history: the rounds of a run.
         select: the task's metric; default the first validation metric.
-        lower: names of metrics for which smaller values are better, besides usual ones such as
-            losses.
+        lower: names of metrics for which smaller values are better. Losses need not be named.
 
     Example:
         >>> usual_select([fgl.federation.Round(0, [0], metrics={"val_loss": 1.0, "val_rmse": 0.5})])
@@ -86,8 +85,7 @@ def checked_select(
         history: the rounds of a run.
         metric: a metric's name. It begins with a minus if smaller values are better.
         select: the task's metric.
-        lower: names of metrics for which smaller values are better, besides usual ones such as
-            losses.
+        lower: names of metrics for which smaller values are better. Losses need not be named.
 
     Raises:
         ValueError: if no round has the metric, or if smaller values are better and the name has no

@@ -106,7 +106,7 @@ def run(
             model, the optimiser and its settings, the number of torch threads, the bounds on
             uploads, the names of the method's functions, and the arguments of the method's
             builders. Use `config` for settings inside your own functions, such as a loss's weight.
-        start: the result of another run. The new run starts from the outbox and states of this
+        start: the result of an earlier run. The new run starts from the outbox and states of this
             result. Rounds are numbered from 0, and the clients' privacy costs are added to the
             earlier costs, see `fgl.transforms.privacy_spent`. By default a run starts from the
             initial model.
@@ -131,7 +131,7 @@ def run(
             if the checkpoint is of a different run or format, or if a second run uses the folder.
             An error inside a client is raised again, with the round, the client and the stage.
         TypeError: if an argument has an invalid type, such as a model in place of the method, or if
-            the floating type of features differs from the model's.
+            the features and the model have different floating types.
         RuntimeError: if three consecutive rounds used no upload, if three consecutive exchanges
             each had a round that used no upload, or if no round of the run used an upload. The
             error has each client's reason. These rounds are not saved.
@@ -340,7 +340,7 @@ def _place(
     score: Score | None,
     start: Result | None,
 ) -> Place:
-    """The place where clients run: `clients` if it is a place, otherwise this process."""
+    """The place where clients run: `clients` if `clients` is a place, otherwise this process."""
     if on is not None:
         warnings.warn(
             "fgl.run(method, on=place) is fgl.run(method, place) now",

@@ -1,4 +1,4 @@
-"""Executors: they connect a round to its clients and store the clients' states."""
+"""Executors, which connect a round to its clients and store the clients' states."""
 
 from __future__ import annotations
 

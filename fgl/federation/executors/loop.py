@@ -72,7 +72,7 @@ class Loop:
 
     @property
     def untraced(self) -> str:
-        """The reason why steps are neither traced nor repeated.
+        """The reason why steps are not traced.
 
         The text is empty as long as steps are traced.
         """
@@ -228,7 +228,7 @@ def with_start(ready: Sequence[Ready]) -> list[Ready]:
 
     Each client's initial parameters are stored under the key ``"start"``.
 
-    If two clients share their context and their parameters, they also share the new context.
+    Two clients that share one context and one set of parameters also share one new context.
     Batches require this.
     """
     shared: dict[tuple[int, int], Any] = {}

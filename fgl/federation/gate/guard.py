@@ -205,7 +205,7 @@ def check_whole(
 class unchanged:  # a class costs half of what `contextmanager` does
     """A context that raises an error if a message, state, context or graph is changed in place.
 
-    A change in place would also change other objects that share the tensors. Only changes that
+    A change in place would change every object that shares the tensor. Only changes that
     torch counts are detected; changes through ``.data`` or NumPy are missed.
 
     Raises:
@@ -274,8 +274,8 @@ class Noted:
     """The tensors of messages, states or contexts, and the number of changes of each tensor so far.
 
     Args:
-        messages: dicts with the tensors, and possibly other objects. A dict that occurs twice, such
-            as a received model from which training starts, is read only once.
+        messages: dicts with the tensors, and possibly other objects. A dict that occurs twice is
+            read only once. An example is a received model from which training starts.
     """
 
     def __init__(self, messages: Iterable[Mapping[str, Any]]) -> None:

@@ -322,8 +322,8 @@ class Limits:
 
     Args:
         upload_bytes: largest size of an upload. Default 16 times the size of the model plus 16 MiB.
-            The default is 1 GiB larger if the method has `ragged` keys, since their sizes depend on
-            a client's data.
+            If the method has `ragged` keys, 1 GiB is added to the default, since the sizes of such
+            entries depend on a client's data.
         note_bytes: largest size of the data that a remote client sends in addition to its message:
             numbers, losses, names, metrics. Default 1 MiB plus 16 times the total length of the
             model's names.
@@ -334,8 +334,8 @@ class Limits:
         empty_rounds: the run raises an error after this number of consecutive rounds in which no
             upload was accepted. The run also raises an error at the end if no upload was accepted
             in any round. Some methods, such as a secure sum, have exchanges of several rounds. In
-            that case exchanges are counted in place of rounds: an exchange counts if one or more of
-            its rounds had no accepted upload. None for no limit.
+            that case the number is a number of consecutive exchanges. An exchange counts if one or
+            more of its rounds had no accepted upload. None for no limit.
 
     Raises:
         TypeError, ValueError: if a number is not an integer or is out of range.
@@ -611,7 +611,7 @@ def _entries(message: Mapping[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]
 
 
 def _check_numbers(path: tuple[str, ...], tensor: Tensor, ragged: bool) -> None:
-    """Raise an error unless a tensor holds its own numbers in memory.
+    """Raise an error unless a tensor has plain numbers in memory that no two entries share.
 
     Entries of an expanded tensor share memory, and a subclass of Tensor could redefine addition.
     """
@@ -699,7 +699,7 @@ def _check_count(message: Message, most: float) -> None:
 
 
 def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:
-    """Errors for clients whose change of an entry exceeds one of two bounds.
+    """Errors for clients whose change of an entry exceeds the first or the second bound.
 
     The first bound is `most` times the median of all changes in the round that are not 0. The first
     bound applies only to a change that is larger than the sent entry, or larger than 1 if no entry

@@ -52,9 +52,9 @@ def layer(
             if the builder called ``name`` does not work with the method.
 
     Returns:
-        The decorated builder. Its input is the first method among its arguments; a task counts as
-        its method. The returned method has the input's layers and one more layer. The decorated
-        builder raises a TypeError if `builder` does not return a method.
+        The decorated builder. The builder's input is the first argument that is a method or a task;
+        a task stands for the task's method. The returned method has the input's layers and one more
+        layer. The decorated builder raises a TypeError if `builder` does not return a method.
 
     Example:
         >>> @layer

@@ -162,7 +162,7 @@ def _array(value: Any, depth: int) -> Any:
 
 
 def _printed(value: Any, depth: int) -> Any:
-    """An object's ``repr`` without addresses; its attributes if its class has no ``repr``."""
+    """An object's ``repr`` without addresses; or the attributes if there is no ``repr``."""
     says_nothing: Any = object.__repr__
     if type(value).__repr__ is says_nothing:
         return {"type": type(value).__name__, **described(getattr(value, "__dict__", {}), depth)}

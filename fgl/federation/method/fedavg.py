@@ -109,8 +109,8 @@ Change = Callable[[Mapping[int, Message], State, Means, State], Made]
 class OfMeans:
     """A method's `aggregate` that needs only means over the clients' uploads.
 
-    ``means["model"] = sum_k n_k theta_k / sum_k n_k``, where n_k is ``"num_examples"``. So the
-    entries that the server reads are known before a run. Therefore `fgl.transforms.secure_sum` can
+    ``means["model"] = sum_k n_k theta_k / sum_k n_k``, where n_k is ``"num_examples"``. So it is
+    known before a run which entries the server reads. Therefore `fgl.transforms.secure_sum` can
     pass means of masked uploads to the server, and `fgl.transforms.robust` can pass a robust mean
     of the models.
 
@@ -179,7 +179,7 @@ def after(
     reads: Collection[str] = (),
     averages: bool = False,
 ) -> Aggregate:
-    """An `aggregate` that changes the results of another `aggregate`.
+    """A new `aggregate` that changes the results of the given `aggregate`.
 
     If `aggregate` is an `OfMeans`, the new server is an `OfMeans` too. In that case
     `fgl.transforms.secure_sum` and `fgl.transforms.robust` accept the new server.

@@ -55,7 +55,7 @@ def combine(function: Any, first: Mapping[str, Tensor], *others: Mapping[str, Te
 
 @explained
 def leaves(message: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    """All tensors of a message with their paths, in order: ``("model/convs.0.bias", tensor)``.
+    """Pairs of a path and a tensor, in a message's order: ``("model/convs.0.bias", tensor)``.
 
     Example:
         >>> [path for path, _ in leaves({"model": {"w": torch.zeros(1)}, "n": torch.tensor(3)})]
@@ -243,7 +243,7 @@ def check_keys(got: Mapping[str, Any], want: Collection[str], name: str) -> None
 
 
 def check_like(tensor: Tensor, other: Tensor, name: str) -> None:
-    """Raise an error if a tensor differs from another tensor in shape or dtype.
+    """Raise an error if two tensors differ in shape or dtype.
 
     Example:
         >>> check_like(torch.zeros(2), torch.zeros(3), "client 1's w")

@@ -246,7 +246,7 @@ class Method:
         return without(tensors, self.own.modules) if self.own.modules else dict(tensors)
 
     def model_of(self, graph: Graph) -> nn.Module:
-        """A client's model: its own model if clients have their own models, otherwise `model`."""
+        """The client's own model if clients have their own models, otherwise `model`."""
         models = self.own.models
         return self.model if models is None else models(graph)
 

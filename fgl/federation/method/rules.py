@@ -281,8 +281,8 @@ class Rules:
             and may abandon the exchange. If this call raises an error, the run continues.
         participants: smallest allowed number of participants of a round. If a round has fewer, the
             run raises an error.
-        silent: if True, clients send only their messages. If False, they also send their losses and
-            numbers of examples, which appear in the history.
+        silent: if True, clients send only their messages. If False, clients also send losses and
+            numbers of examples, and the history records both.
         ragged: keys of an upload whose shapes, inner names or presence may differ between clients
             or rounds; `accept` checks them. All other keys must have the names, shapes and dtypes
             on which most clients agree.
@@ -360,7 +360,7 @@ class Privacy:
 @typed
 @dataclass(frozen=True)
 class Own:
-    """Everything that a client keeps for itself: parts of the model, and other tensors.
+    """Everything that a client keeps for itself: parts of the model, and tensors outside the model.
 
     Args:
         modules: names of modules of the model, such as an input layer or a head, that each client
@@ -368,11 +368,12 @@ class Own:
             may lack some of the modules. These modules are never sent: the server's first message
             lacks them, and the server refuses an upload that contains them. So clients may have
             different features and classes.
-        models: the clients' own models, built from their graphs; see `fgl.methods.own_models`.
+        models: the clients' own models; each is built from the client's graph. See
+            `fgl.methods.own_models`.
         personal: dict from names to initial tensors. Every client trains these tensors, such as
             masks or mixing weights, in addition to the model. `receive` returns them among the
-            params, so the loss and `send` can read them. These tensors are neither in a message's
-            ``"model"`` nor in the params of `deploy`.
+            params, so the loss and `send` can read them. These tensors are absent from a message's
+            ``"model"`` and from the params of `deploy`.
 
     Raises:
         TypeError: if `modules` is a string.

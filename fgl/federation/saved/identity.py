@@ -32,8 +32,8 @@ def identity(
 ) -> dict[str, Any]:
     """The JSON values that must not change when a run resumes from a checkpoint.
 
-    The values describe the fields of the method and of its training, and the arguments of its
-    layers. Functions are compared by name. For an optimiser's factory, the settings of its
+    The values describe the method's fields, the fields of `method.train`, and the arguments of the
+    method's layers. Functions are compared by name. For an optimiser's factory, the settings of its
     optimiser are compared too. For the model, the initial tensors are compared too.
     """
     model, rules, privacy, own = method.model, method.rules, method.privacy, method.own

@@ -41,7 +41,7 @@ class Layout:
 
         A second call restores the original tensors.
 
-        A name may have a prefix, as in ``"exp_avg/name"`` of an optimiser's state.
+        A name may have a prefix: an optimiser's state has names such as ``"exp_avg/name"``.
         """
         return {
             path: value.mT if path.rsplit("/", 1)[-1] in self.turned and value.dim() > 1 else value

@@ -165,7 +165,7 @@ def _refused(method: Method, clients: Sequence[Graph]) -> str:
 
 
 def _trained_bytes(method: Method) -> int:
-    """Bytes of the trained tensors, their gradients, and two optimiser values per parameter."""
+    """Bytes of the trained tensors, of the gradients, and of two optimiser values per parameter."""
     tensors = {**dict(method.model.named_parameters()), **method.own.personal}
     names = trainable(method)
     return STEP * sum(t.numel() * t.element_size() for n, t in tensors.items() if n in names)

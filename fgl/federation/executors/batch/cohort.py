@@ -85,7 +85,8 @@ class Cohort:
 
     Args:
         graphs: the clients' graphs, with equal fields, features, classes, dtype and device.
-        clients: the clients' numbers in error messages; default their positions.
+        clients: the numbers by which error messages name the clients; default the positions in
+            `graphs`.
 
     Raises:
         ValueError: if the graphs have different kinds.
@@ -329,7 +330,7 @@ class Cohort:
 
 
 def _joined(of: Part, parts: Iterable[Stacked]) -> Stacked:
-    """A value that combines other values."""
+    """A `Stacked` with the tensors of several `Stacked` values."""
     parts = list(parts)
     tensors = [tensor for part in parts for tensor in part.tensors]
     return Stacked(of, tensors, [Stacked, *(each for part in parts for each in part.fixed)])

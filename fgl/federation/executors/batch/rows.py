@@ -58,7 +58,8 @@ class Rows(NamedTuple):
 def stands_still(how: Training, optimizer: optim.Optimizer) -> bool:
     """Whether local training leaves a row unchanged if the row's gradient is always 0.
 
-    The optimiser must be new and must change each entry by itself.
+    The optimiser must be new, and must update each entry from this entry's value and gradient
+    alone.
     """
     hooks = (how.max_grad_norm, how.adjust, how.settle)
     if how.keep_optimizer or any(hook is not None for hook in hooks):
@@ -218,7 +219,7 @@ def _is_flat(matrix: Tensor, stack: Tensor) -> bool:
 def _is_bag(recorder: Recorder, call: Call) -> bool:
     """Whether an operation is a sparse product with a constant pattern, as `kernels.py` writes it.
 
-    In that case the indices and offsets of the product are neither inputs nor results.
+    In that case the product's indices and offsets are constants: no input and no result.
     """
     if call.function not in BAGS or len(call.args) != 8 or call.kwargs:
         return False

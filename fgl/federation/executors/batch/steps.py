@@ -72,7 +72,7 @@ class View:
         return list(self._parts)
 
     def context_tensors(self, keys: Sequence[str]) -> tuple[list[Tensor], list[Any]]:
-        """Return the tensors in the contexts' entries `keys`, and a list of their other values."""
+        """Return the tensors in the contexts' entries `keys`, and all values of other types."""
         first = self.contexts[0]
         if all(context is first for context in self.contexts):
             return taken_apart(first)

@@ -82,7 +82,7 @@ def train_cohort(
             step.
 
     Returns:
-        One `Trained` per client; their parameters are views of one stack.
+        One `Trained` per client; the parameters of all clients are views of one stack.
 
     Raises:
         ValueError: if the clients cannot be stacked, if the optimiser is not element-wise, or if

@@ -54,7 +54,7 @@ class Note(NamedTuple):
     base: int
 
     def check(self) -> None:
-        """Raise a ValueError unless all numbers used in file names are valid.
+        """Raise a ValueError if a number used in file names is invalid.
 
         Example:
             >>> Note(run=-7, seed=0, round=3, client=1, base=2).check()
@@ -72,8 +72,8 @@ def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[s
     one process.
 
     Args:
-        method: the method; the values include its initial model, its training and its functions'
-            names.
+        method: the method; the values include the initial model, the settings of local training,
+            and the names of the method's functions.
         config: further settings as JSON values, such as settings inside the method's functions.
 
     Returns:
@@ -385,7 +385,7 @@ def _loop(
 
 
 def _state(method: Method, note: Note, shelf: Shelf) -> State:
-    """The client's valid state; its `onward` entries are replaced by their newest values."""
+    """The client's valid state; the newest values replace the entries named in `onward`."""
     payload = shelf.read(note.base) if note.base >= 0 else pack({})
     if payload is None:
         raise Refusal(

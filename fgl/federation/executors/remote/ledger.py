@@ -164,7 +164,7 @@ class Ledger:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """A context during which no other run of the site can write to the ledger."""
+        """A context during which only this run can write to the site's ledger."""
         assert self.folder is not None
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with FileLock(self.folder / "ledger.lock", mode=0o600):

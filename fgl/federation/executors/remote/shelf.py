@@ -64,7 +64,7 @@ class StateFolder:
         self._path(index, kind).unlink(missing_ok=True)
 
     def alone(self) -> AbstractContextManager[Any]:
-        """A context during which no other process of the site can write to the shelf."""
+        """A context during which only this process can write to the shelf."""
         root = self.folder.parent.parent
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         return FileLock(root / "lock", mode=0o600)
