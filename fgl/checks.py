@@ -217,7 +217,12 @@ def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
         >>> did_you_mean("Cora", ["cora", "citeseer"])
         ": did you mean 'cora'?"
     """
-    names = {str(choice).lower(): choice for choice in choices}
+    held_out = "val_" in str(value)  # a validation metric is never replaced by a test metric
+    names = {
+        str(choice).lower(): choice
+        for choice in choices
+        if not (held_out and "test_" in str(choice))
+    }
     nearest = difflib.get_close_matches(str(value).lower(), names, n=1, cutoff=0.7)
     return f": did you mean {names[nearest[0]]!r}?" if nearest else ""
 

@@ -170,7 +170,8 @@ def checked_y(target: Target, y: Tensor | None) -> Tensor:
         >>> checked_y(CLASSES, torch.tensor([0.5]))
         Traceback (most recent call last):
         TypeError: Expected a target that says what the numbers in graph.y are, such as
-            fgl.targets.REGRESSION or ANSWERS, but got fgl.targets.CLASSES for torch.float32 [1]
+            fgl.targets.REGRESSION or ANSWERS, but got fgl.targets.CLASSES for torch.float32 [1]:
+            y.long() if the numbers are classes
     """
     if y is None:
         raise ValueError("Expected graph.y to be a tensor of labels, but got None")
@@ -178,7 +179,7 @@ def checked_y(target: Target, y: Tensor | None) -> Tensor:
         raise TypeError(
             "Expected a target that says what the numbers in graph.y are, such as "
             "fgl.targets.REGRESSION or ANSWERS, but got fgl.targets.CLASSES for "
-            f"{y.dtype} {list(y.shape)}"
+            f"{y.dtype} {list(y.shape)}: y.long() if the numbers are classes"
         )
     return y
 

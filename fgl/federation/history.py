@@ -98,7 +98,7 @@ def checked_select(
             " no client had examples to score, or the run had neither a task nor evaluate="
         )
     if metric.removeprefix("-") not in names:
-        lacks = f", and no round has {select}" if select and not metric else ""
+        lacks = f", and no round has {select or 'a validation metric'}" if not metric else ""
         raise ValueError(
             f"Expected metric to be one of {', '.join(names)}, perhaps with a minus before it, "
             f"but got {metric or 'none'}{lacks or did_you_mean(metric, names)}"
@@ -502,7 +502,12 @@ def _some(count: int, what: str) -> str:
 def _told(record: Round) -> str:
     """A round's metrics as text, without metrics of single clients."""
     metrics = {name: value for name, value in record.metrics.items() if "/" not in name}
-    return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()) or "no metrics"
+    return ", ".join(f"{name} {_spelled(value)}" for name, value in metrics.items()) or "no metrics"
+
+
+def _spelled(value: float) -> str:
+    """Four decimals, or more for a small number such as a delta of 1e-05."""
+    return f"{value:.4f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.2g}"
 
 
 def _equal(one: Params, other: Params) -> bool:

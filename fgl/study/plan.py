@@ -38,8 +38,9 @@ class Point:
 
     @property
     def values(self) -> dict[str, Any]:
-        """All values by name."""
-        return {**self.local, **self.own}
+        """All values by name; "own lr" is the method's, if local training has an lr too."""
+        own = {f"own {n}" if n in self.local else n: value for n, value in self.own.items()}
+        return {**self.local, **own}
 
 
 @dataclass(frozen=True)
@@ -257,7 +258,7 @@ class Plan:
         for trials, seed in zip(cell.trials, seeds, strict=False):
             point = cell.chosen.get(seed)
             if trials and point is not None:
-                space = {**self.local[point.which], **self.methods[method].space}
+                space = Point(self.local[point.which], self.methods[method].space).values
                 tried = [each.values for each in alike(point, trials)]
                 notes += edges(space, point.values, tried)
         return list(dict.fromkeys(notes))

@@ -40,9 +40,8 @@ def graph_task(
 
     Each client is scored on its own test graphs with the model that it deploys.
 
-    If targets are not class labels, the best round is selected by the graphs in the clients'
-    validation masks. A warning is given if tested graphs are training graphs or copies of training
-    graphs.
+    The best round is selected by the graphs in the clients' validation masks, if there are any. A
+    warning is given if tested graphs are training graphs or copies of training graphs.
 
     Args:
         clients: the clients' training graphs, collections with labels.
@@ -61,7 +60,7 @@ def graph_task(
         >>> own = fgl.Graph(torch.eye(3), none, y=y, batch=batch)
         >>> own = fgl.data.splits.random_split(own, train=0.4, val=0.3)
         >>> graph_task([own], [own], fgl.nn.GIN(3, 8, 2), fgl.Training()).select
-        ''
+        'val_accuracy'
     """
 
     warn_of_trained(clients)
@@ -72,8 +71,7 @@ def graph_task(
 
     validate = validation(node_scores(model, test=False, target=target), target.select)
     method = bounded(fedavg(model, train=train, target=target), clients)
-    selects = target.metrics != CLASSES.metrics and any(map(has_validation, clients))
-    select = target.select if selects else ""
+    select = target.select if any(map(has_validation, clients)) else ""
     return Task(clients, method, scores, select, validate, whole)
 
 

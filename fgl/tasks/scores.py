@@ -429,8 +429,8 @@ def evaluate_graphs(
             the output that the target needs.
         tests: one collection with labels per client. With a test mask, only the graphs in the mask
             are scored; without masks, all graphs are scored.
-        clients: the clients' training graphs. Their validation masks are used only for targets
-            other than class labels.
+        clients: the clients' training graphs. If they have validation masks, ``val_`` and
+            ``pooled_test_`` metrics are added.
         target: meaning of the values of ``graph.y``; default class labels.
         each: as for `evaluate_own`.
 
@@ -475,11 +475,16 @@ def evaluate_graphs(
                 f"Expected client {client}'s tests to have {own.num_features} features as its "
                 f"training graphs, but got {test.num_features}"
             )
-    how = _evaluate_classes if target.metrics == CLASSES.metrics else _evaluate_answers
-    central = len(clients) == 1 and how is _evaluate_answers
-    if len(clients) != len(tests) and not central:
+    classes = target.metrics == CLASSES.metrics
+    if len(clients) != len(tests) and (classes or len(clients) != 1):
         raise ValueError(f"Expected clients to be {len(tests)} as tests, but got {len(clients)}")
-    return how(method, tests, clients, target, each)
+    if not classes:
+        return _evaluate_answers(method, tests, clients, target, each)
+    if any(map(has_validation, clients)):
+        accuracy = _evaluate_answers(method, tests, clients, of_clients(target), each)
+        majority = {"majority_accuracy": _majority(tests, clients)}
+        return lambda outbox, states: {**accuracy(outbox, states), **majority}
+    return _evaluate_classes(method, tests, clients, target, each)
 
 
 def _evaluate_answers(
@@ -521,17 +526,23 @@ def _evaluate_answers(
     return evaluate
 
 
+def _majority(tests: Sequence[Graph], clients: Sequence[Graph]) -> float:
+    """The mean test accuracy of each client's most frequent training class."""
+    pairs: Any = [
+        (own.labels[own.training_mask], _masked(test, "test_mask", k).y)
+        for k, (own, test) in enumerate(zip(clients, tests, strict=True))
+    ]
+    hits = [(y == labels.bincount().argmax()).double().mean() for labels, y in pairs if len(labels)]
+    return float(torch.stack(hits).mean())
+
+
 def _evaluate_classes(
     method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target, each: bool
 ) -> Evaluate:
     """The accuracy of the clients' models and of the control; see `evaluate_graphs`."""
     model, models = method.model, fed.deployed(method, clients)
+    majority = _majority(tests, clients)
     tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
-    pairs: Any = [
-        (own.labels[own.training_mask], test.y) for own, test in zip(clients, tests, strict=True)
-    ]
-    hits = [(y == labels.bincount().argmax()).double().mean() for labels, y in pairs if len(labels)]
-    majority = float(torch.stack(hits).mean())
     if method.own.models is not None or fed.batch_norms(model):  # nor do they train in a batch
         return _one_by_one(method, tests, clients, {"majority_accuracy": majority}, each)
     cohort, merge = Cohort(tests), fed.merging(each)
