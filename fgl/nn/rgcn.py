@@ -33,7 +33,7 @@ class RGCNConv(nn.Module):
         x: float ``[num_nodes, in_channels]``, dense or a `SparseMatrix`; edges: ``edge_index`` or a
         `SparseMatrix` with ``A[target, source]``, in which a zero entry means no edge; edge_type:
         int64 ``[nnz]`` in ``[0, num_relations)``, in the order of the matrix's entries
-        (`Graph.entries`), or of the edges; output: ``[num_nodes, out_channels]``.
+        (`Graph.entries`) or in the order of ``edge_index``; output: ``[num_nodes, out_channels]``.
 
     Raises:
         ValueError: if a number is not positive.
@@ -131,7 +131,7 @@ class RGCN(Layers):
 
     Shapes:
         x, edges, edge_type: as for `RGCNConv`; output: logits ``[num_nodes, out_channels]``; with
-        ``return_embedding=True`` also the output of the last hidden convolution before its
+        ``return_embedding=True`` also the output of the last hidden convolution before the
         activation.
 
     Example:

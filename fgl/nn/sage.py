@@ -118,7 +118,7 @@ class SAGE(Stack):
 
     Returns:
         Logits ``[num_nodes, out_channels]``; with ``return_embedding=True`` also the output of the
-        last hidden convolution before its activation.
+        last hidden convolution before the activation.
 
     Example:
         >>> SAGE(4, 8, 2)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape
