@@ -18,8 +18,8 @@ def proximal(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> T
 
     Args:
         params: dict from name to tensor, the model in training.
-        reference: dict from name to tensor, the model to stay near. Every name in `params` needs a
-            tensor of equal shape in `reference`.
+        reference: dict from name to tensor, the model to stay near. This dict contains a tensor of
+            equal name and equal shape for every tensor in `params`.
 
     Returns:
         Scalar; float32 for models in half precision.
@@ -52,8 +52,8 @@ def distance_per_entry(params: Mapping[str, Tensor], reference: Mapping[str, Ten
 
     Args:
         params: dict from name to tensor, the model in training.
-        reference: dict from name to tensor, the model to stay near. Every name in `params` needs a
-            tensor of equal shape in `reference`.
+        reference: dict from name to tensor, the model to stay near. This dict contains a tensor of
+            equal name and equal shape for every tensor in `params`.
 
     Returns:
         Scalar; float32 for models in half precision.

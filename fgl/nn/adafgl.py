@@ -16,7 +16,7 @@ from .layers import Edges, Features, adjacency, dropout
 
 
 class AdaFGL(nn.Module):
-    """A frozen federated model and the personal networks with which a client refines its output.
+    """A frozen federated model and a client's personal networks, which refine the model's output.
 
     Let ``P = softmax(extractor(x, A))``. An edge is added to the graph between any two nodes with
     similar rows of P: ``A' = alpha A + (1 - alpha) R``. R_ij is 1 if ``alike(P)_ij > 0.999`` (see

@@ -1,4 +1,4 @@
-"""Twins of fgl's networks: they are built from PyTorch Geometric's layers, without fgl."""
+"""Twins of fgl's networks: they consist of PyTorch Geometric's layers and work without fgl."""
 
 import itertools
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from .sage import SAGEConv
 
 @explained
 def to_pyg(model: nn.Module) -> nn.Module:
-    """Build a twin of a model: its weights and outputs, but PyTorch Geometric's layers.
+    """Build a twin of a model from PyTorch Geometric's layers, with equal weights and outputs.
 
     The twin's `forward` method takes ``(x, edge_index)`` and then the arguments of PyG's layers:
     `edge_weight` for a `GCN`, `edge_type` for an `RGCN`. Twins of `GIN` and `GINE` take ``(x,

@@ -14,7 +14,7 @@ from .sage import SAGEConv
 
 
 class AuxSAGE(Layers):
-    """FedAux's network: a learned vector places nodes on a line; nodes read nodes nearby.
+    """FedAux's network: a learned vector places nodes on a line; each node reads nearby nodes.
 
     ``h = SAGE(x)``, with ReLU and dropout between the convolutions; ``s_i = cos(h_i, a)`` places a
     node on a line. ``z_i = sum_j k_ij h_j / sum_j k_ij`` with ``k_ij = exp(-(s_i -

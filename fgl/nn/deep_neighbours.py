@@ -18,10 +18,10 @@ class DeepNeighbours(nn.Module):
 
     A `DeepGenerator` predicts the number c of missing neighbours of each node, and P embeddings z.
     Of the P embeddings of a node, the first ``min(P, round c)`` are used. The classifier, a
-    `FusedSAGE`, reads ``sum_p z_p / P`` over the used embeddings. If this model is trained, its
-    generator stays unchanged and in evaluation mode. `fgl.methods.feddep` trains the generator
-    beforehand. Until the generator is trained, the buffer `mends` is 0, and no node has generated
-    neighbours.
+    `FusedSAGE`, reads ``sum_p z_p / P`` over the used embeddings. Training this model changes only
+    the classifier; the generator always stays in evaluation mode. `fgl.methods.feddep` trains the
+    generator beforehand. Until the generator is trained, the buffer `mends` is 0, and no node has
+    generated neighbours.
 
     A node's output depends on nodes up to four hops away: the generator and the classifier have two
     hops each.

@@ -83,8 +83,8 @@ class GAT(Stack):
     """Layers of `GATConv` with ReLU and dropout between them; the last layer averages over heads.
 
     `state_dict` keys equal those of ``torch_geometric.nn.GAT`` with the same sizes. If dropout is
-    0, the outputs are equal too. Above 0 they differ in training: PyG's network also applies
-    dropout to attention, and this network does not.
+    0, the outputs are equal too. If dropout is above 0, the outputs differ in training: PyG's
+    network also applies dropout to attention, and this network does not.
 
     Args:
         in_channels: number of node features.

@@ -161,7 +161,7 @@ class Hetero(nn.Module):
             ) from error
 
     def _attr(self, edge_type: Tensor, edge_attr: Tensor | None) -> dict[str, Any]:
-        """Dict from relation to edge features, if the graph has and the model reads them."""
+        """Dict with `edge_attr_dict`; empty if the graph lacks edge features or none are read."""
         if edge_attr is None and self._needs_attr:
             raise ValueError(
                 f"Expected the graph to have edge_attr, which {type(self.model).__name__}'s "

@@ -18,8 +18,8 @@ class NeighbourGenerator(nn.Module):
     The encoder is ``z = SAGE(ReLU(SAGE(x)))``. The count of missing neighbours is
     ``c = ReLU(w z + b)`` (dGen). The features of these neighbours are
     ``tanh(W_3 dropout(ReLU(W_2 ReLU(W_1 (z + e)))))`` with noise e (fGen). The classifier, a
-    `SAGE`, reads the graph to which generated neighbours are added: for each node the first
-    ``min(P, floor c)``, each with an edge to this node. Noise and dropout are arguments (see
+    `SAGE`, reads the graph with added neighbours: every node is joined to the first ``min(P, floor
+    c)`` of the neighbours that were generated for this node. Noise and dropout are arguments (see
     `draw`), so a second call can generate the same neighbours. The count's bias b is initially 1,
     because a ReLU whose output is 0 at every node has no gradient.
 
@@ -114,7 +114,7 @@ class NeighbourGenerator(nn.Module):
         return count.detach().round() if self.rounded else count.detach().floor()
 
     def there(self, count: Tensor) -> Tensor:
-        """Mask ``[n, P]`` of generated neighbours in use: each node's first `number` ones."""
+        """Mask ``[n, P]`` of the generated neighbours in use: the first `number` of each node."""
         places = torch.arange(self.num_neighbours, device=count.device)
         return places < self.number(count)[:, None]
 

@@ -99,7 +99,7 @@ class RGCNConv(nn.Module):
 def relation_share(
     matrix: SparseMatrix, edge_type: Tensor, num_relations: int, dtype: torch.dtype
 ) -> Tensor:
-    """Weight of an entry: 1 / (number of entries in the entry's row that have its relation).
+    """Weight of an entry: 1 / (number of entries with the row and the relation of this entry).
 
     Example:
         >>> matrix = SparseMatrix.from_dense(torch.ones(1, 3))

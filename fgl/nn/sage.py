@@ -1,4 +1,4 @@
-"""GraphSAGE (Hamilton et al. 2017) for graphs and for trees of a fixed shape, and EgoSAGE."""
+"""GraphSAGE (Hamilton et al. 2017) for graphs and trees of a fixed shape; FedEgo's network."""
 
 from __future__ import annotations
 

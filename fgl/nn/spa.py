@@ -15,7 +15,7 @@ SPLITS = 7  # low-pass and high-pass sums of three kinds of neighbours, and the 
 
 
 class SPAConv(nn.Module):
-    """A layer of `SPA`: attention over seven parts: six sums over neighbours and the node itself.
+    """A layer of `SPA` with attention over seven parts: six sums over neighbours, and the node.
 
     ``l = relu(M x W_l)``, ``h = relu((I - M) x W_h)``, ``o = relu(x W_o)`` with
     ``M = D^-1 (A + I)``. There are three kinds of neighbours: unlike (u), alike (a) and unknown
@@ -148,7 +148,7 @@ def kinds(edges: SparseMatrix, train_labels: Tensor) -> list[SparseMatrix]:
         train_labels: int64 ``[n]``, negative for an unknown label.
 
     Returns:
-        Three matrices whose sum is `edges`.
+        Three matrices; the sum of the matrices is `edges`.
 
     Example:
         >>> edges = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [1, 2]]), 3)

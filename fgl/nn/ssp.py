@@ -151,7 +151,7 @@ class SSP(nn.Module):
             value: the eigenvalues, float ``[num_nodes, 1]``.
             vectors: the eigenvectors, float ``[num_nodes, width]``.
             source, target: int64 ``[num_edges]``.
-            pool: matrix ``[num_graphs, num_nodes]``: 1 where the node belongs to the graph.
+            pool: matrix ``[num_graphs, num_nodes]`` with 1 where the node belongs to the graph.
         """
         if not source.numel():
             return value.new_zeros(0, self.width)

@@ -19,7 +19,7 @@ class Star(nn.Module):
 
     The structure channel starts with ``s W_s + b_s`` and applies ``s <- tanh(GCNConv(s))``. The
     feature channel starts with ``x W + b`` and applies ``h <- dropout(relu(GINConv([h || s])))``,
-    where s is the input of the structure channel's layer with the same number. Then g is the sum of
+    where s is the input of the corresponding layer in the structure channel. Then g is the sum of
     ``[h || s] W_j + b_j`` over the nodes of a graph. The logits are ``dropout(relu(g W' + b')) W''
     + b''``.
 

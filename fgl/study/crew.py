@@ -35,7 +35,7 @@ def default_workers() -> int:
 
 
 def finish(folder: Path, plan: Plan, workers: int | str) -> None:
-    """Execute all missing runs and show a progress bar over all runs, finished ones included."""
+    """Execute all missing runs; a progress bar counts all runs, finished runs included."""
     store = Store(folder)
     if not missing(plan, store):
         return

@@ -39,7 +39,7 @@ def execute(plan: Plan, job: Job, folder: Path | None = None) -> dict[str, Any]:
     Returns:
         The record. The record contains the values that describe the job. ``status`` is "finished",
         "failed" or "diverged". ``validation`` is the score for model selection; larger is better.
-        ``metric`` is the metric to compare, and ``at`` is the round at which it is compared. The
+        ``metric`` is the metric to compare, and ``at`` is the round of the compared value. The
         record also has the ``report``, the ``warnings``, the ``seconds``, ``processor`` (CPU
         seconds) and ``peak`` (bytes of memory).
     """

@@ -33,11 +33,11 @@ def fingerprint(value: Any) -> str:
     """A text that identifies a function or value by its content and by all objects in use there.
 
     For functions from the user's own files and notebooks, the fingerprint depends on the code, the
-    defaults and the values in the closure. It also depends on the globals, the imports and the
-    attributes of modules that the code uses. The fingerprint of a function from an installed
-    package depends only on the function's name. Docstrings, file names and line numbers do not
-    affect the fingerprint. The fingerprint of any other object depends on all values that pickle
-    would store.
+    defaults and the values in the closure. The fingerprint also depends on the globals, the imports
+    and the attributes of modules that the code uses. The fingerprint of a function from an
+    installed package depends only on the function's name. Docstrings, file names and line numbers
+    do not affect the fingerprint. The fingerprint of any other object depends on all values that
+    pickle would store.
 
     Raises:
         TypeError: for a random generator, since the state of a generator depends on the order of
@@ -186,7 +186,7 @@ def _object(value: Any, memo: Memo) -> Iterator[str]:
 
 
 def _generator(value: Any, memo: Memo) -> Iterator[str]:
-    """The name of a global generator, which every run seeds; raise an error for any other one."""
+    """The name of a global generator, which every run seeds; other generators raise an error."""
     if not any(value is each for each in SEEDED):
         raise TypeError(
             "Expected methods and settings to make their own random generators, but got a "

@@ -161,8 +161,8 @@ def save_plan(folder: Path, plan: Plan, *, tries: int) -> Plan:
 
     Args:
         folder: the study's folder.
-        plan: the plan. The call sets its stages: the stages in the folder that are below `tries`,
-            and then `tries`.
+        plan: the plan. The call sets the plan's stages: the stages in the folder that are below
+            `tries`, and then `tries`.
         tries: the requested total number of trials.
 
     Returns:

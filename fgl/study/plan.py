@@ -264,7 +264,7 @@ class Plan:
 
 
 def alike(point: Point, trials: list[Trial]) -> list[Point]:
-    """The points of all trials that use the point's alternative space of local training."""
+    """The points of all trials whose space for local training is the given point's space."""
     return [trial.point for trial in trials if trial.point.which == point.which]
 
 

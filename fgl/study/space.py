@@ -45,7 +45,7 @@ def sobol_point(seed: int, index: int) -> tuple[Sequence[float], Sequence[float]
 
 @dataclass(frozen=True)
 class Uniform:
-    """A range of numbers, sampled uniformly; later trials near the best value may exceed it.
+    """A range of numbers, sampled uniformly; trials near the best value may exceed the range.
 
     Args:
         low, high: the ends of the range.
@@ -92,7 +92,8 @@ class Uniform:
     def around(self, share: float, best: float, tried: Sequence[float], trials: int) -> float:
         """A value near the best value.
 
-        If the best value is the smallest or largest tried value, the new value can be beyond it.
+        If the best value is the smallest or largest tried value, the new value can be beyond this
+        value.
 
         Let ``s = (high - low) / max(trials, 5)``. The new value differs from the best value by at
         most ``1.5 s``. If the best value is the smallest or largest tried value, the new value is
@@ -138,8 +139,8 @@ class Tuned:
     """A method, and a search space for the hyper-parameters of this method.
 
     Args:
-        build: function that returns the method. It is called as ``build(fedavg, **values)``, or as
-            ``build(task, **values)`` if the function's first parameter has the name `task`.
+        build: function that returns the method. The function is called as ``build(fedavg,
+            **values)``, or as ``build(task, **values)`` if its first parameter has the name `task`.
         space: dict from keywords of `build` to a range (`Uniform` or `LogUniform`), a list of
             choices, or a value that is fixed for all trials.
 

@@ -76,8 +76,8 @@ def study(
             for every seed.
         seeds: seeds of the test runs.
         tuning_rounds: number of rounds of a trial; default `num_rounds`.
-        patience: in its second half, a run stops after this number of rounds without a better
-            validation score.
+        patience: a run stops after this number of rounds without a better validation score, but
+            only in the second half of the run.
         workers: number of worker processes; default one worker per core. With 0, this process
             executes all runs. ``"ray"`` uses a Ray cluster. ``"later"`` starts no runs; other
             processes execute the study.
@@ -87,7 +87,7 @@ def study(
         how: further arguments of `fgl.run`, such as `participation`.
 
     Returns:
-        The `Study`, which is printed as a table.
+        The results, a `Study`; print the `Study` to see a table.
 
     Raises:
         ValueError: if a method, setting, space or patience has changed but kept its name, if a seed

@@ -221,7 +221,7 @@ def _recognised(graph: Graph, *, steps: int, named: bool, most: int = 1) -> Tens
 
 
 def _counts(graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
-    """Count the training examples in every mask of scored examples; leave out masks without any."""
+    """Count the training examples in every mask of scored examples; leave out counts of 0."""
     masks = {name: getattr(graph, name) for name in SCORED}
     counts = {name: int((m & trained).sum()) for name, m in masks.items() if m is not None}
     return [(name, count) for name, count in counts.items() if count]

@@ -22,7 +22,7 @@ from .task import Local, Task, bounded, own_node_mask, weighed_by_nodes
 
 
 def noise(model: VGAE, graph: Graph) -> Ragged:
-    """Standard normal noise for all nodes' embeddings in a graph."""
+    """Standard normal noise for the embeddings of all nodes of a graph."""
     return Ragged(torch.randn(graph.num_nodes, model.conv_mu.bias.numel(), device=graph.device))
 
 

@@ -148,7 +148,7 @@ def mend(
     part: Graph | None = None,
     seed: int = 0,
 ) -> Graph:
-    """Add the neighbours that a generator predicts to a graph, with an edge per new neighbour.
+    """Add generated neighbours to a graph; every new neighbour gets an edge to its node.
 
     Dropout is turned off in this function; the public code never turns dropout off.
 
@@ -212,12 +212,12 @@ def mended(
 ) -> Task:
     """The given task on new graphs: generators have added missing neighbours (FedSage+).
 
-    Every client first trains a generator alone. Then the client trains this generator further, with
-    a new optimiser and with gradients from the other clients (`fgl.methods.fedsage_plus`). The
-    generator reads the client's graph without the hidden nodes. The generated neighbours are added
-    to the client's complete graph, with the hidden nodes. New nodes do not affect a client's
-    weight, the divergence term of a loss, or the number of local steps. If no client gets a new
-    node, a warning is given, and the task is unchanged.
+    Every client first trains a generator without other clients. Then the client trains this
+    generator further, with a new optimiser and with gradients from the other clients
+    (`fgl.methods.fedsage_plus`). The generator reads the client's graph without the hidden nodes.
+    The generated neighbours are added to the client's complete graph, with the hidden nodes. New
+    nodes do not affect a client's weight, the divergence term of a loss, or the number of local
+    steps. If no client gets a new node, a warning is given, and the task is unchanged.
 
     The default values come from the public code (src/utils/config.py). The clients' weights differ
     from the weights in the public code; `fedsage` describes the difference (see also

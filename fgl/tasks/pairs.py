@@ -71,16 +71,16 @@ def pair_task(
         negatives: whether to sample pairs that are not edges. With "degree", a node's probability
             of becoming a target is proportional to the number of pairs that end at this node. Then
             the degrees of targets do not reveal which pairs are negatives. With `ranking`,
-            `negatives` is a number of at least 1: the negatives for each end of a training pair.
+            `negatives` is the number of negatives for each end of a training pair, at least 1.
         seed: seed of the negatives for validation and for the test.
         ranking: the result of `fgl.tasks.ranking`. With `ranking`, the best round is selected by
             ``val_mrr``.
 
     Raises:
-        ValueError: if a client has no pairs. With `negatives`, also if a label is neither 0 nor 1,
-            if local training defines batches itself, or if the target is not `fgl.targets.ANSWERS`.
-            Also if `ranking` is given but `negatives` is not a number, or if `negatives` is a
-            number but `ranking` is not given.
+        ValueError: if a client has no pairs. With `negatives`, the error is also raised if a label
+            is neither 0 nor 1, if local training defines batches itself, or if the target is not
+            `fgl.targets.ANSWERS`. `ranking` and a number as `negatives` must be given together; one
+            without the other raises the error.
 
     Example:
         >>> whole = fgl.data.splits.split_by_time(fgl.data.ratings())

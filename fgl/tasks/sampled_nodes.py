@@ -103,7 +103,7 @@ def sampled_steps(
     """Shuffled minibatches of training nodes; every minibatch has newly sampled neighbours.
 
     torch's global generator draws the order of the nodes and one seed. A generator with this seed
-    samples each batch just before its step, so only one batch is in memory.
+    samples a batch just before the step that uses the batch, so only one batch is in memory.
 
     Args:
         sampler: the sampler of the client's graph.

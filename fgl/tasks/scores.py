@@ -184,8 +184,8 @@ def evaluate_own(
         required: whether to raise an error if no client has a metric.
         each: whether to add the metrics of single clients, such as ``test_accuracy/3`` of client 3,
             and of the worst client, such as ``worst_test_accuracy``.
-        lower: names of further metrics whose smaller values are better, without ``test_`` or
-            ``val_``. Losses, rmse and mae need not be listed.
+        lower: names of further metrics for which smaller values are better. The names are given
+            without ``test_`` or ``val_``. Losses, rmse and mae need not be listed.
 
     Returns:
         ``(outbox, states) -> metrics``. Every metric is a mean over the clients with a value of

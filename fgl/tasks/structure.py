@@ -18,8 +18,8 @@ def with_structure(graph: Graph) -> Graph:
         graph: a graph, or a collection; every graph of a collection is encoded separately.
 
     Returns:
-        A graph with ``x`` of shape ``[num_nodes, num_features + 32]`` and the dtype of the features
-        before.
+        A graph with ``x`` of shape ``[num_nodes, num_features + 32]`` and the dtype of the given
+        ``x``.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 4), torch.tensor([[0, 1], [1, 0]]))
@@ -46,7 +46,7 @@ def with_spectrum(graph: Graph, width: int | None = None) -> Graph:
 
     Returns:
         A graph with ``x`` of shape ``[num_nodes, num_features + 1 + width]`` and the dtype of the
-        features before.
+        given ``x``.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 4), torch.tensor([[0, 1], [1, 0]]))

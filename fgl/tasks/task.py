@@ -68,8 +68,9 @@ class Task:
     def evaluate(self, method: Method, *, each: bool = False) -> Evaluate:
         """A method's score function: ``(outbox, client_states) -> metrics``.
 
-        With `each`, the metrics of single clients and of the worst client are included. They are
-        also included if `select` is a metric of the worst client (see `fgl.evaluate_on`).
+        With `each`, the metrics of single clients and of the worst client are included. These
+        metrics are also included if `select` is a metric of the worst client (see
+        `fgl.evaluate_on`).
         """
         if not (each or self.select.removeprefix("-").startswith("worst_")):
             return self.scores(method, self.clients)
@@ -110,8 +111,8 @@ def earlier(
     """The given task at an earlier time, at which some clients and classes are still missing.
 
     Examples of clients and classes that come later are not used for training yet. The examples to
-    score are those of the given task. With `rounds`, the clients join and the classes appear in the
-    run, after this number of rounds. Without `rounds`, run the earlier task first; a run of the
+    score are those of the given task. With `rounds`, the missing clients and classes appear in the
+    run after this number of rounds. Without `rounds`, run the earlier task first; a run of the
     whole task with ``start=result`` then continues from the first run's result.
 
     Args:
@@ -236,7 +237,7 @@ def _send_one(params: Params, context: Any, state: State, graph: Graph) -> tuple
 def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
     """Make the server reject an upload that reports more examples than any client has.
 
-    Examples are nodes; in a collection, graphs; if pairs have labels, pairs; in a series, windows.
+    The examples are nodes, graphs (of a collection), pairs (with labels) or windows (of a series).
     A window counts as one example per node.
     """
     check_graphs(clients)

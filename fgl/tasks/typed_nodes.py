@@ -21,9 +21,9 @@ class TypedNodes(Cut):
 
     Papers, authors and conferences are divided among the clients.
 
-    A partition gives every conference to one client. Papers at another client lose their edges to
-    this conference. Clients can share conferences to avoid this loss: a client then knows all
-    conferences of its papers.
+    A partition gives every conference to one client. A paper loses its edge to a conference that
+    belongs to another client. Clients can share conferences to avoid this loss: a client then knows
+    all conferences of its papers.
 
     Example:
         >>> task = TypedNodes(clients=3, hidden=8).load(seed=0)
