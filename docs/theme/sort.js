@@ -27,7 +27,7 @@ document.querySelectorAll(".md-typeset table:not([class])").forEach(table => {
   const rows = [...(table.tBodies[0]?.rows ?? [])];
   for (const cell of rows.flatMap(row => [...row.cells]))
     if (cell.textContent.trim().length > 30) cell.classList.add("long");
-    else if (/\d ± \d/.test(cell.textContent)) cell.classList.add("number");
+    else if (/\d ± \d|^[<>]=? \d/.test(cell.textContent)) cell.classList.add("number");
   const heads = [...table.querySelectorAll("thead th")];
   if (rows.length < 3 || rows.some(row => !text(row, 0))) return;
   if (!heads.some((_, column) => numeric(rows, column))) return;

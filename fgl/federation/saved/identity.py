@@ -164,26 +164,31 @@ def _graphs_in(value: Any, visited: set[int], depth: int = DEPTH) -> Iterator[An
     if id(value) in visited or depth == 0:
         return
     visited.add(id(value))
-    inner: Sequence[Any] = ()
-    if isinstance(value, Graph):
+    inner = () if isinstance(value, Graph) else _parts(value)
+    if isinstance(value, Graph) or (
+        is_dataclass(value) and inner and all(isinstance(each, Graph | Tensor) for each in inner)
+    ):
         yield value
-    elif is_dataclass(value) and isinstance(getattr(value, "graph", None), Graph):
-        inner = [getattr(value, each.name) for each in fields(value)]
-        if all(isinstance(each, Graph | Tensor) for each in inner):
-            yield value
-    elif isinstance(value, functools.partial):
-        inner = [value.func, *value.args, *value.keywords.values()]
-    elif isinstance(value, Mapping):
-        inner = [*value, *value.values()]
-    elif isinstance(value, list | tuple):
-        inner = value
-    elif callable(value) and not isinstance(value, type | nn.Module):
-        cells = getattr(value, "__closure__", None) or ()
-        inner = [each.cell_contents for each in cells if each != CellType()]
-        inner += [getattr(value, "__self__", None), *(getattr(value, "__defaults__", None) or ())]
-        inner += vars(value).values() if hasattr(value, "__dict__") else ()
     for each in inner:
         yield from _graphs_in(each, visited, depth - 1)
+
+
+def _parts(value: Any) -> Sequence[Any]:
+    """The values that a container, a dataclass of a graph or a function refers to."""
+    if is_dataclass(value) and isinstance(getattr(value, "graph", None), Graph):
+        return [getattr(value, each.name) for each in fields(value)]
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, Mapping):
+        return [*value, *value.values()]
+    if isinstance(value, list | tuple):
+        return value
+    if not callable(value) or isinstance(value, type | nn.Module):
+        return ()
+    cells = getattr(value, "__closure__", None) or ()
+    inner = [each.cell_contents for each in cells if each != CellType()]
+    inner += [getattr(value, "__self__", None), *(getattr(value, "__defaults__", None) or ())]
+    return [*inner, *getattr(value, "__dict__", {}).values()]
 
 
 def digest(result: Result) -> str:
