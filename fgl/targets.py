@@ -209,7 +209,7 @@ def selected(metrics: Mapping[str, float], select: str) -> float:
             ``"-val_rmse"``.
 
     Returns:
-        The metric, or minus the metric; NaN if no metric has this name.
+        The metric, or minus the metric; NaN if `metrics` does not contain the metric.
 
     Example:
         >>> selected({"val_rmse": 0.5}, "-val_rmse"), selected({"val_auc": 0.5}, "val_auc")

@@ -33,7 +33,7 @@ def model_contrast(
         previous: float ``[Q, n, d]``, embeddings that this client's models of Q earlier rounds
             compute; no gradient flows to these embeddings.
         temperature: tau.
-        mask: bool ``[n]``, the nodes to average over; default all.
+        mask: bool ``[n]``, the nodes to average over; default all nodes.
         queue_mask: bool ``[Q]``, the entries of the queue that are in use; default all.
 
     Returns:

@@ -47,9 +47,10 @@ def node_contrast(
 
     Args:
         anchor: float ``[num_nodes, d]``, the embeddings being trained.
-        keys: float ``[num_nodes, d]``, embeddings of the same nodes. In FGSSL's paper, the frozen
-            global model computes the keys; with the settings in FGSSL's public code, the local
-            model computes them. `keys` gets a gradient if it requires one.
+        keys: float ``[num_nodes, d]``, embeddings of the nodes in `anchor`, in the order of the
+            anchors. In FGSSL's paper, the frozen global model computes the keys; with the settings
+            in FGSSL's public code, the local model computes them. `keys` gets a gradient if it
+            requires one.
         y: int64 ``[num_nodes]`` labels.
         temperature: the paper's tau.
         mask: bool ``[num_nodes]``, the nodes used in the loss (usually the training nodes).

@@ -22,7 +22,7 @@ def proximal(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> T
             equal name and equal shape for every tensor in `params`.
 
     Returns:
-        Scalar; float32 for models in half precision.
+        A scalar, in float32 if the models are in half precision.
 
     Raises:
         ValueError: if a name in `params` is missing from `reference`, or if the shapes of two
@@ -56,7 +56,7 @@ def distance_per_entry(params: Mapping[str, Tensor], reference: Mapping[str, Ten
             equal name and equal shape for every tensor in `params`.
 
     Returns:
-        Scalar; float32 for models in half precision.
+        A scalar, in float32 if the models are in half precision.
 
     Raises:
         ValueError: if a name in `params` is missing from `reference`, or if the shapes of two

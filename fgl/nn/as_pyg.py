@@ -36,8 +36,9 @@ def to_pyg(model: nn.Module) -> nn.Module:
         The module's ``state_dict`` has the keys of the model's ``state_dict``.
 
     Raises:
-        TypeError: for any other model.
-        ValueError: for a `GCN` whose input features are already sums over neighbours.
+        TypeError: if `model` is any other module.
+        ValueError: if `model` is a `GCN` that expects features which are already sums over
+            neighbours.
         ImportError: if torch_geometric is not installed.
 
     Example:

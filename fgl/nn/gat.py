@@ -15,7 +15,7 @@ from .layers import Edges, Features, Linear, Stack, adjacency, widths
 
 
 class GATConv(nn.Module):
-    """Attention of a node over its neighbours and itself.
+    """Attention of each node over the node itself and its neighbours.
 
     ``h = X W``, ``a_ij = softmax_j LeakyReLU(att_dst . h_i + att_src . h_j)``,
     ``out_i = sum_j a_ij h_j + b``. The sum over j is a weighted sparse product, so no tensor of
@@ -82,9 +82,9 @@ class GATConv(nn.Module):
 class GAT(Stack):
     """Layers of `GATConv` with ReLU and dropout between them; the last layer averages over heads.
 
-    `state_dict` keys equal those of ``torch_geometric.nn.GAT`` with the same sizes. If dropout is
-    0, the outputs are equal too. If dropout is above 0, the outputs differ in training: PyG's
-    network also applies dropout to attention, and this network does not.
+    `state_dict` keys equal those of ``torch_geometric.nn.GAT`` with equal sizes. If dropout is 0,
+    the outputs are equal too. If dropout is above 0, the outputs differ in training: PyG's network
+    also applies dropout to attention, and this network does not.
 
     Args:
         in_channels: number of node features.

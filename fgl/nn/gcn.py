@@ -61,7 +61,7 @@ class GCNConv(nn.Module):
 class GCN(Stack):
     """Layers of `GCNConv`, with ReLU and dropout between them.
 
-    `state_dict` keys and outputs equal those of ``torch_geometric.nn.GCN`` with the same sizes.
+    `state_dict` keys and outputs equal those of ``torch_geometric.nn.GCN`` with equal sizes.
 
     Args:
         in_channels: number of node features.
@@ -69,7 +69,7 @@ class GCN(Stack):
         out_channels: number of classes.
         num_layers: number of convolutions.
         dropout: probability of dropping a hidden unit in training.
-        drop_input: whether to also apply dropout to the features.
+        drop_input: whether to apply dropout to the features too.
         normalize: if False, the operator is the given matrix itself.
         summed: if True, the features are already sums over neighbours
             (`fgl.data.neighbour_sums`), so the first convolution does not sum over neighbours

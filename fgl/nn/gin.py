@@ -102,8 +102,9 @@ class GIN(OfGraphs):
     """GPFL's GIN: a linear map, convolutions (`GINConv`), pooling, a hidden layer and logits.
 
     The input layer is ``h = x W + b``. Then ``h <- dropout(relu(GINConv(h)))`` is applied
-    `num_layers` times. Pooling is ``g = sum_v h_v`` over each graph's nodes, or the mean of
-    ``h_v``. The logits are ``dropout(relu(g W' + b')) W'' + b''``. There is no batch normalisation.
+    `num_layers` times. Pooling is ``g = sum_v h_v`` over the nodes v of a graph, or the mean of
+    ``h_v`` over these nodes. The logits are ``dropout(relu(g W' + b')) W'' + b''``. There is no
+    batch normalisation.
 
     Args:
         in_channels: number of node features.

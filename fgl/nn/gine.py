@@ -70,8 +70,8 @@ class GINE(OfGraphs):
 
     `GINE` differs from `GIN` only in its convolutions. The input layer is ``h = x W + b``. Then
     ``h <- dropout(relu(GINEConv(h, e)))`` is applied `num_layers` times. Pooling is
-    ``g = sum_v h_v`` over each graph's nodes, or the mean of ``h_v``. The logits are
-    ``dropout(relu(g W' + b')) W'' + b''``.
+    ``g = sum_v h_v`` over the nodes v of a graph, or the mean of ``h_v`` over these nodes. The
+    logits are ``dropout(relu(g W' + b')) W'' + b''``.
 
     Args:
         in_channels: number of node features.

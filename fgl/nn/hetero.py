@@ -38,7 +38,7 @@ class Hetero(nn.Module):
         relations: ``(source type, name, target type)``, in the order of the graph's relations. If
             `typed_graph` was called with ``both=True``, the reverse relations follow in the order
             of the relations that they reverse.
-        target: the node type, or the relation, that has labels.
+        target: the node type with labels, or the relation with labels.
         edge_columns: dict from relation to number of edge features, in the order of the columns in
             the graph. With ``both=True``, reverse relations are listed last. A reverse relation has
             the number of the relation that it reverses, since the two relations use the same

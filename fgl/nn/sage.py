@@ -108,8 +108,7 @@ def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
 class SAGE(Stack):
     """Layers of `SAGEConv`, with ReLU and dropout between them.
 
-    `state_dict` keys and outputs equal those of ``torch_geometric.nn.GraphSAGE`` with the same
-    sizes.
+    `state_dict` keys and outputs equal those of ``torch_geometric.nn.GraphSAGE`` with equal sizes.
 
     Args:
         in_channels: number of node features.

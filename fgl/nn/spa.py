@@ -104,7 +104,8 @@ class SPA(Layers):
         labels of the minibatch's own nodes are known.
 
     Returns:
-        Logits ``[n, out_channels]``; with ``return_embedding=True`` also the last hidden layer.
+        Logits ``[n, out_channels]``; with ``return_embedding=True`` also the output of the last
+        hidden layer.
 
     Example:
         >>> SPA(4, 8, 2)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape

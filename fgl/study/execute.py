@@ -80,7 +80,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def about(job: Job) -> dict[str, Any]:
-    """The values that describe a job, as a record stores them."""
+    """The values that describe a job, in the form in which a record stores these values."""
     values = {"id": job.id, "setting": job.setting, "method": job.method, "seed": job.seed}
     values |= {"rounds": job.rounds, "local": dict(job.point.local), "own": dict(job.point.own)}
     return values

@@ -54,7 +54,7 @@ class Job:
 
     @functools.cached_property
     def id(self) -> str:
-        """The name of the run's record; it depends only on values that affect the run's result."""
+        """Name of the run's record, derived from all values that affect the run's result."""
         cell = f"{self.setting}-{self.method}"
         text = repr((self.setting, self.method, self.point.key, self.seed, self.rounds))
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]

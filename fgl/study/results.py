@@ -128,7 +128,7 @@ class Study:
         return less_is_better(self.metric(setting), run.get("select", ""), lower)
 
     def in_points(self, setting: str) -> bool:
-        """Whether a setting's scores are fractions, which tables show in percent."""
+        """Whether a setting's scores are fractions; tables show fractions in percent."""
         values = [v for m in self.plan.methods for v in self.scores(setting, m).values()]
         shares = all(0 <= value <= 1 for value in values if not math.isnan(value))
         return shares and not self._less_is_better(setting)
@@ -187,7 +187,7 @@ class Study:
         return self.plan.edges(setting, method, self._store)
 
     def _megabytes(self, setting: str, method: str) -> float:
-        """Megabytes sent in a run; NaN if nothing is sent (only local training or one client)."""
+        """Megabytes sent in a run; NaN if nothing is sent (local training, or a single client)."""
         runs = [r for r in self._tests[setting, method].values() if r["status"] == "finished"]
         sent = [sum(run["report"]["bytes"]) / 1e6 for run in runs]
         silent = all(run["report"]["bytes_up"] == 0 or run["alone"] for run in runs)

@@ -141,8 +141,8 @@ class Tuned:
     Args:
         build: function that returns the method. The function is called as ``build(fedavg,
             **values)``, or as ``build(task, **values)`` if its first parameter has the name `task`.
-        space: dict from keywords of `build` to a range (`Uniform` or `LogUniform`), a list of
-            choices, or a value that is fixed for all trials.
+        space: dict from keyword of `build` to the keyword's range (`Uniform` or `LogUniform`), list
+            of choices, or fixed value.
 
     Raises:
         TypeError: if `build` does not accept the keywords in `space`.

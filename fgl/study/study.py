@@ -224,7 +224,7 @@ def tune(
 
 
 def _carried_out(plan: Plan, trials: int, workers: Workers, folder: Place) -> Study:
-    """Check a plan, write it to the folder, execute it, and open its results."""
+    """Check a plan, write the plan to the folder, execute it, and open the results."""
     count = default_workers() if workers is None else workers
     if not isinstance(count, str):
         check_number("workers", count, at_least=0, integer=True)

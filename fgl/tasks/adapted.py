@@ -40,8 +40,8 @@ def adapted(
         task: a task of nodes; every client has a training mask, and masks of the nodes to score.
         seed: seed of both steps.
         first_rounds: rounds of the first step.
-        threshold: smallest accuracy of propagated labels at which neighbours are treated as
-            similar.
+        threshold: a client treats neighbours as similar if the accuracy of propagated labels is at
+            least this number.
         own_hidden: width of the clients' own networks.
         own_hops: number of propagation steps of features.
         own_alpha: weight of a client's own edges when features are propagated; between 0 and 1.

@@ -141,8 +141,8 @@ def _copies(
 def _num_copies(keys: Tensor, train: Sequence[Tensor]) -> int:
     """Number of examples with a copy in `train`; 0 if equal features often have different labels.
 
-    In that case equal features may follow from a convention of the clients, such as a one-hot
-    vector of a node's position.
+    Such equal features may follow from a convention of the clients, such as a one-hot vector of a
+    node's position.
     """
     every = torch.cat([keys[:, :0], *train], 1)
     trained, labelled = every[:, every[0] != 0].unique(dim=1)
@@ -334,8 +334,8 @@ def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit]) -> None:
     """Warn if a client holds out an edge that the graph of another client contains.
 
     If a graph lacks `node_id`, a node is identified by features that no other node of its graph
-    has. In that case a warning is given only if another client knows more than half of the held-out
-    edges.
+    has. Without `node_id`, a warning is given only if another client knows more than half of the
+    held-out edges.
     """
     ids: list[Any] = [split.graph.node_id for split in splits]
     named = all(own is not None for own in ids)

@@ -48,7 +48,7 @@ def ego_node_task(
         clients: graphs with labels and masks.
         test: a test graph with labels, common to all clients; all nodes of this graph are scored.
         model: the model, which reads trees and graphs.
-        optimizer: function from a list of tensors to a `torch.optim` optimiser.
+        optimizer: function that returns a `torch.optim` optimiser for a list of tensors.
         epochs: number of passes in a round; every pass samples new training nodes, as many as a
             fifth of the client's nodes.
         batch_size: number of centres per step.

@@ -159,7 +159,7 @@ class Links(Disjoint):
         return link_task(splits, model, self.local.training(), kl=self.kl, recon=self.recon)
 
     def splits(self, whole: Graph, seed: int) -> list[EdgeSplit]:
-        """Each client's split: its part of the whole graph's split, or a split of its own graph."""
+        """The clients' splits: parts of the whole graph's split, or splits of clients' graphs."""
         seeds = [fold_in(seed, client, "split") for client in range(self.clients)]
         cut = partial(self.cut, seed=seed)
         if self.partition_after_split:

@@ -222,8 +222,8 @@ def mended(
     The default values come from the public code (src/utils/config.py). The clients' weights differ
     from the weights in the public code; `fedsage` describes the difference (see also
     `fgl.nn.NeighbourGenerator`). Dropout is off while a graph is mended; the public code does not
-    call `eval()`. All generators start from the same initial tensors. In the public code, the
-    clients' generators have different initial tensors.
+    call `eval()`. The clients' generators all start from one set of initial tensors. In the public
+    code, the clients' generators have different initial tensors.
 
     Args:
         task: a task of nodes; every client has a training mask and a validation mask.
@@ -292,7 +292,7 @@ def mended(
 
 
 def _without_optimizers(result: Result) -> Result:
-    """A run's result in which the optimisers of all clients are reset."""
+    """A run's result after a reset of the optimisers of all clients."""
     states = {
         client: fed.drop(state, ["optimizer"]) for client, state in result.client_states.items()
     }

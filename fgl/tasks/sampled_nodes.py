@@ -56,7 +56,7 @@ def sampled_node_task(
         model: a model that returns a row of logits for each node. With k fan-outs, the model may
             have at most k + 1 hops. The number of hops is checked if a graph has more nodes than a
             block.
-        optimizer: function from a list of tensors to a `torch.optim` optimiser.
+        optimizer: function that returns a `torch.optim` optimiser for a list of tensors.
         fanouts: numbers of sampled neighbours per node, one number for each hop; -1 means all
             neighbours.
         epochs: number of passes over a client's training nodes in a round.

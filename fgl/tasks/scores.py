@@ -242,13 +242,13 @@ def evaluate_ego(
     Args:
         method: the method; the method's ``model(graph.x, graph.adj)`` returns logits.
         clients: the clients' graphs, with labels and masks.
-        test: the common test graph; all of its nodes are scored.
+        test: the test graph, common to all clients; all nodes of this graph are scored.
         each: whether to add the metrics of the worst client and of single clients.
 
     Returns:
         ``(outbox, states) -> metrics``, empty if no client has taken part. ``local_f1``,
         ``global_f1``, ``val_f1`` and ``val_loss`` are means over the ``scored_clients``.
-        ``local_unseen_f1`` counts only own test nodes on which no other client trains
+        ``local_unseen_f1`` counts only test nodes of a client on which no other client trains
         (`unseen_nodes`). ``local_unseen_f1`` is a mean over the ``unseen_clients`` with such nodes;
         without such clients the metric is left out. The metrics of single clients are
         ``local_f1/0``, ``global_f1/0``, ``local_unseen_f1/0``, ...

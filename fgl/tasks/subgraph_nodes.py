@@ -73,11 +73,12 @@ class SubgraphNodes(Networks):
 
     METIS cuts the largest component into parts. With disjoint clients, a client gets one part.
     Otherwise the parts are communities, and a client samples half of the nodes of one community.
-    ``"cora+citeseer"`` gives clients from several domains: one dataset per client, joined by
-    `fgl.data.one_space`. If no feature is negative, each row of features is scaled to have the sum
-    1. One fifth of the nodes is for training, two fifths are for validation, and two fifths are for
-    the test. The network has two convolutions and a linear layer. A client takes one Adam step per
-    round; Adam's moments are kept from round to round.
+    With ``"cora+citeseer"``, clients come from several domains: every client has one dataset, and
+    `fgl.data.one_space` gives the datasets common features and classes. If no feature is negative,
+    each row of features is scaled to the sum 1. One fifth of the nodes is for training, two fifths
+    are for validation, and two fifths are for the test. The network has two convolutions and a
+    linear layer. A client takes one Adam step per round; Adam's moments are kept from round to
+    round.
 
     Example:
         >>> task = SubgraphNodes(clients=3, partition="random", hidden=8).load(seed=0)

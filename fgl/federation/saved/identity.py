@@ -220,7 +220,7 @@ def optimizer_settings(factory: OptimizerFactory) -> list[dict[str, Any]]:
     """The settings of a factory's optimiser, read from an optimiser that the factory creates.
 
     Args:
-        factory: function from a list of tensors to a `torch.optim` optimiser.
+        factory: function that returns a `torch.optim` optimiser for a list of tensors.
 
     Returns:
         For each parameter group the settings that JSON can hold. A tensor with one entry becomes a

@@ -120,7 +120,7 @@ def minimise(
         loss: ``(params, *batch) -> scalar``.
         params: the initial parameters, a dict from name to tensor; not changed.
         batches: for each step a tuple of the loss's further arguments, read just before the step.
-        optimizer: function from a list of tensors to a `torch.optim` optimiser.
+        optimizer: function that returns a `torch.optim` optimiser for a list of tensors.
         state: the optimiser's state from an earlier call; default none.
         names: names of the trained tensors; default all floating-point tensors.
         max_grad_norm, adjust, settle, settle_moments: see `Training`; the last entry of a batch is
