@@ -62,7 +62,7 @@ def node_contrast(
         block: largest number of similarities in memory at a time.
 
     Returns:
-        A scalar: the mean over the anchors that have a positive key. If there is no such anchor,
+        A scalar: the mean loss over the anchors with a positive key. If there is no such anchor,
         the loss is 0 and has a gradient. Rows of length zero have similarity 0 to all rows and get
         no gradient.
 

@@ -24,9 +24,10 @@ class AdaFGL(nn.Module):
     D^-1/2 (A' + I)^T D^-1/2`` normalises A'.
 
     - On a homophilous graph, an MLP reads S. The output is ``(softmax(MLP) + softmax(P)) / 2``. As
-    in the public code, softmax(P) replaces P. - On a heterophilous graph the output is the mean of
-    the softmaxes of three MLPs. The first MLP reads x; the second and the third read S. The third
-    MLP's outputs are sent along signed edges, see `signed_messages`.
+      in the public code, softmax(P) replaces P.
+    - On a heterophilous graph, the output is the mean of the softmaxes of three MLPs. The first MLP
+      reads x; the second and the third read S. The third MLP's outputs are sent along signed edges,
+      see `signed_messages`.
 
     The buffer `homophilous` is 1 for a homophilous graph and 0 for a heterophilous graph. The
     network compares all pairs of nodes.
@@ -158,7 +159,7 @@ class Personal(nn.Module):
 
 
 def linears(sizes: Sequence[int]) -> nn.ModuleList:
-    """Linear layers with biases 0 and Glorot-uniform weights, multiplied by ReLU's gain."""
+    """Linear layers; biases are 0, and weights are Glorot-uniform values times ReLU's gain."""
     layers = nn.ModuleList([nn.Linear(a, b) for a, b in pairwise(sizes)])
     for layer in layers:
         nn.init.xavier_uniform_(layer.weight, gain=nn.init.calculate_gain("relu"))  # type: ignore[arg-type]

@@ -36,8 +36,8 @@ class Hetero(nn.Module):
         columns: dict from node type to number of features, in the order of the graph's types. A
             type without features has one column.
         relations: ``(source type, name, target type)``, in the order of the graph's relations. If
-            `typed_graph` was called with ``both=True``, the reverse relations follow in the order
-            of the relations that they reverse.
+            `typed_graph` was called with ``both=True``, the reverse relations come last, in the
+            order of the relations that they reverse.
         target: the node type with labels, or the relation with labels.
         edge_columns: dict from relation to number of edge features, in the order of the columns in
             the graph. With ``both=True``, reverse relations are listed last. A reverse relation has

@@ -82,7 +82,8 @@ def study(
             executes all runs. ``"ray"`` uses a Ray cluster. ``"later"`` starts no runs; other
             processes execute the study.
         folder: the study's folder.
-        metric: the metric to compare; default the test metric with the name in the task's `select`.
+        metric: the metric to compare; default the test metric for the task's `select`, such as
+            ``test_accuracy`` for ``val_accuracy``.
         checkpoint: whether runs save every round, so that an interrupted run can be resumed.
         how: further arguments of `fgl.run`, such as `participation`.
 

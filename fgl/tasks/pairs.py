@@ -57,8 +57,8 @@ def pair_task(
     target, and is already known in the pair's time window. Validation and test pairs are never used
     as negatives.
 
-    With `ranking`, the true ends of pairs are ranked among all nodes. Pairs can be triples of a
-    knowledge graph, for example. In each local step, every training pair gets `negatives` sampled
+    With `ranking`, the true ends of pairs are ranked among all nodes. For example, pairs can be
+    triples of a knowledge graph. In each local step, every training pair gets `negatives` sampled
     pairs with a new target, and as many with a new source. New targets and sources are sampled
     uniformly; only training pairs are excluded.
 

@@ -32,11 +32,11 @@ def ranking(
 ) -> Callable[..., Score]:
     """Scores based on the ranks that triples' true ends have among all nodes of the graph.
 
-    A triple with label 1 in the validation or test mask gives the questions ``(h, r, ?)`` and ``(?,
-    r, t)``. For each question, the model gives every node of the graph a score as the unknown end.
-    The rank of the true end is ``1 + |{e: s(e) > s(t)}| + |{e: s(e) = s(t)}| / 2``. A tied node
-    adds one half to the rank. So if a model gives equal scores to all nodes, the true end has the
-    middle rank and not the first rank. ``MRR = mean 1 / rank``, ``Hits@k = mean [rank <= k]``.
+    Every triple with label 1 in the validation or test mask gives two questions, ``(h, r, ?)`` and
+    ``(?, r, t)``. For each question, the model gives every node of the graph a score as the unknown
+    end. The rank of the true end is ``1 + |{e: s(e) > s(t)}| + |{e: s(e) = s(t)}| / 2``. A tied
+    node adds one half to the rank. So if a model gives equal scores to all nodes, the true end has
+    the middle rank and not the first rank. ``MRR = mean 1 / rank``, ``Hits@k = mean [rank <= k]``.
 
     Args:
         ks: the values of k in Hits@k.
