@@ -122,7 +122,8 @@ def compare(
             ``fgl.tasks.Nodes(dataset="cora")``, or a function ``seed -> task``.
         num_rounds: number of rounds of each run.
         seeds: seeds of data, partition, initial model and training.
-        metric: the metric to compare; default the test metric that belongs to the task's `select`.
+        metric: the metric to compare; default the test metric for the task's `select`, such as
+            ``test_accuracy`` for ``val_accuracy``.
         at: the round to compare: ``"best_val"``, the round with the best validation score;
             ``"last"``; or ``"mean_last5"`` for a task without validation. The default is the first
             of these that exists.

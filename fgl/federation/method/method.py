@@ -38,7 +38,7 @@ class Training:
     """Settings of a client's local training.
 
     Args:
-        optimizer: function from a list of tensors to a `torch.optim` optimiser.
+        optimizer: function that returns a `torch.optim` optimiser for a list of tensors.
         num_steps: number of local steps per round, each on all training examples; default 1.
         batches: ``(graph, context) -> pairs (graph, context)``; replaces `num_steps`. Each local
             step computes the loss on one pair. Use `batches` for minibatches (`node_minibatches`,

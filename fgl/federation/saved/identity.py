@@ -222,7 +222,7 @@ def optimizer_settings(factory: OptimizerFactory) -> list[dict[str, Any]]:
     """The settings of a factory's optimiser, read from an optimiser that the factory creates.
 
     Args:
-        factory: function from a list of tensors to a `torch.optim` optimiser.
+        factory: function that returns a `torch.optim` optimiser for a list of tensors.
 
     Returns:
         A list with one dict per parameter group: the settings that JSON can represent. A tensor

@@ -121,7 +121,7 @@ def minimise(
         params: the initial parameters, a dict from name to tensor; not changed.
         batches: one tuple per step, read just before the step; it has the loss's arguments after
             `params`.
-        optimizer: function from a list of tensors to a `torch.optim` optimiser.
+        optimizer: function that returns a `torch.optim` optimiser for a list of tensors.
         state: the optimiser's state from an earlier call; default none.
         names: names of the trained tensors; default all floating-point tensors.
         max_grad_norm, adjust, settle, settle_moments: as in `Training`. The last entry of a batch
