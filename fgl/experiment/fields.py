@@ -1,4 +1,4 @@
-"""Fields of nested settings: names, values, and copies with other values."""
+"""Fields of nested settings: their names, their values, and copies with new values."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Parts of a command line: its first words, its flags, and help texts from docstrings."""
+"""Parts of a command line: the first words, the flags, and help texts from docstrings."""
 
 import functools
 import inspect
@@ -20,14 +20,14 @@ def choose_names(
     Args:
         about: description of the program for ``--help``.
         argv: the command line; default the program's.
-        tables: dict from each kind of word to a dict from the possible words to objects. The first
-            line of an object's docstring is the word's help text.
+        tables: dict from each kind of word to a second dict, which maps each possible word to an
+            object. The first line of an object's docstring is the word's help text.
 
     Returns:
         The chosen words, and the rest of the command line.
 
     Raises:
-        SystemExit: after ``--help`` among the words, and with code 2 for an unknown word.
+        SystemExit: if ``--help`` is among the words; with code 2 if a word is unknown.
 
     Example:
         >>> methods = {"local": fgl.methods.local, "ring": fgl.methods.ring}
@@ -69,7 +69,7 @@ def written(name: str, value: Any) -> str:
 
 
 def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> str:
-    """The text at the end of ``--help``: the flags that each dataset sets."""
+    """The text at the end of ``--help``, which lists the flags that each dataset sets."""
     if not any(presets.values()):
         return ""
     width = max(len(name) for name in presets)

@@ -1,4 +1,4 @@
-"""Facts that a graph's fields imply: counts, masks, labels, and the edges before a time."""
+"""Facts that follow from a graph's fields: counts, masks, labels, and the edges before a time."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -91,7 +91,7 @@ class Facts:
         """Number of training examples that have a known target.
 
         Without a training mask, every example is a training example. Without `y`, all training
-        examples are counted. A window is counted once for each node.
+        examples are counted. Each window counts once per node.
         """
         answers = self.y if self.y is not None and self.y.is_floating_point() else None
         read = [each for each in (self.train_mask, answers) if each is not None]
@@ -149,7 +149,7 @@ class Facts:
 
     @property
     def labels(self) -> Tensor:
-        """Class labels `y`, int64 ``[num_examples]``; an error is raised if `y` holds no classes.
+        """Class labels `y`, int64 ``[num_examples]``; raises an error if `y` does not hold classes.
 
         Raises:
             ValueError: if there is no `y`.
@@ -222,7 +222,7 @@ class Facts:
         return torch.ones(self.num_examples, dtype=torch.bool, device=self.device)
 
     def before(self, time: float) -> Any:
-        """Return the graph with only the edges before a given time; nodes and examples stay.
+        """Return the graph with all nodes and examples, but only the edges before a given time.
 
         Raises:
             ValueError: if the edges have no times.
@@ -258,10 +258,10 @@ class Facts:
 
     @property
     def all_tensors(self) -> dict[str, Tensor]:
-        """The tensors of the fields by name, and those made of them so far.
+        """By name, the tensors of the fields and the tensors computed from the fields so far.
 
-        These are copies in the order of `adj`, and the values of `adj` and of operators such as
-        ``adj.gcn_norm``.
+        The computed tensors are copies in the order of `adj`, and the values of `adj` and of
+        operators such as ``adj.gcn_norm``.
         """
         copies = self.__dict__.get("in_order", {})
         named = {f"graph.entries({name!r})": own for name, own in copies.items()}
@@ -287,14 +287,14 @@ class Facts:
 
     @cached_property
     def entry_order(self) -> Tensor:
-        """The id of each entry's edge, in the order of `adj`, int64 ``[num_edges]``."""
+        """For each entry of `adj`, in order, the id of the entry's edge: int64 ``[num_edges]``."""
         source, target = self.edge_index
         with outside():
             return row_major(target, source, self.num_nodes)
 
 
 def _stored(name: str, matrix: SparseMatrix) -> dict[str, Tensor]:
-    """The values of a matrix and of the matrices made of it so far, by name."""
+    """By name, the values of a matrix and of all matrices that were computed from it so far."""
     tensors = {f"{name}.values": own for own in vars(matrix.pattern).get("_ones", {}).values()}
     tensors |= {} if matrix.value is None else {name: matrix.value}
     for key, derived in vars(matrix).get("_made", {}).items():
@@ -311,7 +311,7 @@ FROM = {
 
 
 def kind_of(value: object) -> str:
-    """The type of a value as text, with the call that converts such values to graphs, if any.
+    """The type of a value as text, and the call that converts it to a graph, if there is one.
 
     Example:
         >>> kind_of([1, 2])

@@ -70,10 +70,10 @@ def _check_kind(data: Any) -> None:
 
 
 def _are_of_nodes(y: Tensor, owners: Tensor | None) -> bool:
-    """Return whether the labels `y` belong to nodes; `owners` holds the graph of each node.
+    """Return whether the labels `y` belong to nodes. `owners` contains each node's graph.
 
     Raises:
-        ValueError: if `y` has floats, since a graph may have several float targets.
+        ValueError: if `y` has floats, since these could also be several float targets of one graph.
     """
     if owners is None or not len(owners) == len(y) > 1 + owners[-1:].sum():
         return False
@@ -134,7 +134,7 @@ def _times_nodes(time: Any, x: Any, edge_index: Any) -> bool:
 
 
 def hint(unread: Collection[str], *, of_nodes: bool = False) -> str:
-    """A hint that tells how to read fields of nodes or edges that a `Graph` names differently."""
+    """A hint how to read a field of nodes or edges whose name in a `Graph` is different."""
     if of_nodes and {"time", "t"} & {*unread}:
         return "a Graph has times of edges alone, and a column of x holds those of nodes; "
     if {"time", "t"} & {*unread}:
@@ -192,8 +192,8 @@ def narrowed(value: Any) -> Any:
 def edges_of(adj_t: Any) -> dict[str, Tensor]:
     """The edges in ``adj_t``, which `ToSparseTensor` writes; rows of ``adj_t`` are targets.
 
-    The values of ``adj_t`` become `edge_weight`, or `edge_attr` if each edge has several values.
-    The values are dropped if all of them are 1.
+    The values of ``adj_t`` become `edge_weight`. If each edge has several values, they become
+    `edge_attr`. The values are dropped if all of them are 1.
 
     Raises:
         TypeError: if ``adj_t`` is not a sparse tensor of torch or of torch-sparse.
@@ -220,7 +220,7 @@ def masks_of_ids(
     """Convert the ids of training, validation and test examples to masks.
 
     Raises:
-        ValueError: if a mask exists in addition to its ids, or an id is outside
+        ValueError: if there are both a mask and ids for the same examples, or if an id is outside
             ``[0, num_examples)``.
     """
     new = {}

@@ -15,7 +15,7 @@ from .windows import read
 
 
 class Reading:
-    """Edges in PyG's format: ``edge_index [2, E]``, in the order of the entries of `adj`.
+    """Edges in PyG's format, ``edge_index [2, E]``, ordered like the entries of `adj`.
 
     If `adj` was replaced by `Graph.with_adj`, entries with value 0 are not edges.
 

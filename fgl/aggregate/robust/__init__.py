@@ -3,8 +3,8 @@
 Like `fgl.aggregate.mean`, each function takes a dict of stacked tensors ``[K, ...]`` and returns a
 dict of tensors ``[...]``. The input must not contain NaN. All functions ignore weights, because a
 client can claim any number of examples. Several functions need ``bad``, the largest number of
-hostile clients among the K clients. These functions raise an error if ``bad`` is too large for
-their guarantee. A distance between two clients is computed from all their floating-point entries,
+hostile clients among the K clients. They raise an error if the robust mean cannot withstand ``bad``
+hostile clients. A distance between two clients is computed from all their floating-point entries,
 in double precision.
 """
 
