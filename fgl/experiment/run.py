@@ -246,7 +246,7 @@ def _check_at_once(value: Any) -> None:
 
 
 def _tell(name: str, summary: Mapping[str, Any], result: Result) -> None:
-    """Print a line per metric, and a line if messages were dropped or if a batch failed."""
+    """Print a line per metric, and further lines if messages were dropped or if a batch failed."""
     for metric, values in summary["metrics"].items():
         if "/" in metric:  # a metric of a single client
             continue

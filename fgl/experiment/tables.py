@@ -16,8 +16,8 @@ class Line:
     Args:
         method: name of the method.
         mean, deviation: the metric's mean over seeds and sample standard deviation over seeds.
-        difference, error: for each seed, this method's value minus the first method's value. `difference`
-            is the mean over seeds, and `error` is the standard error of this mean.
+        difference, error: for each seed, this method's value minus the first method's value.
+            `difference` is the mean over seeds, and `error` is the standard error of this mean.
         bytes: number of bytes that a run sends up and down, averaged over seeds.
         seconds: duration of all rounds of a run in seconds, averaged over seeds.
         seeds: number of seeds.

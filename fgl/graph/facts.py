@@ -129,7 +129,7 @@ class Facts:
 
     @property
     def num_answers(self) -> int:
-        """Number of rows of targets: one per example, or one per node of each window."""
+        """Number of rows of targets: one per example or, for a series, one per window and node."""
         return self.num_examples * (1 if self.window_index is None else self.num_nodes)
 
     @property
@@ -202,7 +202,7 @@ class Facts:
 
     @cached_property
     def ptr(self) -> Tensor:
-        """First node of each graph, then the number of nodes, int64 ``[num_graphs + 1]``."""
+        """First node of each graph, followed by the number of nodes: int64 ``[num_graphs + 1]``."""
         if self.batch is None:
             return torch.tensor([0, self.num_nodes], device=self.device)
         sizes = self.batch.bincount(minlength=self.num_graphs)
@@ -238,7 +238,7 @@ class Facts:
         return self.with_edges(self.edge_time < time)  # type: ignore[attr-defined]
 
     def with_edges(self, edges: Tensor) -> Any:
-        """Return the graph with only the given edges: distinct ids (int64 ``[m]``) or a bool mask.
+        """Return the graph with only the edges of distinct ids (int64 ``[m]``) or of a bool mask.
 
         Example:
             >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 2], [1, 2, 0]]))

@@ -1,4 +1,4 @@
-"""Fields of a `Graph`: dtype, shape, and whether rows belong to nodes, edges or examples.
+"""Fields of a `Graph`: dtype, shape, and owner of the rows (nodes, edges or examples).
 
 All functions that cut, join or stack graphs use the names in this file, so no field is lost.
 """

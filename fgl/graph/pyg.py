@@ -1,4 +1,4 @@
-"""Conversion between PyG's `Data` or `Batch` and a `Graph`, with errors for unread fields."""
+"""Conversion of PyG's `Data` or `Batch` to a `Graph` and back; unread fields raise an error."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -190,7 +190,7 @@ def narrowed(value: Any) -> Any:
 
 
 def edges_of(adj_t: Any) -> dict[str, Tensor]:
-    """The edges in ``adj_t``, which `ToSparseTensor` writes; rows of ``adj_t`` are targets.
+    """The edges in ``adj_t`` (written by `ToSparseTensor`); the rows of ``adj_t`` are targets.
 
     The values of ``adj_t`` become `edge_weight`. If each edge has several values, they become
     `edge_attr`. The values are dropped if all of them are 1.

@@ -62,7 +62,7 @@ class Reading:
 
     @contextmanager
     def around(self, model: nn.Module) -> Iterator[None]:
-        """A context that raises an error if a model called inside it changes the client's features.
+        """A context that raises an error if the model called in it changes the client's features.
 
         Raises:
             ValueError: if the features were changed.

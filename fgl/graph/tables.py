@@ -1,4 +1,4 @@
-"""Tables of nodes and edges with named columns, and their conversion to fields of a `Graph`."""
+"""Tables of nodes and edges with named columns, and conversion of tables to a `Graph`'s fields."""
 
 import decimal
 import numbers

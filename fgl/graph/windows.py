@@ -57,7 +57,7 @@ def check_windows(graph: Any) -> None:
 
 
 def check_no_series(graph: Any, what: str) -> None:
-    """Raise an error if a graph is a time series, since the operation `what` would lose the times.
+    """Raise an error if a graph is a time series; the operation `what` would lose the times.
 
     Raises:
         ValueError: if the graph is a time series; the error names `what`.
@@ -68,7 +68,7 @@ def check_no_series(graph: Any, what: str) -> None:
 
 
 def read(graph: Any) -> Any:
-    """A model's input: `x`, or for a series windows ``[w, steps, num_nodes, num_features]``.
+    """A model's input: `x`; for a time series, windows ``[w, steps, num_nodes, num_features]``.
 
     Windows are scaled.
     """
@@ -152,7 +152,7 @@ def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tup
 def select_windows(graph: Any, rows: Tensor) -> Any:
     """Return the series with only the windows of these ids (int64 ``[m]``); nothing is checked.
 
-    The result shares the series, the edges, and all results computed from the series and edges.
+    The result shares the series, the edges, and the adjacency matrix with the given graph.
     """
     graph.adj  # noqa: B018  # computed once for all parts
     other = copy.copy(graph)

@@ -15,7 +15,7 @@ from .pattern import outside
 
 
 class MatrixStack:
-    """A stack of K sparse matrices, which computes derived matrices once per part.
+    """A stack of K sparse matrices; each derived matrix is computed once per part.
 
     Args:
         parts: the matrices.

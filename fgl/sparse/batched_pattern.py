@@ -1,4 +1,4 @@
-"""Batched patterns: a stack of patterns, and the pattern of a single member inside `vmap`.
+"""Batched patterns: a stack of patterns, and the pattern of one member inside `vmap`.
 
 Inside a `vmap` over the members, each member has its own `SparseMatrix`. The tensors of this matrix
 are batched and padded to the largest member. A product is computed for the whole stack at once,
@@ -125,7 +125,7 @@ class PatternStack:
 
     @kept
     def tall(self) -> Pattern:
-        """The parts' rows, concatenated, for an operand that all members have in common."""
+        """The concatenated rows of all parts, for an operand that all members have in common."""
         shape = (len(self.parts) * self.shape[0], self.shape[1])
         return Pattern(*self._joined(0), shape, self.backend)
 
@@ -159,7 +159,7 @@ class PatternStack:
 
 
 class _Diagonal(Pattern):
-    """A stack's block-diagonal pattern, whose transpose is built from the parts' transposes."""
+    """A stack's block-diagonal pattern; its transpose is built from the transposes of the parts."""
 
     def __init__(self, stack: PatternStack) -> None:
         size, (rows, cols) = len(stack.parts), stack.shape
@@ -248,14 +248,15 @@ def _batched(tensor: Tensor) -> bool:
 
 
 class Member:
-    """The member that `vmap` currently evaluates, with its part of every stack.
+    """The member that `vmap` currently evaluates, with the member's part of every stack.
 
     Args:
         index: int64, batched by `vmap` over the members.
-        batched: dict from the `id` of a stack to its part, for parts that are already batched.
+        batched: dict from the `id` of a stack to the member's part of the stack, for parts that are
+            already batched.
 
     A stack that was not passed to `vmap` is lifted at its first use and then stored in `lifted`.
-            The next call is faster if these stacks are passed to `vmap`.
+            The next call of `vmap` is faster if these stacks are passed to it.
 
     Example:
         >>> stack = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
