@@ -18,7 +18,7 @@ _seeding = RLock()
 
 @explained
 def fold_in(seed: int, *path: int | str) -> int:
-    """A separate seed per client and purpose, such as ``fold_in(seed, round, client)``.
+    """A seed for each path, such as a round and a client: ``fold_in(seed, round, client)``.
 
     The seed is a hash, so it does not depend on the order of clients, on restarts or on processes.
 

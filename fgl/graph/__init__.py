@@ -207,7 +207,7 @@ class Graph(Facts):
         return Reading(self)
 
     def with_adj(self, adj: SparseMatrix, *, x: Any = None) -> Graph:
-        """Return the graph with ``A[target, source]`` in place of `adj`, without checks.
+        """Return the graph with the operator ``A[target, source]`` as `adj`, without checks.
 
         Models do not normalise an operator from `SparseMatrix.as_operator`. If `x` is given, it
         replaces the features. Edges and all other fields do not change.

@@ -127,8 +127,8 @@ def masked(
     """Hide a client's words: add its own mask, and one mask for each pair with another client.
 
     ``y_u = x_u + PRG(b_u) + sum_{u < v} PRG(s_uv) - sum_{u > v} PRG(s_uv)`` (Sec. 4). The sums are
-    over the clients v that sent letters. If the words of all these clients are added, the masks of
-    pairs cancel.
+    over the clients v that sent letters. If the results of all these clients are added, the masks
+    of pairs cancel.
 
     Args:
         words: int64 ``[P]``.

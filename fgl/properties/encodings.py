@@ -86,7 +86,7 @@ def walk_returns(
 def degree_one_hot(
     edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None, *, max_degree: int = 16
 ) -> Tensor:
-    """One-hot rows of degrees that are limited to the range 1 to `max_degree` (FedStar, Eq. 3).
+    """Encode degrees from 1 to `max_degree` as one-hot rows (FedStar, Eq. 3).
 
     Args:
         edge_index, nodes, num_graphs: see `structure_encoding`.

@@ -37,7 +37,7 @@ def fuse(
         weight: float ``[K]``, non-negative (FedGL: the clients' numbers of nodes).
         num_nodes: number of nodes in the federation.
         fill: ``"renormalised"`` is the formula above. ``"padded"`` is the printed equation: the sum
-            of ``w_k rows_k[i]``, with ``w`` divided by its sum over *all* clients.
+            of ``w_k rows_k[i]``, where ``w`` is divided by the sum of the weights of *all* clients.
         threshold: before the fusion, entries below this value are set to 0, as in the public port.
             By default all entries are kept.
 
@@ -45,9 +45,9 @@ def fuse(
         float ``[num_nodes, C]``.
 
     Raises:
-        ValueError: if a client has more rows than ids or fewer, if ids repeat or are out of range,
-            if widths differ, if a weight is negative, if all weights are 0, or if `fill` is
-            unknown.
+        ValueError: if a client's number of rows differs from its number of ids, if ids repeat or
+            are out of range, if widths differ, if a weight is negative, if all weights are 0, or if
+            `fill` is unknown.
 
     Example:
         >>> rows = [torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0], [0.5, 0.5]])]

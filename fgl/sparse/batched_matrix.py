@@ -46,7 +46,7 @@ class MatrixStack:
         return _StackedMatrix(self, member)
 
     def derived(self, name: str, make: Callable[[SparseMatrix], SparseMatrix]) -> MatrixStack:
-        """Stack ``make(part)`` over all parts, once, and store the stack under `name`."""
+        """Stack ``make(part)`` over all parts once, and store this stack under `name`."""
         if name not in self._derived:
             with outside():
                 parts = [make(part) for part in self.parts]
