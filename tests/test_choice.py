@@ -109,3 +109,11 @@ def test_a_late_refusal_is_recorded_and_resumed(explicit: bool, stop: int, tmp_p
     assert same(end(again), end(whole))
     assert [r.one_by_one for r in again.history] == [r.one_by_one for r in whole.history]
     assert [r.padding for r in again.history] == [r.padding for r in whole.history]
+
+
+def test_collections_share_a_batch_where_graphs_of_their_size_train_alone() -> None:
+    whole = fgl.Graph.join(*fgl.data.small_graphs(8))
+    for own, net, together in ((whole, fgl.nn.GIN(5, 8, 2), True), (graph(40), model(), False)):
+        method = fgl.fedavg(net)
+        found = choose(method, [own] * 5, cache=5 * _data_bytes(method, own)).clients_at_once
+        assert (found > 1) == together

@@ -165,3 +165,14 @@ def test_quality_asks_for_labels_and_ids(name: str) -> None:
     lacking: Any = known.replace(**{name: None})
     with pytest.raises(ValueError, match=rf"Expected client 1 to have \['{name}'.*, but got None"):
         pseudo.quality_of([known, lacking])
+
+
+def test_what_was_sent_is_described() -> None:
+    data = clients()
+    result = fgl.run(method(threshold=0.0), data, num_rounds=2)
+    found = pseudo.quality_of(data)(result.outbox, {})
+    assert found["pseudo_label_share"] == 1.0
+    assert 0 < found["pseudo_label_accuracy"] <= 1
+    assert 0 <= found["pseudo_homophily"] <= 1
+    assert found["pseudo_column_sum"] > 0
+    assert pseudo.quality.describe([], [], [], torch.zeros(1)) == {}

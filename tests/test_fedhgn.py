@@ -326,3 +326,22 @@ def test_names_that_do_not_fit_the_graph_are_refused(change: Any, message: str) 
     net = fgl.nn.Hetero(Silent(), **given)
     with pytest.raises(ValueError, match=message):
         fgl.predict(net, {}, graph)
+
+
+def test_who_is_absent_keeps_its_coefficients() -> None:
+    clients = [client(seed) for seed in range(3)]
+    method = fedhgn(fgl.fedavg(net()))
+    state: dict[str, Any] = {"model": method.initial()}
+    uploads = {}
+    for k in (0, 2):
+        params, context = method.receive({"model": method.initial()}, {}, clients[k])
+        params = {name: value + k + 1 for name, value in params.items()}
+        uploads[k], _ = method.send(params, context, {}, clients[k])
+    outbox, state = method.aggregate(fgl.federation.Inbox(uploads, 3), state)
+    assert state["coefficients"]["convs.0.comp"][1].eq(0).all()
+    one = {0: uploads[0]}
+    again, later = method.aggregate(fgl.federation.Inbox(one, 3), state)
+    assert torch.equal(
+        later["coefficients"]["convs.1.comp"][2], uploads[2]["coefficients"]["convs.1.comp"]
+    )
+    assert sorted(again) == sorted(outbox) == [0, 1, 2]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from conformance import case
 from federations import CLASSES, FEATURES, close, graph, graphs, same
 from test_as_published import published_greedy
 from torch.func import functional_call
@@ -293,3 +294,13 @@ def test_a_number_of_missing_neighbours_that_no_node_can_have_is_refused() -> No
         with pytest.raises(ValueError, match="missing to be in"):
             lie = {**rows, "missing": torch.tensor([0, number, 2, 9])}
             check_offer(net, lie, 4)
+
+
+def test_a_step_has_the_draws_of_the_clients_offer_or_new_ones() -> None:
+    of_fedsage = importlib.import_module("fgl.methods.fedsage_plus")
+    method, task = case("fedsage plus", "generators")
+    message: Any = {"model": method.initial(), "stage": torch.tensor(of_fedsage.STEP)}
+    _, context = method.receive(message, {}, task.clients[0])
+    assert set(of_fedsage.DRAWN) <= set(context)
+    kept = of_fedsage.kept_draws({"drawn": {name: torch.ones(2) for name in of_fedsage.DRAWN}})
+    assert set(kept) == set(of_fedsage.DRAWN)

@@ -41,7 +41,7 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"dropouts": 1.1}, ValueError, "dropouts to be a number >= 0 and <= 1, but got 1.1"),
     ({"dropouts": float("nan")}, ValueError, "dropouts to be a number >= 0 and <= 1, .* nan"),
     ({"config": {"lr": torch.ones(1)}}, TypeError, "config to hold JSON's types only, but got"),
-    ({"limits": 3}, TypeError, r"limits to be fgl.federation.Limits\(...\), but got 3"),
+    ({"limits": 3}, TypeError, r"limits to be .*Limits.*, but got 3"),
 ]
 
 

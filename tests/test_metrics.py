@@ -21,7 +21,7 @@ from fgl.metrics import (
     r2,
     rmse,
 )
-from fgl.metrics.classes import class_counts, hit_counts, hit_rows
+from fgl.metrics.classes import class_counts, f1_of, hit_counts, hit_rows
 from fgl.targets import REGRESSION
 
 
@@ -79,6 +79,8 @@ def test_macro_f1_of_bad_rows() -> None:
         macro_f1(logits, torch.tensor([0]))
     with pytest.raises(TypeError, match="mask to be a bool tensor"):
         macro_f1(logits, torch.tensor([0, 0, 1]), torch.ones(3))
+    with pytest.raises(ValueError, match=r"y to be in \[0, 2\), but got another label"):
+        f1_of(torch.tensor([[1, 0, 0], [1, 1, 0], [2, 0, 1]]))  # counts of a label more
 
 
 def test_r2_of_answers_that_are_all_the_same() -> None:

@@ -1,5 +1,6 @@
 """Pairs of methods: what would not do together what it says is refused, what would is not."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -97,3 +98,19 @@ def test_the_task_of_trees_has_a_server_that_averages() -> None:
     """Its clients draw their first models, and its server says so."""
     method, _ = case("fedavg", "ego")
     assert pfedgraph(method).aggregate is not method.aggregate
+
+
+def test_masks_are_not_lost() -> None:
+    """In a later round, or when a client's model is asked for."""
+    options: dict[str, Any] = {
+        "fedper": {"shared": ["convs.0"]},
+        "fedtad": {"generator": fgl.nn.node_generator.NodeGenerator(FEATURES, CLASSES)},
+        "unlearned": {"client": 0, "steps": 1, "radius": 1.0},
+    }
+    masked = replace(FEDAVG, own=fgl.federation.Own(personal={"mask": torch.ones(1)}))
+    for name in ("moon", "graphfl", "own_models", "fedper", "local", "ditto", "feddyn", "feddc",
+                 "fedgm", "fedhgn", "fedtad", "fggp"):  # fmt: skip
+        with pytest.raises(
+            ValueError, match=r"Expected \w+ to be .*the model alone, but got 'mask.*put that"
+        ):
+            getattr(fgl.methods, name)(masked, **options.get(name, {}))

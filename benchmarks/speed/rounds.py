@@ -89,8 +89,7 @@ def pyg_rounds(
             predicted = server(test.x, test.edge_index).argmax(1)
         float((predicted == test.y)[test.test_mask].float().mean())
 
-    rounds = ROUNDS if len(data) < 1000 else 3
-    return lambda: statistics.median(seconds(one_round, device) for _ in range(rounds))
+    return lambda: statistics.median(seconds(one_round, device) for _ in range(ROUNDS))
 
 
 def our_rounds(
@@ -108,9 +107,8 @@ def our_rounds(
     options = {"evaluate": evaluate, "clients_at_once": at_once}
 
     def rounds() -> float:
-        count = ROUNDS if len(clients) < 1000 else 3
         first = 1 + -(-STEPS // steps)
-        result = fgl.run(method, clients, num_rounds=first + count, **options)
+        result = fgl.run(method, clients, num_rounds=first + ROUNDS, **options)
         return statistics.median(record.seconds for record in result.history[first:])
 
     return rounds
@@ -181,8 +179,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     torch.set_num_threads(args.threads)
     numbers: dict[str, Any] = {}
     for num_clients in (10,) if args.quick else args.clients:
-        repeats = args.repeats if num_clients < 1000 else 2
-        repeats = min(repeats, 3) if args.quick else repeats
+        repeats = min(args.repeats, 2 if num_clients >= 1000 else 3 if args.quick else args.repeats)
         numbers |= compare(num_clients, repeats, args.device, args.only)
     report = {"benchmark": "speed", "machine": machine(), "device": args.device, **numbers}
     write(report, args.json)

@@ -26,6 +26,9 @@ OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 class Task:
     """A federation's learning problem: the clients, their FedAvg and their scores.
 
+    A task contains functions that were defined in functions. So cloudpickle can pickle a task, as
+    loky and Ray do, but Python's pickle cannot.
+
     Args:
         clients: the clients' graphs.
         fedavg: FedAvg with the task's model, loss and local training; methods are built from it.
