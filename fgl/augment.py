@@ -47,7 +47,7 @@ def drop_edges(
 def mask_features(
     x: TensorOrSparse, *, p: float, generator: torch.Generator | None = None
 ) -> TensorOrSparse:
-    """Set each feature column to zero with probability `p`; all nodes have the same mask.
+    """Set each feature column to zero, for all nodes together, with probability `p`.
 
     Args:
         x: float ``[num_nodes, num_features]``, dense or a `SparseMatrix`.

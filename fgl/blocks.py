@@ -38,11 +38,12 @@ def logits_in_blocks(
     a neighbour of a node, each of these blocks computes the node's linear map again. So larger
     blocks are faster.
 
-    Any other model is called on a block together with all nodes at most `hops` edges away. The call
-    includes an edge if its target is fewer than `hops` hops from the block. The result equals a
-    forward pass on the whole graph if no output depends on nodes more than `hops` edges away.
-    Memory holds the model's data for this neighbourhood. A node near several blocks is computed
-    several times. To check `hops`, the function computes some nodes again, with one additional hop.
+    Any other model is called once per block: on the block and all nodes at most `hops` edges away
+    from it. The call includes an edge if its target is fewer than `hops` hops from the block. The
+    result equals a forward pass on the whole graph if no output depends on nodes more than `hops`
+    edges away. Memory holds the model's data for this neighbourhood. A node near several blocks is
+    computed several times. To check `hops`, the function computes some nodes again, with one
+    additional hop.
 
     Args:
         model: a `GCN`, `SAGE` or `GAT`, or another model that returns one row per node, such as

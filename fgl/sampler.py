@@ -23,7 +23,7 @@ NOBODY = torch.iinfo(torch.int32).max
 
 
 class NeighbourSampler:
-    """Sampler of neighbourhoods: each hop draws a given number of neighbours per node.
+    """Sampler of neighbourhoods: at each hop, a given number of neighbours is drawn per node.
 
     The neighbours of a node are the sources of the node's incoming edges. Neighbours are sampled
     uniformly and without replacement. If a node has at most as many neighbours as the fan-out, all
@@ -41,9 +41,10 @@ class NeighbourSampler:
       all neighbours.
     - `GAT` attends to the sampled neighbours and the node itself.
     - `GCN` reads ``D^-1/2 (A + I) D^-1/2`` with the degrees D of the *whole* graph. The entry of
-    each sampled neighbour is multiplied by ``degree / drawn``: the number of all neighbours divided
-    by the number of sampled neighbours. This gives an unbiased estimate of the whole row. If
-    `fgl.augment` drops edges of a batch, the degrees count only the remaining edges of the batch.
+      each sampled neighbour is multiplied by ``degree / drawn``: the number of all neighbours
+      divided by the number of sampled neighbours. This gives an unbiased estimate of the whole row.
+      If `fgl.augment` drops edges of a batch, the degrees count only the remaining edges of the
+      batch.
 
     If all neighbours are kept, and if the model has as many layers as there are hops, the logits of
     the seeds equal their logits on the whole graph.

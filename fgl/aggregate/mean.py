@@ -84,7 +84,8 @@ def exact(value: Tensor) -> torch.dtype:
 def folded(total: Tensor) -> Tensor:
     """Sum over the first dimension, by repeatedly adding the second half to the first half.
 
-    The argument is overwritten. If the number of rows is odd, the middle row is added last.
+    The function overwrites its argument. If the number of rows is odd, the middle row is added
+    last.
     """
     rows = len(total)
     while rows > 2:

@@ -118,7 +118,7 @@ def _mixed(flat: Tensor, others: Tensor, own: float, sparse: bool) -> Tensor:
 
 
 def _size(value: Tensor, dim: int) -> Tensor:
-    """The largest finite magnitude along a dimension."""
+    """Largest finite magnitude of the entries along a dimension."""
     value = value.detach()
     size = torch.maximum(value.amax(dim), -value.amin(dim))
     if value.is_cuda or not float(size.max()) < inf:  # NaN too; does not wait for a GPU

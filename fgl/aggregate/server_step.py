@@ -31,13 +31,13 @@ def server_step(
     """Take a step of a server optimiser on the pseudo-gradient ``D = target - params`` (FedOpt).
 
     For adam, yogi and adagrad, ``m <- beta1 m + (1 - beta1) D``, and the new model is
-    ``params + lr m / (sqrt(v) + tau)``. The three rules compute v differently: ``v <- beta2 v + (1
-    - beta2) D^2`` for adam, ``v <- v - (1 - beta2) D^2 sign(v - D^2)`` for yogi, and ``v <- v +
-    D^2`` for adagrad. Without bias correction, v starts at ``v_0 = tau^2``. For sgd: ``m <- beta1 m
-    + D``, and the new model is ``params + lr m``. The rule sgd with ``beta1 = 0`` and ``lr = 1`` is
-    FedAvg. With `bias_correction`, adam starts from ``v_0 = 0``. Step t then divides m by ``1 -
-    beta1^t`` and v by ``1 - beta2^t``. The corrected adam equals torch's Adam on the gradient
-    ``-D``. Integer tensors are set to the target's values.
+    ``params + lr m / (sqrt(v) + tau)``. The three rules compute v differently:
+    ``v <- beta2 v + (1 - beta2) D^2`` for adam, ``v <- v - (1 - beta2) D^2 sign(v - D^2)`` for
+    yogi, and ``v <- v + D^2`` for adagrad. Without bias correction, v starts at ``v_0 = tau^2``.
+    For sgd: ``m <- beta1 m + D``, and the new model is ``params + lr m``. The rule sgd with
+    ``beta1 = 0`` and ``lr = 1`` is FedAvg. With `bias_correction`, adam starts from ``v_0 = 0``.
+    Step t then divides m by ``1 - beta1^t`` and v by ``1 - beta2^t``. The corrected adam equals
+    torch's Adam on the gradient ``-D``. Integer tensors are set to the target's values.
 
     Args:
         params: the server's model.

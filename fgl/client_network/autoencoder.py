@@ -35,9 +35,9 @@ def init_encoder(
         dtype: dtype of the weights; default torch's default dtype.
 
     Returns:
-        Two weights, ``weight0 [width, hidden]`` and ``weight1 [hidden, out]``; two biases, ``bias0
-        [hidden]`` and ``bias1 [out]``; and the layer norm's ``norm_weight`` and ``norm_bias``, each
-        of shape ``[hidden]``.
+        Two weights, ``weight0 [width, hidden]`` and ``weight1 [hidden, out]``; two biases,
+        ``bias0 [hidden]`` and ``bias1 [out]``; and the layer norm's ``norm_weight`` and
+        ``norm_bias``, each of shape ``[hidden]``.
 
     Example:
         >>> {name: list(value.shape) for name, value in init_encoder(5, hidden=3, out=2).items()}
@@ -180,7 +180,7 @@ def reconstruct(
     weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Embed the clients by an auto-encoder of their network; each call trains a new auto-encoder.
+    """Embeddings of clients from an auto-encoder of their network; each call trains a new one.
 
     Each call starts with new weights from `init_encoder`. Adam then minimises `link_loss` for the
     embeddings from `encode`. The gradient is computed by explicit formulas, without autograd. Both

@@ -123,7 +123,7 @@ def select_properties(properties: Tensor, embedding_similarity: Tensor) -> Tenso
 
 @explained
 def normalize_rows(network: Tensor) -> Tensor:
-    """Divide each row by its sum: ``D^-1 A``; a row of zeros is unchanged.
+    """Divide each row by the sum of the row: ``D^-1 A``; a row of zeros is unchanged.
 
     Args:
         network: float ``[k, k]``, non-negative.
@@ -226,7 +226,7 @@ def softmax_attention(alike: Tensor, *, scale: Weight = 10.0, own: Share | None 
     """Softmax over each row: ``exp(scale S_ij) / sum_k exp(scale S_ik)`` (FED-PUB; HeurFedAMP).
 
     Args:
-        alike: float ``[k, k]``, S, such as a `similarity`.
+        alike: float ``[k, k]``: the matrix S, such as a `similarity`.
         scale: inverse temperature of the softmax, at least 0; 0 gives equal weights.
         own: each client's weight for itself, between 0 and 1. If `own` is given, a softmax divides
             the remaining weight among the other clients (HeurFedAMP). By default the softmax is

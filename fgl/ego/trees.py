@@ -1,7 +1,8 @@
-"""Trees: ego-graphs of a fixed shape as index tensors, and their aligned Mixup (FedEgo).
+"""Trees: ego-graphs of a fixed shape as index tensors, and aligned Mixup of trees (FedEgo).
 
 A tree with fan-outs ``(6, 6)`` has ``1 + 6 + 36`` positions in the order of a breadth-first search.
-First comes the centre, then its children, then the children of the first child, and so on.
+The first position is the centre. The centre's children follow, then the children of the first
+child, and so on.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,7 +46,7 @@ def levels(fanouts: Sequence[int]) -> list[int]:
 
 
 class EgoSampler:
-    """Sampler of ego-graphs of a fixed shape: each node has a fixed number of drawn neighbours.
+    """Sampler of ego-graphs of a fixed shape: a fixed number of neighbours is drawn per node.
 
     Neighbours are the sources of a node's incoming edges. Neighbours are sampled uniformly and with
     replacement. Each hop needs only one gather operation on the neighbour table. A neighbour with
@@ -123,12 +124,13 @@ class EgoSampler:
 def training_trees(
     graph: Graph, fanouts: Sequence[int] = (6, 6), *, shuffle: bool = True
 ) -> Tensor:
-    """Sample a tree per training node, int64 ``[num_train, size]``, with torch's generator.
+    """Sample one tree for each training node with torch's generator: int64 ``[num_train, size]``.
 
     Args:
         graph: the client's graph; without a training mask all nodes are training nodes.
         fanouts: see `EgoSampler`.
-        shuffle: whether to return the trees in random order instead of the order of the nodes.
+        shuffle: whether to return the trees in random order. Otherwise they have the order of the
+            nodes.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(4, 1), torch.tensor([[1, 2], [0, 1]]))
@@ -200,9 +202,9 @@ def mash(
 ) -> Tensor:
     """Aligned Mixup: the mean over a batch of ego-graphs, position by position (FedEgo, Eq. 8).
 
-    ``X_j = 1/b sum_i r_{tree_i(j)}`` for every position j. Position 0 is a mean over centres,
-    position 1 is a mean over first neighbours, and so on. The mean of one-hot labels is a soft
-    label.
+    ``X_j = 1/b sum_i r_{tree_i(j)}`` for every position j. Position 0 holds the mean over the
+    centres, position 1 the mean over the first neighbours, and so on. The mean of one-hot labels is
+    a soft label.
 
     Args:
         values: embeddings or one-hot labels, float ``[num_nodes, H]``.

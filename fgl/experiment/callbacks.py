@@ -53,7 +53,7 @@ class Bar:
 
 @typed
 def early_stop(patience: int, select: str = "val_accuracy") -> Callable[[Round, Result], bool]:
-    """A callback that ends a run after `patience` rounds without a better validation score.
+    """A callback that ends a run if `patience` rounds in a row have no better validation score.
 
     Args:
         patience: number of rounds to wait for a better validation score.

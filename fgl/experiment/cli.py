@@ -35,18 +35,19 @@ def cli(
 ) -> Any:
     """Call `main` with arguments from the command line.
 
-    The flags are derived from the types of `main`'s parameters. Each field of a dataclass, even of
-    a nested dataclass, has its own flag. For example, ``weight_decay`` becomes ``--weight-decay``.
-    The help texts come from two places: the strings below a dataclass's fields, and the ``Args``
-    section of a function's docstring. The preset of a dataset provides defaults for flags that are
-    not on the command line. If an argument is a `Run`, the run's report contains the recipe (the
-    name of the file that defines `main`), the dataset, and the command's other flags.
+    The flags are derived from the types of `main`'s parameters. There is one flag for each field of
+    a dataclass, and for each field of a nested dataclass. For example, ``weight_decay`` becomes
+    ``--weight-decay``. The help texts come from two places: the strings below a dataclass's fields,
+    and the ``Args`` section of a function's docstring. The preset of a dataset provides defaults
+    for flags that are not on the command line. If an argument is a `Run`, the run's report contains
+    the recipe (the name of the file that defines `main`), the dataset, and the command's other
+    flags.
 
     Args:
-        main: a function with type hints, or a dict from names to functions with type hints. For a
-            dict, the first word of the command selects the function (``task`` in the report's
-            config). If several functions have the same parameter, only one function needs to
-            document it.
+        main: a function with type hints, or a dict from names to functions with type hints. If
+            `main` is a dict, the first word of the command selects the function. The report's
+            config contains this word as ``task``. If several functions have the same parameter,
+            only one function needs to document it.
         presets: dict from each dataset to a dict from flags to values. If `main` is a dict,
             `presets` is a dict from each name in `main` to such a dict of datasets.
         argv: the command line, by default the program's.
@@ -165,7 +166,7 @@ def _parse(
 
     @registry.struct_rule
     def rule(info: Any) -> StructConstructorSpec | None:
-        """A rule for tyro: from flags, build a dataclass or the arguments of `main`."""
+        """A rule for tyro: build a dataclass, or the arguments of `main`, from flags."""
 
         def build(**values: Any) -> Any:
             try:

@@ -37,7 +37,8 @@ def spread(
         client ``worst_client``. ``tenth`` is the tenth percentile counted from the worst client,
         with linear interpolation. ``deviation`` is the standard deviation with the number of
         clients as divisor. ``clients`` is the number of clients that have the metric. ``groups``
-        contains the mean of each group. All values are NaN if any client's metric is NaN.
+        contains the mean of each group. If the metric of at least one client is NaN, all values are
+        NaN.
 
     Raises:
         ValueError: if no client has the metric, or if `groups` does not have one entry per client.

@@ -85,7 +85,7 @@ class Comparison:
         return to_latex(self.lines, self.metric, self.at)
 
     def to_dict(self) -> dict[str, Any]:
-        """The table and all reports as a dict of JSON types, in which numbers may be NaN.
+        """The table and all reports as a dict of JSON types; a number in the dict may be NaN.
 
         Returns:
             ``{"metric", "at", "lines", "reports"}``. Each line in the dict has the fields of one
@@ -112,7 +112,7 @@ def compare(
 ) -> Comparison:
     """Run each method with each seed.
 
-    A seed determines the data, the partition, the initial model and the training.
+    Each seed determines the data, the partition, the initial model and the training of a run.
 
     Args:
         methods: dict from names to functions that build methods. A function gets the task's FedAvg
@@ -123,14 +123,16 @@ def compare(
         setting: a setting that loads a task for each seed, such as
             ``fgl.tasks.Nodes(dataset="cora")``, or a function ``seed -> task``.
         num_rounds: number of rounds of each run.
-        seeds: seeds of data, partition, initial model and training.
+        seeds: seeds of the runs; each seed is used for the data, the partition, the initial model
+            and the training.
         metric: the metric to compare; default the test metric that corresponds to the task's
             `select`.
         at: the round to compare: ``"best_val"`` is the round with the best validation score;
             ``"last"`` and ``"mean_last5"`` are for a task without validation. The default is the
             first of these that exists.
-        patience: stop a run after this number of rounds without a better validation score.
-        checkpoint: a folder with a subfolder for each run, from which the comparison resumes.
+        patience: number of rounds without a better validation score after which a run stops.
+        checkpoint: a folder with one subfolder per run. If the comparison is repeated, it resumes
+            from this folder.
         callbacks: function ``(name, seed) -> callbacks`` that returns the callbacks of one run,
             such as a logger.
         how: further arguments of `fgl.run`, such as `participation`.

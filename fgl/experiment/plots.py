@@ -26,7 +26,7 @@ Runs = Result | Sequence[Result]
 
 @dataclass(frozen=True)
 class Curve:
-    """Data of one run for a plot: each metric, the bytes and the dropped clients of each round."""
+    """Data of one run for a plot: metrics, bytes and dropped clients of each round."""
 
     metrics: Mapping[str, Sequence[float | None]]
     bytes: Sequence[int]
@@ -49,9 +49,9 @@ def plot(
 ) -> Any:
     """Plot runs: each metric by round and by megabytes sent, and the dropped clients.
 
-    Several runs with the same name are drawn as their mean, with a band of one standard deviation.
-    A single run has a dot at the round with the best validation score. A run that stopped early is
-    included only in the means of the rounds that it completed.
+    If several runs have the same name, their mean is drawn, with a band of one standard deviation.
+    If only one run has a name, a dot marks the round with the best validation score. A run that
+    stopped early is included only in the means of the rounds that it completed.
 
     Args:
         what: a result, a comparison, or a dict. The dict maps each name to a result, or to a list

@@ -37,15 +37,14 @@ def report(
     - ``metrics``: each metric except losses. ``last`` is the value at the last round. If the metric
       `select` exists, ``best_val`` is the value at the best round. Otherwise ``mean_last5`` is the
       mean over the last five rounds. If a metric has one value per client (``name/0`` and so on),
-      ``best_test`` is the mean of the clients' best values. ``best_test`` is selected on test data.
-      For each client, rounds before its first participation are ignored.
+      ``best_test`` is the mean of the clients' best values. The rounds of ``best_test`` are
+      selected on test data. For each client, rounds before its first participation are ignored.
     - ``seconds_per_round``: the time of a round from broadcast to evaluation. The number is the
-    median over the third and all later rounds.
+      median over the third and all later rounds.
     - ``bytes_up, bytes_down``: bytes of the whole run, summed over clients.
     - ``best_round``: the round of ``best_val``, counted from 0; None without validation.
     - ``curves``: each metric as a list with one number per round; None for a round without the
-    metric.
-      Metrics of individual clients are left out.
+      metric. Metrics of individual clients are left out.
     - ``dropped``: for each message that was not used, the round, the client and the reason.
 
     Args:
@@ -141,5 +140,5 @@ def _metrics(
 
 
 def _recorded(history: Sequence[Round], name: str) -> list[float]:
-    """Values of a metric in the rounds that have it."""
+    """Values of a metric in the rounds that have this metric."""
     return [record.metrics[name] for record in history if name in record.metrics]

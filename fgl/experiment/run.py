@@ -193,9 +193,9 @@ class _Beginning:
 
 @contextmanager
 def command(origin: dict[str, Any]) -> Iterator[None]:
-    """A context in which each `Run` gets the command's ``recipe``, ``dataset`` and ``config``.
+    """A context in which each `Run` gets ``recipe``, ``dataset`` and ``config`` from the command.
 
-    The run sets ``began`` before its first round, since later errors are not caused by a flag.
+    The run sets ``began`` before the first round; no flag causes an error after that.
     """
     token = _ORIGIN.set(origin)
     try:

@@ -22,8 +22,8 @@ class Line:
         seconds: duration of all rounds of a run in seconds, averaged over seeds.
         seeds: number of seeds.
 
-    Undefined numbers, such as the deviation for a single seed or the difference of the first
-    method, are NaN.
+    Undefined numbers are NaN, for example the deviation for a single seed, and the first method's
+    difference.
 
     Example:
         >>> Line("FedAvg", 0.81, 0.01, seeds=5).mean

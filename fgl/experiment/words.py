@@ -15,7 +15,7 @@ from ..kinds import explained
 def choose_names(
     about: str, argv: Sequence[str] | None = None, **tables: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Read the first words of a command line; each word is chosen from its own table.
+    """Read the first words of a command line; there is one table of possible words per word.
 
     Args:
         about: description of the program for ``--help``.
@@ -61,7 +61,7 @@ def option(name: str) -> str:
 
 
 def written(name: str, value: Any) -> str:
-    """A flag and its value, as a command line contains them."""
+    """A flag and the flag's value, in the form of a command line."""
     if isinstance(value, bool):
         return option(name if value else f"no_{name}")
     values = value if isinstance(value, list | tuple) else [value]
@@ -82,7 +82,7 @@ def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> str:
 def first_line(documented: Any) -> str:
     """First line of a function's docstring, or "".
 
-    The function may be wrapped by `functools.partial`.
+    The function may be inside a wrapper by `functools.partial`.
     """
     if isinstance(documented, functools.partial):
         documented = documented.func
@@ -90,7 +90,7 @@ def first_line(documented: Any) -> str:
 
 
 def sentence(name: str, sources: Sequence[Any]) -> str | None:
-    """The documentation of a parameter or field, from the first source that has it.
+    """Documentation of a parameter or a field, from the first source that documents it.
 
     Example:
         >>> sentence("lr", (fgl.methods.local, fgl.tasks.Local))
@@ -119,7 +119,7 @@ def _plain(text: str) -> str:
 
 
 def _listed(kind: str, table: Mapping[str, Any]) -> str:
-    """A table for the help: each word with the first line of its docstring."""
+    """A table for the help: for each word, the first line of the docstring of the word's object."""
     width = max(map(len, table))
     rows = [f"  {word:{width}}  {first_line(each)}".rstrip() for word, each in table.items()]
     return "\n".join([f"{kind.upper()} is one of", *rows])

@@ -230,9 +230,10 @@ class Graph(Facts):
     def subgraph(self, nodes: Tensor, edges: Tensor | None = None) -> Graph:
         """Return the subgraph induced by `nodes` (int64 ``[m]``, distinct), in the given order.
 
-        Edges and pairs with an end outside `nodes` are lost. If the graph has `node_id`, the
-        subgraph keeps the values of its nodes. Otherwise the subgraph's `node_id` is `nodes`. The
-        ids of the induced edges can be given as `edges` (int64); otherwise all edges are searched.
+        An edge or a pair is dropped if one of its ends is not in `nodes`. If the graph has
+        `node_id`, the subgraph keeps the values of its nodes. Otherwise the subgraph's `node_id` is
+        `nodes`. The ids of the induced edges can be given as `edges` (int64); otherwise all edges
+        are searched.
         """
         reject_if(self.batch is not None, "a graph without batch (see select)", "one with it")
         checks.check_index("nodes", nodes, (None,), self.num_nodes)
@@ -335,9 +336,9 @@ class Graph(Facts):
     def join(cls, graphs: Sequence[Graph], y: Tensor | None = None, **fields: Any) -> Graph:
         """Join graphs without `batch` into one collection, with targets and masks per graph.
 
-        Features become dense. Fields of nodes and edges are kept, but labels and masks of the nodes
-        are dropped. `fields` may contain masks with a row for each graph. If only some graphs have
-        edge weights, the edges of all other graphs get weight 1.
+        Features become dense. The result keeps the fields of nodes and edges, but not the labels
+        and masks of nodes. `fields` may contain masks with a row for each graph. If only some
+        graphs have edge weights, the edges of all other graphs get weight 1.
 
         Raises:
             ValueError: if there is no graph, if a graph has no nodes, if the graphs differ in
@@ -356,9 +357,8 @@ class Graph(Facts):
 
         Args:
             device: the target device.
-            features: whether `x` is also moved. Features that are not moved, such as mapped
-                features (`fgl.data.map_features`), are read in minibatches by
-                `fgl.sampler.NeighbourSampler`.
+            features: whether `x` is also moved. If features are not moved, such as mapped features
+                (`fgl.data.map_features`), `fgl.sampler.NeighbourSampler` reads them in minibatches.
 
         Raises:
             ValueError: if torch has no such device.

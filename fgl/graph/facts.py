@@ -88,10 +88,10 @@ class Facts:
 
     @property
     def num_train(self) -> int:
-        """Number of training examples that have a known target.
+        """Number of the training examples whose target is known.
 
-        Without a training mask, every example is a training example. Without `y`, all training
-        examples are counted. Each window counts once per node.
+        Without a training mask, every example is a training example. If the graph has no `y`, all
+        training examples count. Each window counts once per node.
         """
         answers = self.y if self.y is not None and self.y.is_floating_point() else None
         read = [each for each in (self.train_mask, answers) if each is not None]
@@ -212,7 +212,7 @@ class Facts:
     def node_mask(self) -> Tensor:
         """Mask of the real nodes.
 
-        Other nodes exist only in a batch of clients, as padding.
+        All nodes that are not real are padding; only a batch of clients has padding.
         """
         return torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
 

@@ -21,7 +21,7 @@ ALL_IDS = tuple(name for names in IDS.values() for name in names)
 
 
 def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str, Any]:
-    """Convert PyG's data, or an object with equal attributes, to the fields of a `Graph`."""
+    """Convert PyG's data, or an object with the attributes of such data, to a `Graph`'s fields."""
     _check_kind(data)
     _check_all_read(data, ignore)
     fields = {name: None if name in ignore else getattr(data, name, None) for name in READ}
@@ -70,7 +70,7 @@ def _check_kind(data: Any) -> None:
 
 
 def _are_of_nodes(y: Tensor, owners: Tensor | None) -> bool:
-    """Return whether the labels `y` belong to nodes. `owners` contains each node's graph.
+    """Return whether the labels `y` are labels of nodes. `owners` contains each node's graph.
 
     Raises:
         ValueError: if `y` has floats, since these could also be several float targets of one graph.
@@ -190,7 +190,7 @@ def narrowed(value: Any) -> Any:
 
 
 def edges_of(adj_t: Any) -> dict[str, Tensor]:
-    """The edges in ``adj_t`` (written by `ToSparseTensor`); the rows of ``adj_t`` are targets.
+    """Edges from ``adj_t``, a field that `ToSparseTensor` writes; rows of ``adj_t`` are targets.
 
     The values of ``adj_t`` become `edge_weight`. If each edge has several values, they become
     `edge_attr`. The values are dropped if all of them are 1.

@@ -81,7 +81,7 @@ class Table(NamedTuple):
         return torch.cat([part if part.dim() == 2 else part[:, None] for part in parts], dim=1)
 
     def features(self, x: Sequence[str]) -> Tensor:
-        """Join columns side by side; if no column is named, return a column of ones."""
+        """Join columns side by side; without columns, return a column of ones."""
         return self.matrix(x) if x else torch.ones(len(self.rows), 1)
 
     def edge_fields(
@@ -239,9 +239,9 @@ def of_networkx(
 def targets_of(
     table: Table, y: str, classes: Sequence[Hashable] | None, x: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Build the field `y`, and also `num_classes` if `classes` is given.
+    """Build the field `y`; if `classes` is given, also build `num_classes`.
 
-    Raise an error if `y` is also one of the feature columns `x`.
+    Raise an error if the feature columns `x` also contain `y`.
 
     Example:
         >>> targets_of(Table("node", [0, 1], {"kind": ["b", "a"]}), "kind", ["a", "b"])

@@ -89,7 +89,7 @@ def hit_rows(logits: Tensor, y: Tensor) -> Tensor:
 def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     """F1 of each class, ``2 TP_c / (2 TP_c + FP_c + FN_c)``, averaged over classes.
 
-    As in scikit-learn, the mean includes a class if it is the label or the prediction of at least
+    As in scikit-learn, a class counts in the mean if it is the label or the prediction of at least
     one masked node.
 
     Args:

@@ -64,7 +64,7 @@ def average_precision(scores: Tensor, y: Tensor) -> float:
 
 @explained
 def auc_and_average_precision(scores: Tensor, y: Tensor) -> tuple[float, float]:
-    """Both `auc` and `average_precision`, from a single sort.
+    """A pair of `auc` and `average_precision`; both are computed from one sort of the scores.
 
     Args:
         scores, y: as for `auc`.

@@ -40,8 +40,8 @@ def length_of(update: Mapping[str, Tensor]) -> Tensor:
 def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
     """The update, shortened if it is too long: ``u min(1, length / ||u||)``.
 
-    The length is computed over all tensors together. Entries are rounded towards 0, so that the
-    result stays within the bound after rounding to its dtype. If an entry of the update is not
+    The length is computed over all tensors together. Entries are rounded towards 0, so the result
+    does not exceed the bound when it is rounded to its dtype. If an entry of the update is not
     finite, the result is zero, since no factor can bound such an update.
 
     Args:

@@ -222,9 +222,9 @@ def discrete_gaussian(
     """Sample integers with Gaussian probabilities: ``P(k) ~ exp(-k^2 / (2 sigma^2))``.
 
     The integers are rounded normal numbers from the operating system. Each probability differs from
-    the probability in this definition by a factor of about ``1 + (k^2 / sigma^2 - 1) / (24
-    sigma^2)``. The accountant treats a sum of these integers as a sum of the numbers before
-    rounding, which is normal (`gap_of_sum`).
+    the probability in this definition by a factor of about
+    ``1 + (k^2 / sigma^2 - 1) / (24 sigma^2)``. The accountant treats a sum of these integers as a
+    sum of the numbers before rounding, which is normal (`gap_of_sum`).
 
     Args:
         shape: shape of the tensor.
@@ -256,10 +256,10 @@ def gap_of_sum(number: int, *, sigma: float) -> float:
     Let n clients hold integers, add rounded normal numbers, and publish the sum. Consider the joint
     density of the sum and of all rounding errors. The reference is a second density: the Gaussian
     mechanism with ``sqrt(n) sigma``, together with rounding errors that do not depend on the data.
-    The two densities differ by a factor from ``e^-tau`` to ``e^tau``, with ``tau = 10 (n
-    - 1) exp(-pi^2 sigma^2)``. This tau is at least as large as the tau of Kairouz et al. (Theorem
-    11). So if the Gaussian mechanism is ``(epsilon, delta)``-private, a sum of P entries is
-    ``(epsilon + 2 P tau, e^(P tau) delta)``-private.
+    The two densities differ by a factor from ``e^-tau`` to ``e^tau``, with
+    ``tau = 10 (n - 1) exp(-pi^2 sigma^2)``. This tau is at least as large as the tau of Kairouz et
+    al. (Theorem 11). So if the Gaussian mechanism is ``(epsilon, delta)``-private, a sum of P
+    entries is ``(epsilon + 2 P tau, e^(P tau) delta)``-private.
 
     Args:
         number: n, the number of clients that add noise to the sum.

@@ -109,8 +109,8 @@ def degree_variance(graphs: Simple) -> Tensor:
 def network_entropy(graphs: Simple) -> Tensor:
     """Entropy of a random walk: ``1/(2m) sum_v d_v log d_v``.
 
-    GPFL's paper prints the factor ``1/m``, which gives twice the entropy. The public code divides
-    by ``2m`` as well, but takes a mean over nodes instead of a sum.
+    GPFL's paper prints the factor ``1/m``, which gives twice the entropy. Like this function, the
+    public code divides by ``2m``; but it takes a mean over nodes instead of a sum.
 
     Args and Raises: as for `average_degree`.
 

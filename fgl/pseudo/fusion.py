@@ -95,7 +95,7 @@ def fuse_uploads(
         num_nodes: number of nodes in the federation.
         fill: see `fuse`; it applies to predictions and embeddings.
         threshold: see `fuse`; it applies only to predictions. With a threshold of 0 in
-            `pseudo_labels`, the order of steps is as in the public port: first each client drops
+            `pseudo_labels`, the steps have the order of the public port: first each client drops
             uncertain scores, then every remaining score is used.
 
     Returns:

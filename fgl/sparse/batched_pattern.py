@@ -1,9 +1,9 @@
 """Batched patterns: a stack of patterns, and the pattern of one member inside `vmap`.
 
-Inside a `vmap` over the members, each member has its own `SparseMatrix`. The tensors of this matrix
-are batched and padded to the largest member. A product is computed for the whole stack at once,
-with the block-diagonal matrix. Padding entries belong to no row, so products, sums and softmax skip
-them.
+Inside a `vmap` over the members, each member has a separate `SparseMatrix`. The tensors of this
+matrix are batched and padded to the largest member. A product is computed for the whole stack at
+once, with the block-diagonal matrix. Padding entries belong to no row, so products, sums and
+softmax skip them.
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ class SparseMatrix:
 
         Raises:
             TypeError: if `edge_index` is not int64.
-            ValueError: if `edge_index` has the wrong shape, if an end of an edge is not in ``[0,
-                num_nodes)``, or if `edge_weight` does not have one number per edge.
+            ValueError: if `edge_index` has the wrong shape, if an end of an edge is not in
+                ``[0, num_nodes)``, or if `edge_weight` does not have one number per edge.
         """
         if edge_index.dtype != torch.int64:
             raise TypeError(f"Expected edge_index to be int64, but got {edge_index.dtype}")

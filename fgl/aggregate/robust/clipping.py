@@ -1,4 +1,4 @@
-"""Clipping: limit the lengths of the clients' vectors, then take their mean."""
+"""Clipping: shorten clients' vectors that are too long, then average all vectors."""
 
 from __future__ import annotations
 

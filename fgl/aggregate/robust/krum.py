@@ -25,8 +25,8 @@ def krum(stack: Stack, *, bad: int, neighbours: int | None = None) -> dict[str, 
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``.
         bad: largest number of bad clients.
         neighbours: number of clients in N_i; default ``K - bad - 1``. For the default, Allouah and
-            coauthors (2023) prove an error bound if ``2 bad < K``. Blanchard et al. use ``K - bad -
-            2`` and require ``2 bad + 2 < K``.
+            coauthors (2023) prove an error bound if ``2 bad < K``. Blanchard et al. use
+            ``K - bad - 2`` and require ``2 bad + 2 < K``.
 
     Returns:
         Dict from name to ``[...]``, with the stack's dtypes. In a tie the client with the smaller
