@@ -18,7 +18,7 @@ CELLS = 2**20  # nodes x times that a model reads at once during evaluation
 
 
 def check_windows(graph: Any) -> None:
-    """Raise an error if a window uses times outside the series or targets that precede its inputs.
+    """Raise an error if a window uses times outside the series or targets not after its inputs.
 
     Raises:
         ValueError: if a window is invalid; the error names the field.
