@@ -144,7 +144,7 @@ def _check(bits: int, bucket: int) -> None:
 
 
 def _packed(codes: Tensor, bits: int) -> Tensor:
-    """Pack several codes into each byte; the first code uses the lowest bits."""
+    """Pack several codes into each byte; the first code in a byte uses the lowest bits."""
     each = 8 // bits
     filled = codes.new_zeros(math.ceil(len(codes) / each) * each)
     filled[: len(codes)] = codes

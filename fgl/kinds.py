@@ -594,7 +594,7 @@ def _needed(signature: inspect.Signature) -> str:
 
 
 def _usage(name: str, signature: inspect.Signature) -> str:
-    """Text for an error: a call of the function, with the names of its settings."""
+    """Text for an error: a call of the function, with the names of the function's settings."""
     kinds = {key: each.kind for key, each in signature.parameters.items() if key != "self"}
     settings = [k for k, kind in kinds.items() if kind is inspect.Parameter.KEYWORD_ONLY]
     first = [k for k, kind in kinds.items() if kind in POSITIONAL]

@@ -19,7 +19,7 @@ def centred(rows: Tensor) -> Tensor:
 
 
 def unit(rows: Tensor) -> Tensor:
-    """Divide each row by its length; a row of zeros is unchanged."""
+    """Divide each row by its Euclidean length; a row of zeros is unchanged."""
     if not rows.numel():
         return rows
     size = rows.abs().amax(1, keepdim=True)  # without it, squares of a small row would underflow

@@ -122,7 +122,7 @@ def check_pairs(pairs: Tensor | None, pair_type: Any, batch: Any, num_nodes: int
 
 
 def check_batch(batch: Any, edge_index: Tensor, num_nodes: int) -> None:
-    """Raise an error unless `batch` is sorted from 0 without gaps and edges stay inside graphs."""
+    """Raise an error unless `batch` is sorted from 0 without gaps and no edge joins two graphs."""
     check_index("batch", batch, (num_nodes,), None)
     reject_if(num_nodes == 0, "batch to name a graph", "no nodes")
     if batch[0] != 0:

@@ -92,7 +92,7 @@ def hit_rate(scores: Tensor, others: Tensor, *, k: int, mask: Tensor | None = No
         scores: float ``[n]``, scores of the chosen items; a row with a NaN is a miss.
         others: float ``[n, m]``, scores of the other candidates; minus infinity excludes a
             candidate.
-        k: length of the list, at least 1.
+        k: number of largest scores that count as a hit, at least 1.
         mask: bool ``[n]``, the rows to average over; default all.
 
     Returns:

@@ -272,7 +272,7 @@ def told_secrets(
 def unmasked(
     total: Tensor, keys: Tensor, sent: Tensor, secrets: Mapping[int, bytes], about: bytes
 ) -> Tensor:
-    """Sum of the words: the server computes it from the sum of the masked words and the secrets.
+    """Sum of the words, computed from the secrets and from the sum of the masked words.
 
     Args:
         total: int64 ``[P]``: the results of `masked`, summed over the clients that sent words.

@@ -1,4 +1,4 @@
-"""Structural encodings: vectors that describe a node's neighbourhood without its features."""
+"""Structural encodings: vectors that describe a node's neighbourhood without node features."""
 
 import numpy as np
 import torch

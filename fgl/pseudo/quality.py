@@ -19,7 +19,7 @@ def describe(
     node_id: Sequence[Tensor],
     y: Tensor,
 ) -> dict[str, float]:
-    """Fractions of the pseudo labels and of the pseudo edges of all clients that are correct.
+    """Fraction of correct pseudo labels, and of correct pseudo edges, over all clients.
 
     Args:
         labels: for each client, pseudo labels ``[N_k]``, with -1 for nodes without a pseudo label.

@@ -114,7 +114,7 @@ class PatternStack:
         return to_device(torch.tensor([0, *accumulate(self.counts)]), self.device)
 
     def _joined(self, step: int) -> tuple[Tensor, Tensor]:
-        """Concatenate the parts' rows; each part is `step` columns right of the previous part."""
+        """Concatenate the parts' rows; each part begins `step` columns after the part before."""
         crow = torch.cat([self.start[:1], (self.crow[:, 1:] + self.start[:-1, None]).flatten()])
         return crow, torch.cat([part.col + i * step for i, part in enumerate(self.parts)])
 
@@ -179,7 +179,7 @@ class StackedPattern(Pattern):
 
     Args:
         stack: the patterns of all members.
-        member: the member at which `vmap` evaluates.
+        member: the member that `vmap` evaluates.
     """
 
     def __init__(self, stack: PatternStack, member: Member) -> None:

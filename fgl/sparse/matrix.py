@@ -139,7 +139,7 @@ class SparseMatrix:
 
     @property
     def values(self) -> Tensor:
-        """All entries' values, float ``[nnz]``: `value`, or ones if `value` is None."""
+        """Values of all entries, float ``[nnz]``: `value`, or ones if `value` is None."""
         return self.pattern.ones(self.dtype) if self.value is None else self.value
 
     @property

@@ -1,4 +1,4 @@
-"""Recordings of a function's operations, which a new function repeats."""
+"""Recordings of a function's operations; a new function repeats the recorded operations."""
 
 from __future__ import annotations
 
