@@ -381,7 +381,7 @@ def as_columns(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """An output and its labels; both get the shape ``[n, t]``, with one column per task.
 
-    For a single task the inputs may have the shape ``[n]``. Without this shape torch could
+    For a single task the inputs may have the shape ``[n]``. Without a column per task torch could
     broadcast ``[n]`` and ``[n, 1]`` to ``[n, n]``.
 
     Args:

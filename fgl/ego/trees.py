@@ -203,8 +203,8 @@ def mash(
     """Aligned Mixup: the mean over a batch of ego-graphs, position by position (FedEgo, Eq. 8).
 
     ``X_j = 1/b sum_i r_{tree_i(j)}`` for every position j. Position 0 holds the mean over the
-    centres, position 1 the mean over the first neighbours, and so on. The mean of one-hot labels is
-    a soft label.
+    centres, position 1 holds the mean over the first neighbours, and so on. The mean of one-hot
+    labels is a soft label.
 
     Args:
         values: embeddings or one-hot labels, float ``[num_nodes, H]``.

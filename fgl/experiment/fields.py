@@ -27,7 +27,7 @@ def flat(settings: Any) -> dict[str, Any]:
 
 
 def changed(settings: Any, values: Mapping[str, Any]) -> Any:
-    """Copy the arguments, with new values for some flags; these may be in nested dataclasses."""
+    """Copy the arguments, with new values for some flags, even in nested dataclasses."""
     new = {
         name: changed(own, values) if dataclasses.is_dataclass(own) else values.get(name, own)
         for name, own in members(settings).items()

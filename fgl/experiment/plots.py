@@ -50,7 +50,7 @@ def plot(
     """Plot runs: each metric by round and by megabytes sent, and the dropped clients.
 
     If several runs have the same name, their mean is drawn, with a band of one standard deviation.
-    If only one run has a name, a dot marks the round with the best validation score. A run that
+    If only one run has this name, a dot marks the round with the best validation score. A run that
     stopped early is included only in the means of the rounds that it completed.
 
     Args:

@@ -48,10 +48,10 @@ def epsilon(
 
     Args:
         noise_multiplier: standard deviation of the noise, divided by the sensitivity. The
-            sensitivity is the largest change of the sum that one party can cause. 0 gives no
-            protection. The definition of the sensitivity determines the neighbouring data sets for
-            which epsilon holds: a party is added or removed, or the data of a party are replaced. A
-            replacement may change the sum twice as much as a removal.
+            sensitivity is the largest change of the sum that one party can cause. A multiplier of 0
+            gives no protection. The definition of the sensitivity determines the neighbouring data
+            sets for which epsilon holds: a party is added or removed, or the data of a party are
+            replaced. A replacement may change the sum twice as much as a removal.
         rounds: number of rounds in which the party took part.
         delta: the probability with which the bound may fail, above 0 and below 1. Choose a delta
             far below ``1 / (number of parties)``.
@@ -216,9 +216,9 @@ def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -
     """Epsilon of a sequence of several Gaussian mechanisms, for a given delta.
 
     If all uses have the same noise multiplier and sample rate, the result equals
-    `fgl.privacy.epsilon`. Without sampling, all uses together are equivalent to one mechanism. Its
-    ``1 / noise_multiplier^2`` is the sum over all uses. With sampling, the privacy losses are
-    composed on a common grid.
+    `fgl.privacy.epsilon`. Without sampling, all uses together are equivalent to one mechanism. The
+    ``1 / noise_multiplier^2`` of this mechanism is the sum of ``1 / noise_multiplier^2`` over all
+    uses. With sampling, the privacy losses are composed on a common grid.
 
     Args:
         uses: dict from (noise multiplier, sample rate) to the number of uses; `fgl.privacy.epsilon`

@@ -224,7 +224,7 @@ def discrete_gaussian(
     The integers are rounded normal numbers from the operating system. Each probability differs from
     the probability in this definition by a factor of about
     ``1 + (k^2 / sigma^2 - 1) / (24 sigma^2)``. The accountant treats a sum of these integers as a
-    sum of the numbers before rounding, which is normal (`gap_of_sum`).
+    sum of the normal numbers before rounding (`gap_of_sum`).
 
     Args:
         shape: shape of the tensor.
