@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
+from federations import data_folder
 from torch_geometric.io import read_npz as pyg_read_npz
 
 import fgl
@@ -47,13 +48,6 @@ def write(folder: Path, arrays: dict[str, Any]) -> Path:
 
 def pairs(graph: Graph) -> list[tuple[int, int]]:
     return [*zip(*graph.edge_index.tolist(), strict=True)]
-
-
-def data_folder(name: str) -> Path:
-    root = os.environ.get("FGL_DATA")
-    if not root or not Path(root, name, "raw").is_dir():
-        pytest.skip(f"FGL_DATA does not name a folder with {name}")
-    return Path(root, name, "raw")
 
 
 WITHOUT = dict.fromkeys(csr("attr_", ADJ))
