@@ -35,6 +35,11 @@ def data_folder(name: str) -> Path:
     return Path(root, name, "raw")
 
 
+def pairs(graph: fgl.Graph) -> list[tuple[int, int]]:
+    """Edges as a list of ends."""
+    return [*zip(*graph.edge_index.tolist(), strict=True)]
+
+
 @contextmanager
 def threads(count: int) -> Iterator[None]:
     """So many threads, and as many as before afterwards."""

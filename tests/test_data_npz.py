@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from federations import data_folder
+from federations import data_folder, pairs
 from torch_geometric.io import read_npz as pyg_read_npz
 
 import fgl
@@ -44,10 +44,6 @@ def write(folder: Path, arrays: dict[str, Any]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / "tiny.npz", **arrays)
     return folder
-
-
-def pairs(graph: Graph) -> list[tuple[int, int]]:
-    return [*zip(*graph.edge_index.tolist(), strict=True)]
 
 
 WITHOUT = dict.fromkeys(csr("attr_", ADJ))

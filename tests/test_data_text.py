@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from federations import data_folder
+from federations import data_folder, pairs
 
 from fgl import Graph, SparseMatrix
 from fgl.data import load
@@ -59,10 +59,6 @@ def write(folder: Path, files: Files) -> Path:
 def public(name: str) -> tuple[Graph, Path]:
     folder = data_folder(name)
     return load(name), folder
-
-
-def pairs(graph: Graph) -> list[tuple[int, int]]:
-    return [*zip(*graph.edge_index.tolist(), strict=True)]
 
 
 def both_ways(lines: list[list[str]]) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from federations import data_folder
+from federations import data_folder, pairs
 from torch_geometric.io import read_tu_data
 
 from fgl import Graph
@@ -36,10 +36,6 @@ def write(root: Path, *without: str, **changes: str) -> Path:
         if part not in without:
             (folder / f"tiny_{part}.txt").write_text(text)
     return root
-
-
-def pairs(graph: Graph) -> list[tuple[int, int]]:
-    return [*zip(*graph.edge_index.tolist(), strict=True)]
 
 
 def naive(
