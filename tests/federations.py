@@ -40,6 +40,11 @@ def pairs(graph: fgl.Graph) -> list[tuple[int, int]]:
     return [*zip(*graph.edge_index.tolist(), strict=True)]
 
 
+def seeded(seed: int = 0) -> torch.Generator:
+    """A generator of this seed."""
+    return torch.Generator().manual_seed(seed)
+
+
 @contextmanager
 def threads(count: int) -> Iterator[None]:
     """So many threads, and as many as before afterwards."""
