@@ -5,13 +5,15 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -23,6 +25,35 @@ from fgl.federation.saved.identity import identity
 
 ROOT = Path(__file__).parents[1]
 FEATURES, CLASSES = 6, 3
+
+
+def data_folder(name: str) -> Path:
+    """The raw files of a public dataset; where there are none, the test is skipped."""
+    root = os.environ.get("FGL_DATA")
+    if not root or not Path(root, name, "raw").is_dir():
+        pytest.skip(f"FGL_DATA does not name a folder with {name}")
+    return Path(root, name, "raw")
+
+
+def pairs(graph: fgl.Graph) -> list[tuple[int, int]]:
+    """Edges as a list of ends."""
+    return [*zip(*graph.edge_index.tolist(), strict=True)]
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    """A generator of this seed."""
+    return torch.Generator().manual_seed(seed)
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """So many threads, and as many as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @cache

@@ -1,14 +1,13 @@
 """Aggregates: the bits of a result depend on values alone, wherever tensors lie."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from federations import printed, same
+from federations import printed, same, threads
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -69,16 +68,6 @@ def drawn(clients: int, shape: tuple[int, ...], dtype: torch.dtype, seed: int = 
         return (value.abs() * 20).to(dtype)
     spread = torch.randn(clients, *shape, generator=generator, dtype=torch.float64)
     return (value * 10**spread).to(dtype)
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 CASES = dict(

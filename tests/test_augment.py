@@ -5,16 +5,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from federations import seeded
 from torch import Tensor
 
 from fgl import SparseMatrix
 from fgl.augment import drop_edges, mask_features
 
 N, F, E = 100, 200, 5000
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def edge_index(num_edges: int = E) -> Tensor:

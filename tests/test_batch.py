@@ -242,36 +242,6 @@ def test_a_loss_that_is_not_defined_beside_its_parameters(leaks: bool, strict: b
         fgl.run(method, graphs(), num_rounds=1, clients_at_once="all")
 
 
-def test_padding_in_a_term_that_begins_late_is_refused() -> None:
-    """A penalty of weight 0 in round 0: padding is looked at again in round 1."""
-    net = model(dropout=0.0)
-    base = fedavg(net)
-
-    def aggregate(inbox: Any, state: Any) -> Any:
-        outbox, new = base.aggregate(inbox, state)
-        count = state.get("count", torch.tensor(0.0)) + 1
-        return {k: {**m, "count": count} for k, m in outbox.items()}, {**new, "count": count}
-
-    def receive(message: Any, state: Any, graph: fgl.Graph) -> Any:
-        weight = message.get("count", torch.tensor(0.0))
-        params, context = base.receive({"model": message["model"]}, state, graph)
-        return params, {**context, "weight": weight}
-
-    def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
-        logits = torch.func.functional_call(net, params, (data.x, data.adj))
-        return base.loss(params, data, context) + context["weight"] * logits.square().mean()
-
-    ramped = replace(base, aggregate=aggregate, receive=receive, loss=loss)
-    fgl.run(ramped, graphs(), num_rounds=1, clients_at_once="all")
-    with pytest.raises(ValueError, match=r"Round 1, .*leave padding out"):
-        fgl.run(ramped, graphs(), num_rounds=2, clients_at_once="all")
-    found = fgl.run(ramped, graphs(), num_rounds=2)
-    assert not found.history[0].one_by_one
-    assert "leave padding out" in found.history[1].one_by_one
-    alone = fgl.run(ramped, graphs(), num_rounds=2, clients_at_once=1)
-    near(found.outbox[0]["model"], alone.outbox[0]["model"])
-
-
 @pytest.mark.parametrize("clients_at_once", [1, "all"])
 @pytest.mark.parametrize(
     ("value", "error"),

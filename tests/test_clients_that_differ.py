@@ -264,39 +264,6 @@ def test_every_step_sees_the_client_s_own_model_in_minibatches() -> None:
         close(one.client_states[k], two.client_states[k], atol=1e-5)
 
 
-def test_what_is_own_without_models_is_the_method_s_own_affair() -> None:
-    """A loss that needs no module of the client's: rows of a table, as many as it has nodes."""
-
-    def loss(params: Any, graph: fgl.Graph, context: Any) -> Any:
-        out = graph.adj @ (params["table"] @ params["weight"])
-        return fgl.losses.cross_entropy(out, graph.y, graph.train_mask)  # type: ignore[arg-type]
-
-    class Rows(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = nn.Parameter(torch.ones(1, HIDDEN))
-            self.weight = nn.Parameter(torch.eye(HIDDEN, 4))
-
-    fedavg = replace(fgl.fedavg(Rows(), loss=loss, train=ADAM), own=Own(("table",)))
-
-    def receive(message: Any, state: Any, graph: fgl.Graph) -> Any:
-        table = state.get("table", torch.ones(graph.num_nodes, HIDDEN))
-        return {"table": table, **message["model"]}, message
-
-    def send(params: Any, context: Any, state: Any, graph: fgl.Graph) -> Any:
-        model = {"weight": params["weight"]}
-        message = {"model": model, "num_examples": torch.tensor(graph.num_train)}
-        return message, {"table": params["table"]}
-
-    own = replace(fedavg, receive=receive, send=send)
-    result = fgl.run(own, clients(), num_rounds=2)
-    assert result.history[1].loss < result.history[0].loss
-    assert result.client_states[1]["table"].shape == (24, HIDDEN)
-    with pytest.raises(ValueError, match=r"receive's params to have keys .* missing \['weight'\]"):
-        broken = replace(own, receive=lambda m, s, g: ({"table": torch.ones(1, 1)}, m))
-        one_by_one(broken, clients(), num_rounds=1)
-
-
 def test_collections_are_scored_too() -> None:
     def collection(features: int, classes: int, seed: int) -> fgl.Graph:
         generator = torch.Generator().manual_seed(seed)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from federations import threads
 
 from fgl import Graph
 from fgl.data import large_graph, load
@@ -23,14 +24,10 @@ def homophily(graph: Graph) -> float:
 
 
 def test_a_seed_is_the_same_bits_with_any_number_of_threads() -> None:
-    threads = torch.get_num_threads()
-    try:
-        graphs = []
-        for count in (1, 3):
-            torch.set_num_threads(count)
+    graphs = []
+    for count in (1, 3):
+        with threads(count):
             graphs.append(made(num_nodes=10_000, num_edges=60_000, num_features=8))
-    finally:
-        torch.set_num_threads(threads)
     one, three = graphs
     assert torch.equal(one.x, three.x)  # type: ignore[arg-type]
     assert torch.equal(one.y, three.y)  # type: ignore[arg-type]

@@ -1,6 +1,5 @@
 """Molecules: read from SMILES strings, split and dealt out by scaffold."""
 
-import os
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from federations import data_folder
 
 import fgl
 from fgl.data import load_graphs, load_molecules, murcko_scaffolds
@@ -213,19 +213,12 @@ COUNTS = {  # molecules in the file, those that rdkit reads, columns
 }
 
 
-def folder_of(name: str) -> Path:
-    root = os.environ.get("FGL_DATA")
-    if not root or not Path(root, name).is_dir():
-        pytest.skip(f"FGL_DATA does not name a folder with {name}")
-    return Path(root, name, "raw")
-
-
 @pytest.mark.parametrize(
     "name", ["esol", "freesolv", pytest.param("clintox", marks=pytest.mark.slow)]
 )
 def test_public_molecules(name: str) -> None:
     pytest.importorskip("rdkit")
-    folder_of(name)
+    data_folder(name)
     graphs, y, smiles = load_molecules(name)
     assert len(graphs) == len(y) == COUNTS[name][1]
     assert {graph.num_features for graph in graphs} == {9}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
+from federations import data_folder, pairs
 from torch_geometric.io import read_npz as pyg_read_npz
 
 import fgl
@@ -43,17 +44,6 @@ def write(folder: Path, arrays: dict[str, Any]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / "tiny.npz", **arrays)
     return folder
-
-
-def pairs(graph: Graph) -> list[tuple[int, int]]:
-    return [*zip(*graph.edge_index.tolist(), strict=True)]
-
-
-def data_folder(name: str) -> Path:
-    root = os.environ.get("FGL_DATA")
-    if not root or not Path(root, name, "raw").is_dir():
-        pytest.skip(f"FGL_DATA does not name a folder with {name}")
-    return Path(root, name, "raw")
 
 
 WITHOUT = dict.fromkeys(csr("attr_", ADJ))

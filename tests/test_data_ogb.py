@@ -36,21 +36,6 @@ def write(folder: Path, **changed: str | None) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["ogbn-arxiv", "ogbn_arxiv", "mine"])
-def test_it_reads_the_layout(tmp_path: Path, name: str) -> None:
-    write(tmp_path / name)
-    asked = "ogbn-arxiv" if name.startswith("ogbn") else name
-    graph = load(asked, tmp_path)
-    assert torch.equal(graph.x, torch.tensor([[0.5, -1.25], [1e-3, 2], [0, 0], [3, 4], [0, 7]]))
-    wanted = {(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2)}  # undirected, once, without the loop
-    assert {*zip(*graph.edge_index.tolist(), strict=True)} == wanted
-    assert graph.num_edges == 6
-    assert graph.y.tolist() == [0, 2, 1, 2, 0]  # type: ignore[union-attr]
-    masks = [graph.train_mask, graph.val_mask, graph.test_mask]
-    found = [mask.nonzero().flatten().tolist() for mask in masks if mask is not None]
-    assert found == [[0, 1], [2], [3, 4]]
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

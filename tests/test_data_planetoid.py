@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
+from federations import data_folder
 from torch_geometric.io import read_planetoid_data
 
 from fgl import Graph, SparseMatrix
@@ -88,10 +89,7 @@ def test_equals_loops(tmp_path: Path, gap: bool) -> None:
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_equals_pyg_on_public_data(name: str) -> None:
-    root = os.environ.get("FGL_DATA")
-    if not root:
-        pytest.skip("FGL_DATA does not name a folder with the public datasets")
-    folder = Path(root, name, "raw")
+    folder = data_folder(name)
     graph = read_planetoid(folder, name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,7 +1,6 @@
 """Readers of plain text and GML: equal to loops over the lines, and what they say of bad files."""
 
 import lzma
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from federations import data_folder, pairs
 
 from fgl import Graph, SparseMatrix
 from fgl.data import load
@@ -57,14 +57,8 @@ def write(folder: Path, files: Files) -> Path:
 
 
 def public(name: str) -> tuple[Graph, Path]:
-    root = os.environ.get("FGL_DATA")
-    if not root or not Path(root, name, "raw").is_dir():
-        pytest.skip(f"FGL_DATA does not name a folder with {name}")
-    return load(name), Path(root, name, "raw")
-
-
-def pairs(graph: Graph) -> list[tuple[int, int]]:
-    return [*zip(*graph.edge_index.tolist(), strict=True)]
+    folder = data_folder(name)
+    return load(name), folder
 
 
 def both_ways(lines: list[list[str]]) -> list[tuple[int, int]]:

@@ -1,12 +1,12 @@
 """The TU reader: equal to loops over the lines and to PyG's, and what it says of bad files."""
 
-import os
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from federations import data_folder, pairs
 from torch_geometric.io import read_tu_data
 
 from fgl import Graph
@@ -36,17 +36,6 @@ def write(root: Path, *without: str, **changes: str) -> Path:
         if part not in without:
             (folder / f"tiny_{part}.txt").write_text(text)
     return root
-
-
-def data_folder(name: str) -> Path:
-    root = os.environ.get("FGL_DATA")
-    if not root or not Path(root, name, "raw").is_dir():
-        pytest.skip(f"FGL_DATA does not name a folder with {name}")
-    return Path(root, name, "raw")
-
-
-def pairs(graph: Graph) -> list[tuple[int, int]]:
-    return [*zip(*graph.edge_index.tolist(), strict=True)]
 
 
 def naive(
@@ -92,19 +81,6 @@ def check(graphs: list[Graph], labels: torch.Tensor, folder: Path, name: str) ->
         assert torch.equal(graph.x, torch.tensor(x))
         assert pairs(graph) == edges
         assert graph.y is None
-
-
-def test_tiny_equals_loops(tmp_path: Path) -> None:
-    graphs, labels = load_graphs("tiny", write(tmp_path))
-    check(graphs, labels, tmp_path / "tiny", "tiny")
-    assert labels.tolist() == [1, 0, 1]
-    assert [graph.num_features for graph in graphs] == [5, 5, 5]
-    assert pairs(graphs[1]) == [(2, 0), (0, 2)]
-    for without, width in (("node_labels", 2), ("node_attributes", 3)):
-        root = write(tmp_path / without, without)
-        graphs, labels = load_graphs("tiny", root)
-        check(graphs, labels, root / "tiny", "tiny")
-        assert graphs[0].num_features == width
 
 
 def test_edge_labels_are_counted_at_both_ends(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from conformance import case
 from federations import SGD, graphs, model, same, script
 
 import fgl
-from fgl.methods import fedper, scaffold
 from fgl.tasks import earlier, node_task
 
 one_by_one = partial(fgl.run, clients_at_once=1)
@@ -20,25 +19,6 @@ one_by_one = partial(fgl.run, clients_at_once=1)
 
 def task_of(clients: Any = None) -> fgl.tasks.Task:
     return node_task(None, graphs() if clients is None else clients, model(dropout=0.0), SGD)
-
-
-@pytest.mark.parametrize("at_once", [1, "all"])
-@pytest.mark.parametrize("build", [lambda f: f, scaffold, partial(fedper, shared=["convs.0"])])
-def test_a_client_that_joins_later_changes_nothing_before(build: Any, at_once: Any) -> None:
-    """The rounds before are those in which it was never reached; then it counts."""
-    task = task_of()
-    method = build(task.fedavg)
-    how: Any = {"num_rounds": 2, "clients_at_once": at_once}
-    first = fgl.run(method, earlier(task, clients=[2]), **how)
-    never = fgl.run(method, task, dropouts=lambda _, k: k == 2, **how)
-    if build is not scaffold:  # whose clients weigh the same
-        for name, value in never.outbox[0]["model"].items():
-            torch.testing.assert_close(first.outbox[0]["model"][name], value)
-    assert first.history[0].zero_weight == [2]
-    then = fgl.run(method, task, start=first, **how)
-    assert then.history[0].zero_weight == []
-    alone = fgl.run(method, earlier(task, clients=[2]), start=first, **how)
-    assert not same(then.outbox[0], alone.outbox[0])
 
 
 LATER: dict[str, Any] = {  # tasks whose batches or weights are their own

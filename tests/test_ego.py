@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from federations import seeded
 
 import fgl
 from fgl import ego
@@ -11,10 +12,6 @@ from fgl.ego import EgoSampler, mash, resample
 from fgl.ego.uploads import check_mashed
 
 PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])  # 0 - 1 - 2, and 3 alone
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def test_direction_is_from_source_to_target() -> None:

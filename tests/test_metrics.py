@@ -133,7 +133,7 @@ def test_one_logit_is_no_score_of_classes() -> None:
     """Each row would predict class 0, and its cross-entropy would be 0."""
     y = torch.tensor([0, 1, 0])
     for metric in (accuracy, macro_f1, hit_rows, hit_counts, class_counts, cross_entropy):
-        for shape in ([3, 1], [3]):
+        for shape in ([3, 1], [3], [3, 1, 3]):
             with pytest.raises(ValueError, match=rf"logits .*\[{', '.join(map(str, shape))}\]"):
                 metric(torch.zeros(shape), y)
 

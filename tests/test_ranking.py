@@ -28,17 +28,6 @@ def in_loops(positive: torch.Tensor, negative: torch.Tensor, mask: torch.Tensor)
     return sum(terms) / len(terms)
 
 
-@pytest.mark.parametrize(("n", "k"), [(7, 1), (7, 4), (1, 3)])
-def test_ranking_is_its_formula(n: int, k: int) -> None:
-    positive, negative, _ = drawn(n, k)
-    everybody = torch.ones(n, dtype=torch.bool)
-    want = in_loops(positive, negative, everybody)
-    assert float(ranking(positive, negative)) == pytest.approx(want)
-    assert float(ranking(positive, negative, mask=everybody)) == pytest.approx(want)
-    if k == 1:
-        assert float(ranking(positive, negative[:, 0])) == pytest.approx(want)
-
-
 def test_ranking_of_some_rows_is_that_of_these_alone() -> None:
     positive, negative, mask = drawn(7, 4)
     want = in_loops(positive, negative, mask)

@@ -9,7 +9,7 @@ from typing import Any
 import conformance
 import pytest
 import torch
-from federations import CLASSES, METHODS, end, graph, minibatches, same
+from federations import CLASSES, METHODS, end, graph, minibatches, same, threads
 from pretended_device import PretendedDevice
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW
@@ -309,12 +309,8 @@ def test_batches_and_optimisers_are_made_once_a_round() -> None:
 
 @pytest.mark.slow
 def test_two_threads_give_the_same_bits() -> None:
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
+    with threads(2):
         found = run(fedavg())
-    finally:
-        torch.set_num_threads(threads)
     assert equal(found, run(fedavg(), after=10**9))
 
 

@@ -4,16 +4,12 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close, graph
+from federations import close, graph, seeded
 
 import fgl
 from fgl.sampler import NeighbourSampler
 
 F64 = torch.float64
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def odd(num_nodes: int = 30, *, weights: bool = True, loops: bool = True) -> fgl.Graph:

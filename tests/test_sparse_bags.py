@@ -1,11 +1,10 @@
 """The float32 product on a processor: its values against loops, its bits, and where it is used."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
+from federations import threads
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -60,16 +59,6 @@ class Calls(TorchDispatchMode):
 
     def bags(self) -> list[Any]:
         return [args for name, args in self.seen if BAG in name]
-
-
-@contextmanager
-def threads(number: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("bags", [True, False])

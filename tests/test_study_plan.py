@@ -81,26 +81,6 @@ def test_wide_trials_are_the_first_points_of_one_sobol_sequence_for_all_methods(
     assert sobol_point(7, 3)[0] == points[3][:8].tolist()
 
 
-def test_the_last_third_is_around_the_best_and_the_best_runs_over_the_seeds() -> None:
-    plan = planned()
-    records = results(plan, by_rate)
-    cell = plan.cell("a", "FedProx", records)
-    assert cell.whole and not cell.lost
-    (trials,) = cell.trials
-    wide, near = trials[:8], trials[8:]
-    best = max(wide, key=lambda t: by_rate(t.jobs[0])).point
-    assert len(near) == 4 and all(t.point.local["optimizer"] == "adam" for t in near)
-    assert all(t.point.local["steps"] == best.local["steps"] for t in near)
-    reach = math.log(100) / 5 * 2.5
-    assert all(abs(math.log(t.point.local["lr"] / best.local["lr"])) <= reach + 1e-3 for t in near)
-    chosen = max(trials, key=lambda t: by_rate(t.jobs[0])).point
-    assert {seed: job.point.key for seed, job in cell.tests.items()} == {
-        0: chosen.key,
-        1: chosen.key,
-    }
-    assert len(records) == plan.count() == 2 * 2 * (12 + 2)
-
-
 def test_from_an_edge_the_search_goes_outwards_within_hard_bounds() -> None:
     kind = LogUniform(0.01, 1)
     tried = [0.02, 0.1, 0.9]

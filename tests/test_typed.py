@@ -312,39 +312,6 @@ def test_reverses_have_pyg_names() -> None:
     assert same(to_hetero(from_hetero(data, both=True), data), ToUndirected()(data.clone()))
 
 
-def edges_of(store: Any) -> list[tuple[int, int, int, tuple[float, ...]]]:
-    """Source, target, time and features of each edge."""
-    attr = map(tuple, store.edge_attr.tolist())
-    return [*zip(*store.edge_index.tolist(), store.edge_time.tolist(), attr, strict=True)]
-
-
-def part_of(node: int) -> str:
-    return "paper" if node < 5 else "author" if node < 9 else "conf"
-
-
-def test_a_clients_part_as_hetero_data() -> None:
-    """Beside PyG's own subgraph, whatever the order of the part."""
-    data = hetero()
-    nodes = torch.tensor([10, 3, 5, 0, 8, 4])  # conf 1, papers 3, 0, 4, authors 0, 3
-    own = {"paper": torch.tensor([3, 0, 4]), "author": torch.tensor([0, 3]), "conf": [1]}
-    want = data.subgraph({of: torch.as_tensor(ids) for of, ids in own.items()})
-    part = from_hetero(data).subgraph(nodes)
-    got = to_hetero(part.replace(val_mask=~part.train_mask), data)
-    for of in want.node_types:
-        for key in want[of]:
-            if key != "num_nodes":
-                assert torch.equal(got[of][key], data[of][key][own[of]]), (of, key)
-        assert got[of].n_id.tolist() == [n for n in nodes.tolist() if part_of(n) == of]
-    assert got["author"].val_mask.tolist() == (~got["author"].train_mask).tolist()
-    for of in want.edge_types:
-        ends = [own[end] for end in (of[0], of[2])]
-        found = {
-            (int(ends[0][u]), int(ends[1][v]), time, attr) for u, v, time, attr in edges_of(got[of])
-        }
-        known = {each for each in edges_of(data[of]) if each[0] in ends[0] and each[1] in ends[1]}
-        assert found == known and len(found) == got[of].edge_index.shape[1]
-
-
 @pytest.mark.parametrize("back", [False, True])
 def test_pairs_of_a_relation_on_the_way_back(back: bool) -> None:
     """Of either direction; a client's pairs are those of PyG's own subgraph, by node ids."""

@@ -1,14 +1,12 @@
 """Series on a graph: windows, their minibatches, and forecasts in all executors."""
 
 import json
-import os
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from federations import script
+from federations import data_folder, script
 from torch import Tensor, nn
 
 import fgl
@@ -381,17 +379,14 @@ def test_edges_of_later_times_are_for_models_that_know_time() -> None:
 
 
 def test_datasets_are_what_their_files_say() -> None:
-    root = os.environ.get("FGL_DATA")
-    if root is None:
-        pytest.skip("FGL_DATA does not name a data folder")
-    raw = json.loads((Path(root) / "chickenpox/raw/chickenpox.json").read_text())
+    raw = json.loads((data_folder("chickenpox") / "chickenpox.json").read_text())
     graph = fgl.data.load("chickenpox")
     assert graph.x.shape == (20, 521, 1) and graph.num_edges == 102
     assert graph.y is not None and torch.equal(graph.x[:, :, 0], graph.y)
     assert torch.allclose(graph.y.T, torch.tensor(raw["FX"]))
     assert graph.edge_index.T.tolist() == raw["edges"]
 
-    raw = json.loads((Path(root) / "england_covid/raw/england_covid.json").read_text())
+    raw = json.loads((data_folder("england_covid") / "england_covid.json").read_text())
     graph, moves = fgl.data.load("england_covid"), raw["edge_mapping"]
     assert graph.y is not None and graph.y.T.tolist() == raw["y"]
     assert graph.num_edges == 82_529
@@ -438,26 +433,3 @@ def test_settings_of_the_forecast_are_checked() -> None:
     for options, name in wrong:
         with pytest.raises(ValueError, match=name):
             fgl.tasks.Forecast(**options).load(seed=0)
-
-
-def test_pooled_scores_are_of_all_windows_together() -> None:
-    clients = [own for own in districts() if own.num_train]
-    task = fgl.tasks.node_task(None, clients, seeded(), training(), target=FORECAST)
-    result = fgl.run(task.fedavg, task, num_rounds=1, seed=0)
-    pooled = fgl.tasks.evaluate_pooled(task.fedavg, clients, target=FORECAST)
-    scores = pooled(result.outbox, {})
-    errors = []
-    for own in clients:
-        out = fgl.predict(
-            task.fedavg.model, states_of(result), own.select(own.test_mask.nonzero()[:, 0])
-        )
-        y = own.y.T[own.horizon_index[own.test_mask]].transpose(1, 2)
-        errors.append((out - y).abs().detach().flatten(0, 1))
-    want = torch.cat(errors).nanmean(0)
-    for column, ahead in enumerate(AHEAD):
-        assert scores[f"pooled_test_mae@{ahead}"] == pytest.approx(float(want[column]), rel=1e-9)
-    whole = fgl.evaluate_on(task.fedavg, clients[1], clients, target=FORECAST)(result.outbox, {})
-    assert whole["test_mae@1"] == pytest.approx(float(errors[1].nanmean(0)[0]), rel=1e-9)
-    own = fgl.evaluate_on(task.fedavg, clients, clients, target=FORECAST)(result.outbox, {})
-    mean = sum(float(error.nanmean(0)[1]) for error in errors) / len(errors)
-    assert own["local_mae@3"] == pytest.approx(mean, rel=1e-9)
