@@ -1,4 +1,4 @@
-"""Old paths of public names; each path works until 0.4 and gives a warning."""
+"""Old paths of public names. Each old path works until 0.4 and gives a warning."""
 
 import importlib
 import sys
@@ -84,7 +84,7 @@ def homes(room: str) -> dict[str, str]:
 
 
 def keep_old_paths() -> None:
-    """Give each package in `NOW` a `__getattr__` that finds moved names and warns about them."""
+    """Add `__getattr__` to each package in `NOW`; it finds moved names and warns about them."""
     for room in NOW:
         module = sys.modules[room]
         vars(module)["__getattr__"] = _finder(room, vars(module).get("__getattr__"))

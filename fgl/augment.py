@@ -22,14 +22,14 @@ def drop_edges(
     Args:
         edges: ``edge_index`` int64 ``[2, num_edges]``, from which dropped columns are removed; or a
             `SparseMatrix`, in which dropped entries become 0 and shapes do not change.
-        p: probability in [0, 1].
-        generator: source of randomness; default torch's own.
+        p: probability, between 0 and 1.
+        generator: source of randomness; default torch's global generator.
 
     Returns:
         The remaining edges, of the type of `edges`.
 
     Raises:
-        ValueError: if `p` is not in [0, 1].
+        ValueError: if `p` is below 0 or above 1.
 
     Example:
         >>> drop_edges(torch.tensor([[0, 1], [1, 0]]), p=1.0).shape
@@ -47,18 +47,18 @@ def drop_edges(
 def mask_features(
     x: TensorOrSparse, *, p: float, generator: torch.Generator | None = None
 ) -> TensorOrSparse:
-    """Set each feature column to zero with probability `p`; all nodes have the same mask.
+    """Set each feature column to zero, for all nodes together, with probability `p`.
 
     Args:
         x: float ``[num_nodes, num_features]``, dense or a `SparseMatrix`.
-        p: probability in [0, 1].
-        generator: source of randomness; default torch's own.
+        p: probability, between 0 and 1.
+        generator: source of randomness; default torch's global generator.
 
     Returns:
         The masked features, of the type and shape of `x`.
 
     Raises:
-        ValueError: if `p` is not in [0, 1].
+        ValueError: if `p` is below 0 or above 1.
 
     Example:
         >>> mask_features(torch.ones(2, 3), p=1.0).sum()
@@ -82,14 +82,14 @@ def augment(
     feature_p: float,
     generator: torch.Generator | None = None,
 ) -> tuple[TensorOrSparse, SparseMatrix]:
-    """Random view of a graph, with features masked and edges dropped, both at random.
+    """Random view of a graph: mask feature columns and drop edges at random.
 
     Args:
         x: float ``[num_nodes, num_features]``, dense or a `SparseMatrix`.
         edges: the adjacency.
         edge_p: probability of dropping an edge.
         feature_p: probability of masking a column.
-        generator: source of randomness; default torch's own.
+        generator: source of randomness; default torch's global generator.
 
     Returns:
         The view's features and edges.

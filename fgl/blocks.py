@@ -1,4 +1,4 @@
-"""Inference in blocks: a graph's logits are computed for one block of nodes after another."""
+"""Inference in blocks: compute a graph's logits for one block of nodes at a time."""
 
 import copy
 from collections.abc import Mapping
@@ -31,38 +31,39 @@ def logits_in_blocks(
 ) -> Tensor:
     """Compute a model's outputs at all nodes in evaluation mode, with bounded memory.
 
-    Each layer of `GCN`, `SAGE` or `GAT` is computed for one block of nodes after another. The input
-    of a block is the previous layer's output at the block's nodes and at all their neighbours. Up
-    to rounding, the result equals a forward pass on the whole graph. In addition to the graph,
-    memory holds the outputs ``[num_nodes, width]`` of two layers and the data of one block. The
-    linear map of a node is computed again for each block that has a neighbour of the node, so
-    larger blocks are faster.
+    Each layer of `GCN`, `SAGE` or `GAT` is computed for one block of nodes at a time. The input of
+    a block is the previous layer's output at the block's nodes and at all their neighbours. Up to
+    rounding, the result equals a forward pass on the whole graph. Memory holds the graph, the
+    outputs ``[num_nodes, width]`` of two layers, and the data of one block. If several blocks have
+    a neighbour of a node, each of these blocks computes the node's linear map again. So larger
+    blocks are faster.
 
-    Any other model is called on a block together with all nodes at most `hops` edges away. The call
-    includes an edge if its target is fewer than `hops` hops from the block. If no output depends on
-    nodes farther away, the result equals a forward pass on the whole graph. Memory holds the
-    model's data for this neighbourhood, and nodes near several blocks are computed several times.
-    To check `hops`, some nodes are computed a second time with one more hop.
+    Any other model is called once per block: on the block and all nodes at most `hops` edges away
+    from it. The call includes an edge if its target is fewer than `hops` hops from the block. The
+    result equals a forward pass on the whole graph if no output depends on nodes more than `hops`
+    edges away. Memory holds the model's data for this neighbourhood. A node near several blocks is
+    computed several times. To check `hops`, the function computes some nodes again, with one
+    additional hop.
 
     Args:
-        model: a `GCN`, `SAGE` or `GAT`, or any model that returns a row for each node, such as
+        model: a `GCN`, `SAGE` or `GAT`, or another model that returns one row per node, such as
             PyG's models.
         params: the model's parameters and buffers, by name.
         graph: one graph.
         block_size: nodes per block; a graph with at most this many nodes is computed as a whole.
-        hops: largest number of hops over which a node affects another node's output: the model's
-            number of layers, or one more if a layer reads the degrees of neighbours, as PyG's
+        hops: largest number of hops over which a node affects another node's output. This is the
+            model's number of layers, plus 1 if a layer reads the degrees of neighbours, as PyG's
             GCNConv does. A stack of convolutions does not need this argument.
 
     Returns:
         float ``[num_nodes, out_channels]``.
 
     Raises:
-        TypeError: if the graph has more than `block_size` nodes, the model is not a stack of
-            convolutions, and `hops` is not given.
-        ValueError: if `block_size` or `hops` is below 1; if the model does not return a row for
-            each node; or if outputs depend on nodes farther than `hops`, for example because a
-            layer normalises over the whole graph.
+        TypeError: if `hops` is missing although the graph has more than `block_size` nodes and the
+            model is not a stack of convolutions.
+        ValueError: if `block_size` or `hops` is below 1, if the model does not return one row per
+            node, or if outputs depend on nodes farther away than `hops`. For example, a layer may
+            normalise over the whole graph.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(5), torch.tensor([[0, 1, 2], [1, 2, 3]]))

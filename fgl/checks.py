@@ -74,7 +74,7 @@ def check_number(
         integer: whether the value must be an integer; 3.0 does not count as an integer.
 
     Raises:
-        TypeError: if `value` is not a number, or if `integer` is True and `value` is not an
+        TypeError: if `value` is not a number, or if `integer` is True but `value` is not an
             integer.
         ValueError: if `value` is out of bounds, infinite or NaN.
 
@@ -171,7 +171,8 @@ def check_fanouts(fanouts: Any, *, unlimited: bool = False) -> tuple[int, ...]:
 
     Raises:
         TypeError: if an entry is not an integer.
-        ValueError: if an integer is invalid, or there are no entries.
+        ValueError: if an integer is 0 or negative (except an allowed -1), or if there are no
+            entries.
 
     Example:
         >>> check_fanouts([10, -1], unlimited=True)
@@ -217,7 +218,12 @@ def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
         >>> did_you_mean("Cora", ["cora", "citeseer"])
         ": did you mean 'cora'?"
     """
-    names = {str(choice).lower(): choice for choice in choices}
+    held_out = "val_" in str(value)  # a validation metric is never replaced by a test metric
+    names = {
+        str(choice).lower(): choice
+        for choice in choices
+        if not (held_out and "test_" in str(choice))
+    }
     nearest = difflib.get_close_matches(str(value).lower(), names, n=1, cutoff=0.7)
     return f": did you mean {names[nearest[0]]!r}?" if nearest else ""
 
@@ -249,7 +255,8 @@ def check_length(length: int, **tensors: torch.Tensor | None) -> None:
         tensors: tensors by name; None is skipped.
 
     Raises:
-        ValueError: if a tensor has another number of rows; the error names the first such tensor.
+        ValueError: if a tensor has a different number of rows; the error names the first such
+            tensor.
 
     Example:
         >>> check_length(3, y=torch.zeros(3), mask=None)
@@ -334,7 +341,8 @@ def check_kind(name: str, value: Tensor, dtype: torch.dtype, shape: Sequence[int
     """Raise an error if a tensor that will be read has an unexpected dtype, shape or layout.
 
     Raises:
-        ValueError: if one of the three is unexpected; the error gives the expected dtype and shape.
+        ValueError: if the dtype, the shape or the layout is unexpected. The error gives the
+            expected dtype and shape.
 
     Example:
         >>> check_kind("sent", torch.tensor([2]), torch.bool, [1])
@@ -376,10 +384,10 @@ def check_disk(wanted: str, hint: str = "") -> Iterator[None]:
 def as_columns(
     output: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """An output and the labels, both as ``[n, t]`` with a column per task.
+    """An output and its labels; both get the shape ``[n, t]``, with one column per task.
 
-    For a single task the inputs may have the shape ``[n]``. This function prevents torch from
-    broadcasting ``[n]`` and ``[n, 1]`` to ``[n, n]``.
+    For a single task the inputs may have the shape ``[n]``. Without a column per task torch could
+    broadcast ``[n]`` and ``[n, 1]`` to ``[n, n]``.
 
     Args:
         output: float ``[n]``, ``[n, 1]`` or ``[n, t]``.

@@ -23,8 +23,8 @@ def quantise(
     than ``scale / s``.
 
     Args:
-        x: floating-point tensor of any shape, with n entries.
-        bits: bits per entry: 2, 4 or 8.
+        x: floating-point tensor of any shape; n is the number of its entries.
+        bits: number of bits per entry, 2, 4 or 8.
         bucket: number of consecutive entries that share a scale.
         generator: source of randomness for u; default torch's global generator.
 
@@ -69,7 +69,7 @@ def dequantise(
     """Decode the result of `quantise` to a tensor.
 
     Args:
-        codes, scales: result of `quantise` with the same `bits` and `bucket`.
+        codes, scales: the two results of `quantise` for this `bits` and this `bucket`.
         shape: shape of the tensor.
         dtype: dtype of the tensor.
 
@@ -100,8 +100,9 @@ def largest(x: Tensor, *, share: float) -> tuple[Tensor, Tensor]:
     """Select the entries with the largest absolute values; in a tie, earlier entries are selected.
 
     Args:
-        x: tensor of any shape, with n entries.
-        share: fraction of entries to select, above 0 and at most 1: ``k = ceil(share n)`` entries.
+        x: tensor of any shape; n is the number of its entries.
+        share: fraction of entries to select, above 0 and at most 1. The number of selected entries
+            is ``k = ceil(share n)``.
 
     Returns:
         The indices in ``x.flatten()``, int32 ``[k]`` in ascending order, and the values ``[k]``.
@@ -143,7 +144,7 @@ def _check(bits: int, bucket: int) -> None:
 
 
 def _packed(codes: Tensor, bits: int) -> Tensor:
-    """Pack several codes into each byte; the first code uses the lowest bits."""
+    """Pack several codes into each byte; the first code in a byte uses the lowest bits."""
     each = 8 // bits
     filled = codes.new_zeros(math.ceil(len(codes) / each) * each)
     filled[: len(codes)] = codes

@@ -116,10 +116,10 @@ def typed(function: Function) -> Function:
     """Check the arguments of a function (or class) against its annotations at each call.
 
     Raises:
-        TypeError: when called with an argument of an invalid type. The error gives the argument,
-            the expected type, the value and an example of a valid call.
+        TypeError: when called with an argument of an invalid type. The error names the argument,
+            the expected type, the value, and an example of a valid call.
         ValueError: when called with a number outside the bounds of its annotation, such as
-            `fgl.checks.Share`, or with a value that is not in its Literal.
+            `fgl.checks.Share`, or with a value that the parameter's Literal does not list.
 
     Example:
         >>> @typed
@@ -144,14 +144,14 @@ def typed(function: Function) -> Function:
 
 
 def explained(function: Function) -> Function:
-    """Explain the failure of a call in one sentence, if the call's arguments are the cause.
+    """If a call fails because of its arguments, explain the failure in one sentence.
 
     A successful call costs no extra time: names and types are checked only after an error.
 
     Raises:
         TypeError: when called with an unknown argument, or without a required argument. The error
-            suggests the argument that may be meant. The error is also raised if the function fails
-            and an argument's type differs from its annotation.
+            suggests the most similar argument. The error is also raised if the function fails and
+            if the type of an argument does not fit the argument's annotation.
 
     Example:
         >>> @explained
@@ -183,7 +183,7 @@ def explained(function: Function) -> Function:
 
 
 def plain(function: Any) -> Any:
-    """Return the function that `explained` has wrapped, or the argument if it is not a wrapper.
+    """Return the function inside a wrapper by `explained`; return any other function unchanged.
 
     Example:
         >>> plain(explained(len)) is len, plain(len) is len
@@ -227,7 +227,7 @@ NOT_NAMED = (torch.autograd.Function, BaseException)
 
 
 def _short(function: Any) -> str:
-    """The name of a function in a call; for `__init__`, the name of its class."""
+    """The name of a function as a call shows it; for `__init__`, the name of the class."""
     name: str = function.__qualname__.removesuffix(".__init__")
     return name.rsplit("<locals>.", 1)[-1]
 
@@ -283,7 +283,7 @@ def check_options(
     Args:
         outer, inner: the function that received the options, and the function that it calls.
         options: arguments by name.
-        taken: arguments of `inner` that `outer` sets itself.
+        taken: arguments of `inner` that only `outer` may set.
 
     Example:
         >>> check_options(fgl.compare, {"rounds": 3}, fgl.run)
@@ -301,7 +301,7 @@ def check_options(
 
 
 def _meant(key: str, value: Any, names: Sequence[str]) -> str:
-    """Text that names the argument that was probably meant; "" if there is no such argument."""
+    """Text that suggests a similar argument; "" if there is no similar argument."""
     words = set(key.lower().split("_"))
     choices = [name for name in MEANT.get(key.lower(), ()) if name in names]
     choices += [name for name in names if words <= set(name.split("_"))]
@@ -315,7 +315,7 @@ def _meant(key: str, value: Any, names: Sequence[str]) -> str:
 
 
 def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[str, Any]]:
-    """A function that finds the name of each argument of a call, and checks types and bounds.
+    """Build a function that names the arguments of a call and checks their types and bounds.
 
     Args:
         function: the function that is called; its annotations are read at the first call.
@@ -405,7 +405,7 @@ def bounds_of(hint: Any) -> list[Check]:
 def _bound_partly(
     signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """An incomplete call's arguments by name; empty if the call does not fit the signature."""
+    """Arguments of an incomplete call, by name; empty if the call does not fit the signature."""
     try:
         return dict(signature.bind_partial(*args, **kwargs).arguments)
     except TypeError:
@@ -451,7 +451,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def _kinds(values: Collection[Any], hint: Any) -> Iterable[Any]:
-    """The values to check: one value of each type if only types matter, otherwise all values.
+    """The values to check: if only types matter, one value per type; otherwise all values.
 
     The check therefore costs nanoseconds per element of a list, and constant time for an array.
     """
@@ -477,8 +477,8 @@ def _sentence(key: str, value: Any, hint: Any, name: str, rest: str) -> str:
 def check_kind(name: str, value: Any, kind: Any, call: str = "", rest: str = "") -> None:
     """Raise a TypeError unless a value has the given type.
 
-    `call` names the function that received the value, and `rest` holds the function's other
-    arguments.
+    `call` names the function that received the value, and `rest` holds the other arguments of this
+    function.
 
     Example:
         >>> check_kind("model", fgl.nn.GCN, torch.nn.Module)
@@ -543,7 +543,7 @@ def in_words(hint: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as text for an error: a class or a plain value in full, otherwise only the type.
+    """A value as text for an error: a class or a plain value in full, or else only its type.
 
     Example:
         >>> shown(torch.nn.Linear), shown("a"), shown(torch.ones(1))
@@ -594,7 +594,7 @@ def _needed(signature: inspect.Signature) -> str:
 
 
 def _usage(name: str, signature: inspect.Signature) -> str:
-    """Text for an error: a call of the function, with the names of its settings."""
+    """Text for an error: a call of the function, with the names of the function's settings."""
     kinds = {key: each.kind for key, each in signature.parameters.items() if key != "self"}
     settings = [k for k, kind in kinds.items() if kind is inspect.Parameter.KEYWORD_ONLY]
     first = [k for k, kind in kinds.items() if kind in POSITIONAL]

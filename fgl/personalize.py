@@ -17,15 +17,15 @@ def part(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
     """Select the part of a model to send: the tensors of the named modules.
 
     ``part(params, "conv1", "conv_mu")`` has ``conv1.bias``, ``conv1.lin.weight``, ..., but not
-    ``conv10.bias``. Without a prefix, the part is the whole model. The `rest` of the model stays at
-    each client, as in FedPer.
+    ``conv10.bias``. Without a prefix, the part is the whole model. The model's `rest` is not sent,
+    so it stays at each client, as in FedPer.
 
     Args:
-        params: name to tensor.
+        params: dict from name to tensor.
         prefixes: names of modules, such as ``"conv1"`` or ``"conv1.lin"``.
 
     Returns:
-        The same tensors under their full names, in the order of `params`.
+        Dict of the selected tensors, under their full names and in the order of `params`.
 
     Raises:
         ValueError: if a prefix matches no tensor.
@@ -52,11 +52,11 @@ def rest(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
     """Select the tensors of all modules that `part` does not select.
 
     Args:
-        params: name to tensor.
+        params: dict from name to tensor.
         prefixes: as for `part`; without a prefix, nothing is left out.
 
     Returns:
-        The same tensors under their full names, in the order of `params`.
+        Dict of the selected tensors, under their full names and in the order of `params`.
 
     Raises:
         ValueError: if a prefix matches no tensor.
@@ -79,16 +79,16 @@ def interpolate(
     """``weight * other + (1 - weight) * own``, tensor by tensor (FedEgo).
 
     Args:
-        own: name to tensor.
-        other: the same names and shapes.
-        weight: scalar in [0, 1]; 0 gives exactly `own`, and 1 gives exactly `other`.
+        own: dict from name to tensor.
+        other: a second dict of tensors, with the names and shapes of the first.
+        weight: scalar between 0 and 1; 0 gives exactly `own`, and 1 gives exactly `other`.
 
     Returns:
-        New tensors under the names of `own`; integer tensors are taken from `own`.
+        Dict of new tensors, with the names of `own`; integer tensors are copied from `own`.
 
     Raises:
-        TypeError: if a dtype differs.
-        ValueError: if the names or shapes differ, or if `weight` is not in [0, 1].
+        TypeError: if two tensors of the same name differ in dtype.
+        ValueError: if the names or shapes differ, or if `weight` is below 0 or above 1.
 
     Example:
         >>> own, other = {"w": torch.tensor([0.0])}, {"w": torch.tensor([4.0])}
@@ -130,12 +130,12 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
         mask: bool ``[n]``; default all.
 
     Returns:
-        float ``[num_classes]`` that sums to 1. If the mask is empty, all entries are 0;
-        `earth_mover` raises an error for such a result.
+        float ``[num_classes]`` that sums to 1. If the mask is empty, all entries are 0, and
+        `earth_mover` would raise an error for such a distribution.
 
     Raises:
         TypeError: if `y` is not int64, or if `mask` is not bool.
-        ValueError: if `y` or `mask` has the wrong shape, or a label is out of range.
+        ValueError: if `y` or `mask` has the wrong shape, or if a label is out of range.
 
     Example:
         >>> label_distribution(torch.tensor([0, 2, 2, 2]), 3)
@@ -159,7 +159,7 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
 
 @explained
 def is_distribution(share: Tensor) -> bool:
-    """Whether no entry is negative and the sum is 1 up to 1e-3; False if there is a NaN.
+    """Whether all entries are at least 0 and sum to 1 (up to 1e-3); False if there is a NaN.
 
     Example:
         >>> is_distribution(torch.tensor([0.75, 0.25])), is_distribution(torch.tensor([3.0, 1.0]))
@@ -178,7 +178,7 @@ def earth_mover(p: Tensor, q: Tensor) -> Tensor:
         q: the second distribution, float ``[num_classes]`` that sums to 1.
 
     Returns:
-        Scalar in [0, 2]: 0 for equal distributions, 2 for distributions with disjoint supports.
+        Scalar between 0 and 2. It is 0 for equal distributions, and 2 if no class occurs in both.
 
     Raises:
         ValueError: if the shapes differ, if an entry is negative, or if a sum is not 1.
@@ -215,10 +215,10 @@ def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
         gamma: exponent, above 0.
 
     Returns:
-        Scalar in [0, 1]: 0 for equal distributions, 1 for distributions with disjoint supports.
+        Scalar between 0 and 1. It is 0 for equal distributions, and 1 if no class occurs in both.
 
     Raises:
-        ValueError: if `gamma` is not above 0, and in the cases of `earth_mover`.
+        ValueError: if `gamma` is not above 0, or if `earth_mover` raises one.
 
     Example:
         >>> mixing_coefficient(torch.tensor([1.0, 0.0]), torch.tensor([0.75, 0.25]), gamma=0.5)
@@ -232,7 +232,7 @@ def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
 
 @explained
 def emd_share(gamma: float = 0.5) -> Callable[[Tensor, Tensor], Tensor]:
-    """The function `mixing_coefficient` with a fixed `gamma`; this call checks `gamma`.
+    """Build the function `mixing_coefficient` with a fixed `gamma`; `gamma` is checked here.
 
     Raises:
         ValueError: if `gamma` is not above 0.
@@ -263,24 +263,28 @@ def adaptive_aggregation(
     function sets ``theta <- phi own + (1 - phi) theta``, at most `max_adjust` times.
 
     Args:
-        received: the model from the server, name to tensor.
-        own: this client's model after its last local training, with the same names and shapes.
-        validate: function that returns a model's score on this client's validation sample; higher
-            is better.
+        received: the model from the server, a dict from name to tensor.
+        own: the client's model after the client's last local training, with the names and shapes of
+            `received`.
+        validate: function that returns a model's score on the client's validation sample; a higher
+            score is better.
         last: the score that `adaptive_aggregation` returned in the previous round; NaN if there is
             none. If `last` or a new score is NaN, no further mixing happens.
-        phi: weight of the client's own model, in ``[0, 1]``; 0 keeps the received model bit for
+        phi: weight of the client's own model, between 0 and 1; 0 keeps the received model bit for
             bit.
-        delta: accepted drop of the score.
-        max_adjust: largest number of mixing steps; with 0, the model is only scored.
-        strict: whether a drop of exactly `delta` is accepted, as in the paper's text. If False,
-            such a drop leads to mixing; with ``delta=0``, this is Algorithm 1 as printed.
+        delta: limit on the drop of the score; a larger drop leads to mixing.
+        max_adjust: largest number of mixing steps. With 0, the received model is scored but never
+            mixed.
+        strict: whether a drop of exactly `delta` is accepted, as in the paper's text. If False, a
+            drop of exactly `delta` leads to mixing; with ``delta=0``, this is Algorithm 1 as
+            printed.
 
     Returns:
-        The model, its score, and the number of mixing steps.
+        The resulting model, the score of this model, and the number of mixing steps.
 
     Raises:
-        ValueError: if `phi`, `delta` or `max_adjust` is out of range, or if names or shapes differ.
+        ValueError: if `phi`, `delta` or `max_adjust` is out of range, or if the two models differ
+            in names or shapes.
 
     Example:
         >>> one, three = {"w": torch.tensor(1.0)}, {"w": torch.tensor(3.0)}

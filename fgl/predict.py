@@ -23,17 +23,16 @@ WITH_EDGE_INDEX = ("x", "edge_index", "batch", "num_nodes", "batch_size", "num_g
 
 
 class Reads(NamedTuple):
-    """The fields of a graph that a model's `forward` method reads, found by its parameters' names.
+    """The fields of a graph that a `forward` method reads, found by the names of its parameters.
 
     Args:
-        edge_index: whether the forward reads edges or positions like PyG's models; otherwise its
-            first arguments are `Graph.inputs`.
+        edge_index: whether the forward reads edges or positions, as PyG's models do. Otherwise the
+            first arguments of the forward are `Graph.inputs`.
         names: parameters that are passed by name, in order.
-        needed: the names in `names` whose parameters have no default.
-        strange: parameters without a default whose names are not fields of a graph.
-        unnamed: whether the first parameter is not named after a field, and gets the features.
-        alone: the parameter's name if the forward has only one parameter; at least two are
-            required.
+        needed: the names in `names` of parameters without a default.
+        strange: the names of parameters that have no default and are not fields of a graph.
+        unnamed: whether the first parameter gets the features because its name is not a field.
+        alone: the parameter's name if the forward has only one parameter, which is an error.
 
     Example:
         >>> reads(fgl.nn.GCN(4, 8, 2)).names
@@ -137,7 +136,7 @@ def standing_in(model: nn.Module, own: nn.Module) -> Iterator[None]:
 
 @explained
 def stand_in(model: nn.Module) -> nn.Module:
-    """The module that `predict` calls for a model; mostly, this is the model itself.
+    """The module that `predict` calls for a model: the model itself, except inside `standing_in`.
 
     Example:
         >>> model = torch.nn.Linear(1, 1)
@@ -157,7 +156,7 @@ def predict(
 ) -> Any:
     """A model's output for a graph, with given parameters.
 
-    The function does not change the model's mode, so call ``model.eval()`` first to turn off
+    The model stays in its mode (training or evaluation), so call ``model.eval()`` first to turn off
     dropout. `Result.predict` and the scores of a run use evaluation mode.
 
     The parameter names of the model's `forward` method select the fields that are passed to it. A
@@ -168,11 +167,12 @@ def predict(
     `forward` method gets `Graph.inputs` and the fields of edges and nodes that its parameters name.
     Fields of edges are in the order of the entries of `adj`. If a parameter has a default, the
     graph may lack the field. A model in which every node depends on all other nodes should read
-    `node_mask`, which excludes the padding in a batch of clients.
+    `node_mask`. This mask excludes the padding in a batch of clients.
 
     Args:
         model: the architecture, see also `standing_in`.
-        params: all of the model's parameters and buffers, by the names in ``model.state_dict()``.
+        params: dict of all parameters and buffers of the model, with the names in
+            ``model.state_dict()``.
         graph: the graph.
         options: keyword arguments for the forward, such as ``return_embedding=True``.
 
@@ -180,10 +180,11 @@ def predict(
         The forward's output.
 
     Raises:
-        ValueError: if the graph lacks a field for a parameter without a default, or `params` lacks
-            a tensor of the model.
-        TypeError: if the forward requires a field that no graph has; if it calls PyG's layers but
-            has no parameter `edge_index`; or if it reads `edge_index` and the features are sparse.
+        ValueError: if the graph lacks a field for a parameter without a default, or if `params`
+            lacks a tensor of the model.
+        TypeError: if the forward requires a field that no graph has, if the forward calls PyG's
+            layers but has no parameter `edge_index`, or if the forward reads `edge_index` and the
+            features are sparse.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
@@ -226,7 +227,7 @@ _names: WeakKeyDictionary[nn.Module, list[frozenset[str]]] = WeakKeyDictionary()
 
 
 def _check_params(model: nn.Module, params: Any) -> None:
-    """Raise an error if `params` lacks a tensor, since the model would then use its own tensor."""
+    """Raise an error if `params` lacks a tensor; otherwise the model would use its own tensor."""
     check_kind("params", params, Mapping)
     if model not in _names:
         _names[model] = _names_of(model)
@@ -266,10 +267,10 @@ def _tied(model: nn.Module) -> dict[str, str]:
 
 
 def _second_paths(model: nn.Module) -> set[str]:
-    """Names of tensors that also have an earlier name, because their module has several names.
+    """Second names of tensors: a tensor has two names if its module has several names.
 
-    `torch.func.functional_call` would replace such a tensor twice, and leave the replacement in the
-    model.
+    `torch.func.functional_call` would replace a tensor with two names twice, and leave the
+    replacement in the model.
     """
     pairs = _tied(model).items()
     ends = ([each.rpartition(".") for each in pair] for pair in pairs)
@@ -290,7 +291,7 @@ def _names_of(model: nn.Module) -> list[frozenset[str]]:
 
 
 class OtherWidth(RuntimeError, ValueError):
-    """Error: a model expects another number of features than the graph has.
+    """Error: the number of features that a model expects is not the number that the graph has.
 
     Example:
         >>> str(OtherWidth("Expected GCN to take 4 features, but got 3"))
@@ -322,7 +323,7 @@ FOREIGN = (RuntimeError, ValueError, TypeError, LookupError, AttributeError)
 
 
 def _explain(error: Exception, model: nn.Module, graph: Graph, read: Reads) -> None:
-    """If an error's type or text shows its cause, raise an error that explains the cause."""
+    """Raise an error that explains the given error, if its type or text shows the cause."""
     text, name = str(error), type(model).__name__
     if isinstance(error, TypeError | LookupError | AttributeError):
         again = TypeError if isinstance(error, TypeError) else ValueError
@@ -398,7 +399,7 @@ def _called(
 
 
 def _check_reads_windows(model: nn.Module, read: Reads, graph: Graph) -> None:
-    """Raise an error if a model cannot read windows, or cannot leave out edges of later times."""
+    """Raise an error if a model cannot read windows or cannot ignore edges of later times."""
     name = type(model).__name__
     if not read.edge_index and type(model).__module__.startswith("fgl.nn"):
         raise ValueError(
@@ -418,7 +419,7 @@ def check_reads(model: nn.Module, graph: Graph, outer: str) -> None:
 
     Args:
         model: the clients' model.
-        graph: the common graph, such as random probes.
+        graph: the graph that all clients have in common, such as random probes.
         outer: the name of the method, for the error.
 
     Raises:

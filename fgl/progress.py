@@ -1,4 +1,4 @@
-"""Progress of long work on stderr: a bar in a terminal, otherwise a line from time to time."""
+"""Progress of long work on stderr: a bar in a terminal, or else a line from time to time."""
 
 import sys
 import time
@@ -23,7 +23,7 @@ def shown(
 
     In a terminal with tqdm, a bar shows the progress. Otherwise a line is printed after 10, 20, 40,
     ... seconds. With `long`, a line is also printed at the start and at the end. Use `long` if the
-    work is a single call that reports no progress.
+    work is one call that cannot report progress.
 
     Args:
         what: the work, as text before the numbers.
@@ -31,8 +31,9 @@ def shown(
         unit: the unit; ``"B"`` for bytes.
         long: whether the work is known to take long.
         bar_after: seconds before a bar appears.
-        left: whether a line shows the remaining seconds; a bar always shows them. The estimate
-            leaves out the units of the first call, since these units were finished earlier.
+        left: whether a line shows the number of remaining seconds. A bar always shows this number.
+            The estimate ignores the units of the first call, since they were finished before the
+            work began.
 
     Yields:
         A function to call with the number of newly finished units.

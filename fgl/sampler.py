@@ -1,4 +1,4 @@
-"""Minibatches of nodes with sampled neighbours; every minibatch is a graph for any model."""
+"""Minibatches of nodes and their sampled neighbours, as graphs that any model can read."""
 
 from __future__ import annotations
 
@@ -23,38 +23,39 @@ NOBODY = torch.iinfo(torch.int32).max
 
 
 class NeighbourSampler:
-    """Sampler of neighbourhoods: each hop draws a given number of neighbours per node.
+    """Sampler of neighbourhoods: at each hop, a given number of neighbours is drawn per node.
 
-    A node's neighbours are the sources of its incoming edges. Neighbours are sampled uniformly and
-    without replacement. If a node's number of neighbours does not exceed the fan-out, all its
-    neighbours are kept. A node's neighbours are sampled only at the hop that first reaches the
-    node, and each node appears only once in the batch. Edges of weight 0 are never sampled.
+    The neighbours of a node are the sources of the node's incoming edges. Neighbours are sampled
+    uniformly and without replacement. If a node has at most as many neighbours as the fan-out, all
+    of them are kept. The neighbours of a node are sampled only at the hop that first reaches the
+    node. Each node occurs once in the batch. Edges of weight 0 are never sampled.
 
-    The features may stay in CPU memory (`Graph.to`). In that case the rows of a batch are selected
+    The features may stay in CPU memory (`Graph.to`). Then the feature rows of a batch are selected
     on the CPU and copied to the device of the edges.
 
     A batch is a `Graph`. The nodes of a batch are the seeds in the given order, followed by the new
-    nodes of each hop. The batch's `train_mask` selects the seeds, `node_id` has the nodes' indices
-    in the whole graph, and `adj` has the sampled edges.
+    nodes of each hop. In a batch, `train_mask` selects the seeds, `node_id` holds the indices of
+    the nodes in the whole graph, and `adj` holds the sampled edges.
 
     - `SAGE` computes the mean over the sampled neighbours, an unbiased estimate of the mean over
       all neighbours.
     - `GAT` attends to the sampled neighbours and the node itself.
     - `GCN` reads ``D^-1/2 (A + I) D^-1/2`` with the degrees D of the *whole* graph. The entry of
-      each sampled neighbour is multiplied by ``degree / drawn``, the ratio of all neighbours to
-      sampled neighbours. This gives an unbiased estimate of the whole row. If `fgl.augment` drops
-      edges of a batch, degrees that count only the remaining edges are used instead.
+      each sampled neighbour is multiplied by ``degree / drawn``: the number of all neighbours
+      divided by the number of sampled neighbours. This gives an unbiased estimate of the whole row.
+      If `fgl.augment` drops edges of a batch, the degrees count only the remaining edges of the
+      batch.
 
-    If all neighbours are kept and the model has as many layers as there are hops, the seeds have
-    the same logits as on the whole graph.
+    If all neighbours are kept, and if the model has as many layers as there are hops, the logits of
+    the seeds equal their logits on the whole graph.
 
     Args:
-        graph: one graph, with a number of nodes that fits int32.
+        graph: one graph. The number of its nodes must fit int32.
         fanouts: number of neighbours per node for each hop, at least 1; -1 means all neighbours.
 
     Raises:
         TypeError: if a fan-out is not an integer.
-        ValueError: if there are no fan-outs, a fan-out is 0 or below -1, or `graph` is a
+        ValueError: if there are no fan-outs, if a fan-out is 0 or below -1, or if `graph` is a
             collection.
 
     Example:
@@ -97,12 +98,12 @@ class NeighbourSampler:
 
         Args:
             seeds: int64 ``[batch]`` without repeats, on the graph's device.
-            generator: random generator on the same device; default torch's global generator.
+            generator: random generator on the graph's device; default torch's global generator.
 
         Raises:
             TypeError: if `seeds` is not an int64 tensor.
-            ValueError: if `seeds` has the wrong shape or a repeat, or a seed is not a node of the
-                graph.
+            ValueError: if `seeds` has the wrong shape, if a seed occurs twice, or if a seed is not
+                a node of the graph.
         """
         check_index("seeds", seeds, (None,), self.graph.num_nodes)
         reject_if(len(seeds.unique()) < len(seeds), "seeds to be without repeats", "a node twice")
@@ -119,10 +120,10 @@ class NeighbourSampler:
 
         Returns:
             Four tensors. The first holds the nodes, int32 ``[n]``. The second holds the number of
-            sampled neighbours of each expanded node, int64; the expanded nodes come first among the
-            nodes. The third and the fourth have an entry for each sampled edge, int32 ``[m]``: the
-            index of its source among the nodes, and its index in the adjacency. Edges are ordered
-            by expanded node.
+            sampled neighbours of each expanded node, int64; the expanded nodes are the first nodes.
+            The third and the fourth, both int32 ``[m]``, have one entry per sampled edge. The third
+            holds the index of the edge's source among the nodes, and the fourth holds the edge's
+            index in the adjacency. Edges are ordered by expanded node.
         """
         frontier = seeds.int()
         nodes, counts, entries, sources = [frontier], [], [], []
@@ -218,7 +219,7 @@ class NeighbourSampler:
 
 
 class SampledMatrix(SparseMatrix):
-    """A minibatch's adjacency matrix; a GCN normalises it by degrees in the whole graph.
+    """Adjacency matrix of a minibatch; a GCN normalises it by the degrees in the whole graph.
 
     Example:
         >>> star = torch.tensor([[1, 2, 3, 0, 0, 0], [0, 0, 0, 1, 2, 3]])
@@ -254,11 +255,11 @@ class SampledMatrix(SparseMatrix):
 def drawn(
     begin: Tensor, degree: Tensor, fanout: int, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Sample `fanout` distinct entries of each row, or all entries if the row has fewer.
+    """Sample `fanout` distinct entries of each row; if a row has fewer entries, take all of them.
 
     The function uses Robert Floyd's algorithm for all rows at once, in O(rows * fanout^2). The k-th
     sample, counted from 0, is one of the first ``degree - fanout + k + 1`` entries. If this entry
-    was sampled before, the last of these entries is used instead.
+    was sampled before, the sample is the last of these first entries.
 
     Args:
         begin: int32 ``[n]``, index of each row's first entry.
@@ -267,8 +268,8 @@ def drawn(
         generator: random generator; default torch's global generator.
 
     Returns:
-        The number of sampled entries of each row, int64 ``[n]``; and the indices of the sampled
-        entries, int32, row after row.
+        Two tensors: the number of sampled entries of each row, int64 ``[n]``; and the indices of
+        all sampled entries, int32, row after row.
 
     Example:
         >>> begin, degree = torch.tensor([[0, 2], [2, 1]], dtype=torch.int32)
@@ -303,9 +304,9 @@ def drawn(
 
 
 def _where_more(total: Tensor, more: Tensor) -> tuple[int, Tensor]:
-    """The total number of entries, and the indices of the rows that `more` marks.
+    """Two results: the total number of entries, and the indices of the rows that `more` marks.
 
-    On a GPU, this synchronises only once.
+    On a GPU, both results need only one synchronisation.
     """
     if not len(total):
         return 0, total

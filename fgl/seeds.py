@@ -18,7 +18,7 @@ _seeding = RLock()
 
 @explained
 def fold_in(seed: int, *path: int | str) -> int:
-    """A separate seed per client and purpose, such as ``fold_in(seed, round, client)``.
+    """A seed for each path, such as a round and a client: ``fold_in(seed, round, client)``.
 
     The seed is a hash, so it does not depend on the order of clients, on restarts or on processes.
 
@@ -36,10 +36,10 @@ def fold_in(seed: int, *path: int | str) -> int:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """A context for only one thread of a process at a time; that thread may enter it repeatedly.
+    """A context that only one thread of a process may enter at a time; the thread may nest it.
 
-    Runs and tasks set the seed of torch's generator, which all threads have in common. So runs in
-    two threads would change each other's random numbers.
+    Runs and tasks set the seed of torch's generator, and all threads use this one generator. So
+    runs in two threads would change each other's random numbers.
 
     Raises:
         RuntimeError: if another thread is inside the context.
@@ -78,7 +78,7 @@ def set_seed(seed: int) -> None:
 
 @contextmanager
 def drawing_from(seed: int, device: torch.device = CPU) -> Iterator[None]:
-    """A context with generators of this seed; at the end, the generators' states are restored.
+    """A context in which generators have this seed; its end restores the generators' old states.
 
     Example:
         >>> with drawing_from(1):
@@ -92,7 +92,7 @@ def drawing_from(seed: int, device: torch.device = CPU) -> Iterator[None]:
 
 @dataclass
 class stage:  # a class costs half of what `contextmanager` does
-    """A context that sets a stage's seed, and adds round, clients and stage to the text of errors.
+    """A context that sets the seed of a stage and adds round, clients and stage to error messages.
 
     Example:
         >>> with stage(0, 3, 1, "train"):
@@ -134,7 +134,7 @@ def _named(involved: list[int]) -> str:
 
 
 def _again(error: Exception, text: str) -> Exception | None:
-    """The same type of error with the message `text`; None if the type does not allow this."""
+    """A new error with the old error's type and the message `text`; None if this fails."""
     if isinstance(error, StopIteration):  # a generator cannot raise it
         return None
     try:

@@ -1,4 +1,4 @@
-"""Targets: the meaning of the values in `y`, and the loss and the metrics for this meaning."""
+"""Targets: the meaning of the values in `y`, with a loss and metrics for this meaning."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ Metric = Callable[[Tensor, Tensor, Tensor | None], Any]
 
 @dataclass(frozen=True)
 class Target:
-    """The kind of label to predict, with its loss, its metrics, and the metric for model selection.
+    """The kind of label to predict, with a loss, metrics, and the metric for model selection.
 
-    The first metric is computed on validation data and selects the best round. On test data all
+    The best round is selected by the first metric, computed on validation data. On test data, all
     metrics are computed.
 
     Args:
         loss: ``(output, y, mask) -> scalar``, the loss that a client minimises.
-        metrics: dict from names to functions ``(output, y, mask) -> number``. The result may also
-            be a tensor, as with `fgl.metrics.rmse`, or with `hit_counts` and `class_counts` in
-            `fgl.metrics.classes`. If there are no examples to score, the result is NaN.
-        lower: the names of the metrics for which smaller is better; stored as a frozenset.
+        metrics: dict from name to function ``(output, y, mask) -> number``. A function may also
+            return a tensor, like `fgl.metrics.rmse`, or like `hit_counts` and `class_counts` in
+            `fgl.metrics.classes`. Without examples to score, a function returns NaN.
+        lower: the names of the metrics whose smaller values are better; the object stores a
+            frozenset.
 
     Raises:
-        ValueError: if there are no metrics, a metric is called ``"loss"``, or `lower` has a name
-            that is not in `metrics`.
+        ValueError: if there are no metrics, if a metric is called ``"loss"``, or if `lower` has a
+            name that is not in `metrics`.
 
     Example:
         >>> from dataclasses import replace
@@ -69,11 +70,11 @@ class Target:
 
     @property
     def select(self) -> str:
-        """The metric by which the best round is selected, see `selected`."""
+        """The name of the metric that selects the best round, in the form that `selected` reads."""
         return f"{'-' if self.first in self.lower else ''}val_{self.first}"
 
     def at(self, horizons: Sequence[int]) -> Target:
-        """The target with further metrics for single horizons (columns), such as ``"mae@3"``.
+        """This target with further metrics for single horizons (columns), such as ``"mae@3"``.
 
         Example:
             >>> list(FORECAST.at((3, 12)).metrics)[2:5]
@@ -94,7 +95,7 @@ class Target:
     def measure(
         self, prefix: str, output: Tensor, y: Tensor, mask: Tensor | None = None
     ) -> dict[str, Any]:
-        """All metrics as a dict. Each key begins with a prefix such as ``"test_"``."""
+        """Dict of all metrics; every key begins with a prefix such as ``"test_"``."""
         values, before = {}, output._version
         for name, metric in self.metrics.items():
             check_no_broadcast(f"the metric {name!r}", metric, output, y)
@@ -108,7 +109,7 @@ class Target:
 
 
 def check_no_broadcast(name: str, function: Metric, output: Tensor, y: Tensor) -> None:
-    """Raise an error if a function of output ``[n, 1]`` and y ``[n]`` computes ``[n, n]`` of them.
+    """Raise an error if a function broadcasts output ``[n, 1]`` and y ``[n]`` to ``[n, n]``.
 
     Example:
         >>> mse = lambda output, y, mask: (output - y).square().mean()
@@ -170,7 +171,7 @@ ANSWERS = Target(binary_cross_entropy, {"auc": mean_auc, "ap": mean_average_prec
 
 @explained
 def checked_y(target: Target, y: Tensor | None) -> Tensor:
-    """The labels, after a check that they fit the target.
+    """The labels, after a check that these labels fit the target.
 
     Args:
         target: the target of the run.
@@ -187,7 +188,8 @@ def checked_y(target: Target, y: Tensor | None) -> Tensor:
         >>> checked_y(CLASSES, torch.tensor([0.5]))
         Traceback (most recent call last):
         TypeError: Expected a target that says what the numbers in graph.y are, such as
-            fgl.targets.REGRESSION or ANSWERS, but got fgl.targets.CLASSES for torch.float32 [1]
+            fgl.targets.REGRESSION or ANSWERS, but got fgl.targets.CLASSES for torch.float32 [1]:
+            y.long() if the numbers are classes
     """
     if y is None:
         raise ValueError("Expected graph.y to be a tensor of labels, but got None")
@@ -195,14 +197,14 @@ def checked_y(target: Target, y: Tensor | None) -> Tensor:
         raise TypeError(
             "Expected a target that says what the numbers in graph.y are, such as "
             "fgl.targets.REGRESSION or ANSWERS, but got fgl.targets.CLASSES for "
-            f"{y.dtype} {list(y.shape)}"
+            f"{y.dtype} {list(y.shape)}: y.long() if the numbers are classes"
         )
     return y
 
 
 @explained
 def of_clients(target: Target) -> Target:
-    """The target by which single clients are scored.
+    """The target with the metrics by which a single client is scored.
 
     For classes, the accuracy is the only metric, since a client may have few nodes.
 
@@ -217,15 +219,15 @@ def of_clients(target: Target) -> Target:
 
 @explained
 def selected(metrics: Mapping[str, float], select: str) -> float:
-    """The value of the metric for model selection; it is negated if smaller values are better.
+    """The value of the metric for model selection, negated if smaller values are better.
 
     Args:
-        metrics: numbers by name.
-        select: a metric's name, with a minus before the name if smaller is better, such as
+        metrics: dict from name to number.
+        select: a metric's name; a minus before the name says that smaller values are better, as in
             ``"-val_rmse"``.
 
     Returns:
-        The metric, or minus the metric; NaN if no metric has this name.
+        The metric, or minus the metric; NaN if `metrics` does not contain the metric.
 
     Example:
         >>> selected({"val_rmse": 0.5}, "-val_rmse"), selected({"val_auc": 0.5}, "val_auc")
@@ -237,10 +239,11 @@ def selected(metrics: Mapping[str, float], select: str) -> float:
 
 @explained
 def less_is_better(name: str, select: str = "", lower: Collection[str] = ()) -> bool:
-    """Whether small values of this metric are good, as for losses, rmse, mae and mape.
+    """Whether smaller values of this metric are better, as for losses, rmse, mae and mape.
 
-    If `select`, the metric for model selection, is this metric, a minus sign in `select` decides.
-    Small values are also good for the metrics in `lower` (without a prefix such as ``"test_"``).
+    If `select` (the metric for model selection) names this metric, a minus sign in `select`
+    decides. Smaller values are also better for the metrics in `lower`, whose names have no prefix
+    such as ``"test_"``.
 
     Example:
         >>> less_is_better("val_rmse"), less_is_better("test_loss"), less_is_better("-val_rmse")
@@ -261,14 +264,14 @@ def less_is_better(name: str, select: str = "", lower: Collection[str] = ()) -> 
 
 
 def _unprefixed(name: str) -> set[str]:
-    """A metric's name without its prefix, with and without the horizon at its end."""
+    """A metric's name without the prefix, in two forms: with and without the horizon at the end."""
     name = name.removeprefix("-").split("/")[0].removesuffix("_before")
     name = re.sub(r"^(worst_|pooled_)*(test_|val_|local_)?", "", name)
     return {name, name.split("@")[0]}
 
 
 def lower_of(config: Mapping[str, Any]) -> set[str]:
-    """Names of the metrics for which smaller is better, from the targets in a run's config.
+    """Names of the metrics whose smaller values are better, from the targets in a run's config.
 
     Example:
         >>> sorted(lower_of({"layers": [{"name": "fedavg", "target": {"lower": ["rmse", "mae"]}}]}))
@@ -280,7 +283,7 @@ def lower_of(config: Mapping[str, Any]) -> set[str]:
 
 @explained
 def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
-    """A client's metrics, except metrics that are NaN because the client has no examples.
+    """A client's metrics, without the metrics that are NaN since the client has no examples.
 
     Example:
         >>> scored_alone({"test_rmse": 0.5, "test_r2": float("nan")})
@@ -291,19 +294,19 @@ def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
 
 @explained
 def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
-    """Names of the metrics that are undefined for every output of a model.
+    """Names of the metrics that are undefined, whatever the model returns.
 
     For example, the AUC is undefined if all labels are equal.
 
     Args:
-        target: the target with the metrics; metrics that users defined are skipped.
+        target: the target with the metrics; only metrics of this library are checked.
         y: the labels.
-        mask: the examples that are scored, bool ``[n]``.
+        mask: the examples to score, bool ``[n]``.
 
     Returns:
-        Names of metrics of `ANSWERS`, `REGRESSION` and `FORECAST` that are NaN for an output of
-        zeros. If no label is known, these metrics are all undefined. For classes, the list is
-        empty.
+        Names of metrics of `ANSWERS`, `REGRESSION` and `FORECAST` that are NaN if the output is
+        zero everywhere. If no label is known, all metrics of these three targets are undefined. For
+        class labels, the list is empty.
 
     Example:
         >>> answers = torch.tensor([1.0, 1.0, 0.0])
@@ -331,16 +334,16 @@ def warn_undefined(
     *,
     instead: str = "",
 ) -> dict[int, list[str]]:
-    """Give one warning for all clients that have examples to score but undefined metrics.
+    """Give one warning for all clients that have examples to score, but an undefined metric.
 
     Args:
         target: the target with the metrics.
-        answers: each client's labels, and the mask of the scored examples if the client has a mask.
-        prefix: prefix of the metrics' names, such as ``"test_"``.
-        instead: the end of the warning, which names an alternative score.
+        answers: one entry per client: the client's labels, and the mask of scored examples or None.
+        prefix: prefix before the metrics' names, such as ``"test_"``.
+        instead: the last part of the warning; this part names a score to use instead.
 
     Returns:
-        Dict from each client with undefined metrics to the names of these metrics.
+        Dict from client to names of undefined metrics; clients without such metrics are left out.
 
     Example:
         >>> everything = torch.tensor([True, True])

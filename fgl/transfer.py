@@ -8,11 +8,11 @@ def to_host(*tensors: Tensor) -> list[Tensor]:
     """Copy tensors to the CPU; tensors on a GPU are copied together, with a single wait.
 
     Args:
-        tensors: tensors of any shapes and dtypes. Integers on a GPU must be below 2^53 in
-            magnitude, since all GPU tensors are copied as float64.
+        tensors: tensors of any shapes and dtypes. All tensors on a GPU are copied as float64, so
+            integers on a GPU must be below 2^53 in magnitude.
 
     Returns:
-        The tensors, with the same shapes and dtypes.
+        The copied tensors, with the shapes and dtypes of `tensors`.
 
     Example:
         >>> to_host(torch.tensor(3), torch.tensor([0.5, 1.5]))

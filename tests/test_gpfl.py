@@ -182,6 +182,11 @@ def test_scores_are_each_clients_own() -> None:
         masks = {"train_mask": ~for_test, "test_mask": for_test}
         both.append(Graph.join(alone, y, num_classes=2, **masks))
     assert evaluate_graphs(plain, both, both)(outbox, {}) == pytest.approx(got)
+    # Validation graphs that are the test graphs.
+    held_out = [own.replace(val_mask=own.test_mask, test_mask=None) for own in both]
+    scores = evaluate_graphs(plain, tests, held_out)(outbox, {})
+    assert scores["val_accuracy"] == pytest.approx(got["test_accuracy"])
+    assert {name: scores[name] for name in got} == pytest.approx(got)
     none = both[0].replace(test_mask=torch.zeros_like(both[0].train_mask))
     with pytest.raises(ValueError, match="client 1's test_mask to have a graph, but got none"):
         evaluate_graphs(plain, [both[0], none], both[:2])

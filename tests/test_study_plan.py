@@ -59,6 +59,11 @@ def by_rate(job: Any) -> float:
     return -abs(math.log(job.point.local["lr"] / 0.02)) - (job.point.local["optimizer"] == "sgd")
 
 
+def test_a_name_of_local_training_and_of_a_method_is_two_values() -> None:
+    point = importlib.import_module("fgl.study.plan").Point({"lr": 0.1}, {"lr": 0.2, "mu": 1})
+    assert point.values == {"lr": 0.1, "own lr": 0.2, "mu": 1}
+
+
 def test_wide_trials_are_the_first_points_of_one_sobol_sequence_for_all_methods() -> None:
     plan = planned()
     points = qmc.Sobol(32, scramble=True, seed=7).random(4)

@@ -28,6 +28,7 @@ def test_a_metric_that_no_round_has_is_named() -> None:
         assert result.best().round == 1
     with pytest.warns(UserWarning, match="did you mean 'val_accuracy'"):
         fgl.federation.best_round(rounds, "val_acuracy")
+    assert fgl.checks.did_you_mean("val_f1", ["test_f1"]) == ""
 
 
 def test_a_client_without_examples_has_no_weight_among_equal_clients() -> None:

@@ -20,18 +20,19 @@ LONG = 2**18  # entries of a tensor; longer tensors of a stack do not fit a cach
 def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict[str, Tensor]:
     """Weighted mean over clients: ``sum_k weight_k stack_k / sum_k weight_k``.
 
-    The sum is computed as ``sum_k stack_k / (sum_j weight_j / weight_k)``, in an order that depends
-    only on K.
+    The function computes ``sum_k stack_k / (sum_j weight_j / weight_k)``. The order of the
+    additions depends only on K.
 
     Args:
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
-        weight: ``[K]``, non-negative (FedAvg: the numbers of examples).
+        weight: ``[K]``, one non-negative weight per client (FedAvg: the client's number of
+            examples).
 
     Returns:
-        Dict from name to ``[...]``, with the stack's dtypes; a stack and a list give the same bits.
+        Dict from name to ``[...]``, with the stack's dtypes. A stack and a list give the same bits.
 
     Raises:
-        TypeError: if tensors are complex, or the tensors of a list have different dtypes.
+        TypeError: if tensors are complex, or if the tensors of a list differ in dtype.
         ValueError: if a weight is negative or not finite, if all weights are zero, if `weight` does
             not have one entry per client, or if the tensors of a list have different shapes.
 
@@ -83,7 +84,8 @@ def exact(value: Tensor) -> torch.dtype:
 def folded(total: Tensor) -> Tensor:
     """Sum over the first dimension, by repeatedly adding the second half to the first half.
 
-    The argument is overwritten. If the number of rows is odd, the middle row is added last.
+    The function overwrites its argument. If the number of rows is odd, the middle row is added
+    last.
     """
     rows = len(total)
     while rows > 2:
@@ -179,9 +181,9 @@ def as_dtype(average: Tensor, dtype: torch.dtype) -> Tensor:
 def root(value: Tensor) -> Tensor:
     """Square root ``1 / (1 / sqrt(x))`` of each entry, exact up to two units of the last digit.
 
-    On a CPU, `torch.sqrt` calls MKL, and the last digit of MKL's result depends on the type of CPU.
-    `rsqrt` and `reciprocal` use the square root and the division of IEEE arithmetic, which have the
-    same result on every CPU.
+    On a CPU, `torch.sqrt` calls MKL. The last digit of MKL's result depends on the type of CPU.
+    `rsqrt` and `reciprocal` use IEEE arithmetic for square roots and divisions, so every CPU gives
+    the same result.
 
     Args:
         value: floating point ``[...]``; for half precision the root is computed in float32.

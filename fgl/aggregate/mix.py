@@ -16,28 +16,28 @@ from .mean import as_dtype, exact, folded
 def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -> dict[str, Tensor]:
     """Each client's mix of all clients: ``out_i = rho x_i + (1 - rho) sum_j A_ij x_j``.
 
-    A and x are first rounded to grids so coarse that their product in float64 has no rounding
+    First A and x are rounded to coarse grids. Then the product A x in float64 has no rounding
     error. So the bits of the product do not depend on the order of summation. The error is about
-    ``2^-24 sum_j |A_ij| max |x_j|`` for float32. For float64, ``2^-52`` replaces ``2^-24``. A
-    client whose weight in A is 0 does not add to the error.
+    ``2^-24 sum_j |A_ij| max |x_j|`` for float32. For float64, ``2^-52`` replaces ``2^-24``. If A
+    gives a client the weight 0, this client does not add to the error.
 
     Args:
         stack: dict from name to ``[K, ...]``, such as updates; integers are mixed and rounded. If A
-            is dense, a client's NaN or infinity reaches all other clients, even if their weights
-            for this client are 0.
-        matrix: the client matrix A, float ``[K, K]``: a dense or sparse Tensor, or any other object
-            with this shape that supports ``@``, such as a `SparseMatrix`. Rows are not normalised.
-        self_weight: rho in ``[0, 1]``, a client's weight for its own tensors, in addition to the
-            client's diagonal entry in the matrix.
+            is dense, one client's NaN or infinity reaches every other client, even a client that
+            gives it weight 0.
+        matrix: the client matrix A, float ``[K, K]``: a dense or sparse Tensor, or another object
+            that supports ``@``, such as a `SparseMatrix`. Rows are not normalised.
+        self_weight: rho, between 0 and 1: a client's weight for its own tensors. The client's
+            diagonal entry in the matrix adds to this weight.
 
     Returns:
         Dict from name to ``[K, ...]``, with the stack's dtypes. With ``self_weight=1`` the
         result equals the stack bit for bit.
 
     Raises:
-        TypeError: if the matrix is not floating point, or a tensor is complex.
-        ValueError: if the matrix is not ``[K, K]`` and finite, or if `self_weight` is not in
-            [0, 1].
+        TypeError: if the matrix is not floating point, or if a tensor is complex.
+        ValueError: if the matrix does not have shape ``[K, K]``, if an entry is not finite, or if
+            `self_weight` is below 0 or above 1.
 
     Example:
         >>> A = torch.tensor([[0.5, 0.5], [0.0, 1.0]])
@@ -88,11 +88,11 @@ def _dense(matrix: Any) -> Tensor:
 def _mixed(flat: Tensor, others: Tensor, own: float, sparse: bool) -> Tensor:
     """Compute ``own flat + others @ flat``; the result has the dtype of `flat`.
 
-    Each client's tensor is divided by its largest magnitude, and the client's column of the matrix
-    is multiplied by this magnitude. So a client with large values causes rounding errors only for
-    clients that give this client a weight. Each row of the matrix is rounded to a grid that depends
-    on the row's sum. Each column of the tensors is rounded to a grid that depends on the column's
-    largest entry. Every partial sum is then an integer below 2^53.
+    Let m be the largest magnitude in a client's tensor. The tensor is divided by m, and the
+    client's column of the matrix is multiplied by m. So a client with large values causes rounding
+    errors only for clients that give this client a weight. Each row of the matrix is rounded to a
+    grid that depends on the row's sum. Each column of the tensors is rounded to a grid that depends
+    on the column's largest entry. Every partial sum is then an integer below 2^53.
     """
     clients = len(flat)
     if flat.dtype == torch.float32:
@@ -118,7 +118,7 @@ def _mixed(flat: Tensor, others: Tensor, own: float, sparse: bool) -> Tensor:
 
 
 def _size(value: Tensor, dim: int) -> Tensor:
-    """The largest finite magnitude along a dimension."""
+    """Largest finite magnitude of the entries along a dimension."""
     value = value.detach()
     size = torch.maximum(value.amax(dim), -value.amin(dim))
     if value.is_cuda or not float(size.max()) < inf:  # NaN too; does not wait for a GPU

@@ -1,4 +1,4 @@
-"""Step of a server optimiser: momentum, Adam, Yogi or Adagrad (FedOpt)."""
+"""Steps of server optimisers: momentum, Adam, Yogi and Adagrad (FedOpt)."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def server_step(
     """Take a step of a server optimiser on the pseudo-gradient ``D = target - params`` (FedOpt).
 
     For adam, yogi and adagrad, ``m <- beta1 m + (1 - beta1) D``, and the new model is
-    ``params + lr m / (sqrt(v) + tau)``. These rules differ in v: ``v <- beta2 v + (1 - beta2) D^2``
-    for adam, ``v <- v - (1 - beta2) D^2 sign(v - D^2)`` for yogi, and ``v <- v + D^2`` for adagrad.
-    Without bias correction, v starts at ``v_0 = tau^2``. For sgd: ``m <- beta1 m + D``, and the new
-    model is ``params + lr m``. The rule sgd with ``beta1 = 0`` and ``lr = 1`` is FedAvg. With
-    `bias_correction`, adam starts from ``v_0 = 0``, and step t divides m by ``1 - beta1^t`` and v
-    by ``1 - beta2^t``. The corrected adam equals torch's Adam on the gradient ``-D``. Integer
-    tensors are set to the target's values.
+    ``params + lr m / (sqrt(v) + tau)``. The three rules compute v differently:
+    ``v <- beta2 v + (1 - beta2) D^2`` for adam, ``v <- v - (1 - beta2) D^2 sign(v - D^2)`` for
+    yogi, and ``v <- v + D^2`` for adagrad. Without bias correction, v starts at ``v_0 = tau^2``.
+    For sgd: ``m <- beta1 m + D``, and the new model is ``params + lr m``. The rule sgd with
+    ``beta1 = 0`` and ``lr = 1`` is FedAvg. With `bias_correction`, adam starts from ``v_0 = 0``.
+    Step t then divides m by ``1 - beta1^t`` and v by ``1 - beta2^t``. The corrected adam equals
+    torch's Adam on the gradient ``-D``. Integer tensors are set to the target's values.
 
     Args:
         params: the server's model.
@@ -47,17 +47,17 @@ def server_step(
         lr: server learning rate.
         beta1: decay of the first moment (momentum for sgd).
         beta2: decay of the second moment.
-        tau: adaptivity; Adam's epsilon.
-        bias_correction: whether to correct the bias of adam's moments, as in Adam's paper; FedOpt
-            does not.
+        tau: constant that is added to the square root of v, like Adam's epsilon.
+        bias_correction: whether to correct the bias of adam's moments. Adam's paper corrects the
+            bias, and FedOpt does not.
 
     Returns:
         The new model, and the moments to pass to the next call.
 
     Raises:
-        ValueError: for an unknown rule, or for a bias correction with a rule other than adam; if a
-            tensor of `params` is missing from `target` or has another shape there; or if `state`
-            lacks moments of this rule.
+        ValueError: if the rule is unknown, if the bias of a rule other than adam is to be
+            corrected, if `target` lacks a tensor of `params` or has it with a different shape, or
+            if `state` lacks moments of the rule.
 
     Example:
         >>> new, _ = server_step({"w": torch.zeros(1)}, {"w": torch.ones(1)}, {}, lr=0.5, beta1=0.0)

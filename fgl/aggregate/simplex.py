@@ -22,7 +22,7 @@ def project_to_simplex(rows: Tensor) -> Tensor:
 
     Raises:
         TypeError: if `rows` is not floating point.
-        ValueError: if `rows` is not a matrix, is not finite, or has no column.
+        ValueError: if `rows` is not a matrix, if an entry is not finite, or if there is no column.
 
     Example:
         >>> project_to_simplex(torch.tensor([[0.5, 0.5, 0.0], [3.0, 1.0, 0.0], [0.8, 0.6, 0.1]]))

@@ -1,4 +1,4 @@
-"""Networks of clients: features of clients, weights for mixes of clients, and cuts of a network."""
+"""Networks of clients: features of clients, weights for mixing clients, and cuts of a network."""
 
 from .autoencoder import reconstruct
 from .features import flat_parameters, functional_embedding, pooled_features, probe_graphs

@@ -37,7 +37,7 @@ def init_encoder(
     Returns:
         Two weights, ``weight0 [width, hidden]`` and ``weight1 [hidden, out]``; two biases,
         ``bias0 [hidden]`` and ``bias1 [out]``; and the layer norm's ``norm_weight`` and
-        ``norm_bias``, both ``[hidden]``.
+        ``norm_bias``, each of shape ``[hidden]``.
 
     Example:
         >>> {name: list(value.shape) for name, value in init_encoder(5, hidden=3, out=2).items()}
@@ -180,7 +180,7 @@ def reconstruct(
     weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Embed the clients by an auto-encoder of their network; each call trains a new auto-encoder.
+    """Embeddings of clients from an auto-encoder of their network; each call trains a new one.
 
     Each call starts with new weights from `init_encoder`. Adam then minimises `link_loss` for the
     embeddings from `encode`. The gradient is computed by explicit formulas, without autograd. Both
@@ -188,7 +188,7 @@ def reconstruct(
     The weights do not depend on the order of clients.
 
     Args:
-        network: float ``[k, k]``, the initial network, each row with sum 1 (`running_network`).
+        network: float ``[k, k]``, the initial network. Each row sums to 1 (`running_network`).
         features: float ``[k, width]``, features of the clients (`pooled_features`).
         hidden: width of the hidden layer.
         out: width of the embedding.
@@ -199,11 +199,12 @@ def reconstruct(
         generator: source of randomness for the initial weights.
 
     Returns:
-        float ``[k, out]``, for `discretise`; no gradient flows through it.
+        float ``[k, out]``, an argument for `discretise`. No gradient flows through the result.
 
     Raises:
         TypeError: if an input is not floating point.
-        ValueError: if an input is not finite, if the network is not square, or if sizes differ.
+        ValueError: if an input is not finite, if the network is not square, or if the two inputs
+            have different numbers of clients.
 
     Example:
         >>> reconstruct(torch.eye(3), torch.rand(3, 5), steps=10).shape

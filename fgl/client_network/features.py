@@ -1,4 +1,4 @@
-"""Features of clients: parameters, flat or pooled, and the outputs of models on random graphs."""
+"""Features of clients: flat or pooled parameters, and outputs of models on random graphs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def centred(rows: Tensor) -> Tensor:
 
 
 def unit(rows: Tensor) -> Tensor:
-    """Divide each row by its length; a row of zeros is unchanged."""
+    """Divide each row by its Euclidean length; a row of zeros is unchanged."""
     if not rows.numel():
         return rows
     size = rows.abs().amax(1, keepdim=True)  # without it, squares of a small row would underflow
@@ -29,7 +29,7 @@ def unit(rows: Tensor) -> Tensor:
 
 
 def unit_centred(rows: Tensor) -> Tensor:
-    """Centre rows and scale them to length 1; a row equal to the mean up to rounding becomes 0."""
+    """Centre rows and scale them to length 1; a row that (almost) equals the mean becomes 0."""
     info, biggest = torch.finfo(rows.dtype), float(rows.abs().max()) if rows.numel() else 0.0
     if biggest and not info.tiny**0.25 < biggest < info.max**0.25:
         rows = rows / biggest  # without it, squares could overflow or underflow to 0
@@ -76,17 +76,17 @@ def flat_parameters(stack: Mapping[str, Tensor]) -> Tensor:
 
 @explained
 def pooled_features(flat: Tensor, *, width: int | None = 100, l2: bool = True) -> Tensor:
-    """About 100 features per client: means over neighbouring parameters, centred and normalised.
+    """About 100 features per client: means over windows of parameters, centred and normalised.
 
     The means are over non-overlapping windows of ``max(1, P // width)`` parameters. Parameters
-    after the last full window are not used. If a client's features equal the mean over clients, up
-    to rounding, the client's row is 0.
+    after the last full window are not used. A client's row is 0 if its features equal the mean over
+    clients, up to rounding.
 
     Args:
         flat: float ``[k, P]``, one client's flattened parameters per row.
         width: approximate number of features to keep; None keeps all.
-        l2: whether to divide each row by its length. With the defaults, the features are the same
-            as in the public code. With ``width=None, l2=False`` the features are the paper's
+        l2: whether to divide each row by its length. With the defaults, the features equal the
+            features of the public code. With ``width=None, l2=False`` the features are the paper's
             ``flatten(theta_i - mean_j theta_j)``.
 
     Returns:
@@ -95,7 +95,7 @@ def pooled_features(flat: Tensor, *, width: int | None = 100, l2: bool = True) -
     Raises:
         TypeError: if `flat` is not floating point.
         ValueError: if `width` is not positive, if `flat` is not a matrix, or if an entry is not
-            finite; in the last case the error names the client.
+            finite. For such an entry the error names the client.
 
     Example:
         >>> pooled_features(torch.tensor([[1.0, 3.0, 0.0, 0.0], [3.0, 1.0, 0.0, 4.0]]), width=2)
@@ -117,16 +117,16 @@ def functional_embedding(outputs: Tensor) -> Tensor:
     """Concatenate the outputs of each client's model on common probe graphs.
 
     Args:
-        outputs: float ``[k, R, C]``, outputs of each client's model for R graphs (GPFL:
-            log-probabilities).
+        outputs: float ``[k, R, C]``, the outputs of each client's model for R graphs. GPFL uses
+            log-probabilities.
 
     Returns:
         float ``[k, R C]``; the `similarity` of these rows is GPFL's ``A_E``.
 
     Raises:
         TypeError: if `outputs` is not floating point.
-        ValueError: if `outputs` does not have three dimensions, or if an output is not finite; in
-            the last case the error names the client.
+        ValueError: if `outputs` does not have three dimensions, or if an output is not finite. For
+            such an output the error names the client.
 
     Example:
         >>> functional_embedding(torch.arange(8.0).view(2, 2, 2))
@@ -158,17 +158,19 @@ def probe_graphs(
         num: number of graphs.
         num_nodes: number of nodes of each graph.
         p: probability of an edge.
-        num_features: width of the features; for one-hot degrees, the last column also encodes all
-            larger degrees.
+        num_features: width of the features. For one-hot degrees, the last column encodes its own
+            degree and all larger degrees.
         generator: source of randomness for the edges and for random features.
         features: one-hot degrees (GPFL), or numbers from N(0, 1) (FED-PUB).
 
     Returns:
-        x, float ``[num num_nodes, num_features]``; edge_index, int64 ``[2, num_edges]``, with both
-        directions of each edge and sorted by target; and batch, int64 ``[num num_nodes]``.
+        Three tensors: x, float ``[num num_nodes, num_features]``; edge_index, int64
+        ``[2, num_edges]``, which has both directions of each edge and is sorted by target; and
+        batch, int64 ``[num num_nodes]``.
 
     Raises:
-        ValueError: if a number is not positive, `p` is not in ``[0, 1]``, or `features` is unknown.
+        ValueError: if a number is not positive, if `p` is below 0 or above 1, or if `features` is
+            unknown.
 
     Example:
         >>> x, edge_index, batch = probe_graphs(2, 3, 1.0, num_features=2)

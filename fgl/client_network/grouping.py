@@ -1,4 +1,4 @@
-"""Groups of clients: distances between sequences (DTW), clusters (FINCH) and minimum cuts."""
+"""Groups of clients, by distances between sequences (DTW), clusters (FINCH) or minimum cuts."""
 
 from itertools import combinations
 from typing import Any
@@ -15,19 +15,20 @@ from .features import unit
 def dtw_distances(sequences: Tensor) -> Tensor:
     """Dynamic time warping distances between sequences, computed for all pairs at once.
 
-    ``d_ij = sqrt(min_path sum_{(a, b) in path} (s_i[a] - s_j[b])^2)``. A path leads from the first
-    entries to the last entries. Each step advances by one entry in one sequence or in both. The
-    package ``dtaidistance``, which GCFL's code calls, computes the same distance.
+    ``d_ij = sqrt(min_path sum_{(a, b) in path} (s_i[a] - s_j[b])^2)``. A path leads from the pair
+    of first entries to the pair of last entries. Each step of the path advances by one entry in one
+    sequence or in both sequences. The package ``dtaidistance``, which GCFL's code calls, computes
+    the same distance.
 
     Args:
         sequences: float ``[k, L]``, one client's sequence per row.
 
     Returns:
-        float ``[k, k]``, symmetric, 0 on the diagonal; all entries are 0 if L is 0.
+        float ``[k, k]``, symmetric, with zeros on the diagonal. All entries are 0 if L is 0.
 
     Raises:
         TypeError: if `sequences` is not floating point.
-        ValueError: if `sequences` is not a matrix, or if an entry is not finite; in the last case
+        ValueError: if `sequences` is not a matrix, or if an entry is not finite. For such an entry
             the error names the client.
 
     Example:
@@ -54,7 +55,7 @@ def dtw_distances(sequences: Tensor) -> Tensor:
 
 @explained
 def finch(rows: Tensor) -> Tensor:
-    """Clusters of rows by first neighbours (FINCH): the coarsest partition with several clusters.
+    """Clusters of rows by nearest neighbours (FINCH): the coarsest partition with several clusters.
 
     Args:
         rows: float ``[n, d]``, n at least 1.
@@ -86,7 +87,8 @@ def finch(rows: Tensor) -> Tensor:
 def linked(rows: Tensor) -> Tensor:
     """Clusters of linked rows.
 
-    Two rows are linked if one is the other's nearest row, or if both have the same nearest row.
+    Rows i and j are linked if j is the row nearest to i, if i is the row nearest to j, or if a
+    third row is nearest to both.
 
     Example:
         >>> linked(torch.tensor([[1.0, 0.0], [1.0, 0.1]]))
@@ -106,7 +108,7 @@ def linked(rows: Tensor) -> Tensor:
 
 @explained
 def nearest_rows(rows: Tensor, count: int) -> Tensor:
-    """For each row, the indices of at most `count` other rows with the largest cosine.
+    """For each row, the indices of at most `count` other rows with the largest cosine to this row.
 
     The dtype and shape are int64 ``[n, min(count, n - 1)]``.
 
@@ -128,9 +130,8 @@ def min_cut(weight: Tensor) -> Tensor:
     set.
 
     Args:
-        weight: float ``[k, k]``, symmetric and non-negative, for at least two clients; the diagonal
-            is ignored. An entry between -1e-6 and 0, which is negative only by rounding, is set to
-            0.
+        weight: float ``[k, k]``, symmetric and non-negative, for two or more clients. The diagonal
+            is ignored. An entry between -1e-6 and 0 counts as a rounding error and is set to 0.
 
     Returns:
         bool ``[k]``, True in the smaller part. If both parts have the same size, the part with the
@@ -138,8 +139,8 @@ def min_cut(weight: Tensor) -> Tensor:
 
     Raises:
         TypeError: if `weight` is not floating point.
-        ValueError: if `weight` is not square, not finite, not symmetric up to rounding, or
-            negative, or if there are fewer than two clients.
+        ValueError: if `weight` is not square or not symmetric (up to rounding), if an entry is not
+            finite or is negative, or if there are fewer than two clients.
 
     Example:
         >>> min_cut(torch.tensor([[0.0, 5.0, 1.0], [5.0, 0.0, 2.0], [1.0, 2.0, 0.0]]))

@@ -16,21 +16,21 @@ from .features import unit, unit_centred
 def similarity(rows: Tensor, *, clip: bool = False, centre: bool = True) -> Tensor:
     """Cosine similarity of each pair of rows, after the mean row is subtracted from all rows.
 
-    ``A_ij = <r_i - m, r_j - m> / (|r_i - m| |r_j - m|)``. If a row equals the mean, up to rounding,
-    its similarity to all rows, including itself, is 0.
+    ``A_ij = <r_i - m, r_j - m> / (|r_i - m| |r_j - m|)``. A row that equals the mean (up to
+    rounding) has similarity 0 to all rows, including itself.
 
     Args:
         rows: float ``[k, *]``, such as a `functional_embedding`.
         clip: whether to set negative entries to 0.
-        centre: whether to subtract the mean row m, as GPFL does; if False, m is 0 (pFedGraph,
-            FED-PUB).
+        centre: whether to subtract the mean row m, as in GPFL. If False, m is 0, as in pFedGraph
+            and FED-PUB.
 
     Returns:
         float ``[k, k]`` in ``[-1, 1]``, up to rounding.
 
     Raises:
         TypeError: if `rows` is not floating point.
-        ValueError: if `rows` is not a matrix, or if an entry is not finite; in the last case the
+        ValueError: if `rows` is not a matrix, or if an entry is not finite. For such an entry the
             error names the client.
 
     Example:
@@ -51,8 +51,9 @@ def similarity(rows: Tensor, *, clip: bool = False, centre: bool = True) -> Tens
 def property_network(properties: Tensor) -> Tensor:
     """Network that links clients with similar graphs: `similarity` of mean properties, at least 0.
 
-    Properties with larger values have more influence, as in the public code. To give properties
-    equal influence, divide each column by its standard deviation first.
+    As in the public code, a property with large values has more influence than a property with
+    small values. To give properties equal influence, divide each column by its standard deviation
+    first.
 
     Args:
         properties: float ``[k, P]``, each client's mean over its training graphs.
@@ -61,7 +62,7 @@ def property_network(properties: Tensor) -> Tensor:
         float ``[k, k]`` in ``[0, 1]``, up to rounding.
 
     Raises:
-        TypeError, ValueError: as `similarity`.
+        TypeError, ValueError: as for `similarity`.
 
     Example:
         >>> property_network(torch.tensor([[1.0, 9.0], [1.0, 8.0], [1.0, 1.0]]))
@@ -77,22 +78,22 @@ def property_network(properties: Tensor) -> Tensor:
 
 @explained
 def select_properties(properties: Tensor, embedding_similarity: Tensor) -> Tensor:
-    """Select the properties whose network is most similar to the network of the clients' models.
+    """Select properties so that their network is similar to the network of the clients' models.
 
-    The selection starts with all properties. Each step removes the property whose removal reduces
-    ``|f(F) - max(0, A_E)|^2`` most, where ``f`` is `property_network`. Ties are resolved in favour
-    of the first property. The selection stops if no removal reduces the value, or if two properties
-    are left.
+    The selection starts with all properties. Each step removes one property: the property whose
+    removal reduces ``|f(F) - max(0, A_E)|^2`` most. Here ``f`` is `property_network`. In a tie the
+    first property is removed. The selection stops if no removal reduces this value, or if only two
+    properties are left.
 
     Args:
         properties: float ``[k, P]``.
         embedding_similarity: float ``[k, k]``, the paper's ``A_E``.
 
     Returns:
-        int64, the columns that are kept, in order.
+        int64 tensor, the indices of the selected columns in ascending order.
 
     Raises:
-        TypeError, ValueError: as `similarity`, or if the shapes do not agree.
+        TypeError, ValueError: as for `similarity`, or if the shapes do not agree.
 
     Example:
         >>> properties = torch.tensor([[1.0, 0.0, 9.0], [2.0, 0.1, -9.0], [7.0, 0.2, 0.0]])
@@ -122,7 +123,7 @@ def select_properties(properties: Tensor, embedding_similarity: Tensor) -> Tenso
 
 @explained
 def normalize_rows(network: Tensor) -> Tensor:
-    """Divide each row by its sum: ``D^-1 A``; a row of zeros is unchanged.
+    """Divide each row by the sum of the row: ``D^-1 A``; a row of zeros is unchanged.
 
     Args:
         network: float ``[k, k]``, non-negative.
@@ -131,8 +132,8 @@ def normalize_rows(network: Tensor) -> Tensor:
         float ``[k, k]``.
 
     Raises:
-        TypeError, ValueError: if `network` is not floating point, square and finite, or if it has a
-            negative entry.
+        TypeError, ValueError: if `network` is not floating point or not square, or if an entry is
+            not finite or is negative.
 
     Example:
         >>> normalize_rows(torch.tensor([[1.0, 3.0], [0.0, 0.0]]))
@@ -158,7 +159,7 @@ def running_network(
     """Running average of the network over rounds: ``D^-1 max(0, beta A + (1 - beta) A_E)``.
 
     Args:
-        previous: float ``[k, k]``, A, the result of this function in the previous round. In the
+        previous: float ``[k, k]``: A, the result of this function in the previous round. In the
             second round, A is the first round's property network after `normalize_rows`.
         embedding_similarity: float ``[k, k]``, this round's ``A_E``.
         beta: weight of the previous network.
@@ -167,8 +168,8 @@ def running_network(
         float ``[k, k]``. Each row sums to 1, or is 0 if it has no positive entry.
 
     Raises:
-        TypeError, ValueError: if a matrix is not floating point, square and finite, if sizes
-            differ, or if `beta` is not in ``[0, 1]``.
+        TypeError, ValueError: if a matrix is not floating point, not square or not finite, if the
+            sizes of the two matrices differ, or if `beta` is below 0 or above 1.
 
     Example:
         >>> running_network(torch.eye(2), torch.tensor([[1.0, -1.0], [1.0, 1.0]]), beta=0.5)
@@ -189,14 +190,14 @@ def discretise(z: Tensor, *, threshold: float | None = None) -> Tensor:
 
     Args:
         z: float ``[k, d]``, one client's embedding per row.
-        threshold: smallest value of the softmax for which a weight is not 0; default ``0.1 / k``.
+        threshold: smallest value of the softmax that gives a weight above 0; default ``0.1 / k``.
 
     Returns:
         float ``[k, k]``. Each row sums to 1, or is 0 if no entry reaches the threshold.
 
     Raises:
-        TypeError, ValueError: if `z` is not a finite floating-point matrix, if its products are not
-            finite, or if `threshold` is NaN.
+        TypeError, ValueError: if `z` is not a finite floating-point matrix, if products of rows of
+            `z` are not finite, or if `threshold` is NaN.
 
     Example:
         >>> discretise(torch.tensor([[2.0, 0.0], [2.0, 0.0], [0.0, 3.0]]))
@@ -225,18 +226,18 @@ def softmax_attention(alike: Tensor, *, scale: Weight = 10.0, own: Share | None 
     """Softmax over each row: ``exp(scale S_ij) / sum_k exp(scale S_ik)`` (FED-PUB; HeurFedAMP).
 
     Args:
-        alike: float ``[k, k]``, S, such as a `similarity`.
+        alike: float ``[k, k]``: the matrix S, such as a `similarity`.
         scale: inverse temperature of the softmax, at least 0; 0 gives equal weights.
-        own: each client's weight for itself, in ``[0, 1]``. If `own` is given, the remaining weight
-            is divided among the other clients by a softmax (HeurFedAMP). By default the softmax is
+        own: each client's weight for itself, between 0 and 1. If `own` is given, a softmax divides
+            the remaining weight among the other clients (HeurFedAMP). By default the softmax is
             over all clients, including the client itself (FED-PUB).
 
     Returns:
         float ``[k, k]``; each row sums to 1. A single client has weight 1.
 
     Raises:
-        TypeError, ValueError: if `alike` is not floating point, square and finite, or if a number
-            is out of range.
+        TypeError, ValueError: if `alike` is not floating point, not square or not finite, or if a
+            number is out of range.
 
     Example:
         >>> softmax_attention(torch.zeros(3, 3), own=0.5)
@@ -262,13 +263,14 @@ def distance_attention(rows: Tensor, *, sigma: Positive = 1.0, lr: Weight = 1.0)
     """Weights for moving towards nearby clients: ``xi_ij = lr A'(||r_i - r_j||^2)`` (FedAMP).
 
     ``A(x) = 1 - exp(-x / sigma)``, so ``A'(x) = exp(-x / sigma) / sigma``, and
-    ``xi_ii = 1 - sum_{j != i} xi_ij``. The paper requires a step so small that no ``xi_ii`` is
+    ``xi_ii = 1 - sum_{j != i} xi_ij``. The paper requires a small step, so that no ``xi_ii`` is
     negative. This function allows a larger step. If a row's entries for other clients sum to more
     than 1, these entries are scaled to sum to 1.
 
     Args:
         rows: float ``[k, P]``, one client's flattened parameters per row.
-        sigma: squared distance, above 0, at which attention falls to 1 / e of its largest value.
+        sigma: the squared distance at which attention is 1 / e of the largest possible attention;
+            above 0.
         lr: the paper's step size alpha_K, at least 0.
 
     Returns:

@@ -1,7 +1,8 @@
-"""Trees: ego-graphs of a fixed shape as index tensors, and their aligned Mixup (FedEgo).
+"""Trees: ego-graphs of a fixed shape as index tensors, and aligned Mixup of trees (FedEgo).
 
 A tree with fan-outs ``(6, 6)`` has ``1 + 6 + 36`` positions in the order of a breadth-first search.
-First comes the centre, then its children, then the children of the first child, and so on.
+The first position is the centre. The centre's children follow, then the children of the first
+child, and so on.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,13 +24,14 @@ BITS = 31  # bits of a random integer; ``draw * degree`` fits an int64 for every
 
 @explained
 def levels(fanouts: Sequence[int]) -> list[int]:
-    """The index of the first node of each level in a tree; the last number is the tree's size.
+    """Index of the first node of each level of a tree, followed by the tree's number of nodes.
 
     Args:
-        fanouts: children per node, level by level, each at least 1.
+        fanouts: number of children per node, one number for each level, at least 1.
 
     Returns:
-        ``[0, 1, 1 + s_1, 1 + s_1 + s_1 s_2, ...]``, one entry more than there are levels.
+        ``[0, 1, 1 + s_1, 1 + s_1 + s_1 s_2, ...]``; the list has one more entry than the tree has
+        levels.
 
     Raises:
         TypeError: if a fan-out is not an integer.
@@ -44,16 +46,17 @@ def levels(fanouts: Sequence[int]) -> list[int]:
 
 
 class EgoSampler:
-    """Sampler of ego-graphs of a fixed shape: each node has a fixed number of drawn neighbours.
+    """Sampler of ego-graphs of a fixed shape: a fixed number of neighbours is drawn per node.
 
     Neighbours are the sources of a node's incoming edges. Neighbours are sampled uniformly and with
-    replacement. Each hop needs only one gather operation on the neighbour table. A neighbour's
-    probability is proportional to the number of its edges to the node. Edges of weight 0 are
-    ignored. A node without neighbours is its own neighbour, so the node's tree repeats this node.
+    replacement. Each hop needs only one gather operation on the neighbour table. A neighbour with
+    several edges to the node has a proportionally larger probability. Edges of weight 0 are
+    ignored. A node without neighbours counts as its own neighbour, so each position of its tree
+    holds this node.
 
     Args:
         graph: the graph, or its adjacency ``A[target, source]``.
-        fanouts: children per node, level by level; any depth.
+        fanouts: number of children per node, one number for each level; any number of levels.
 
     Raises:
         TypeError: if a fan-out is not an integer.
@@ -94,7 +97,8 @@ class EgoSampler:
 
         Args:
             centres: int64 ``[batch]`` on the graph's device.
-            generator: source of randomness, on the same device; default torch's global generator.
+            generator: source of randomness, on the graph's device; default torch's global
+                generator.
 
         Returns:
             Node ids, int64 ``[batch, size]``.
@@ -120,12 +124,13 @@ class EgoSampler:
 def training_trees(
     graph: Graph, fanouts: Sequence[int] = (6, 6), *, shuffle: bool = True
 ) -> Tensor:
-    """Sample a tree per training node, int64 ``[num_train, size]``, with torch's generator.
+    """Sample one tree for each training node with torch's generator: int64 ``[num_train, size]``.
 
     Args:
         graph: the client's graph; without a training mask all nodes are training nodes.
         fanouts: see `EgoSampler`.
-        shuffle: whether to return the trees in random order instead of the order of the nodes.
+        shuffle: whether to return the trees in random order. Otherwise they have the order of the
+            nodes.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(4, 1), torch.tensor([[1, 2], [0, 1]]))
@@ -147,21 +152,22 @@ def training_trees(
 def resample(
     trees: Tensor, *, fanouts: Sequence[int] = (6, 6), generator: torch.Generator | None = None
 ) -> Tensor:
-    """Sample trees from trees: at every level, children are sampled with replacement.
+    """Sample new trees from given trees: at every level, children are drawn with replacement.
 
-    A sampled child keeps its own subtree, and its children are sampled from this subtree. So the
-    children of a node are always neighbours of the node.
+    A sampled child keeps its subtree; the child's children are then sampled from this subtree. So
+    the children of a node are always neighbours of the node.
 
     Args:
         trees: ``[num_trees, size, ...]``, e.g. embeddings of mashed ego-graphs.
-        fanouts: shape of the trees and of the sampled trees.
+        fanouts: number of children per node for each level, in the given trees and in the sampled
+            trees.
         generator: source of randomness; default torch's global generator.
 
     Returns:
         A tensor like `trees`.
 
     Raises:
-        ValueError: if `trees` does not have the size of `fanouts`.
+        ValueError: if the number of positions in `trees` does not fit `fanouts`.
 
     Example:
         >>> tree = torch.tensor([[0, 1, 2, 10, 11, 20, 21]])
@@ -196,17 +202,17 @@ def mash(
 ) -> Tensor:
     """Aligned Mixup: the mean over a batch of ego-graphs, position by position (FedEgo, Eq. 8).
 
-    ``X_j = 1/b sum_i r_{tree_i(j)}`` for every position j. Position 0 is a mean over centres,
-    position 1 is a mean over first neighbours, and so on. The mean of one-hot labels is a soft
-    label.
+    ``X_j = 1/b sum_i r_{tree_i(j)}`` for every position j. Position 0 holds the mean over the
+    centres, position 1 holds the mean over the first neighbours, and so on. The mean of one-hot
+    labels is a soft label.
 
     Args:
         values: embeddings or one-hot labels, float ``[num_nodes, H]``.
         trees: int64 ``[num_trees, size]``, sampled by an `EgoSampler`.
-        batch_size: trees per mashed ego-graph; default all. A warning is given for 1, because the
-            result would reveal individual ego-graphs.
-        least: smallest number of trees in the last batch; a smaller last batch is merged with the
-            previous batch; default `batch_size`.
+        batch_size: trees per mashed ego-graph; default all. The function warns if this number is 1,
+            since the result would reveal individual ego-graphs.
+        least: smallest number of trees in the last batch. If the last batch is smaller, it is
+            merged with the batch before; default `batch_size`.
 
     Returns:
         float ``[num_batches, size, H]``.
@@ -270,12 +276,12 @@ def tree_minibatches(
         labels: labels of the centres, ``[num_trees, C]``.
         num_epochs: number of epochs. Each epoch uses ``num_trees // 5`` trees, at least one.
         batch_size: trees per step.
-        fanouts: if given, each step samples from its trees, see `resample`; by default the trees
-            are used unchanged.
+        fanouts: if given, each step samples new trees from the step's trees (see `resample`). By
+            default the trees are used unchanged.
 
     Raises:
-        ValueError: if the numbers of labels and trees differ, if there are no trees, or if a number
-            is out of range.
+        ValueError: if the number of labels differs from the number of trees, if there are no trees,
+            or if a number is out of range.
 
     Example:
         >>> steps = tree_minibatches(torch.zeros(12, 3, 4), torch.ones(12, 1), num_epochs=2)

@@ -24,8 +24,9 @@ def check_mashed(
         dtype: expected dtype of both tensors; default any.
 
     Raises:
-        TypeError: if a tensor is not dense, not floating point, or does not have `dtype`.
-        ValueError: for an invalid shape, if there is no graph, if squares of embeddings overflow,
+        TypeError: if a tensor is not dense, is not floating point, or has a dtype other than
+            `dtype`.
+        ValueError: if a shape is invalid, if there is no graph, if squares of embeddings overflow,
             or if a row of `labels` has a negative entry or does not sum to 1.
 
     Example:
@@ -77,11 +78,11 @@ def mashed_check(
 
     Args:
         fanouts: shape of the trees.
-        head: float ``[C, H]``, the classifier's weights; embeddings must have the width and dtype
-            of these weights.
-        most: largest number of ego-graphs that a client may send, which is its number of training
+        head: float ``[C, H]``, the classifier's weights. Embeddings must have the width and the
+            dtype of these weights.
+        most: largest number of ego-graphs that a client may send: the client's number of training
             nodes.
-        base: another `accept` that is called first; default none.
+        base: a second `accept`, which is called first; default none.
 
     Example:
         >>> message = {"embeddings": torch.zeros(1, 3, 4), "labels": torch.ones(1, 3, 2)}

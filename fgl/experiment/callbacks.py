@@ -53,12 +53,12 @@ class Bar:
 
 @typed
 def early_stop(patience: int, select: str = "val_accuracy") -> Callable[[Round, Result], bool]:
-    """A callback that ends a run after `patience` rounds without a better validation score.
+    """A callback that ends a run if `patience` rounds in a row have no better validation score.
 
     Args:
         patience: number of rounds to wait for a better validation score.
-        select: the metric that determines the best round, preceded by a minus sign if smaller is
-            better; see `fgl.federation.best_round`.
+        select: the metric that determines the best round; see `fgl.federation.best_round`. A minus
+            sign before the name means that smaller values are better.
 
     Returns:
         A callback for `fgl.run`.
@@ -80,8 +80,8 @@ def tell_memory(name: str, device: torch.device | str) -> Callable[[Round, Resul
 
     Args:
         name: text before the number.
-        device: device of the clients. For a GPU, the peak memory of the GPU's tensors is printed;
-            otherwise, the peak memory of this process.
+        device: device of the clients. For a GPU, the callback prints the peak memory of the GPU's
+            tensors. Otherwise it prints the peak memory of this process.
 
     Returns:
         A callback for `fgl.run`.

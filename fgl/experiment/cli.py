@@ -35,31 +35,33 @@ def cli(
 ) -> Any:
     """Call `main` with arguments from the command line.
 
-    The flags are derived from the types of `main`'s parameters. Each field of a dataclass, even of
-    a nested dataclass, has its own flag. For example, ``weight_decay`` becomes ``--weight-decay``.
-    The help texts come from docstrings: the strings below a dataclass's fields and the ``Args``
-    section of a function. The preset of a dataset provides defaults for flags that are not on the
-    command line. If one of the arguments is a `Run`, the run's report contains the recipe (the file
-    of `main`), the dataset and the other flags.
+    The flags are derived from the types of `main`'s parameters. There is one flag for each field of
+    a dataclass, and for each field of a nested dataclass. For example, ``weight_decay`` becomes
+    ``--weight-decay``. The help texts come from two places: the strings below a dataclass's fields,
+    and the ``Args`` section of a function's docstring. The preset of a dataset provides defaults
+    for flags that are not on the command line. If an argument is a `Run`, the run's report contains
+    the recipe (the name of the file that defines `main`), the dataset, and the command's other
+    flags.
 
     Args:
-        main: a function with type hints, or a dict from names to such functions. For a dict, the
-            first word of the command selects the function (``task`` in the report's config). A
-            parameter needs documentation in only one of the functions.
+        main: a function with type hints, or a dict from names to functions with type hints. If
+            `main` is a dict, the first word of the command selects the function. The report's
+            config contains this word as ``task``. If several functions have the same parameter,
+            only one function needs to document it.
         presets: dict from each dataset to a dict from flags to values. If `main` is a dict,
-            `presets` maps each name in `main` to a dict of this kind.
+            `presets` is a dict with the same names; each value is then a dict of datasets.
         argv: the command line, by default the program's.
-        words: the first words of the command, which are not in `argv`; the help shows these words.
+        words: the words of the command before `argv`, for the help.
 
     Returns:
         The result of `main`.
 
     Raises:
-        SystemExit: after ``--help``; with code 2 after an invalid flag, any ValueError before the
-            first round, or an OSError; and with code 130 after an interrupt.
+        SystemExit: after ``--help``; with code 2 if a flag is invalid, if a ValueError occurs
+            before the first round, or if an OSError occurs; with code 130 after an interrupt.
         ImportError: if tyro is not installed.
         TypeError: if two flags have the same name, or if a flag has neither a type nor a default.
-        ValueError: for a preset with an unknown flag or an invalid value.
+        ValueError: if a preset has an unknown flag, or if a preset's value is invalid.
 
     Example:
         >>> def main(run: fgl.experiment.Run = fgl.experiment.Run(), mu: float = 0.1):
@@ -104,7 +106,7 @@ def _check_tasks(presets: Mapping[str, Any], mains: Mapping[str, Main]) -> None:
 def _origin(
     main: Main, arguments: Mapping[str, Any], flags: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The recipe, the dataset and other flags of a command; empty if no argument is a `Run`."""
+    """A command's recipe, dataset and further flags; empty if no argument is a `Run`."""
     if not any(isinstance(value, Run) for value in arguments.values()):
         return {}
     recipe = Path(inspect.getfile(inspect.unwrap(main))).stem
@@ -114,15 +116,15 @@ def _origin(
 
 @explained
 def takes_options_of(builder: Main) -> Callable[[Main], Main]:
-    """A decorator: the ``**options`` of `main` are the keyword-only parameters of `builder`.
+    """A decorator: a function's ``**options`` get the keyword-only parameters of `builder`.
 
     Args:
         builder: function that builds a method, such as `fgl.methods.fedprox`. The ``Args`` of its
-            docstring are the help texts. Arguments fixed by a `functools.partial` and arguments
-            that are functions do not become options.
+            docstring are the help texts. Two kinds of arguments do not become options: arguments
+            that a `functools.partial` fixes, and functions.
 
     Returns:
-        The decorator, which marks a `main` for `cli`.
+        The decorator; it marks a `main` for `cli`.
 
     Example:
         >>> def damped(fedavg, *, rate: float = 0.5):
@@ -143,7 +145,7 @@ def takes_options_of(builder: Main) -> Callable[[Main], Main]:
 
 
 def defaults_of(main: Main, presets: Presets | None, dataset: str) -> dict[str, Any]:
-    """The value of each flag if a command gives only the dataset."""
+    """The value of each flag for a command that sets no flag except the dataset."""
     return flat(_usual(_parameters(main)[1], presets, dataset)[0])
 
 
@@ -164,7 +166,7 @@ def _parse(
 
     @registry.struct_rule
     def rule(info: Any) -> StructConstructorSpec | None:
-        """A rule for tyro: from flags, build a dataclass or the arguments of `main`."""
+        """A rule for tyro: build a dataclass, or the arguments of `main`, from flags."""
 
         def build(**values: Any) -> Any:
             try:
@@ -199,7 +201,7 @@ def _parse(
 
 
 def _number(info: Any) -> Any:
-    """A rule for tyro: if a text is not a number, this library's error message is used."""
+    """A rule for tyro: if a text is not a number, tyro prints the error message of this library."""
     from tyro.constructors import PrimitiveConstructorSpec
 
     if info.type not in (int, float):
@@ -276,7 +278,7 @@ def _is_function(kind: Any) -> bool:
 
 
 def _published(settings: Any) -> Iterator[Presets]:
-    """The preset tables of all settings of `main`; the tables of nested settings come first."""
+    """The preset tables of all settings of `main`, with the tables of nested settings first."""
     for value in members(settings).values():
         if dataclasses.is_dataclass(value):
             yield from _published(value)
@@ -288,7 +290,7 @@ def _usual(
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return the default arguments of `main` for one dataset, and the presets of each dataset.
 
-    Presets are the values used in published tables. Presets of a recipe override presets of a
+    Presets are the values that published tables used. Presets of a recipe override presets of a
     setting.
     """
     places: dict[str, str] = {}
@@ -324,8 +326,8 @@ def _spelled(dataset: str, table: Presets) -> str:
 def _about(main: Main) -> str:
     """A description of `main`.
 
-    The text is the first line of a docstring: the docstring of `main` or, if `main` has none, of
-    its method or its module.
+    The text is the first line of the docstring of `main`. If `main` has no docstring, the docstring
+    of the method or of the module is used.
     """
     sources = (main, _builder(main)[0], inspect.getmodule(main))
     return next((line for line in map(first_line, sources) if line), "")

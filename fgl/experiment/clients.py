@@ -1,4 +1,4 @@
-"""The spread of a metric over clients: the worst client, the tenth percentile, means of groups."""
+"""Statistics of a metric over clients: the worst client, the tenth percentile, means of groups."""
 
 import math
 from collections.abc import Hashable, Sequence
@@ -20,23 +20,25 @@ def spread(
     groups: Sequence[Hashable] | None = None,
     lower: bool | None = None,
 ) -> dict[str, Any]:
-    """The spread of a metric over the clients of a run with ``fgl.run(..., each=True)``.
+    """Statistics of a metric over the clients of a run with ``fgl.run(..., each=True)``.
 
     Args:
         run: a result or a round, such as ``result.history[-1]``. For a result, the round with the
             best validation score is used, or the last round if there is no validation.
-        metric: name of a metric of individual clients, without a client's suffix such as ``/3``.
+        metric: name of a metric with one value per client, without the suffix of a client, such as
+            ``/3``.
         groups: the group of each client, such as its region. By default there are no groups.
-        lower: whether smaller is better; by default True if the metric is a loss, rmse or mae, if
-            the task selects the round with the metric's smallest value, or if the `lower` of the
-            run's target names the metric.
+        lower: whether smaller values are better. The default is True if the metric is a loss, rmse
+            or mae, if the task selects the round with the smallest value of the metric, or if the
+            `lower` of the run's target names the metric.
 
     Returns:
         A dict. ``mean`` is the mean over clients with equal weights. ``worst`` is the value of the
         client ``worst_client``. ``tenth`` is the tenth percentile counted from the worst client,
         with linear interpolation. ``deviation`` is the standard deviation with the number of
-        clients as divisor. ``clients`` is the number of clients that have the metric, and
-        ``groups`` has the mean of each group. All values are NaN if any client's metric is NaN.
+        clients as divisor. ``clients`` is the number of clients that have the metric. ``groups``
+        contains the mean of each group. If the metric of at least one client is NaN, all values are
+        NaN.
 
     Raises:
         ValueError: if no client has the metric, or if `groups` does not have one entry per client.
@@ -97,7 +99,7 @@ def of_clients(record: Round, metric: str) -> dict[int, float]:
 
 
 def _by_group(values: dict[int, float], groups: Sequence[Hashable]) -> dict[Hashable, float]:
-    """The mean of the metric for each group, without clients and groups that lack the metric."""
+    """The mean of the metric in each group; clients and groups without the metric are left out."""
     if len(groups) <= max(values):
         raise ValueError(
             f"Expected groups to have one for each client, at least {max(values) + 1}, but got "

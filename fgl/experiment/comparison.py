@@ -34,11 +34,12 @@ class Comparison:
     """The results of several methods over several seeds, shown as a table.
 
     Args:
-        reports: the report of each run, by method and seed; see `fgl.experiment.report`. Each
-            report also has ``"seconds"`` and ``"bytes"`` with one number per round.
+        reports: the report of the run of each method with each seed; see `fgl.experiment.report`.
+            Each report also contains ``"seconds"`` and ``"bytes"``, two lists with one number per
+            round.
         metric: the metric that is compared.
-        at: the compared round: ``"best_val"`` for each run's round with the best validation score;
-            ``"last"`` or ``"mean_last5"`` if there is no validation.
+        at: the compared round. ``"best_val"`` means each run's round with the best validation
+            score. Without validation, the value is ``"last"`` or ``"mean_last5"``.
 
     Example:
         >>> runs = {0: {"a": 0.5, "b": 0.7}, 1: {"a": 0.6, "b": 0.7}}
@@ -84,10 +85,11 @@ class Comparison:
         return to_latex(self.lines, self.metric, self.at)
 
     def to_dict(self) -> dict[str, Any]:
-        """The table and all reports as a dict of JSON types, in which numbers may be NaN.
+        """The table and all reports as a dict of JSON types; a number in the dict may be NaN.
 
         Returns:
-            ``{"metric", "at", "lines", "reports"}``; a line has the fields of a row of the table.
+            ``{"metric", "at", "lines", "reports"}``. Each line in the dict has the fields of one
+            row of the table.
         """
         reports = {name: dict(runs) for name, runs in self.reports.items()}
         each = [vars(line).copy() for line in self.lines]
@@ -110,24 +112,27 @@ def compare(
 ) -> Comparison:
     """Run each method with each seed.
 
-    A seed determines the data, the partition, the initial model and the training.
+    Each seed determines the data, the partition, the initial model and the training of a run.
 
     Args:
-        methods: dict from names to functions that build methods. The argument of a function is the
-            task's FedAvg (``fgl.methods.scaffold``), or the whole task if the parameter is called
-            `task` (``lambda task: fgl.methods.fedprox(task.fedavg, mu=0.1)``). The function may
-            also return another task, whose FedAvg is run (``fgl.tasks.centralized``). All methods
-            are compared with the first method.
+        methods: dict from names to functions that build methods. A function gets the task's FedAvg
+            (``fgl.methods.scaffold``). If its parameter is called `task`, the function gets the
+            whole task (``lambda task: fgl.methods.fedprox(task.fedavg, mu=0.1)``). The function may
+            also return a second task; then the FedAvg of the second task is run
+            (``fgl.tasks.centralized``). All methods are compared with the first method.
         setting: a setting that loads a task for each seed, such as
             ``fgl.tasks.Nodes(dataset="cora")``, or a function ``seed -> task``.
         num_rounds: number of rounds of each run.
-        seeds: seeds of data, partition, initial model and training.
-        metric: the metric to compare; default the test metric that belongs to the task's `select`.
-        at: the round to compare: ``"best_val"``, the round with the best validation score;
-            ``"last"``; or ``"mean_last5"`` for a task without validation. The default is the first
-            of these that exists.
-        patience: stop a run after this number of rounds without a better validation score.
-        checkpoint: a folder with a subfolder for each run, from which the comparison resumes.
+        seeds: seeds of the runs; each seed is used for the data, the partition, the initial model
+            and the training.
+        metric: the metric to compare; default the test metric for the task's `select`, such as
+            ``test_accuracy`` for ``val_accuracy``.
+        at: the round to compare: ``"best_val"`` is the round with the best validation score;
+            ``"last"`` and ``"mean_last5"`` are for a task without validation. The default is the
+            first of these that exists.
+        patience: number of rounds without a better validation score after which a run stops.
+        checkpoint: a folder with one subfolder per run. If the comparison is repeated, it resumes
+            from this folder.
         callbacks: function ``(name, seed) -> callbacks`` that returns the callbacks of one run,
             such as a logger.
         how: further arguments of `fgl.run`, such as `participation`.
@@ -136,9 +141,10 @@ def compare(
         The `Comparison`.
 
     Raises:
-        ValueError: if there is no method or no seed, a seed occurs twice, the metric is unknown, or
-            two methods have the same folder name; and as for `fgl.run`.
-        TypeError: for a task instead of a setting, or a function that does not return a method.
+        ValueError: if there is no method or no seed, if a seed occurs twice, if the metric is
+            unknown, if two methods have the same folder name, or if `fgl.run` raises one.
+        TypeError: if a task is given instead of a setting, or if a function does not return a
+            method.
 
     Example:
         >>> methods = {"FedAvg": lambda fedavg: fedavg, "SCAFFOLD": fgl.methods.scaffold}
@@ -245,7 +251,7 @@ SAME = ", whose data are the same for every seed: lambda seed: task says that th
 
 
 def _folders(methods: Iterable[str], checkpoint: Any) -> dict[str, Path] | None:
-    """A folder per method; folders' names have only safe characters."""
+    """A folder per method; the name of each folder has only safe characters."""
     if checkpoint is None:
         return None
     folders = {name: Path(checkpoint) / re.sub(r"[^\w.=,+-]+", "_", name) for name in methods}

@@ -1,4 +1,4 @@
-"""Fields of nested settings: names, values, and copies with other values."""
+"""Fields of nested settings: their names, their values, and copies with new values."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ def flat(settings: Any) -> dict[str, Any]:
 
 
 def changed(settings: Any, values: Mapping[str, Any]) -> Any:
-    """Copy the arguments with new values for some flags, including flags in nested dataclasses."""
+    """Copy the arguments, with new values for some flags, even in nested dataclasses."""
     new = {
         name: changed(own, values) if dataclasses.is_dataclass(own) else values.get(name, own)
         for name, own in members(settings).items()

@@ -30,7 +30,7 @@ class TensorBoard:
         self.folder, self._make = os.fspath(folder), tensorboard.SummaryWriter
 
     def begin(self, result: Result) -> None:
-        """Open a file; if a resumed run repeats rounds, the new lines replace the old lines."""
+        """Open a file; a round that a resumed run repeats replaces the round's old line."""
         self._writer = self._make(self.folder, purge_step=len(result.history) or None)
         self._writer.add_text("method", f"`{result.method}`")
 
@@ -128,7 +128,7 @@ class CSV:
 
 
 def numbers(record: Round) -> dict[str, float]:
-    """The numbers of a round that are logged: all except the round's index and NaN.
+    """The numbers of a round to log: all numbers except the round's index and NaN.
 
     Example:
         >>> sorted(numbers(Round(0, [0], metrics={"auc": 0.5})))

@@ -1,4 +1,4 @@
-"""Plots of runs: metrics by round and by bytes, spread over seeds, and dropped clients."""
+"""Plots of runs: metrics by round and by bytes, deviations over seeds, and dropped clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Runs = Result | Sequence[Result]
 
 @dataclass(frozen=True)
 class Curve:
-    """Data of one run for a plot: each metric, the bytes and the dropped clients of each round."""
+    """Data of one run for a plot: metrics, bytes and dropped clients of each round."""
 
     metrics: Mapping[str, Sequence[float | None]]
     bytes: Sequence[int]
@@ -49,30 +49,30 @@ def plot(
 ) -> Any:
     """Plot runs: each metric by round and by megabytes sent, and the dropped clients.
 
-    Several runs with the same name are drawn as their mean, with a band of one standard deviation.
-    A single run has a dot at the round with the best validation score. A run that stopped early is
-    included only in the means of the rounds that it completed.
+    If several runs have the same name, their mean is drawn, with a band of one standard deviation.
+    If only one run has this name, a dot marks the round with the best validation score. A run that
+    stopped early is included only in the means of the rounds that it completed.
 
     Args:
-        what: a result; a comparison; or a dict from names to a result or a list of results (one per
-            seed).
+        what: a result, a comparison, or a dict. The dict maps each name to a result, or to a list
+            of results with one result per seed.
         metrics: names of the metrics. The default is the comparison's metric. Without a comparison,
-            all metrics that begin with ``test_`` are drawn. If there are none, all metrics except
-            losses are drawn. If all metrics are losses, the training loss is drawn.
+            all metrics that begin with ``test_`` are drawn. If no metric begins so, all metrics
+            except losses are drawn. If all metrics are losses, the training loss is drawn.
             ``"train_loss"`` is `Round.loss`.
         title: title of the figure.
         path: file to write; the file extension determines the format. By default no file is
             written.
-        clients: whether to draw, instead of curves, a dot for each client and a line for the mean
-            over clients; this needs runs with ``each=True``. The values are from the round with the
-            best validation score, or from the last round if there is no validation.
+        clients: whether to draw a dot for each client and a line for the mean over clients, instead
+            of curves. The runs need ``each=True``. The values are from the round with the best
+            validation score, or from the last round if there is no validation.
 
     Returns:
         The matplotlib figure. A notebook shows the figure at the end of a cell.
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if there is no run, for a run without rounds, or for a metric that no run has.
+        ValueError: if there is no run, if a run has no rounds, or if no run has a metric.
         OSError: if the file cannot be written.
 
     Example:
@@ -164,7 +164,7 @@ HIGH = ("accuracy", "f1", "auc", "ap", "r2", "mrr", "hits")  # of a user's metri
 
 
 def _direction(metric: str) -> str:
-    """The end of an axis label: it tells whether high or low values are better; "" if unknown."""
+    """Text at the end of an axis label: whether high or low values are better; "" if unknown."""
     if less_is_better(metric):
         return " (lower is better)"
     last = metric.split("@")[0].rsplit("_", 1)[-1]  # "gap" is no "ap"
@@ -228,7 +228,7 @@ def _of_report(report: Mapping[str, Any]) -> Curve:
 def _usual(names: Sequence[str]) -> list[str]:
     """The names of the metrics that begin with ``test_``.
 
-    If there are none, all metrics are returned except losses and metrics of single clients. If
+    If no metric begins so, all metrics except losses and metrics of single clients are returned. If
     there are no such metrics either, the training loss is returned.
     """
     plain = [name for name in names if "/" not in name and not name.endswith("loss")]
@@ -259,7 +259,7 @@ def band(
 
 
 def literal(name: str) -> str:
-    """A name that matplotlib draws letter by letter: no formula, and a legend does not hide it."""
+    """A name that matplotlib draws letter by letter, not as a formula, and that a legend shows."""
     return " " * name.startswith("_") + name.replace("$", r"\$")
 
 
@@ -281,7 +281,7 @@ def over(runs: Sequence[Sequence[float | None]]) -> tuple[list[float], list[floa
 
 
 def _draw_dropped(by_round: Any, by_client: Any, name: str, runs: Sequence[Curve]) -> None:
-    """Draw the number of dropped clients per round, and the number of drops per client.
+    """Draw how many clients were dropped in each round, and how often each client was dropped.
 
     Both numbers are means over runs.
     """

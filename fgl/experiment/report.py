@@ -36,24 +36,24 @@ def report(
 
     - ``metrics``: each metric except losses. ``last`` is the value at the last round. If the metric
       `select` exists, ``best_val`` is the value at the best round. Otherwise ``mean_last5`` is the
-      mean over the last five rounds. If a metric has a value per client (``name/0`` and so on),
-      ``best_test`` is the mean of the clients' best values. ``best_test`` is selected on test data.
-      For each client, rounds before its first participation are ignored.
-    - ``seconds_per_round``: a round's time from broadcast to evaluation, as the median over all
-    rounds from the third round on.
+      mean over the last five rounds. If a metric has one value per client (``name/0`` and so on),
+      ``best_test`` is the mean of the clients' best values. The rounds of ``best_test`` are
+      selected on test data. For each client, rounds before its first participation are ignored.
+    - ``seconds_per_round``: the time of a round from broadcast to evaluation. The number is the
+      median over the third and all later rounds.
     - ``bytes_up, bytes_down``: bytes of the whole run, summed over clients.
     - ``best_round``: the round of ``best_val``, counted from 0; None without validation.
-    - ``curves``: each metric as one number per round, with None for rounds without the metric.
-      Metrics of individual clients are left out.
-    - ``dropped``: round, client and reason of each message that was not used.
+    - ``curves``: each metric as a list with one number per round; None for a round without the
+      metric. Metrics of individual clients are left out.
+    - ``dropped``: for each message that was not used, the round, the client and the reason.
 
     Args:
         result: the result of `fgl.run`.
         recipe, dataset, clients, rounds, seed: description of the run, copied into the report.
         config: all other settings.
-        select: the metric whose largest value determines the best round. If a minus sign precedes
-            the name, the smallest value determines the best round (see `best_round`). For a run
-            without validation, give a name that no round has, such as "".
+        select: the metric that determines the best round: the round with the largest value. If a
+            minus sign precedes the name, the best round is the round with the smallest value (see
+            `best_round`). For a run without validation, give a name that no round has, such as "".
 
     Example:
         >>> history = [fgl.federation.Round(0, [0], metrics={"val_f1": 0.4, "test_f1": 0.3})]
@@ -140,5 +140,5 @@ def _metrics(
 
 
 def _recorded(history: Sequence[Round], name: str) -> list[float]:
-    """Values of a metric in the rounds that have it."""
+    """Values of a metric in the rounds that have this metric."""
     return [record.metrics[name] for record in history if name in record.metrics]

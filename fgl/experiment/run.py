@@ -97,18 +97,20 @@ class Run:
             task: the task, with clients, scores and the metric that determines the best round.
             recipe: the recipe's name for the report; default from the command line.
             dataset: the dataset's name for the report; default from the command line.
-            config: further settings for the report; they must not change if a checkpoint is
-                resumed. In the report, these settings precede the flags of a command.
+            config: further settings for the report. A run that resumes a checkpoint must have the
+                same settings as the first run. In the report, these settings come before the flags
+                of the command.
             evaluate: the evaluation function; default the task's.
             watch: metrics of the server's state, as for `fgl.run`.
 
         Returns:
-            The report (see `fgl.experiment.report`) and the `Result`. The report also has
-            ``bytes_before`` if something was sent before the first round, and ``new_nodes`` if
+            The report (see `fgl.experiment.report`) and the `Result`. The report also contains
+            ``bytes_before`` if a message was sent before the first round, and ``new_nodes`` if
             nodes were generated.
 
         Raises:
-            ValueError: for `patience` on a task without validation, and in the cases of `fgl.run`.
+            ValueError: if `patience` is set for a task without validation, or if `fgl.run` raises
+                one.
         """
         self._check(task)
         torch.set_num_threads(self.threads)
@@ -191,9 +193,9 @@ class _Beginning:
 
 @contextmanager
 def command(origin: dict[str, Any]) -> Iterator[None]:
-    """A context in which each `Run` gets the command's ``recipe``, ``dataset`` and ``config``.
+    """A context in which each `Run` gets ``recipe``, ``dataset`` and ``config`` from the command.
 
-    The run sets ``began`` before its first round, since later errors are not caused by a flag.
+    The run sets ``began`` before the first round; no flag causes an error after that.
     """
     token = _ORIGIN.set(origin)
     try:
@@ -206,7 +208,7 @@ def command(origin: dict[str, Any]) -> Iterator[None]:
 
 
 def _check_file(name: str, path: Path) -> None:
-    """Raise an error if no file can be written to this path; this is checked before the run."""
+    """Raise an error before the run if no file can be written to this path."""
     existing = next(place for place in (path, *path.absolute().parents) if place.exists())
     problems = {
         f"the folder {path}": path.is_dir(),
@@ -244,7 +246,7 @@ def _check_at_once(value: Any) -> None:
 
 
 def _tell(name: str, summary: Mapping[str, Any], result: Result) -> None:
-    """Print a line per metric; if messages were dropped or a batch failed, print that too."""
+    """Print a line per metric, and further lines if messages were dropped or if a batch failed."""
     for metric, values in summary["metrics"].items():
         if "/" in metric:  # a metric of a single client
             continue

@@ -1,4 +1,4 @@
-"""Single runs for a comparison or a study: the method, the report and the compared metric."""
+"""Single runs of a comparison or a study: the method, the report and the compared metric."""
 
 import inspect
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ def report_of(name: str, seed: int, result: Result, task: Task, num_rounds: int)
 def chosen_metric(
     report: Mapping[str, Any], select: str, metric: str | None, at: str | None
 ) -> tuple[str, str]:
-    """The metric and the round to compare; both follow from the task's `select` by default."""
+    """The metric and the round to compare; by default the task's `select` determines both."""
     names = [name for name in report["metrics"] if "/" not in name]
     usual = select.removeprefix("-").removeprefix("val_")
     test = select.removeprefix("-").replace("val_", "test_", 1)

@@ -15,15 +15,15 @@ class Line:
 
     Args:
         method: name of the method.
-        mean, deviation: mean and sample standard deviation of the metric over seeds.
-        difference, error: the difference from the first method's value for the same seed, averaged
-            over seeds, and the standard error of this average.
-        bytes: bytes sent up and down in a run, averaged over seeds.
-        seconds: seconds of all rounds of a run, averaged over seeds.
+        mean, deviation: the metric's mean over seeds and sample standard deviation over seeds.
+        difference, error: for each seed, this method's value minus the first method's value.
+            `difference` is the mean over seeds, and `error` is the standard error of this mean.
+        bytes: number of bytes that a run sends up and down, averaged over seeds.
+        seconds: duration of all rounds of a run in seconds, averaged over seeds.
         seeds: number of seeds.
 
-    Undefined numbers, such as the deviation for a single seed or the difference of the first
-    method, are NaN.
+    Undefined numbers are NaN, for example the deviation for a single seed, and the first method's
+    difference.
 
     Example:
         >>> Line("FedAvg", 0.81, 0.01, seeds=5).mean
@@ -136,7 +136,7 @@ def _cells(table: Sequence[Line], metric: str, at: str) -> list[list[str]]:
 
 
 def plus_minus(mean: float, deviation: float, sign: str = "", *, digits: int = 4) -> str:
-    """A mean, followed by ± and the deviation if there is one.
+    """A mean; if there is a deviation, ± and the deviation follow.
 
     Example:
         >>> plus_minus(0.5, 0.01), plus_minus(0.5, float("nan"), "+")

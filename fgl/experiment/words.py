@@ -1,4 +1,4 @@
-"""Parts of a command line: its first words, its flags, and help texts from docstrings."""
+"""Parts of a command line: the first words, the flags, and help texts from docstrings."""
 
 import functools
 import inspect
@@ -15,19 +15,19 @@ from ..kinds import explained
 def choose_names(
     about: str, argv: Sequence[str] | None = None, **tables: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Read the first words of a command line; each word is chosen from its own table.
+    """Read the first words of a command line; there is one table of possible words per word.
 
     Args:
         about: description of the program for ``--help``.
         argv: the command line; default the program's.
-        tables: dict from each kind of word to a dict from the possible words to objects. The first
-            line of an object's docstring is the word's help text.
+        tables: dict from each kind of word to a second dict, which maps each possible word to an
+            object. The first line of an object's docstring is the word's help text.
 
     Returns:
         The chosen words, and the rest of the command line.
 
     Raises:
-        SystemExit: after ``--help`` among the words, and with code 2 for an unknown word.
+        SystemExit: if ``--help`` is among the words; with code 2 if a word is unknown.
 
     Example:
         >>> methods = {"local": fgl.methods.local, "ring": fgl.methods.ring}
@@ -61,7 +61,7 @@ def option(name: str) -> str:
 
 
 def written(name: str, value: Any) -> str:
-    """A flag and its value, as a command line contains them."""
+    """A flag and the flag's value, in the form of a command line."""
     if isinstance(value, bool):
         return option(name if value else f"no_{name}")
     values = value if isinstance(value, list | tuple) else [value]
@@ -69,7 +69,7 @@ def written(name: str, value: Any) -> str:
 
 
 def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> str:
-    """The text at the end of ``--help``: the flags that each dataset sets."""
+    """The text at the end of ``--help``, which lists the flags that each dataset sets."""
     if not any(presets.values()):
         return ""
     width = max(len(name) for name in presets)
@@ -82,7 +82,7 @@ def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> str:
 def first_line(documented: Any) -> str:
     """First line of a function's docstring, or "".
 
-    The function may be wrapped by `functools.partial`.
+    The function may be inside a wrapper by `functools.partial`.
     """
     if isinstance(documented, functools.partial):
         documented = documented.func
@@ -90,7 +90,7 @@ def first_line(documented: Any) -> str:
 
 
 def sentence(name: str, sources: Sequence[Any]) -> str | None:
-    """The documentation of a parameter or field, from the first source that has it.
+    """Documentation of a parameter or a field, from the first source that documents it.
 
     Example:
         >>> sentence("lr", (fgl.methods.local, fgl.tasks.Local))
@@ -119,7 +119,7 @@ def _plain(text: str) -> str:
 
 
 def _listed(kind: str, table: Mapping[str, Any]) -> str:
-    """A table for the help: each word with the first line of its docstring."""
+    """A table for the help: for each word, the first line of the docstring of the word's object."""
     width = max(map(len, table))
     rows = [f"  {word:{width}}  {first_line(each)}".rstrip() for word, each in table.items()]
     return "\n".join([f"{kind.upper()} is one of", *rows])

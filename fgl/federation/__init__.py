@@ -85,7 +85,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Import `Flower` and `client_app` at their first use, since both require flwr."""
+    """Import `Flower` or `client_app` when it is first used, since the import requires flwr."""
     if name not in ("Flower", "client_app"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -23,8 +23,8 @@ def carried(method: Method, start: Result, state: State) -> State:
     The state includes the costs of the earlier run.
 
     If a method counts privacy costs, its state has a record of the costs from the first round on.
-    So a state without such a record belongs to a method that adds no noise. If rounds of
-    `start` were not counted by a transform, these rounds had no protection.
+    So if the state has no such record, the method that produced the state adds no noise. Rounds of
+    `start` that no transform counted had no protection.
 
     Args:
         method: the method of the new run.
@@ -32,8 +32,8 @@ def carried(method: Method, start: Result, state: State) -> State:
         state: the server's state in `start`.
 
     Raises:
-        ValueError: before any message is sent, if the new noise cannot be composed with the earlier
-            noise.
+        ValueError: if the new run's noise cannot be composed with the earlier run's noise. The
+            error is raised before any message is sent.
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
@@ -78,12 +78,12 @@ def _answers(start: Result) -> Counter[int]:
 
 
 def counted_on(method: Method, state: State) -> Method:
-    """Return the method; if no transform counts answers, the server counts them as unprotected.
+    """Return the method with a server that counts unprotected answers, if no transform does so.
 
-    Without noise in earlier runs, the method is returned unchanged.
+    If earlier runs added no noise, or if a transform counts answers, the method is returned
+    unchanged.
 
-    So a run without noise that lies between two runs with noise is counted too, with all its
-    rounds.
+    So if a run without noise comes between two runs with noise, all its rounds are counted too.
 
     Args:
         method: the method of a run.

@@ -47,7 +47,7 @@ _RUNNING: ContextVar[Method | None] = ContextVar("running", default=None)
 
 @contextmanager
 def running(method: Method) -> Iterator[None]:
-    """A context in which `deployed` warns if a scored model is not the client's deployed model."""
+    """A context in which `deployed` warns if a client's scored and deployed models differ."""
     token = _RUNNING.set(method)
     try:
         yield
@@ -66,14 +66,15 @@ def deployed(
         clients: the clients' graphs.
 
     Returns:
-        ``(outbox, states) -> client to params``, for each client in the outbox.
+        A function ``(outbox, states) -> client to params``. Its result has one entry for each
+        client in the outbox.
 
     Raises:
         ValueError: if a model lacks some tensors. The returned function raises this error.
 
     Warns:
-        UserWarning: if the function is called in a run whose method deploys different models than
-            `method`. The warning is given a single time.
+        UserWarning: if the returned function is called during a run, and the run's method deploys
+            other models than `method` does. The warning is given only once.
 
     Example:
         >>> model = torch.nn.Linear(1, 1)
@@ -159,16 +160,15 @@ def scored(
     pairs: Mapping[Key, tuple[Params, Graph]],
     own: Mapping[Key, nn.Module] | None = None,
 ) -> dict[Key, dict[str, float]]:
-    """Compute the score of each pair of parameters and a graph.
-
-    A pair that occurs twice is scored once.
+    """Score each pair of a model and a graph; the model is given by its parameters.
 
     Args:
         model: the architecture; the call puts it into evaluation mode.
         score: ``(params, graph) -> metrics``; see `evaluate_on`.
-        pairs: pairs of parameters and a graph, by any key.
-        own: the models to use instead of `model`, by the same keys, if clients have their own
-            models; default none.
+        pairs: dict from any key to a pair (parameters, graph). A pair that occurs twice is scored
+            once.
+        own: dict from the keys of `pairs` to models, if clients have their own models; each
+            replaces `model` for its key. Default none.
 
     Returns:
         The metrics of each pair as Python numbers. All metrics are copied from the device at the
@@ -206,43 +206,43 @@ def evaluate_on(
 
     Args:
         method: the method; its model is called as ``model(*graph.inputs)``.
-        graph: either a single graph with labels, a test mask and optionally a validation mask, or
-            one graph per client with labels and a test mask. A single graph is usually the whole
-            graph before it was divided among the clients. With one graph per client, each client is
-            scored on its own data. If there is one client (a centralized run), its model is scored
-            on all graphs.
+        graph: a single graph, or a list of one graph per client. Each graph has labels and a test
+            mask. A single graph may also have a validation mask. A single graph is usually the
+            whole graph before it was divided among the clients. With one graph per client, each
+            client is scored on its own data. A centralized run has only one client; this client's
+            model is scored on all graphs.
         clients: the clients' graphs.
         score: ``(params, graph) -> metrics``. A metric is a number, or a tensor such as the results
-            of `hit_counts` and `class_counts` in `fgl.metrics.classes`. The default score has
-            accuracy and further metrics, which are listed below.
-        logits_of: ``(model, params, graph) -> logits`` for the default score; by default the
-            model's output on the whole graph.
+            of `hit_counts` and `class_counts` in `fgl.metrics.classes`. The metrics of the default
+            score are listed under "Returns".
+        logits_of: ``(model, params, graph) -> logits``, used by the default score. By default the
+            logits are the model's output on the whole graph.
         target: meaning of the values of ``graph.y`` for the default score. The target also names
-            the metrics for which smaller is better. Default class labels.
-        each: whether to add each client's own metrics, such as ``test_accuracy/3`` of client 3, and
-            the worst value, such as ``worst_test_accuracy``.
+            the metrics for which smaller values are better. Default class labels.
+        each: whether to add two kinds of metrics: those of each client, such as ``test_accuracy/3``
+            of client 3, and the worst value over all clients, such as ``worst_test_accuracy``.
 
     Returns:
         ``(outbox, states) -> metrics``. Each metric is the mean over the clients that have it.
-        By default the metrics are ``{"val_accuracy", "val_loss", "test_accuracy",
-        "test_macro_f1"}`` on one graph, and ``{"local_accuracy"}`` on the clients' own graphs.
-        With `fgl.targets.REGRESSION` the metrics are
-        ``{"val_rmse", "val_loss", "test_rmse", "test_mae", "test_r2"}`` on one graph, and
-        ``{"local_rmse", "local_mae", "local_r2"}`` on the clients' own graphs. Clients without a
-        test node or without a known value are left out. If there are no validation nodes, only the
-        test nodes are scored. Undefined metrics, such as the AUC if all labels are equal, are left
-        out.
+        For class labels, the metrics on a single graph are ``{"val_accuracy", "val_loss",
+        "test_accuracy", "test_macro_f1"}``. On the clients' own graphs, the only metric is
+        ``"local_accuracy"``. With `fgl.targets.REGRESSION`, the metrics on a single graph are
+        ``{"val_rmse", "val_loss", "test_rmse", "test_mae", "test_r2"}``. On the clients' own
+        graphs, the metrics are ``{"local_rmse", "local_mae", "local_r2"}``. Clients are left out if
+        they lack test nodes or known values. Without validation nodes, only the test nodes are
+        scored. Undefined metrics, such as the AUC if all labels are equal, are left out.
 
     Raises:
-        TypeError: in the default score, for floating-point ``y`` without a target.
-        ValueError: if there are several clients and `graph` is a list of another length; in the
-            default score, if a graph lacks labels or test nodes, or no client has a test node. The
-            returned function raises a ValueError if a model lacks tensors.
+        TypeError: if the default score is used, ``y`` has a floating dtype, and no target is given.
+        ValueError: if there are several clients, and `graph` is a list with a different number of
+            graphs. With the default score also if a single graph lacks labels or test nodes, if a
+            client that has test nodes lacks labels, or if no client has a test node. The returned
+            function raises a ValueError if a model lacks tensors.
 
     Warns:
         UserWarning: if the default score is used, and the labels of some clients do not define a
-            metric. The warning names these clients and the reason. With `each`, a single warning
-            names all clients that lack a metric.
+            metric. The warning names these clients and the reason. With `each`, one warning names
+            all clients that lack a metric.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -277,7 +277,7 @@ def evaluate_on(
 def _whole_score(
     model: nn.Module, graph: Any, logits_of: Callable[..., Any], target: Target
 ) -> Score:
-    """A score function that evaluates models on one graph, which all clients share."""
+    """A score function that evaluates all clients' models on one shared graph."""
     missing = [n for n in ("y", "test_mask") if getattr(graph, n) is None]
     reject_if(missing, "graph to have y and test_mask", f"no {missing}")
     reject_if(not graph.test_mask.any(), "test_mask to have a node", "none")
@@ -378,7 +378,7 @@ def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[
 def _without(
     taken: Collection[str], scores: Mapping[int, Mapping[str, Value]], index: int
 ) -> dict[int, Mapping[str, Value]]:
-    """The clients' scores; a client is left out if a server's metric has the name of its score."""
+    """The scores of the clients that use no metric's name from `taken`."""
     out: dict[int, Mapping[str, Value]] = {}
     for client, score in scores.items():
         both = sorted(set(score) & set(taken))
@@ -434,14 +434,15 @@ def merging(
     """A function that returns the means of the clients' metrics.
 
     With `each` the function also returns ``name/3``, the metric of client 3, and ``worst_name``,
-    the worst value over all clients. Clients without a metric are left out of the metric's mean and
-    worst value. With `graphs`, a warning names the clients without a metric, and the reason.
+    the worst value over all clients. A client that lacks a metric does not count in this metric's
+    mean and worst value. With `graphs`, a warning names such clients and the reason.
 
     Args:
         each: whether to add each client's metrics and the worst value.
         graphs: the graphs on which clients are scored. The masks of these graphs explain why a
             metric is missing.
-        lower: names of metrics, without their prefix, for which smaller is better.
+        lower: names of metrics for which smaller values are better. Give these names without a
+            prefix.
 
     Example:
         >>> merging(True)({0: {"auc": 0.5}, 2: {"auc": 1.0}})
@@ -473,7 +474,7 @@ def merging(
 
 
 def _worst(name: str, values: Sequence[float], lower: Collection[str]) -> float:
-    """The smallest value, or the largest value if smaller is better.
+    """The worst value: the largest value if smaller values are better, otherwise the smallest.
 
     The result is NaN if any value is NaN.
     """
@@ -483,7 +484,7 @@ def _worst(name: str, values: Sequence[float], lower: Collection[str]) -> float:
 
 
 def _why_none(graphs: Any, client: int, name: str) -> str:
-    """The reason why a client has no metric, from the mask and the labels of the client's graph."""
+    """Explain from a client's mask and labels why the client lacks a metric."""
     mask_name = "val_mask" if name.startswith("val_") else "test_mask"
     mask, y = getattr(graphs[client], mask_name), graphs[client].y
     if mask is None or y is None:

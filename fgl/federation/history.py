@@ -54,7 +54,7 @@ def usual_select(
     Args:
         history: the rounds of a run.
         select: the task's metric; default the first validation metric.
-        lower: names of further metrics for which smaller is better.
+        lower: names of metrics for which smaller values are better. Losses need not be named.
 
     Example:
         >>> usual_select([fgl.federation.Round(0, [0], metrics={"val_loss": 1.0, "val_rmse": 0.5})])
@@ -83,13 +83,13 @@ def checked_select(
 
     Args:
         history: the rounds of a run.
-        metric: a metric's name; if smaller is better, the name begins with a minus.
+        metric: a metric's name. It begins with a minus if smaller values are better.
         select: the task's metric.
-        lower: names of further metrics for which smaller is better.
+        lower: names of metrics for which smaller values are better. Losses need not be named.
 
     Raises:
-        ValueError: if no round has the metric, or if the minus is missing although smaller is
-            better.
+        ValueError: if no round has the metric, or if smaller values are better and the name has no
+            minus.
     """
     names = names_of(history)
     if not names:
@@ -98,7 +98,7 @@ def checked_select(
             " no client had examples to score, or the run had neither a task nor evaluate="
         )
     if metric.removeprefix("-") not in names:
-        lacks = f", and no round has {select}" if select and not metric else ""
+        lacks = f", and no round has {select or 'a validation metric'}" if not metric else ""
         raise ValueError(
             f"Expected metric to be one of {', '.join(names)}, perhaps with a minus before it, "
             f"but got {metric or 'none'}{lacks or did_you_mean(metric, names)}"
@@ -114,14 +114,15 @@ def checked_select(
 def best_round(history: Sequence[Scored], select: str = "val_accuracy") -> Scored:
     """The round with the largest value of the metric `select`.
 
-    If a name begins with a minus, as in ``"-val_rmse"``, the smallest value is best. If rounds tie,
-    the round with the smaller ``val_loss`` wins, and then the earlier round. Only rounds with the
-    largest number of ``scored_clients`` are compared, since a mean over fewer clients is less
+    If a name begins with a minus, as in ``"-val_rmse"``, the smallest value is best. If several
+    rounds have the best value, the round with the smallest ``val_loss`` is returned. If these
+    losses are equal too, the earliest of these rounds is returned. Rounds with fewer
+    ``scored_clients`` than the maximum are ignored, since a mean over fewer clients is less
     reliable.
 
     Args:
         history: the rounds of a run, at least one.
-        select: the metric's name, with a minus before the name if smaller is better.
+        select: the metric's name. Put a minus before it if smaller values are better.
 
     Returns:
         The best round.
@@ -155,20 +156,21 @@ class Round:
     Args:
         round: number of the round, from 0.
         participants: clients to which a message was sent.
-        dropped: clients whose messages were not used, each with the reason.
+        dropped: dict from client to reason, for clients whose messages were not used.
         zero_weight: participants that have no training examples or no known labels.
-        loss: each client's mean local loss, averaged over the clients that have training examples
-            and whose upload was used. A client's mean is left out if it is not finite. A client's
-            mean is also left out if its absolute value exceeds both 300 and 300 times the median
-            absolute value of these means.
+        loss: the mean over clients of each client's mean local loss. Only clients with training
+            examples and a used upload count. A client's mean is left out if it is not finite. A
+            client's mean is also left out if its absolute value exceeds both 300 and 300 times the
+            median absolute value of these means.
         padding: fraction of padded nodes among all nodes of the batches.
         one_by_one: the reason why clients could not train as a batch, or an empty string. If there
             is a reason, clients trained one at a time in this round and in all later rounds. The
             string is empty if `clients_at_once` was set.
         untraced: the reason why local steps are not traced from this round on. Only the first such
             round has the reason. The field is ignored when rounds are compared.
-        bytes_down, bytes_up: size of the messages to and from the clients, without malformed
-            messages. In round 0 `bytes_up` includes the joining messages of all clients.
+        bytes_down, bytes_up: total size of the messages sent to clients, and of those sent by
+            clients. Malformed messages are not counted. In round 0 `bytes_up` includes the joining
+            messages of all clients.
         seconds: time from the broadcast to the end of evaluation. The field is ignored when rounds
             are compared.
         metrics: the metrics from `evaluate`, `score` and `watch`.
@@ -236,13 +238,13 @@ class Result:
             Empty if too few clients have sent the same form.
         older: outboxes and server states of earlier rounds, the oldest first. Empty unless the run
             was started with `go_back`.
-        config: the config of the run. The entry ``"layers"`` of the config has the arguments of
-            each builder of the method, from inside to outside.
+        config: the config of the run. The config's entry ``"layers"`` has the arguments of the
+            method's builders, from the innermost to the outermost builder.
         method: the method that was run; None if the result was unpickled or created by hand.
         clients: the clients' graphs, if clients are in this process.
         select: the task's metric by which the best round is selected; "" without a task.
-        unprotected: each client's number of unprotected answers in the earlier runs that this run
-            continues (`start`). Empty if the method counts answers in its state.
+        unprotected: dict from client to the number of its unprotected answers in earlier runs, if
+            this run continues a run (`start`). Empty if the server's state counts answers.
 
     Example:
         >>> Result({0: {"model": {}}}, {}, {}, [Round(0, [0], metrics={"val_auc": 0.5})])
@@ -295,8 +297,8 @@ class Result:
     def traffic(self) -> list[int]:
         """Bytes sent in each round: uploads plus downloads.
 
-        All values are 0 in local and in centralized training, since neither needs a server: clients
-        send nothing, or there is only one client.
+        Local and centralized training need no server, so all values are 0. In local training
+        clients send nothing, and in centralized training there is only one client.
         """
         alone = len(self.outbox) == 1 or not any(record.bytes_up for record in self.history)
         return [0 if alone else record.bytes_up + record.bytes_down for record in self.history]
@@ -311,9 +313,9 @@ class Result:
         """A copy of the model that all clients currently use, in evaluation mode.
 
         Raises:
-            ValueError: if clients use different models (see `model_of`); if clients are in other
-                processes, and the server's message does not fully determine their models; or if the
-                result does not come from `fgl.run`.
+            ValueError: if clients use different models (see `model_of`), or if the result does not
+                come from `fgl.run`. Also if clients are in other processes, and the server's
+                message lacks a part of their models.
 
         Example:
             >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -335,7 +337,8 @@ class Result:
         """A copy of the model that one client currently uses, in evaluation mode.
 
         Raises:
-            ValueError: if there is no such client, and for the reasons that `model` lists.
+            ValueError: if there is no such client, or if the client's model is unknown (see
+                `model`).
 
         Example:
             >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -350,17 +353,18 @@ class Result:
         """The trained model's output for a graph, in evaluation mode and without gradients.
 
         Args:
-            graph: any graph that has the fields that the model reads, such as a new client's graph.
-            client: the client whose model is used, if clients have different models; default the
-                model that all clients share.
+            graph: a graph, such as a new client's graph. It must have all fields that the model
+                reads.
+            client: number of the client whose model is used; needed if clients have different
+                models. Default the model that all clients share.
             options: keyword arguments for the model, such as ``return_embedding=True``.
 
         Returns:
             The output, such as logits ``[num_nodes, num_classes]``.
 
         Raises:
-            ValueError: for the reasons that `model` and `model_of` list, or if the graph lacks a
-                field that the model reads.
+            ValueError: if `model` or `model_of` raises one, or if the graph lacks a field that the
+                model reads.
 
         Example:
             >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -407,13 +411,13 @@ class Result:
         """The round with the best value of a metric (see `best_round`).
 
         Args:
-            metric: the metric's name. If smaller is better, put a minus before the name, as in
-                ``"-val_rmse"``. Default the task's metric, or the first validation metric if the
+            metric: the metric's name. If smaller values are better, put a minus before the name, as
+                in ``"-val_rmse"``. Default the task's metric, or the first validation metric if the
                 task names no metric.
 
         Raises:
-            ValueError: if no round has the metric; if the minus is missing although smaller is
-                better; or if no metric is given and there are no validation metrics.
+            ValueError: if no round has the metric, if smaller values are better and the name has no
+                minus, or if no metric is given and no round has a validation metric.
 
         Example:
             >>> rounds = [Round(k, [0], metrics={"val_rmse": 0.5 + k}) for k in range(3)]
@@ -498,7 +502,12 @@ def _some(count: int, what: str) -> str:
 def _told(record: Round) -> str:
     """A round's metrics as text, without metrics of single clients."""
     metrics = {name: value for name, value in record.metrics.items() if "/" not in name}
-    return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()) or "no metrics"
+    return ", ".join(f"{name} {_spelled(value)}" for name, value in metrics.items()) or "no metrics"
+
+
+def _spelled(value: float) -> str:
+    """Four decimals, or more for a small number such as a delta of 1e-05."""
+    return f"{value:.4f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.2g}"
 
 
 def _equal(one: Params, other: Params) -> bool:
@@ -550,10 +559,7 @@ def of_whom(whys: Mapping[int, str]) -> str:
 
 
 def _spans(numbers: Sequence[int]) -> str:
-    """Text for whole numbers in sorted order.
-
-    Consecutive numbers are written as ``first-last``.
-    """
+    """Sorted whole numbers as text; a range of consecutive numbers is written as ``first-last``."""
     ends: list[list[int]] = []
     for number in numbers:
         if ends and number == ends[-1][1] + 1:

@@ -29,7 +29,7 @@ Made = tuple[Mapping[int, Message], State]  # an outbox and the server's state
 
 
 class BadModel(Diverged):
-    """Error: an upload diverged because the model that the client received was already bad.
+    """Error for an upload that diverged because the client had received a bad model.
 
     Example:
         >>> issubclass(BadModel, ValueError)
@@ -112,7 +112,7 @@ def _note_refused(record: Round, refused: Mapping[int, Exception]) -> None:
 
 
 def _cause(left_out: Mapping[int, Exception]) -> BaseException | None:
-    """The error of the server's function that caused uploads to be left out."""
+    """The server's error that caused the removal of uploads; None if no upload was removed."""
     return next((error.__cause__ for error in left_out.values()), None)
 
 
@@ -216,7 +216,7 @@ def _uploads(
 def _without_blame(
     refused: dict[int, Exception], answers: Mapping[int, Answer], history: Sequence[Round]
 ) -> dict[int, Exception]:
-    """The errors by client; if the server had sent a bad model, the errors say so.
+    """The errors by client; if the server had sent a bad model, errors name this cause.
 
     If a client diverged when it trained a bad model, its error becomes a `BadModel`.
     """
@@ -236,11 +236,10 @@ def _bad_model(
 ) -> str:
     """Text with evidence that the server had sent a bad model; empty without evidence.
 
-    Evidence of a bad model can be of two kinds. In the first kind, most clients diverged when they
-    trained the received model. In the second kind, at least one client diverged and the received
-    model has a large median loss. The median is over the first losses of the clients. A median is
-    large if it exceeds 10, and if it also exceeds ten times the smallest loss of all earlier
-    rounds.
+    Evidence of a bad model can be of two kinds. The first kind is that most clients diverged when
+    they trained the received model. The second kind is that at least one client diverged, and the
+    median of the clients' first losses is large. A median is large if it exceeds both 10 and ten
+    times the smallest loss of all earlier rounds.
     """
     diverged = sum(isinstance(error, Diverged) for error in refused.values())
     arrived = [answer for answer in answers.values() if answer.message is not None]
@@ -257,7 +256,7 @@ def _bad_model(
 
 
 def _went_back(inbox: Inbox, result: Result) -> tuple[Made, dict[int, Exception]]:
-    """Go back to the oldest outbox and server state that the run still holds, and use no upload."""
+    """Return the oldest stored outbox and server state, and an error for each upload."""
     (outbox, state), back = result.older[0], len(result.older)
     result.older = []
     event = f"the server goes back to its model of {back} rounds ago"
@@ -269,11 +268,12 @@ def _served(
 ) -> tuple[Made | None, dict[int, Exception]]:
     """The server's new outbox and state, and errors of the clients that were left out.
 
-    `serve` is the method's `aggregate` or `welcome`. If clients are in this process, errors of
-    `serve` are raised. If clients are elsewhere, or if the result is far too large, the server
-    tries again without some uploads. The server first leaves out the upload that changed most, then
-    the 2 uploads that changed most, then 4, 8 and so on, up to half of the uploads. If all attempts
-    fail, there is no result, and the server keeps the old model.
+    `serve` is the method's function `aggregate` or `joining.welcome`. If clients are in this
+    process, an error of `serve` is raised, unless the error is that the result is far too large.
+    After such a result, or after any error if clients are in other processes, the server calls
+    `serve` again without some of the uploads. The server first leaves out the upload that changed
+    most, then the 2 uploads that changed most, then 4, 8 and so on, up to half of the uploads. If
+    all attempts fail, there is no result, and the server keeps the old model.
     """
 
     def attempt(some: Mapping[int, Message]) -> Made:
@@ -322,7 +322,7 @@ def _mean_loss(losses: Sequence[Sequence[float]]) -> float:
 
 
 def _of_nobody(method: Method, nobody: Inbox, state: State, plan: Plan) -> Made | None:
-    """The server's outbox and state if a round had no uploads; None if both stay unchanged.
+    """The server's outbox and state after a round without uploads; None if both stay unchanged.
 
     In an exchange, `aggregate` gets an empty inbox and may abandon the exchange.
     """
@@ -343,11 +343,12 @@ def check_goes_on(
     Args:
         history: all rounds, including the last one.
         most: number of rounds; None for no limit.
-        cause: the error of the server's function, if it is the reason.
+        cause: the error of the server's function, if this error is the reason that no upload was
+            used.
 
     Raises:
-        RuntimeError: if these rounds used no upload; the error has each client's reason in the last
-            round.
+        RuntimeError: if these rounds used no upload. The error states for each client why the last
+            upload was refused.
 
     Example:
         >>> check_goes_on([Round(4, [0, 1], {0: "late", 1: "late"})], 1)
@@ -387,7 +388,8 @@ def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[i
 
     Clients that are missing from the new outbox keep their old messages.
 
-    Old messages are copied, since a view of a batch would hold the whole batch in memory.
+    Old messages are copied: a message that is a view of a batch would keep the whole batch in
+    memory.
     """
     if not new or len(new) == len(old):
         return new or old
@@ -396,12 +398,12 @@ def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[i
 
 
 def kept(result: Result) -> list[Mapping[str, Any]]:
-    """Messages and states that the next round needs; scores and callbacks must not change them."""
+    """Messages and states of the next round, which scores and callbacks must not change."""
     return [*result.outbox.values(), result.server_state, *result.client_states.values()]
 
 
 def drops(plan: Plan, index: int, client: int) -> bool:
-    """Whether a participant drops out of a round after it has received its message."""
+    """Whether a participant drops out of a round after it received the server's message."""
     if callable(plan.dropouts):
         lost: Any = plan.dropouts(index, client)
         check_kind("the value of dropouts", lost, bool)

@@ -71,75 +71,80 @@ def run(
 
     Args:
         method: the method to run.
-        clients: one graph per client; a task, which also scores the method; or a place, such as
-            ``fgl.federation.Flower(grid, num_clients=4)`` for remote clients. Remote clients have
-            their own `score` and keep their states, so `evaluate` does not receive these states.
+        clients: one graph per client, a task, or a place. A task also scores the method. A place is
+            used for remote clients, such as ``fgl.federation.Flower(grid, num_clients=4)``. Each
+            remote client computes its own score and keeps its state, so `evaluate` does not receive
+            the clients' states.
         num_rounds: total number of rounds, including the rounds before a resume.
         on: former name of `clients` for a place.
         seed: seed of the whole run; it does not change the initial model, which is `method.model`.
         participation: fraction of the clients that take part in each round; at least one client
             takes part.
-        dropouts: simulated faults: the probability that a participant drops out after it has
-            received its message, or a function ``(round, client) -> bool``.
-        clients_at_once: number of clients that train as one batch, or ``"all"``; with 1, clients
-            train one at a time. A batch pads its clients to the size of the largest client, and its
-            clients share random numbers. By default `fgl.federation.choose` selects the number,
-            which is the same on every computer. If clients cannot train as a batch, a warning is
-            given and clients train one at a time, see `Round.one_by_one`.
+        dropouts: simulated faults, in which a participant drops out after it has received its
+            message. Give the probability of a fault, or a function ``(round, client) -> bool``.
+        clients_at_once: number of clients that train as one batch, or ``"all"``. If it is 1,
+            clients train one at a time. In a batch, all clients are padded to the size of the
+            largest client and share random numbers. By default `fgl.federation.choose` selects the
+            number; it selects the same number on every computer. If clients cannot train as a
+            batch, a warning is given and clients train one at a time, see `Round.one_by_one`.
         evaluate: ``(outbox, client_states) -> metrics``, called after every round; default the
             task's function.
-        score: ``(params, graph) -> metrics``, each client's own score of the model that it deploys;
-            the means over clients are added to the round's metrics.
-        watch: ``(server_state) -> metrics``, called after each round; its metrics are also added to
-            the round's metrics.
+        score: ``(params, graph) -> metrics``. It is called for each client, with the model that the
+            client deploys and with the client's graph. The means over clients are added to the
+            round's metrics.
+        watch: ``(server_state) -> metrics``, called after each round. The returned metrics are
+            added to the round's metrics.
         callbacks: functions ``(round, result)``, called after each round. If a callback returns
-            True, the run ends. With a checkpoint such a run cannot be resumed (the folder contains
-            ``stopped``). A callback may have ``begin(result)`` and ``end(result)``, which are
-            called before the first round and after the last round.
+            True, the run ends. A run that a callback ended cannot be resumed from its checkpoint
+            folder, which then contains ``stopped``. A callback may have two methods:
+            ``begin(result)`` is called before the first round, and ``end(result)`` after the last
+            round.
         checkpoint: folder in which every round is saved; only one run at a time can use a folder.
             If the folder contains a checkpoint, the run resumes from this checkpoint.
-        config: JSON values that must be equal when a checkpoint is resumed.
+        config: JSON values. When a run resumes, these values must equal the checkpoint's values.
             The following values are always compared: the seed, the clients' graphs, the initial
-            model, the optimiser and its settings, the number of torch threads, the bounds of
-            uploads, the arguments of the method's builders and the names of its functions. Use
-            `config` for settings inside your own functions, such as a loss's weight.
-        start: the result of another run. The new run starts from the outbox and states of this
+            model, the optimiser and its settings, the number of torch threads, the bounds on
+            uploads, the names of the method's functions, and the arguments of the method's
+            builders. Use `config` for settings inside your own functions, such as a loss's weight.
+        start: the result of an earlier run. The new run starts from the outbox and states of this
             result. Rounds are numbered from 0, and the clients' privacy costs are added to the
             earlier costs, see `fgl.transforms.privacy_spent`. By default a run starts from the
             initial model.
         strict: whether to raise at the first refused upload, for development.
         limits: bounds on uploads, and on rounds without uploads; see `fgl.federation.Limits`.
-        go_back: number of rounds by which the server goes back if most clients of a round diverged
-            when they trained the model that the server had sent. By default the server never goes
-            back. The server keeps this number of older outboxes and states, also in checkpoints.
-            The clients' own states do not change.
-        each: whether rounds also record the metrics of each client, such as ``test_accuracy/3`` of
-            client 3, and the worst value, such as ``worst_test_accuracy``. These metrics come from
-            the task's score and from `score`; see `fgl.experiment.spread`. This argument does not
-            change an `evaluate` that you give.
+        go_back: number of rounds by which the server goes back after it sent a bad model. A model
+            is bad if most clients of a round diverged when they trained this model. By default the
+            server never goes back. The server keeps this number of older outboxes and states, also
+            in checkpoints. The clients' own states do not change.
+        each: whether rounds record two further kinds of metrics: those of each client, such as
+            ``test_accuracy/3`` of client 3, and the worst value over all clients, such as
+            ``worst_test_accuracy``. These metrics come from the task's score and from `score`; see
+            `fgl.experiment.spread`. If you give an `evaluate` function, `each` does not change its
+            metrics.
 
     Returns:
         The `Result`.
 
     Raises:
-        ValueError: for an empty federation, an argument out of range, too few participants, a
-            message with a missing or extra key or an invalid shape, a checkpoint of another run or
-            format, or a folder that another run uses. An error inside a client is raised again,
-            with the round, the client and the stage.
-        TypeError: for arguments of an invalid type, such as a model instead of the method, or
-            features whose floating type differs from the model's.
+        ValueError: if there are no clients, if an argument is out of range, if a round has too few
+            participants, or if a message has a missing key, an extra key or an invalid shape. Also
+            if the checkpoint is of a different run or format, or if a second run uses the folder.
+            An error inside a client is raised again, with the round, the client and the stage.
+        TypeError: if an argument has an invalid type, such as a model in place of the method, or if
+            the features and the model have different floating types.
         RuntimeError: if three consecutive rounds used no upload, if three consecutive exchanges
             each had a round that used no upload, or if no round of the run used an upload. The
             error has each client's reason. These rounds are not saved.
         OSError: if a round cannot be saved. As far as possible, the folder is checked before the
             first round.
 
-    An upload is not used in its round if it is not finite, if it is too far from the other uploads,
-    or if `accept` refuses it. ``Round.dropped`` records the reason, and a warning is given. If
-    clients are in this process, a malformed upload or an error of `aggregate` ends the run. If
-    clients are in other processes, a malformed upload is not used. If `aggregate` then raises an
-    error, the server tries again without the uploads that changed most, up to half of the uploads.
-    If a round uses no upload, the server keeps the old model.
+    The server does not use an upload that is not finite, that is too far from the round's other
+    uploads, or that `accept` refuses. ``Round.dropped`` records the reason, and a warning is given.
+    If clients are in this process, the run ends after a malformed upload, or if `aggregate` raises
+    an error itself. If clients are in other processes, the server ignores a malformed upload. If
+    `aggregate` raises an error in this case, or if its result is far too large, the server calls it
+    again without the uploads that changed most, up to half of the uploads. If a round uses no
+    upload, the server keeps the old model.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -208,7 +213,7 @@ def _identity(
     start: Result | None,
     evaluate: Evaluate | None,
 ) -> dict[str, Any]:
-    """Values of the method, place and run; a resume requires equal values in the checkpoint."""
+    """Values of the method, place and run that must equal the checkpoint's values at a resume."""
     values = identity(method, plan.seed, plan.participation, plan.dropouts, config)
     values |= {**place.identity(method), "start": start and digest(start)}
     task = getattr(place, "clients", None)
@@ -255,10 +260,9 @@ def _ended(callbacks: Sequence[Callback], result: Result, folder: Folder, *, sav
 def _executor(
     place: Place, method: Method, result: Result, plan: Plan, config: Mapping[str, Any] | None
 ) -> Executor:
-    """The executor of a run that continues from an earlier result.
+    """The executor of a run that continues from a result; both share the states of clients.
 
-    The new executor shares the states of the result. If clients are in this process, the new
-    executor has the graphs of the result's next round.
+    If clients are in this process, the new executor has the graphs of the result's next round.
     """
     how: dict[str, Any] = {"states": result.client_states, "config": config or {}}
     place = place.in_round(len(result.history)) if isinstance(place, Here) else place
@@ -271,7 +275,7 @@ def _executor(
 
 
 def _resumed(folder: Folder, method: Method, place: Place) -> Result | None:
-    """Load a run from its checkpoint folder to the clients' device, or else to the model's."""
+    """Load a run from its folder to the clients' device; if unknown, to the model's device."""
     tensors = method.model.state_dict().values()
     devices = [*place.devices, *(tensor.device for tensor in tensors), torch.device("cpu")]
     saved = folder.load(devices[0])
@@ -285,7 +289,7 @@ def _resumed(folder: Folder, method: Method, place: Place) -> Result | None:
 
 
 def _check_counted(history: Sequence[Round], exchange: int, limits: Limits) -> None:
-    """At the end of a run, raise an error if no round, or no complete exchange, used an upload."""
+    """Raise an error if a run ends without any used upload, or without any completed exchange."""
     if limits.empty_rounds is None:
         return
     check_goes_on(history, len(history))
@@ -336,7 +340,7 @@ def _place(
     score: Score | None,
     start: Result | None,
 ) -> Place:
-    """The place where clients run: `clients` if it is a place, otherwise this process."""
+    """The place where clients run: `clients` if `clients` is a place, otherwise this process."""
     if on is not None:
         warnings.warn(
             "fgl.run(method, on=place) is fgl.run(method, place) now",
@@ -359,7 +363,7 @@ def _place(
 
 
 def _first(method: Method, num_clients: int, start: Result | None) -> Result:
-    """The start of a run: each client gets the initial model, or its message in `start`."""
+    """The start of a run: a client's message is the initial model, or comes from `start`."""
     if start is None:
         message: Message = {"model": {n: t.clone() for n, t in method.common().items()}}
         start = Result(Broadcast(message, num_clients), dict(message), {}, [])
@@ -374,7 +378,7 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
 
 
 def _check_whole_exchange(start: Result) -> None:
-    """Raise an error if `start` ended within an exchange, since runs begin with a new one."""
+    """Raise an error if `start` ended within an exchange; runs begin with a new exchange."""
     exchange = 1 if start.method is None else start.method.rules.exchange
     if len(start.history) % exchange:
         raise ValueError(
@@ -385,7 +389,7 @@ def _check_whole_exchange(start: Result) -> None:
 
 
 def _check_same_optimizer(method: Method, start: Result) -> None:
-    """Raise an error if clients kept the state of another optimiser in `start`."""
+    """Raise an error if `start` has kept states of an optimiser that differs from this run's."""
     methods = [start.method, method] if start.method and any(start.client_states.values()) else []
     if not methods or not all(each.train.keep_optimizer for each in methods):
         return

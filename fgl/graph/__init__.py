@@ -31,52 +31,53 @@ from .windows import check_no_series, check_windows, read, select_windows
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Graph(Facts):
-    """A graph with node features, and with data of its nodes, edges and examples.
+    """A graph: node features, edges, and further data of the nodes, edges and examples.
 
     `y` and the masks have a row for each example. By default the examples are the nodes. With
-    `batch`, the object is a collection of graphs, and the examples are these graphs; then
+    `batch`, the object is a collection of graphs. The examples are then the graphs, and
     ``[num_examples]`` means ``[num_graphs]``. With `edge_label_index`, the examples are pairs of
-    nodes. With `window_index`, the examples are windows of a time series, each with targets for all
-    nodes.
+    nodes. With `window_index`, the examples are windows of a time series. Each window has targets
+    for all nodes.
 
     Args:
-        x: node features, float ``[num_nodes, num_features]``, dense or a `SparseMatrix`; or a dense
-            time series ``[num_nodes, num_times, num_features]``.
+        x: node features, float ``[num_nodes, num_features]``, as a dense tensor or a
+            `SparseMatrix`; or a time series ``[num_nodes, num_times, num_features]``, as a dense
+            tensor.
         edge_index: int64 ``[2, num_edges]``, with the rows source and target.
         y: class labels, int64 ``[num_examples]`` in ``[0, num_classes)``; or float targets
-            ``[num_examples]`` or ``[num_examples, t]``, with NaN for unknown values: see
+            ``[num_examples]`` or ``[num_examples, t]``, with NaN for unknown values. See
             `fgl.targets`. With windows, float ``[num_nodes, num_times]``.
-        num_classes: number of classes; by default the largest label plus one, with a warning if a
-            smaller label does not occur.
+        num_classes: number of classes. By default it is the largest label plus one, and a warning
+            is given if a smaller label does not occur.
         train_mask, val_mask, test_mask: bool ``[num_examples]``.
-        node_id: int64 ``[num_nodes]``, ids of the nodes in the original graph, if this is a
-            subgraph.
+        node_id: int64 ``[num_nodes]``. In a subgraph, the ids that the nodes have in the original
+            graph.
         edge_weight: float ``[num_edges]``.
-        batch: index of each node's graph, int64 ``[num_nodes]``, sorted, from 0 without gaps. Every
-            graph has at least one node, and no edge joins two graphs.
-        backend: kernels that multiply `adj` and sparse features, ``"torch"`` or ``"torch_sparse"``
-            (torch-sparse and torch-scatter, the extra `sparse`). Default: the backend of the
-            features if they are sparse, otherwise ``"torch"``.
+        batch: for each node, the index of its graph: int64 ``[num_nodes]``, sorted, from 0 without
+            gaps. Every graph has at least one node, and no edge joins two graphs.
+        backend: the kernels for products with `adj` and with sparse features: ``"torch"``, or
+            ``"torch_sparse"`` (torch-sparse and torch-scatter, the extra `sparse`). The default is
+            the backend of the features if the features are sparse, otherwise ``"torch"``.
         edge_attr: float ``[num_edges, d]``, edge features.
-        edge_type: int64 ``[num_edges]``, at least 0, the relation of each edge.
+        edge_type: int64 ``[num_edges]``, the relation of each edge, at least 0.
         edge_time: int64 or float ``[num_edges]``.
         node_type: int64 ``[num_nodes]``, at least 0.
         edge_label_index: int64 ``[2, num_examples]``, pairs of nodes, which are the examples.
         edge_label_type: int64 ``[num_examples]``, the relation of each pair.
-        z: int64 ``[num_nodes]``, at least 0, integers of the nodes, such as atomic numbers.
+        z: int64 ``[num_nodes]``, an integer per node, at least 0, such as the atomic number.
         pos: float ``[num_nodes, d]``, positions of the nodes.
         u: float ``[num_graphs, d]``, features of the graphs in a collection.
-        scale: float ``[num_nodes, 2 * (num_features + 1)]``, means of the features and of `y`,
-            followed by their standard deviations. With `scale`, models read standardised windows,
-            and their output is converted back to the units of `y`.
+        scale: float ``[num_nodes, 2 * (num_features + 1)]``, the means of the features and of `y`,
+            followed by the standard deviations of the features and of `y`. With `scale`, a model
+            reads standardised windows, and the model's output is converted to the units of `y`.
         window_index: int64 ``[num_examples, steps]``, the times of `x` in each window.
         horizon_index: int64 ``[num_examples, h]``, the times of `y` that are the targets of each
-            window; these times are later than the window's times in `window_index`.
+            window. They are later than the times in the window's row of `window_index`.
 
     Raises:
-        TypeError: for a wrong type or dtype of a field.
-        ValueError: for a wrong shape, an index or label out of range, or a feature, weight or time
-            that is not finite.
+        TypeError: if a field has a wrong type or a wrong dtype.
+        ValueError: if a shape is wrong, if an index or a label is out of range, or if a feature, a
+            weight or a time is not finite.
 
     Example:
         >>> edge_index = torch.tensor([[0, 1], [1, 0]])
@@ -149,7 +150,7 @@ class Graph(Facts):
     def pool(self) -> SparseMatrix:
         """Matrix ``[num_graphs, num_nodes]`` for sums ``pool @ h``: row g is 1 at graph g's nodes.
 
-        The matrix also works under `vmap`. In that case padding nodes are in no graph, and padding
+        The matrix also works under `vmap`. Then padding nodes belong to no graph, and padding
         graphs are empty.
         """
         with outside():
@@ -181,8 +182,8 @@ class Graph(Facts):
         are padded at the end.
 
         Raises:
-            ValueError: if the graph has no such edge field, or `adj` was replaced by a matrix with
-                other entries.
+            ValueError: if the graph has no edge field of this name, or if `adj` was replaced by a
+                matrix with different entries.
 
         Example:
             >>> edges = torch.tensor([[0, 1, 2], [2, 0, 0]])
@@ -206,7 +207,7 @@ class Graph(Facts):
         return Reading(self)
 
     def with_adj(self, adj: SparseMatrix, *, x: Any = None) -> Graph:
-        """Return the graph with the operator ``A[target, source]`` as its `adj`, without checks.
+        """Return the graph with the operator ``A[target, source]`` as `adj`, without checks.
 
         Models do not normalise an operator from `SparseMatrix.as_operator`. If `x` is given, it
         replaces the features. Edges and all other fields do not change.
@@ -220,7 +221,7 @@ class Graph(Facts):
         return other
 
     def replace(self, **changes: Any) -> Graph:
-        """Return a checked copy with changed fields; a float `y` resets `num_classes` to None."""
+        """Return a checked copy with changed fields; a new float `y` sets `num_classes` to None."""
         y = changes.get("y")
         if isinstance(y, Tensor) and y.is_floating_point():
             changes.setdefault("num_classes", None)
@@ -229,9 +230,10 @@ class Graph(Facts):
     def subgraph(self, nodes: Tensor, edges: Tensor | None = None) -> Graph:
         """Return the subgraph induced by `nodes` (int64 ``[m]``, distinct), in the given order.
 
-        Edges and pairs with an end outside `nodes` are lost. An existing `node_id` is kept for
-        these nodes; otherwise it is set to `nodes`. The ids of the induced edges can be given as
-        `edges` (int64); otherwise all edges are searched.
+        An edge or a pair is dropped if one of its ends is not in `nodes`. If the graph has
+        `node_id`, the subgraph keeps the values of its nodes. Otherwise the subgraph's `node_id` is
+        `nodes`. The ids of the induced edges can be given as `edges` (int64); otherwise all edges
+        are searched.
         """
         reject_if(self.batch is not None, "a graph without batch (see select)", "one with it")
         checks.check_index("nodes", nodes, (None,), self.num_nodes)
@@ -280,17 +282,17 @@ class Graph(Facts):
             x: float ``[m, num_features]``, the new nodes' features.
             edge_index: int64 ``[2, *]``, new edges between any nodes; the first new node has the
                 index ``num_nodes``.
-            edge_weight: float, weights of the new edges. If only old or only new edges have
-                weights, the other edges get weight 1.
+            edge_weight: float, weights of the new edges. If only the old edges or only the new
+                edges have weights, all edges without a weight get weight 1.
             node_id: int64 ``[m]``, ids of the new nodes; if it is missing, the result has no
                 `node_id`.
-            fields: `edge_attr`, `edge_type` and `edge_time` of the new edges, and `node_type` of
-                the new nodes. Each of these fields is required if the graph has it, and is not
-                allowed otherwise.
+            fields: values for the new edges (`edge_attr`, `edge_type` and `edge_time`) and for the
+                new nodes (`node_type`). The new values are required for each field that the graph
+                has, and not allowed for a field that it lacks.
 
         Raises:
-            TypeError, ValueError: as for a `Graph`; if the graph is a collection; or if `fields`
-                lacks a field of the graph, or has a field that the graph lacks.
+            TypeError, ValueError: as for a `Graph`, if the graph is a collection, if `fields` lacks
+                a field that the graph has, or if `fields` has a field that the graph lacks.
 
         Example:
             >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -310,9 +312,9 @@ class Graph(Facts):
     def select(self, graphs: Tensor) -> Graph:
         """The collection of the graphs with the ids `graphs` (int64 ``[m]``), in the given order.
 
-        The result is not sorted or checked again, so the run time is O(size of the result). Edges
-        are sorted by target. For a time series, `graphs` are ids of windows, and the result shares
-        the series and its edges.
+        The function neither sorts nor checks the result, so the run time is proportional to the
+        size of the result. Edges are sorted by target. For a time series, `graphs` holds ids of
+        windows. The result shares the series and the edges with this graph.
 
         Example:
             >>> batch = torch.tensor([0, 1, 1])
@@ -334,13 +336,13 @@ class Graph(Facts):
     def join(cls, graphs: Sequence[Graph], y: Tensor | None = None, **fields: Any) -> Graph:
         """Join graphs without `batch` into one collection, with targets and masks per graph.
 
-        Features become dense. Fields of nodes and edges are kept, but labels and masks of the nodes
-        are dropped. `fields` may contain masks with a row for each graph. If only some graphs have
-        edge weights, the edges of all other graphs get weight 1.
+        Features become dense. The result keeps the fields of nodes and edges, but not the labels
+        and masks of nodes. `fields` may contain masks with a row for each graph. If only some
+        graphs have edge weights, the edges of all other graphs get weight 1.
 
         Raises:
-            ValueError: if there is no graph, a graph has no nodes, the graphs differ in
-                `num_features`, or only some graphs have one of the other fields.
+            ValueError: if there is no graph, if a graph has no nodes, if the graphs differ in
+                `num_features`, or if a field other than edge weights exists in only some graphs.
 
         Example:
             >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -355,9 +357,8 @@ class Graph(Facts):
 
         Args:
             device: the target device.
-            features: whether `x` is also moved. Features that are not moved, such as mapped
-                features (`fgl.data.map_features`), are read in minibatches by
-                `fgl.sampler.NeighbourSampler`.
+            features: whether `x` is also moved. If features are not moved, such as mapped features
+                (`fgl.data.map_features`), `fgl.sampler.NeighbourSampler` reads them in minibatches.
 
         Raises:
             ValueError: if torch has no such device.
@@ -374,18 +375,18 @@ class Graph(Facts):
 
         Args:
             data: an object whose fields have the names of a `Graph`'s fields. ``y [n, 1]`` becomes
-                ``[n]``, and ``edge_attr [E]`` becomes ``[E, 1]``. ``edge_label`` becomes `y` of the
-                pairs in ``edge_label_index``, or of the edges if there are no such pairs. ``adj_t``
-                is converted to edges, ``train_idx`` and similar ids to masks, and float64 features
-                to the default dtype.
-            split: column to read if masks have the shape ``[n, splits]``; the first column is 0.
+                ``[n]``, and ``edge_attr [E]`` becomes ``[E, 1]``. ``edge_label`` becomes `y`: the
+                labels of the pairs in ``edge_label_index`` or, without pairs, the labels of the
+                edges. ``adj_t`` is converted to edges. Ids such as ``train_idx`` are converted to
+                masks, and float64 features to the default dtype.
+            split: the column to read, counted from 0, if masks have the shape ``[n, splits]``.
             ignore: names of fields that are not read.
 
         Raises:
-            TypeError: if nodes or edges have types in dicts, as in `HeteroData`.
-            ValueError: if a field has no equivalent in a `Graph` and is not ignored, `x` is
-                missing, masks hold several splits and `split` is None, or both nodes and pairs have
-                labels; and as for a `Graph`.
+            TypeError: if the nodes or edges of each type are in separate dicts, as in `HeteroData`.
+            ValueError: if a field has no equivalent in a `Graph` and is not ignored, if `x` is
+                missing, if `split` is None although masks hold several splits, if both nodes and
+                pairs have labels, or if `Graph` raises one.
 
         Example:
             >>> from types import SimpleNamespace
@@ -415,18 +416,18 @@ class Graph(Facts):
 
         Args:
             graph: a ``networkx.Graph``, ``DiGraph``, ``MultiGraph`` or ``MultiDiGraph``.
-            x: node attributes with numbers or rows of numbers; if no attributes are given, `x` is a
-                column of ones.
+            x: names of node attributes that hold numbers or rows of numbers. Without a name, `x` is
+                a column of ones.
             y: node attribute with labels (integers, or strings with `classes`) or floats.
             edge_weight, edge_attr, edge_time: numeric edge attributes.
-            classes: all values that `y` can have; the first value gets label 0, the second value
-                label 1, and so on.
-            ignore: unread attributes that warnings should not mention; a warning names all other
-                unread attributes.
+            classes: all possible values of `y`. The first value becomes label 0, the second value
+                becomes label 1, and so on.
+            ignore: unread attributes that need no warning; a warning names all unread attributes
+                that are not in this list.
 
         Raises:
-            ValueError: if a node or edge lacks an attribute, or labels are strings and `classes` is
-                missing.
+            ValueError: if a node or an edge lacks an attribute, or if labels are strings but
+                `classes` is missing.
 
         Example:
             >>> import networkx

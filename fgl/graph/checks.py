@@ -89,7 +89,7 @@ def _check_range(name: str, index: Tensor, bound: int | None, hint: str) -> None
 
 
 def check_devices(fields: dict[str, Any], device: torch.device) -> None:
-    """Raise an error if a field is not on the edges' device; only features may be on the CPU."""
+    """Raise an error if a field is not on the device of the edges, except features on the CPU."""
     for name, value in fields.items():
         own = value.device if isinstance(value, (Tensor, SparseMatrix)) else device
         if own != device and not (name == "x" and own.type == "cpu"):
@@ -113,7 +113,7 @@ def check_roles(masks: dict[str, Tensor]) -> None:
 
 
 def check_pairs(pairs: Tensor | None, pair_type: Any, batch: Any, num_nodes: int) -> None:
-    """Raise an error if a graph has pairs and a `batch`, or pair types but no pairs."""
+    """Raise an error if a graph has both pairs and a `batch`, or has pair types but no pairs."""
     if pairs is not None:
         check_index("edge_label_index", pairs, (2, None), num_nodes)
         reject_if(batch is not None, "edge_label_index or batch", "both")
@@ -122,7 +122,7 @@ def check_pairs(pairs: Tensor | None, pair_type: Any, batch: Any, num_nodes: int
 
 
 def check_batch(batch: Any, edge_index: Tensor, num_nodes: int) -> None:
-    """Raise an error unless `batch` is sorted from 0 without gaps and edges stay inside graphs."""
+    """Raise an error unless `batch` is sorted from 0 without gaps and no edge joins two graphs."""
     check_index("batch", batch, (num_nodes,), None)
     reject_if(num_nodes == 0, "batch to name a graph", "no nodes")
     if batch[0] != 0:

@@ -1,4 +1,4 @@
-"""Collections of graphs: joining graphs, selecting graphs, and appending nodes to a graph."""
+"""Collections of graphs: join graphs, select graphs, and append nodes to a graph."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +25,7 @@ from .windows import check_no_series
 
 
 def joined(graphs: Sequence[Any]) -> dict[str, Any]:
-    """Join the graphs' node and edge fields to the fields of one collection."""
+    """Concatenate the graphs' node fields and edge fields, as the fields of one collection."""
     _check_parts(graphs)
     device = graphs[0].device
     sizes = torch.tensor([graph.num_nodes for graph in graphs], device=device)
@@ -78,8 +78,8 @@ def select(graph: Any, graphs: Tensor) -> Any:
     """Select some graphs of a collection, in the order of `graphs`.
 
     The new adjacency matrix and its transpose are cut out of the collection's block-diagonal
-    matrices. The entries of one graph's block are contiguous in both matrices, so nothing has to be
-    sorted.
+    matrices. In both matrices the entries of each graph's block are contiguous, so they need no
+    sorting.
     """
     ptr, adj = graph.ptr, graph.adj
     turned, order = adj.pattern.transpose
@@ -163,7 +163,7 @@ def appended(
 
 
 def _weights(weights: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor | None:
-    """Weights of the old and new edges; if only some edges have weights, all other edges get 1."""
+    """Weights of the old and new edges; if only some edges have a weight, the rest get weight 1."""
     some = [weight for weight in weights if weight is not None]
     if not some:
         return None
@@ -187,14 +187,14 @@ def _examples(graph: Any, new: int) -> dict[str, Tensor]:
 
 
 def _more(graph: Any, fields: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Append new values to each node or edge field that has no default."""
+    """Append new values to each node field and each edge field that has no default."""
     names = [*present(graph, UNFILLED)]
     reject_if({*fields} != {*names}, f"new nodes and edges to come with {names}", list(fields))
     return {name: torch.cat([getattr(graph, name), fields[name]]) for name in names}
 
 
 def _below(above: Tensor | SparseMatrix, below: Tensor | SparseMatrix) -> Tensor | SparseMatrix:
-    """Concatenate rows; the result is sparse if both inputs are sparse."""
+    """Concatenate the rows of two inputs; the result is sparse if both inputs are sparse."""
     if isinstance(above, SparseMatrix) and isinstance(below, SparseMatrix):
         one, two = above.pattern, below.pattern
         shape = (one.shape[0] + two.shape[0], one.shape[1])

@@ -1,4 +1,4 @@
-"""Facts that a graph's fields imply: counts, masks, labels, and the edges before a time."""
+"""Facts that follow from a graph's fields: counts, masks, labels, and the edges before a time."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -88,10 +88,10 @@ class Facts:
 
     @property
     def num_train(self) -> int:
-        """Number of training examples that have a known target.
+        """Number of the training examples whose target is known.
 
-        Without a training mask, every example is a training example. Without `y`, all training
-        examples are counted. A window is counted once for each node.
+        Without a training mask, every example is a training example. If the graph has no `y`, all
+        training examples count. Each window counts once per node.
         """
         answers = self.y if self.y is not None and self.y.is_floating_point() else None
         read = [each for each in (self.train_mask, answers) if each is not None]
@@ -129,7 +129,7 @@ class Facts:
 
     @property
     def num_answers(self) -> int:
-        """Number of rows of targets: one per example, or one per node of each window."""
+        """Number of rows of targets: one per example or, for a series, one per window and node."""
         return self.num_examples * (1 if self.window_index is None else self.num_nodes)
 
     @property
@@ -149,7 +149,7 @@ class Facts:
 
     @property
     def labels(self) -> Tensor:
-        """Class labels `y`, int64 ``[num_examples]``; an error is raised if `y` holds no classes.
+        """Class labels `y`, int64 ``[num_examples]``; raises an error if `y` does not hold classes.
 
         Raises:
             ValueError: if there is no `y`.
@@ -202,7 +202,7 @@ class Facts:
 
     @cached_property
     def ptr(self) -> Tensor:
-        """First node of each graph, then the number of nodes, int64 ``[num_graphs + 1]``."""
+        """First node of each graph, followed by the number of nodes: int64 ``[num_graphs + 1]``."""
         if self.batch is None:
             return torch.tensor([0, self.num_nodes], device=self.device)
         sizes = self.batch.bincount(minlength=self.num_graphs)
@@ -212,7 +212,7 @@ class Facts:
     def node_mask(self) -> Tensor:
         """Mask of the real nodes.
 
-        Other nodes exist only in a batch of clients, as padding.
+        All nodes that are not real are padding; only a batch of clients has padding.
         """
         return torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
 
@@ -222,7 +222,7 @@ class Facts:
         return torch.ones(self.num_examples, dtype=torch.bool, device=self.device)
 
     def before(self, time: float) -> Any:
-        """Return the graph with only the edges before a given time; nodes and examples stay.
+        """Return the graph with all nodes and examples, but only the edges before a given time.
 
         Raises:
             ValueError: if the edges have no times.
@@ -238,7 +238,7 @@ class Facts:
         return self.with_edges(self.edge_time < time)  # type: ignore[attr-defined]
 
     def with_edges(self, edges: Tensor) -> Any:
-        """Return the graph with only the given edges: distinct ids (int64 ``[m]``) or a bool mask.
+        """Return the graph with only the edges of distinct ids (int64 ``[m]``) or of a bool mask.
 
         Example:
             >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 2], [1, 2, 0]]))
@@ -258,10 +258,10 @@ class Facts:
 
     @property
     def all_tensors(self) -> dict[str, Tensor]:
-        """The tensors of the fields by name, and those made of them so far.
+        """By name, the tensors of the fields and the tensors computed from the fields so far.
 
-        These are copies in the order of `adj`, and the values of `adj` and of operators such as
-        ``adj.gcn_norm``.
+        The computed tensors are copies in the order of `adj`, and the values of `adj` and of
+        operators such as ``adj.gcn_norm``.
         """
         copies = self.__dict__.get("in_order", {})
         named = {f"graph.entries({name!r})": own for name, own in copies.items()}
@@ -287,14 +287,14 @@ class Facts:
 
     @cached_property
     def entry_order(self) -> Tensor:
-        """The id of each entry's edge, in the order of `adj`, int64 ``[num_edges]``."""
+        """For each entry of `adj`, in order, the id of the entry's edge: int64 ``[num_edges]``."""
         source, target = self.edge_index
         with outside():
             return row_major(target, source, self.num_nodes)
 
 
 def _stored(name: str, matrix: SparseMatrix) -> dict[str, Tensor]:
-    """The values of a matrix and of the matrices made of it so far, by name."""
+    """By name, the values of a matrix and of all matrices that were computed from it so far."""
     tensors = {f"{name}.values": own for own in vars(matrix.pattern).get("_ones", {}).values()}
     tensors |= {} if matrix.value is None else {name: matrix.value}
     for key, derived in vars(matrix).get("_made", {}).items():
@@ -311,7 +311,7 @@ FROM = {
 
 
 def kind_of(value: object) -> str:
-    """The type of a value as text, with the call that converts such values to graphs, if any.
+    """The type of a value as text, and the call that converts it to a graph, if there is one.
 
     Example:
         >>> kind_of([1, 2])

@@ -1,6 +1,6 @@
-"""Fields of a `Graph`: dtype, shape, and whether rows belong to nodes, edges or examples.
+"""Fields of a `Graph`: dtype, shape, and owner of the rows (nodes, edges or examples).
 
-All functions that cut, join or stack graphs use these names, so that no field is lost.
+All functions that cut, join or stack graphs use the names in this file, so no field is lost.
 """
 
 import copy
@@ -22,10 +22,10 @@ FLOATS = (
 
 
 class Field(NamedTuple):
-    """Description of a field: what its rows belong to, dtype, shape, and default for missing rows.
+    """Description of a field: owner of its rows, dtype, shape, and default for missing rows.
 
-    `numbers` is ``"float"``, ``"int64"``, ``"bool"`` or, for times, ``"float or int64"``. A field
-    that has no default must be in all joined graphs or in none.
+    `numbers` is ``"float"``, ``"int64"``, ``"bool"`` or, for times, ``"float or int64"``. If graphs
+    are joined, a field without a default must be in all of the graphs or in none of them.
     """
 
     owner: str
@@ -97,8 +97,7 @@ def learned(graph: AnyGraph, **values: Tensor) -> AnyGraph:
     """A copy of a graph with new values of some fields, which may require gradients.
 
     Args:
-        graph: a graph with the same values, which do not require gradients and were checked on
-            creation.
+        graph: a graph that already has these values, checked and without gradients.
         values: the fields that may require a gradient.
 
     Example:
@@ -110,7 +109,7 @@ def learned(graph: AnyGraph, **values: Tensor) -> AnyGraph:
 
 
 def changed_copy(graph: AnyGraph, **values: Any) -> AnyGraph:
-    """A copy with changed values, unchecked; results cached for the old values are dropped.
+    """A copy with changed values, without checks and without the results cached for the old values.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
@@ -126,7 +125,7 @@ def changed_copy(graph: AnyGraph, **values: Any) -> AnyGraph:
 
 
 def check_field(name: str, value: Any, size: int) -> None:
-    """Raise an error unless a field is finite and constant and has the shape in `FIELDS`."""
+    """Raise an error unless a field is finite, needs no gradient, and has the shape in `FIELDS`."""
     field = FIELDS[name]
     if field.numbers == "int64":
         return check_index(name, value, (size, *field.shape), None)
@@ -185,7 +184,7 @@ def _check_classes(y: Any, num_examples: int, num_classes: int | None) -> None:
 
 
 def counted_classes(y: Tensor) -> int:
-    """The largest label plus one; a warning states how many smaller labels are missing.
+    """The largest label plus one; warns with the number of smaller labels that do not occur.
 
     A single label, as in a small graph of a collection, causes no warning.
 

@@ -1,4 +1,4 @@
-"""A table that has the same number of neighbours for every node, and the neighbours' features."""
+"""Tables of neighbours, with the same number of slots for every node, and neighbours' features."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from ..sparse.matrix import dense, rows_of
 
 
 def neighbour_table(edge_index: Tensor, num_nodes: int, width: int) -> tuple[Tensor, Tensor]:
-    """First neighbours of each node: sources of edges into the node, in the edges' order.
+    """The first neighbours of each node, in the order of the edges that lead from them to the node.
 
     Args:
         edge_index: int64 ``[2, num_edges]``.
@@ -62,12 +62,13 @@ def neighbour_features(graph: Any, table: Tensor, number: Tensor) -> Tensor:
 def hidden_neighbours(
     graph: Any, nodes: Tensor, width: int, rows: Any = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The removed neighbours of each remaining node, if `nodes` are removed from a graph.
+    """For a graph without the given nodes: the removed neighbours of each remaining node.
 
     Returns:
-        The ids of the n remaining nodes, int64 ``[n]``; the number of removed neighbours of each,
-        int64 ``[n]``; and the features of each node's first removed neighbours, which are those
-        of the graph `rows` if it is given, float ``[n, width, num_features]``, padded with zeros.
+        Three tensors. First, the ids of the n remaining nodes, int64 ``[n]``. Second, the number of
+        removed neighbours of each remaining node, int64 ``[n]``. Third, the features of each node's
+        first removed neighbours, float ``[n, width, num_features]``, padded with zeros. If the
+        graph `rows` is given, the features are taken from it.
     """
     hidden = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
     hidden[nodes] = True

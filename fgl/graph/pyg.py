@@ -1,4 +1,4 @@
-"""Conversion between PyG's `Data` or `Batch` and a `Graph`, with errors for unread fields."""
+"""Conversion of PyG's `Data` or `Batch` to a `Graph` and back; unread fields raise an error."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -21,7 +21,7 @@ ALL_IDS = tuple(name for names in IDS.values() for name in names)
 
 
 def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str, Any]:
-    """Convert PyG's data, or an object with equal attributes, to the fields of a `Graph`."""
+    """Convert PyG's data, or an object with the attributes of such data, to a `Graph`'s fields."""
     _check_kind(data)
     _check_all_read(data, ignore)
     fields = {name: None if name in ignore else getattr(data, name, None) for name in READ}
@@ -70,10 +70,10 @@ def _check_kind(data: Any) -> None:
 
 
 def _are_of_nodes(y: Tensor, owners: Tensor | None) -> bool:
-    """Return whether the labels `y` belong to nodes; `owners` holds the graph of each node.
+    """Return whether the labels `y` are labels of nodes. `owners` contains each node's graph.
 
     Raises:
-        ValueError: if `y` has floats, since a graph may have several float targets.
+        ValueError: if `y` has floats, since these could also be several float targets of one graph.
     """
     if owners is None or not len(owners) == len(y) > 1 + owners[-1:].sum():
         return False
@@ -134,7 +134,7 @@ def _times_nodes(time: Any, x: Any, edge_index: Any) -> bool:
 
 
 def hint(unread: Collection[str], *, of_nodes: bool = False) -> str:
-    """A hint that tells how to read fields of nodes or edges that a `Graph` names differently."""
+    """A hint how to read a field of nodes or edges that has a different name in a `Graph`."""
     if of_nodes and {"time", "t"} & {*unread}:
         return "a Graph has times of edges alone, and a column of x holds those of nodes; "
     if {"time", "t"} & {*unread}:
@@ -190,10 +190,10 @@ def narrowed(value: Any) -> Any:
 
 
 def edges_of(adj_t: Any) -> dict[str, Tensor]:
-    """The edges in ``adj_t``, which `ToSparseTensor` writes; rows of ``adj_t`` are targets.
+    """Edges from ``adj_t``, a field that `ToSparseTensor` writes; rows of ``adj_t`` are targets.
 
-    The values of ``adj_t`` become `edge_weight`, or `edge_attr` if each edge has several values.
-    The values are dropped if all of them are 1.
+    The values of ``adj_t`` become `edge_weight`. If each edge has several values, they become
+    `edge_attr`. The values are dropped if all of them are 1.
 
     Raises:
         TypeError: if ``adj_t`` is not a sparse tensor of torch or of torch-sparse.
@@ -220,7 +220,7 @@ def masks_of_ids(
     """Convert the ids of training, validation and test examples to masks.
 
     Raises:
-        ValueError: if a mask exists in addition to its ids, or an id is outside
+        ValueError: if there are both a mask and ids for the same examples, or if an id is outside
             ``[0, num_examples)``.
     """
     new = {}

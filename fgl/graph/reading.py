@@ -15,7 +15,7 @@ from .windows import read
 
 
 class Reading:
-    """Edges in PyG's format: ``edge_index [2, E]``, in the order of the entries of `adj`.
+    """Edges in PyG's format, ``edge_index [2, E]``, ordered like the entries of `adj`.
 
     If `adj` was replaced by `Graph.with_adj`, entries with value 0 are not edges.
 
@@ -62,7 +62,7 @@ class Reading:
 
     @contextmanager
     def around(self, model: nn.Module) -> Iterator[None]:
-        """A context that raises an error if a model called inside it changes the client's features.
+        """A context that raises an error if the model called in it changes the client's features.
 
         Raises:
             ValueError: if the features were changed.

@@ -1,4 +1,4 @@
-"""Tables of nodes and edges with named columns, and their conversion to fields of a `Graph`."""
+"""Tables of nodes and edges with named columns, and conversion of tables to a `Graph`'s fields."""
 
 import decimal
 import numbers
@@ -49,7 +49,7 @@ class Table(NamedTuple):
         return list(self.columns[name])
 
     def numbers(self, name: str, *, gaps: bool = False) -> Tensor:
-        """A column as float ``[n]``, or as ``[n, d]`` if each value is a row of d numbers."""
+        """A column as float ``[n]``; if each value is a row of d numbers, as float ``[n, d]``."""
         read = self._read(name, gaps)
         widths = {len(v) if isinstance(v, list) else 0 for v in read}
         reject_if(len(widths) > 1, f"{name!r} to have one width in all {self.of}s", sorted(widths))
@@ -81,7 +81,7 @@ class Table(NamedTuple):
         return torch.cat([part if part.dim() == 2 else part[:, None] for part in parts], dim=1)
 
     def features(self, x: Sequence[str]) -> Tensor:
-        """Join columns side by side; if no column is named, return a column of ones."""
+        """Join columns side by side; without columns, return a column of ones."""
         return self.matrix(x) if x else torch.ones(len(self.rows), 1)
 
     def edge_fields(
@@ -149,7 +149,7 @@ class Table(NamedTuple):
 
 
 def _is_missing(value: Any) -> bool:
-    """Whether a value is missing: an empty string, or an unknown value that is not a string.
+    """Whether a value is missing: an empty string, or a value such as None or NaN.
 
     A node or a class may have the name "NA".
     """
@@ -167,12 +167,12 @@ def is_unknown(value: Any) -> bool:
 
 
 def _is_scalar(value: Any) -> bool:
-    """Whether a value is a single value and not a row of values; bytes and sets count as single."""
+    """Whether a value is not a row of values; bytes and sets count as one value each."""
     return isinstance(value, str | bytes | Set | Mapping) or not hasattr(value, "__len__")
 
 
 def _is_fraction(value: Any) -> bool:
-    """Whether a value has a decimal point, or is a row of several numbers."""
+    """Whether a value is a number with a decimal point or a row of several numbers."""
     kinds = numbers.Number | decimal.Decimal
     fraction = isinstance(value, kinds) and not isinstance(value, numbers.Integral)
     return fraction or not _is_scalar(value)
@@ -239,9 +239,9 @@ def of_networkx(
 def targets_of(
     table: Table, y: str, classes: Sequence[Hashable] | None, x: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Build the field `y`, and also `num_classes` if `classes` is given.
+    """Build the field `y`; if `classes` is given, also build `num_classes`.
 
-    Raise an error if `y` is also one of the feature columns `x`.
+    Raise an error if the feature columns `x` also contain `y`.
 
     Example:
         >>> targets_of(Table("node", [0, 1], {"kind": ["b", "a"]}), "kind", ["a", "b"])

@@ -1,4 +1,4 @@
-"""Windows of a time series: the input times and the target times, for all nodes.
+"""Windows of a time series: each window has input times and target times for all nodes.
 
 The examples of a graph with `window_index` are windows; each window has targets for every node.
 """
@@ -18,7 +18,7 @@ CELLS = 2**20  # nodes x times that a model reads at once during evaluation
 
 
 def check_windows(graph: Any) -> None:
-    """Raise an error if windows use times outside the series, or targets do not come after inputs.
+    """Raise an error if a window uses times outside the series or targets not after its inputs.
 
     Raises:
         ValueError: if a window is invalid; the error names the field.
@@ -57,7 +57,7 @@ def check_windows(graph: Any) -> None:
 
 
 def check_no_series(graph: Any, what: str) -> None:
-    """Raise an error if a graph is a time series, since the operation `what` would lose the times.
+    """Raise an error if a graph is a time series; the operation `what` would lose the times.
 
     Raises:
         ValueError: if the graph is a time series; the error names `what`.
@@ -68,7 +68,7 @@ def check_no_series(graph: Any, what: str) -> None:
 
 
 def read(graph: Any) -> Any:
-    """A model's input: `x`, or for a series windows ``[w, steps, num_nodes, num_features]``.
+    """A model's input: `x`; for a time series, windows ``[w, steps, num_nodes, num_features]``.
 
     Windows are scaled.
     """
@@ -99,13 +99,13 @@ def unscaled(graph: Any, output: Any) -> Any:
 
 
 def _scale(graph: Any) -> tuple[Tensor, Tensor]:
-    """Means and deviations of features and of `y`; a deviation of 0 (constant values) becomes 1."""
+    """Means and deviations of the features and of `y`; 1 replaces a deviation of 0."""
     mean, deviation = graph.scale.chunk(2, -1)
     return mean, torch.where(deviation > 0, deviation, 1.0)
 
 
 def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any, Any, Any]:
-    """Reshape a model's output, `y` and a mask of examples to one row per row of targets.
+    """Reshape a model's output, `y` and a mask of examples: each gets one row per row of targets.
 
     A window has a row of targets for each node. An output ``[w, num_nodes, horizons]`` therefore
     becomes ``[w * num_nodes, horizons]``.
@@ -124,11 +124,12 @@ def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any,
 
 
 def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tuple[Any, Any, Any]]:
-    """A function that maps a mask to the output, `y` and the mask, with one row per row of targets.
+    """A function from a mask to the output, `y` and the mask, all with one row per row of targets.
 
     Args:
-        graph: the graph. The model is called once for the whole graph. For a time series it is
-            called for each batch of the windows in the mask, and the returned mask is None.
+        graph: the graph. The model is called once for the whole graph. For a time series, the
+            windows that the mask selects are split into batches. The model is called once per
+            batch, and None is returned in place of the mask.
         output_of: ``graph -> output``.
     """
     if not graph.has("window_index"):
@@ -151,7 +152,7 @@ def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tup
 def select_windows(graph: Any, rows: Tensor) -> Any:
     """Return the series with only the windows of these ids (int64 ``[m]``); nothing is checked.
 
-    The series, the edges and results computed from them are shared, not copied.
+    The result shares the series, the edges, and the adjacency matrix with the given graph.
     """
     graph.adj  # noqa: B018  # computed once for all parts
     other = copy.copy(graph)
@@ -162,7 +163,7 @@ def select_windows(graph: Any, rows: Tensor) -> Any:
 
 
 def horizons(graph: Any) -> list[int]:
-    """Distances of target times from a window's end, if they are the same for all windows."""
+    """Distances of target times from a window's end, if all windows have the same distances."""
     if not graph.has("window_index") or not graph.num_examples:
         return []
     ahead = graph.horizon_index - graph.window_index.amax(1, keepdim=True)

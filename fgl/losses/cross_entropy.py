@@ -30,7 +30,7 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
     Args:
         logits: float ``[num_nodes, num_classes]``.
         y: int64 ``[num_nodes]``; entries outside the mask are ignored and may be -1.
-        mask: bool or float weights ``[num_nodes]``; default all nodes.
+        mask: bool mask or float weights ``[num_nodes]``; default all nodes.
 
     Returns:
         Scalar.
@@ -57,9 +57,10 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
 
 
 def _shifted(logits: Tensor, target: Tensor) -> Tensor:
-    """Subtract the label's logit from all logits; the exact loss is `logsumexp` of the result.
+    """Subtract the label's logit from all logits; `logsumexp` of the result is then the exact loss.
 
-    If there are only a few classes, this method takes a third of the time of `log_softmax`.
+    If there are only a few classes, this computation takes a third of the time that `log_softmax`
+    takes.
     """
     return logits - logits.gather(-1, target)
 
@@ -68,7 +69,7 @@ Targets = tuple[Tensor, Tensor, Tensor]
 
 
 def _targets(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
-    """Return label indices ``[..., n, 1]``, a tensor that is -1 at the labels, and row weights."""
+    """Return three tensors: label indices ``[..., n, 1]``, the constant -1, and row weights."""
     key = y if mask is None else mask
     if key.is_inference() or y.is_inference():  # inference tensors have no version counter
         return _made(y, mask, dtype)
@@ -91,7 +92,7 @@ def _made(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
 
 
 class _MaskedMean(Function):
-    """Mean cross-entropy over masked nodes; its closed-form gradient saves half the operations.
+    """Mean cross-entropy over masked nodes; a closed-form gradient saves half the operations.
 
     ``d loss / d logits_v = share_v (softmax(logits_v) - onehot(y_v))``
     """
@@ -149,7 +150,7 @@ def soft_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor | None = Non
     Args:
         logits: float ``[n, num_classes]``.
         target: float ``[n, num_classes]``; each row sums to 1.
-        mask: bool or float weights ``[n]``; default all.
+        mask: bool mask or float weights ``[n]``; default all.
 
     Returns:
         Scalar.
@@ -186,8 +187,8 @@ def binary_cross_entropy(output: Tensor, y: Tensor, mask: Tensor | None = None) 
 
     Args:
         output: logits, float ``[n]``, ``[n, 1]`` or ``[n, t]``, a model's output for n examples.
-        y: float ``[n]`` or ``[n, t]``, labels from 0 to 1; NaN for an unknown label.
-        mask: bool or float weights ``[n]``; default all rows.
+        y: float ``[n]`` or ``[n, t]``, labels between 0 and 1, or NaN for an unknown label.
+        mask: bool mask or float weights ``[n]``; default all rows.
 
     Returns:
         Scalar.

@@ -17,7 +17,7 @@ def squared_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
     Args:
         output: float ``[n]``, ``[n, 1]`` or ``[n, t]``, a model's output for n examples.
         y: float ``[n]`` or ``[n, t]``, NaN for unknown labels.
-        mask: bool or float weights ``[n]``; default all rows.
+        mask: bool mask or float weights ``[n]``; default all rows.
 
     Returns:
         Scalar.
@@ -60,9 +60,9 @@ def absolute_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Ten
 def huber(output: Tensor, y: Tensor, mask: Tensor | None = None, *, delta: float = 1.0) -> Tensor:
     """Mean Huber loss over known entries in masked rows.
 
-    Let ``e = |output_vj - y_vj|``. An entry's loss is ``e^2 / 2`` for e up to `delta`, and
-    ``delta (e - delta / 2)`` for larger e. The Huber loss thus limits the effect of outliers. If no
-    label is known, the loss is 0 and has a gradient.
+    Let ``e = |output_vj - y_vj|``. An entry's loss is ``e^2 / 2`` if e is at most `delta`, and
+    ``delta (e - delta / 2)`` if e is larger. The Huber loss thus limits the effect of outliers. If
+    no label is known, the loss is 0 and has a gradient.
 
     Args:
         output, y, mask: as for `squared_error`.
@@ -72,7 +72,7 @@ def huber(output: Tensor, y: Tensor, mask: Tensor | None = None, *, delta: float
         Scalar.
 
     Raises:
-        TypeError, ValueError: as for `squared_error`, and if `delta` is out of range.
+        TypeError, ValueError: as for `squared_error`, or if `delta` is not a positive number.
 
     Example:
         >>> huber(torch.tensor([1.0, 5.0]), torch.tensor([1.5, 1.0]))

@@ -19,7 +19,7 @@ def model_contrast(
     mask: Tensor | None = None,
     queue_mask: Tensor | None = None,
 ) -> Tensor:
-    """Pull embeddings towards the received model, and away from earlier models (FedVGAE).
+    """Pull embeddings to the received model's embeddings and away from earlier models' embeddings.
 
     ``-mean_u log(g_u / (g_u + sum_q p_qu))`` with ``g_u = exp(cos(z_u, zg_u) / tau)`` and ``p_qu =
     exp(cos(z_u, zp_qu) / tau)`` (FedVGAE, Eq. 10; MOON, Eq. 3). Here zg are the received model's
@@ -27,17 +27,18 @@ def model_contrast(
     queue. With an empty queue, the loss is 0.
 
     Args:
-        z: float ``[n, d]``, embeddings of the model being trained.
-        received: float ``[n, d]``, embeddings of the server's model; they get no gradient.
-        previous: float ``[Q, n, d]``, embeddings of this client's own models after earlier rounds;
-            they get no gradient.
+        z: float ``[n, d]``, embeddings that the model in training computes.
+        received: float ``[n, d]``, embeddings that the server's model computes; no gradient flows
+            to these embeddings.
+        previous: float ``[Q, n, d]``, embeddings that this client's models of Q earlier rounds
+            compute; no gradient flows to these embeddings.
         temperature: tau.
-        mask: bool ``[n]``, the nodes to average over; default all.
+        mask: bool ``[n]``, the nodes to average over; default all nodes.
         queue_mask: bool ``[Q]``, the entries of the queue that are in use; default all.
 
     Returns:
-        A scalar; if the queue or the mask is empty, it is 0 and has a gradient. Any row of length
-        zero has similarity 0 to all rows and gets no gradient.
+        A scalar: the loss, or 0 with a gradient if the queue or the mask is empty. Any row of
+        length zero has similarity 0 to all rows and gets no gradient.
 
     Raises:
         ValueError: if shapes do not match, or if the temperature is not positive.

@@ -24,14 +24,16 @@ def nearest_features(
     No gradient flows through the selection of the nearest neighbour or through the count.
 
     Args:
-        made: float ``[n, P, d]``, generated neighbours of each node.
-        count: float ``[n]``, predicted number of missing neighbours; it is rounded down.
-        hidden: float ``[n, Q, d]``, features of true neighbours, with Q at least 1.
+        made: float ``[n, P, d]``, features of the generated neighbours of each node.
+        count: float ``[n]``, predicted number of missing neighbours of each node; this function
+            rounds it down.
+        hidden: float ``[n, Q, d]``, features of up to Q true neighbours of each node; Q is at least
+            1.
         hidden_count: ``[n]``, number of true neighbours of each node.
-        mask: bool ``[n]``, the nodes to average over; default all.
+        mask: bool ``[n]``, the nodes to average over; default all nodes.
 
     Returns:
-        A scalar; if the mask is empty, it is 0 and has a gradient.
+        A scalar: the loss, or 0 with a gradient if the mask is empty.
 
     Raises:
         ValueError: if shapes do not match.

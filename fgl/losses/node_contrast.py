@@ -1,7 +1,7 @@
 """Contrastive loss between two sets of embeddings of the same nodes.
 
-The similarities of one client are computed one block of rows at a time. Under `vmap`, the
-similarities of many small clients are computed as one masked tensor.
+For one client, similarities are computed in blocks of rows. Under `vmap`, the similarities of many
+small clients are computed as one masked tensor.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,32 +42,33 @@ def node_contrast(
 
     ``phi_ij = exp(cos(anchor_i, keys_j) / temperature)``, ``loss = -mean_i 1/|P_i| sum_{p in P_i}
     log(phi_ip / (phi_ip + sum_{k: y_k != y_i} phi_ik))`` with ``P_i = {p: y_p = y_i}``. The loss
-    takes O(N^2 d) time and O(block + N d) extra memory. Similarities are computed one block of rows
-    at a time, and again in the backward pass. Tensors in half precision are computed in float32.
+    takes O(N^2 d) time and O(block + N d) extra memory. Similarities are computed in blocks of
+    rows. The backward pass computes them again. Tensors in half precision are computed in float32.
 
     Args:
         anchor: float ``[num_nodes, d]``, the embeddings being trained.
-        keys: float ``[num_nodes, d]``, embeddings of the same nodes. In FGSSL's paper, the frozen
-            global model computes the keys; with the settings in FGSSL's public code, the local
-            model computes them. `keys` gets a gradient if it requires one.
+        keys: float ``[num_nodes, d]``, embeddings of the nodes in `anchor`, in the order of the
+            anchors. In FGSSL's paper, the frozen global model computes the keys; with the settings
+            in FGSSL's public code, the local model computes them. `keys` gets a gradient if it
+            requires one.
         y: int64 ``[num_nodes]`` labels.
         temperature: the paper's tau.
         mask: bool ``[num_nodes]``, the nodes used in the loss (usually the training nodes).
-        denominator: ``"negatives"`` is the formula above (the paper). ``"all"`` divides by the sum
-            over all keys, as the authors' code does (supervised contrast with the sum outside the
-            logarithm).
-        direction: ``"anchor"`` for the loss above. With ``"symmetric"``, anchors and keys are
+        denominator: ``"negatives"`` selects the formula above, from the paper. With ``"all"``, the
+            denominator is the sum over all keys, as in the authors' code. This is supervised
+            contrast with the sum over positives outside the logarithm.
+        direction: ``"anchor"`` selects the loss above. With ``"symmetric"``, anchors and keys are
             exchanged in a second loss, and the mean of the two losses is returned.
         block: largest number of similarities in memory at a time.
 
     Returns:
-        A scalar: the mean over the anchors that have a positive key. If there is no such anchor, it
-            is
-        0 and has a gradient. Rows of length zero have similarity 0 to all rows and get no gradient.
+        A scalar: the mean loss over the anchors with a positive key. If there is no such anchor,
+        the loss is 0 and has a gradient. Rows of length zero have similarity 0 to all rows and get
+        no gradient.
 
     Raises:
         TypeError: if `mask` is not bool.
-        ValueError: if shapes do not match, the temperature is not positive, or an option is
+        ValueError: if shapes do not match, if the temperature is not positive, or if an option is
             unknown.
         RuntimeError: from autograd, if a second derivative is requested.
 
@@ -103,7 +104,7 @@ def node_contrast(
 
 
 class _Contrast(Function):
-    """The loss on scaled unit rows, and its gradient for the anchors, one block after another."""
+    """Loss on scaled unit rows and gradient with respect to the anchors, computed in blocks."""
 
     @staticmethod
     @full_precision
@@ -155,7 +156,7 @@ class _Contrast(Function):
 
 
 class _Batch(Function):
-    """The losses of K clients, and their gradients for the anchors."""
+    """The losses of K clients, and the gradients of these losses with respect to the anchors."""
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor]:
@@ -179,7 +180,7 @@ class _Batch(Function):
 def _in_chunks(
     anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: int
 ) -> tuple[Tensor, Tensor]:
-    """The losses ``[K]`` and the anchors' gradients, one chunk of clients after another."""
+    """Compute losses ``[K]`` and the anchors' gradients for one chunk of clients at a time."""
     divide_by_all, block = options
     parts = [
         _contrast_batch(*chunk, bool(divide_by_all))
@@ -195,7 +196,7 @@ def _in_chunks(
 def _keys_in_chunks(
     anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: int
 ) -> tuple[Tensor]:
-    """The keys' gradients, one chunk of clients after another."""
+    """Compute the keys' gradients for one chunk of clients at a time."""
     divide_by_all, block = options
     parts = [
         _contrast_batch(*chunk, bool(divide_by_all), by_keys=True)[1]
@@ -207,7 +208,7 @@ def _keys_in_chunks(
 
 
 class _KeySlopes(Function):
-    """Gradient of the loss for the keys, as the separate autograd Function that `vmap` requires."""
+    """Gradient with respect to the keys; `vmap` requires a separate autograd Function for it."""
 
     @staticmethod
     @full_precision
@@ -237,7 +238,7 @@ class _KeySlopes(Function):
 
 
 def _batched(info: Any, in_dims: Any, args: tuple[Any, ...]) -> list[Tensor]:
-    """In anchors, keys, labels and masks, move the clients' dimension to the front."""
+    """Move the clients' dimension of anchors, keys, labels and masks to the front."""
     pairs = zip(args[:4], in_dims[:4], strict=True)
     return [batched(arg, dim, info.batch_size) for arg, dim in pairs]
 
@@ -252,7 +253,7 @@ def _by_class(y: Tensor, mask: Tensor) -> tuple[Tensor, list[int]]:
 def _blocks(
     anchor: Tensor, keys: Tensor, counts: list[int], divide_by_all: bool, block: int
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Yield blocks of rows, each within one class, with the block's loss and its derivatives."""
+    """Yield blocks of rows of one class, with the loss of the block and the loss's derivatives."""
     anchors = sum(counts)
     size = max(1, block // max(anchors, 1))
     terms = _over_all if divide_by_all else _over_negatives
@@ -291,9 +292,9 @@ def _over_all(sim: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
 
 
 def _chunks(tensors: Sequence[Tensor], block: int) -> Iterator[Any]:
-    """Split tensors into chunks of clients; only a single client may exceed `block` similarities.
+    """Split tensors into chunks of clients; a chunk above `block` similarities has one client.
 
-    On a GPU the size of the mask is not read, because reading it would wait for the GPU.
+    On a GPU the size of the mask is not read, because the program would have to wait for the GPU.
     """
     mask = tensors[3]
     width = mask.shape[1] if mask.is_cuda else int(mask.sum(1).max())
@@ -350,7 +351,7 @@ def _contrast_batch(
 
 
 def _at_once(y: Tensor, block: int) -> bool:
-    """Whether to compute all similarities at once: on a GPU, if their number is at most `block`."""
+    """Whether to compute all similarities at once: True on a GPU for up to `block` similarities."""
     return y.is_cuda and y.numel() ** 2 <= block
 
 

@@ -19,8 +19,8 @@ BLOCK = 2**20  # entries that are gathered at a time
 def pair_scores(z: Tensor, pairs: Tensor) -> Tensor:
     """The decoder's logits, which are inner products of pairs of rows: ``s_uv = z_u . z_v``.
 
-    Forward and backward take O(num_pairs d) time and O(num_pairs + n d) extra memory. The rows are
-    gathered one block at a time, and again in the backward pass.
+    The forward pass and the backward pass take O(num_pairs d) time and O(num_pairs + n d) extra
+    memory. Rows are gathered in blocks, and the backward pass gathers them again.
 
     Args:
         z: float ``[n, d]``.

@@ -17,14 +17,16 @@ def proximal(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> T
     included. The reference gets no gradient.
 
     Args:
-        params: the model being trained, name to tensor.
-        reference: the model to stay near, with at least the same names and the same shapes.
+        params: dict from name to tensor, the model in training.
+        reference: dict from name to tensor, the model to stay near. This dict contains a tensor of
+            equal name and equal shape for every tensor in `params`.
 
     Returns:
-        Scalar; float32 for models in half precision.
+        A scalar, in float32 if the models are in half precision.
 
     Raises:
-        ValueError: if a name is missing from `reference`, or if its shapes differ.
+        ValueError: if a name in `params` is missing from `reference`, or if the shapes of two
+            tensors with equal names differ.
 
     Example:
         >>> proximal({"w": torch.tensor([3.0])}, {"w": torch.tensor([1.0])})
@@ -45,18 +47,20 @@ def proximal(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> T
 def distance_per_entry(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> Tensor:
     """Distance to a reference model, per tensor and entry: ``sum_p ||theta_p - ref_p|| / n_p``.
 
-    FedEgo uses this penalty in FedProx with an adaptive weight. Tensor p has n_p entries. If a
-    tensor equals its reference, the tensor's gradient is 0.
+    FedEgo's variant of FedProx adds this penalty to the loss with an adaptive weight. Tensor p has
+    n_p entries. If a tensor equals its reference, the tensor's gradient is 0.
 
     Args:
-        params: the model being trained, name to tensor.
-        reference: the model to stay near, with at least the same names and the same shapes.
+        params: dict from name to tensor, the model in training.
+        reference: dict from name to tensor, the model to stay near. This dict contains a tensor of
+            equal name and equal shape for every tensor in `params`.
 
     Returns:
-        Scalar; float32 for models in half precision.
+        A scalar, in float32 if the models are in half precision.
 
     Raises:
-        ValueError: if a name is missing from `reference`, or if its shapes differ.
+        ValueError: if a name in `params` is missing from `reference`, or if the shapes of two
+            tensors with equal names differ.
 
     Example:
         >>> distance_per_entry({"w": torch.tensor([3.0, 4.0])}, {"w": torch.zeros(2)})

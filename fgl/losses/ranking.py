@@ -17,12 +17,12 @@ def ranking(positive: Tensor, negative: Tensor, *, mask: Tensor | None = None) -
 
     Args:
         positive: float ``[n]``, the scores p of the chosen items.
-        negative: float ``[n]`` or ``[n, k]``, the scores n of items that were not chosen, for the
-            same rows.
+        negative: float ``[n]`` or ``[n, k]``, the scores n of items that were not chosen: one item
+            or k items for each row of `positive`.
         mask: bool ``[n]``, the rows to average over; default all.
 
     Returns:
-        A scalar; if the mask is empty, it is 0 and has a gradient.
+        A scalar: the loss, or 0 with a gradient if the mask is empty.
 
     Raises:
         ValueError: if shapes do not match.

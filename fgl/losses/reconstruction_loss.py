@@ -22,7 +22,7 @@ def sampled_reconstruction(
     mask: Tensor | None = None,
     negative_mask: Tensor | None = None,
 ) -> Tensor:
-    """Reconstruction loss over the edges and the same number of sampled pairs (FedVGAE, Eq. 7).
+    """Reconstruction loss over the edges and as many sampled pairs (FedVGAE, Eq. 7).
 
     ``(sum_edges softplus(-z_u . z_v) + sum_negatives softplus(z_u . z_v)) / (edges + negatives)``,
     the mean binary cross-entropy of the logits. The function takes O(num_edges d) time and builds
@@ -30,7 +30,8 @@ def sampled_reconstruction(
 
     Args:
         z: float ``[n, d]``, sampled embeddings.
-        edges: int64 ``[2, num_edges]``, in one direction or both.
+        edges: int64 ``[2, num_edges]``; an edge can be listed in one direction or in both
+            directions.
         negatives: int64 ``[2, *]``. By default, one pair per edge is sampled uniformly from the
             pairs of two distinct nodes, with torch's global generator. A sampled pair may be an
             edge; `fgl.data.splits.negative_edges` excludes edges. For a batch of padded clients,
@@ -39,11 +40,11 @@ def sampled_reconstruction(
         negative_mask: bool ``[*]``, the negatives to include; default all.
 
     Returns:
-        A scalar; if no edge and no negative is included, it is 0 and has a gradient.
+        A scalar: the loss, or 0 with a gradient if neither edges nor negatives are included.
 
     Raises:
-        ValueError: if shapes do not match, or if negatives must be sampled from fewer than two
-            nodes.
+        ValueError: if shapes do not match, or if negatives must be sampled and there are fewer than
+            two nodes.
 
     Example:
         >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -76,19 +77,20 @@ def dense_reconstruction(
 
     The printed equation is ``1/n sum_uv BCE(z_u . z_v, A_uv)``. On a sparse graph, the terms of
     pairs without an edge dominate this sum. Let m be the number of ones in A. In the weighted form,
-    the weight of an edge is ``(n^2 - m) / m``. The sum is multiplied by ``1 / (2 (n^2 - m))``.
+    the term of an edge has weight ``(n^2 - m) / m``, and the factor of the sum is ``1 / (2 (n^2 -
+    m))`` instead of ``1/n``.
 
     Args:
         z: float ``[n, d]``, sampled embeddings.
-        edges: int64 ``[2, num_edges]``, the ones in A: both directions of each edge, without
-            repeats.
+        edges: int64 ``[2, num_edges]``, the entries of A that are 1: each edge in both directions,
+            without repeats.
         weighted: whether to use the weighted form, in which all edges together have the same weight
             as all other pairs together.
         mask: bool ``[num_edges]``, False for padding edges; default all True.
         node_mask: bool ``[n]``, False for padding nodes; default all True.
 
     Returns:
-        A scalar; if there is no node, it is 0 and has a gradient.
+        A scalar: the loss, or 0 with a gradient if there is no node.
 
     Raises:
         ValueError: if shapes do not match.
@@ -131,10 +133,12 @@ def reconstruction_loss(
     Args:
         z: float ``[n, d]``, sampled embeddings.
         edges: int64 ``[2, num_edges]``; the dense forms need both directions of each edge.
-        negatives: int64 ``[2, *]``, see `sampled_reconstruction`; the dense forms ignore this.
-        kind: ``"sampled"`` for `sampled_reconstruction`; ``"dense"`` (as printed) or
-            ``"dense_weighted"`` for `dense_reconstruction`.
-        mask, negative_mask, node_mask: edges, negatives and nodes to include; default all.
+        negatives: int64 ``[2, *]``, see `sampled_reconstruction`; the dense forms ignore
+            `negatives`.
+        kind: ``"sampled"`` calls `sampled_reconstruction`. ``"dense"`` (the printed equation) and
+            ``"dense_weighted"`` call `dense_reconstruction`.
+        mask, negative_mask, node_mask: masks of the edges, negatives and nodes to include; default
+            all.
 
     Returns:
         Scalar.
@@ -171,8 +175,8 @@ def _kept(pairs: Tensor, mask: Tensor | None) -> Tensor:
 def kl_divergence(mu: Tensor, log_sigma: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """KL divergence of the embedding distribution from a standard normal (FedVGAE, Eq. 6).
 
-    ``1/n sum_u 1/2 sum_j (mu_uj^2 + sigma_uj^2 - log sigma_uj^2 - 1)``. The paper prints the sum
-    over u; this function returns the mean over u. The tasks of FedVGAE multiply this mean by a
+    ``1/n sum_u 1/2 sum_j (mu_uj^2 + sigma_uj^2 - log sigma_uj^2 - 1)``. The paper's equation is a
+    sum over u; this function returns the mean over u. The tasks of FedVGAE multiply this mean by a
     weight of 1/n, see `fgl.tasks.link_task`.
 
     Args:
@@ -181,7 +185,7 @@ def kl_divergence(mu: Tensor, log_sigma: Tensor, *, mask: Tensor | None = None) 
         mask: bool ``[n]``, False for padding nodes; default all True.
 
     Returns:
-        A scalar; if there is no node, it is 0 and has a gradient.
+        A scalar: the loss, or 0 with a gradient if there is no node.
 
     Raises:
         ValueError: if shapes do not match.

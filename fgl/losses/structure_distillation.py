@@ -27,15 +27,16 @@ def structure_distillation(
 
     Args:
         student: logits ``[num_nodes, num_classes]`` of the model being trained.
-        teacher: logits of the same shape; usually without gradient.
-        edges: ``edge_index`` int64 ``[2, num_edges]`` or a `SparseMatrix` ``A[target, source]``; a
-            target's neighbours are its sources, even if the entry's value is 0. Self-loops are
-            treated as neighbours; for the paper's loss, pass a graph without self-loops.
+        teacher: the teacher's logits, in the shape of `student`; usually without a gradient.
+        edges: ``edge_index`` int64 ``[2, num_edges]`` or a `SparseMatrix` ``A[target, source]``;
+            every edge makes its source a neighbour of its target, even if the edge's value is 0.
+            Self-loops are treated as neighbours; for the paper's loss, pass a graph without
+            self-loops.
         temperature: the paper's omega.
-        mask: bool ``[num_nodes]``, the nodes to average over; default all.
+        mask: bool ``[num_nodes]``, the nodes to average over; default all nodes.
 
     Returns:
-        A scalar; if no node has a neighbour, it is 0 and has a gradient.
+        A scalar: the loss, or 0 with a gradient if no node has a neighbour.
 
     Raises:
         ValueError: if shapes do not match, or if the temperature is not positive.

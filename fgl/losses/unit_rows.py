@@ -11,10 +11,12 @@ from ..sparse.rows import widened
 def unit_rows(x: Tensor, eps: float = 1e-6) -> Tensor:
     """Rows scaled to length 1; a row shorter than `eps` becomes 0 and gets no gradient.
 
-    A row also becomes 0 if its squared length is infinite (a length of about 1e19 in float32).
+    A row also becomes 0 if the square of its length overflows (lengths above about 1e19 in
+    float32).
 
-    The gradient of a cosine grows like 1 / length. Without this rule, a single all-zero embedding
-    could make the model diverge, for example if augmentation removed a node's features and edges.
+    The gradient of a cosine grows like 1 / length. Without the threshold `eps`, a single all-zero
+    embedding could make the model diverge. Such an embedding arises, for example, if augmentation
+    removes a node's features and edges.
 
     Args:
         x: float ``[rows, width]``.

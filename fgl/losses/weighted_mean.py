@@ -1,4 +1,4 @@
-"""Weighted means of losses over a mask, or over the known labels only; unknown labels are NaN."""
+"""Weighted means of losses over a mask or over known labels; an unknown label is NaN."""
 
 from collections.abc import Callable, Sequence
 
@@ -20,10 +20,10 @@ def weighted_mean(each: Tensor, weight: Tensor | None = None) -> Tensor:
 
 
 def mask_weight(name: str, mask: Tensor | None, shape: Sequence[int], like: Tensor) -> Tensor:
-    """A mask as numbers in the dtype of `like`; if there is no mask, a tensor of ones.
+    """The mask as numbers in the dtype of `like`; without a mask, a tensor of ones.
 
     Raises:
-        ValueError: if the mask, which the error calls `name`, does not have shape `shape`.
+        ValueError: if the mask does not have shape `shape`; the error's text calls the mask `name`.
     """
     if mask is None:
         return like.new_ones(shape)
@@ -36,17 +36,18 @@ def known_mean(
 ) -> Tensor:
     """Mean of a loss over known entries in masked rows.
 
-    If a label is unknown, the output and the label are first set to 0. Otherwise the gradient would
-    be NaN, since NaN times 0 is NaN.
+    If a label is unknown, the output and the label are first set to 0. Without this step the
+    gradient would be NaN, since NaN times 0 is NaN.
 
     Args:
-        each: function ``(output, y) -> loss`` for every entry; all three are ``[n, t]``.
+        each: function ``(output, y) -> loss`` that returns the loss of every entry; output, y and
+            loss have shape ``[n, t]``.
         output: float ``[n]``, ``[n, 1]`` or ``[n, t]``.
         y: float ``[n]`` or ``[n, t]``, NaN for unknown labels.
-        mask: bool or float weights ``[n]``; default all rows.
+        mask: bool mask or float weights ``[n]``; default all rows.
 
     Returns:
-        A scalar; if no label is known, it is 0 and has a gradient.
+        A scalar: the mean, or 0 with a gradient if no label is known.
 
     Raises:
         TypeError: if `y` is not floating point, or if `mask` is neither bool nor floating point.

@@ -14,10 +14,10 @@ from .ranking import auc, average_precision
 
 @explained
 def mean_auc(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
-    """Mean area under the ROC curve, over the tasks that have both labels (0 and 1), as in OGB.
+    """Area under the ROC curve, averaged over the tasks that have both labels (0 and 1), as in OGB.
 
-    A NaN score counts as ranked incorrectly relative to all other scores. Similarly, `accuracy`
-    treats a NaN as a miss.
+    If a score is NaN, every comparison of this score with another score counts as incorrect.
+    In a similar way, `accuracy` counts a NaN as a miss.
 
     Args:
         output: logits or any scores, float ``[n]``, ``[n, 1]`` or ``[n, t]``.
@@ -25,7 +25,7 @@ def mean_auc(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
         mask: bool ``[n]``; default all rows.
 
     Returns:
-        A number from 0 to 1; NaN if no task has labels of both kinds.
+        A number from 0 to 1; NaN if no task has both a label 0 and a label 1.
 
     Raises:
         TypeError: if `y` is not floating point, or if `mask` is not bool.

@@ -1,4 +1,4 @@
-"""Metrics for classes: accuracy and macro F1, their counts, and conversion to numbers."""
+"""Metrics for classes: accuracy, macro F1, the counts for both, and conversion to numbers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,8 +25,8 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
     Raises:
         TypeError: if `mask` is not bool.
-        ValueError: if `y` or `mask` does not have one entry per row of `logits`, or if a masked
-            label is not a valid class.
+        ValueError: if `y` or `mask` does not have one entry per row of `logits`, or if the label of
+            a masked node is not a valid class.
 
     Example:
         >>> accuracy(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
@@ -37,7 +37,7 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
 @explained
 def hit_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The number of correct and the number of all predictions, as a tensor on the device.
+    """The number of correct predictions and of all predictions, as a tensor on the device.
 
     Args:
         logits, y, mask: as for `accuracy`.
@@ -89,8 +89,8 @@ def hit_rows(logits: Tensor, y: Tensor) -> Tensor:
 def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     """F1 of each class, ``2 TP_c / (2 TP_c + FP_c + FN_c)``, averaged over classes.
 
-    As in scikit-learn, the mean includes each class that is the label or the prediction of a masked
-    node.
+    As in scikit-learn, a class counts in the mean if it is the label or the prediction of at least
+    one masked node.
 
     Args:
         logits: float ``[num_nodes, num_classes]``; a row with a NaN predicts no class.
@@ -102,8 +102,8 @@ def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
     Raises:
         TypeError: if `mask` is not bool.
-        ValueError: if `y` or `mask` does not have one entry per row of `logits`, or if a masked
-            label is not a valid class.
+        ValueError: if `y` or `mask` does not have one entry per row of `logits`, or if the label of
+            a masked node is not a valid class.
 
     Example:
         >>> macro_f1(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
@@ -116,15 +116,15 @@ def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
 @explained
 def class_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Counts per class from which `f1_of` computes macro F1, as a tensor on the device.
+    """Counts per class, as a tensor on the device; `f1_of` computes macro F1 from them.
 
     Args:
         logits, y, mask: as for `macro_f1`.
 
     Returns:
-        int64 ``[3, num_classes + 1]``, an argument for `f1_of`. The three rows count, for each
-        class, correct predictions, all predictions, and labels. The last entry of the last row is
-        the number of labels that are not a valid class.
+        int64 ``[3, num_classes + 1]``, an argument for `f1_of`. For each class, the three rows
+        count the correct predictions, all predictions, and the labels. The last entry of the last
+        row is the number of labels that are not a valid class.
 
     Example:
         >>> class_counts(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
@@ -205,15 +205,15 @@ def on_host(*metrics: Mapping[str, Any]) -> list[dict[str, float]]:
     """Convert metrics to numbers, with only one wait for a GPU.
 
     Args:
-        metrics: dict from names to numbers, scalar tensors, and results of `hit_counts` or
+        metrics: dict from name to number, to scalar tensor, or to a result of `hit_counts` or
             `class_counts`.
 
     Returns:
-        Dict from the same names to numbers. `share` is applied to results of `hit_counts`, and
-        `f1_of` to results of `class_counts`.
+        Dict from each name in `metrics` to a number. `share` is applied to a result of
+        `hit_counts`; `f1_of` is applied to a result of `class_counts`.
 
     Raises:
-        TypeError: for a metric that is not a number, such as None or one number per class.
+        TypeError: if a metric is not a number, such as None or a tensor with one number per class.
 
     Example:
         >>> on_host({"accuracy": torch.tensor([3, 4])}, {"loss": 0.5})
@@ -233,7 +233,7 @@ def on_host(*metrics: Mapping[str, Any]) -> list[dict[str, float]]:
 
 
 def _number(name: str, value: Any) -> float:
-    """A metric as a number; counts of hits and of classes are int64."""
+    """Convert a metric to a number; int64 tensors are counts of hits or of classes."""
     shape = value.shape if isinstance(value, Tensor) and value.dtype == torch.int64 else ()
     if shape == (2,):
         return share(value)

@@ -20,8 +20,9 @@ def rmse(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
         mask: bool ``[n]``; default all rows.
 
     Returns:
-        A float64 scalar on the device of `output`, computed without waiting for a GPU. The result
-        is infinite if the output is NaN at a known label, and NaN if no label is known.
+        A float64 scalar on the device of `output`, computed without waiting for a GPU. If the
+        output is NaN where a label is known, the result is infinite. If no label is known, the
+        result is NaN.
 
     Raises:
         TypeError: if `y` is not floating point, or if `mask` is not bool.
@@ -94,13 +95,14 @@ def r2(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     The score of task j is ``1 - sum_v (output_vj - y_vj)^2 / sum_v (y_vj - m_j)^2``. Here v runs
     over the rows whose label is known, and m_j is the mean of these labels. The result is the mean
     over the tasks with two or more known labels. If all labels of a task are equal, the task's
-    score is 1 for an exact output and 0 otherwise, as in scikit-learn.
+    score is 1 for an exact output and 0 for any other output, as in scikit-learn.
 
     Args:
         output, y, mask: as for `rmse`.
 
     Returns:
-        A float64 scalar of at most 1, as for `rmse`; NaN if no task has two known labels.
+        A float64 scalar of at most 1, on the device of the output; NaN if no task has two known
+        labels.
 
     Raises:
         TypeError, ValueError: as for `rmse`.

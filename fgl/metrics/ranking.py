@@ -64,7 +64,7 @@ def average_precision(scores: Tensor, y: Tensor) -> float:
 
 @explained
 def auc_and_average_precision(scores: Tensor, y: Tensor) -> tuple[float, float]:
-    """Both `auc` and `average_precision`, from a single sort.
+    """A pair of `auc` and `average_precision`; both are computed from one sort of the scores.
 
     Args:
         scores, y: as for `auc`.
@@ -85,14 +85,14 @@ def auc_and_average_precision(scores: Tensor, y: Tensor) -> tuple[float, float]:
 def hit_rate(scores: Tensor, others: Tensor, *, k: int, mask: Tensor | None = None) -> float:
     """Fraction of rows in which the chosen item has one of the k largest scores.
 
-    ``1/n sum_i [ #{j : o_ij >= s_i} < k ]``: if scores are equal, a candidate ranks above the
-    chosen item.
+    ``1/n sum_i [ #{j : o_ij >= s_i} < k ]``. A candidate with the same score as the chosen item
+    ranks above it.
 
     Args:
         scores: float ``[n]``, scores of the chosen items; a row with a NaN is a miss.
         others: float ``[n, m]``, scores of the other candidates; minus infinity excludes a
             candidate.
-        k: length of the list, at least 1.
+        k: number of largest scores that count as a hit, at least 1.
         mask: bool ``[n]``, the rows to average over; default all.
 
     Returns:
@@ -137,11 +137,11 @@ def _precision(hits: Tensor, total: Tensor) -> float:
 
 
 def _by_threshold(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """For each distinct score t, count all rows that score at least t, and the positive ones.
+    """For each distinct score t, count all rows with score t or more, and the positive rows.
 
     Distinct scores are in descending order.
 
-    Scores are sorted on their own device; everything else is computed on the CPU.
+    Scores are sorted on the device of the scores; all further steps run on the CPU.
     """
     reject_if(
         scores.dim() != 1 or y.shape != scores.shape,

@@ -1,4 +1,4 @@
-"""Networks of AdaFGL's second step: personal propagation, starting from a federated model."""
+"""Networks of AdaFGL's second step, which refine a federated model's predictions per client."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from .layers import Edges, Features, adjacency, dropout
 
 
 class AdaFGL(nn.Module):
-    """A frozen federated model, and a client's personal networks, which refine the predictions.
+    """A frozen federated model and a client's personal networks, which refine the model's output.
 
-    Let ``P = softmax(extractor(x, A))``. Edges between nodes with similar rows of P are added to
-    the graph: ``A' = alpha A + (1 - alpha) R``. R_ij is 1 if ``alike(P)_ij > 0.999`` (see `alike`),
-    and 0 otherwise. The networks read ``S = [x || A^ x || ... || A^^k x]``, where
-    ``A^ = D^-1/2 (A' + I)^T D^-1/2`` normalises A'.
+    Let ``P = softmax(extractor(x, A))``. An edge is added to the graph between any two nodes with
+    similar rows of P: ``A' = alpha A + (1 - alpha) R``. R_ij is 1 if ``alike(P)_ij > 0.999`` (see
+    `alike`), and 0 otherwise. The networks read ``S = [x || A^ x || ... || A^^k x]``, where ``A^ =
+    D^-1/2 (A' + I)^T D^-1/2`` normalises A'.
 
-    - On a homophilous graph an MLP reads S. The output is ``(softmax(MLP) + softmax(P)) / 2``. As
+    - On a homophilous graph, an MLP reads S. The output is ``(softmax(MLP) + softmax(P)) / 2``. As
       in the public code, softmax(P) replaces P.
-    - On a heterophilous graph the output is the mean of the softmaxes of three MLPs. The first
-      reads x. The second reads S. The third also reads S, and its outputs are sent along signed
-      edges, see `signed_messages`.
+    - On a heterophilous graph, the output is the mean of the softmaxes of three MLPs. The first MLP
+      reads x; the second and the third read S. The third MLP's outputs are sent along signed edges,
+      see `signed_messages`.
 
-    The buffer `homophilous` (1 or 0) selects one of these two cases. All pairs of nodes are
-    compared.
+    The buffer `homophilous` is 1 for a homophilous graph and 0 for a heterophilous graph. The
+    network compares all pairs of nodes.
 
     Args:
-        extractor: the federated model, called as ``extractor(x, adj)``.
+        extractor: the federated model; the network calls ``extractor(x, adj)``.
         in_channels: number of node features.
         hidden_channels: width of the MLPs.
         out_channels: number of classes.
         hops: k, at least 1.
         alpha: weight of the client's own edges.
-        beta: weight of R in the signed messages.
+        beta: weight of the matrix R in the signed messages.
         dropout: probability of dropping a hidden unit in training.
 
     Shapes:
@@ -108,8 +108,8 @@ class Personal(nn.Module):
         ``[n, out_channels]``.
 
     Returns:
-        Four tensors of logits, each ``[n, out_channels]``. The first is for homophilous graphs. The
-        other three are for heterophilous graphs; they are computed from x, from S and from the
+        Four tensors of logits ``[n, out_channels]``. The first tensor is for homophilous graphs.
+        The last three tensors are for heterophilous graphs and come from x, from S and from the
         signed messages.
 
     Example:
@@ -159,7 +159,7 @@ class Personal(nn.Module):
 
 
 def linears(sizes: Sequence[int]) -> nn.ModuleList:
-    """Linear layers whose biases are 0 and whose weights are Glorot-uniform, times ReLU's gain."""
+    """Linear layers; biases are 0, and weights are Glorot-uniform values times ReLU's gain."""
     layers = nn.ModuleList([nn.Linear(a, b) for a, b in pairwise(sizes)])
     for layer in layers:
         nn.init.xavier_uniform_(layer.weight, gain=nn.init.calculate_gain("relu"))  # type: ignore[arg-type]
@@ -173,7 +173,7 @@ def prelu(h: Tensor, slope: Tensor) -> Tensor:
 
 
 def alike(answers: Tensor) -> Tensor:
-    """Cosine similarity of every two nodes' softmaxes, float ``[n, n]``; 0 on the diagonal."""
+    """Cosine similarity between the softmaxes of every two nodes, ``[n, n]``; 0 on the diagonal."""
     share = answers.softmax(1)
     unit = share / share.square().sum(1, keepdim=True).sqrt()
     eye = torch.eye(len(answers), dtype=torch.bool, device=answers.device)
@@ -195,8 +195,8 @@ def normalised(matrix: Tensor) -> Tensor:
 def signed_messages(h: Tensor, signs: Tensor, slope: Tensor, mask: Tensor | None) -> Tensor:
     """Return ``(softmax(f(L) h) - softmax(f(-L) h) + h) / 2`` for a PReLU f and signed edges L.
 
-    Let m be the mean and M the maximum of `signs`. An entry r becomes ``(r - m) / (M - m)`` in L if
-    r is above m, and ``-r / m`` otherwise. Finally, 1 is added to the diagonal of L.
+    Let m be the mean and M the maximum of `signs`. In L, an entry r of `signs` becomes ``(r - m) /
+    (M - m)`` if r is above m, and ``-r / m`` otherwise. Finally, 1 is added to the diagonal of L.
     """
     present = torch.ones_like(signs[0]) if mask is None else mask.to(signs.dtype)
     signs = signs * present * present[:, None]

@@ -1,4 +1,4 @@
-"""Twins of fgl's networks that consist of PyTorch Geometric's layers and work without fgl."""
+"""Twins of fgl's networks: they consist of PyTorch Geometric's layers and work without fgl."""
 
 import itertools
 from typing import Any, Literal
@@ -19,25 +19,26 @@ from .sage import SAGEConv
 
 @explained
 def to_pyg(model: nn.Module) -> nn.Module:
-    """Build a network of PyTorch Geometric's layers that has the same weights and outputs.
+    """Build a twin of a model from PyTorch Geometric's layers, with equal weights and outputs.
 
-    The twin's `forward` method takes ``(x, edge_index)``, followed by the arguments of PyG's
-    layers: `edge_weight` for `GCN`, `edge_type` for `RGCN`. Twins of `GIN` and `GINE` take ``(x,
+    The twin's `forward` method takes ``(x, edge_index)`` and then the arguments of PyG's layers:
+    `edge_weight` for a `GCN`, `edge_type` for an `RGCN`. Twins of `GIN` and `GINE` take ``(x,
     edge_index, edge_attr=None, batch=None, batch_size=None)``. In evaluation mode the twin and the
     model have equal outputs up to rounding. A twin can be exported with ``torch.export`` and to
     ONNX. A twin applies no dropout to the input or to attention. A twin's input features must be
     dense (``x.to_dense()``).
 
     Args:
-        model: a `GCN`, `GAT`, `SAGE`, `GIN`, `GINE` or `RGCN`, or one of their convolutions.
+        model: a `GCN`, `GAT`, `SAGE`, `GIN`, `GINE` or `RGCN`, or a convolution of such a network.
 
     Returns:
-        A module with a copy of the weights, in the same mode (training or evaluation). Its
-        ``state_dict`` has the same keys as the model's.
+        A module with a copy of the model's weights, in the model's mode (training or evaluation).
+        The module's ``state_dict`` has the keys of the model's ``state_dict``.
 
     Raises:
-        TypeError: for any other model.
-        ValueError: for a `GCN` whose input features are already sums over neighbours.
+        TypeError: if `model` is any other module.
+        ValueError: if `model` is a `GCN` that expects features which are already sums over
+            neighbours.
         ImportError: if torch_geometric is not installed.
 
     Example:
@@ -62,7 +63,7 @@ def to_pyg(model: nn.Module) -> nn.Module:
 
 
 def _twin(pyg: Any, model: Any) -> nn.Module:
-    """A twin of a network or of a convolution, with its own copy of the weights."""
+    """A twin of a network or of a convolution; the twin has a copy of the weights."""
     if type(model).__module__.split(".")[0] != "fgl":
         raise TypeError(
             f"Expected a network of fgl.nn, but got {type(model).__name__}: the forward of another "
@@ -76,7 +77,7 @@ def _twin(pyg: Any, model: Any) -> nn.Module:
 
 
 def _conv(pyg: Any, conv: Any) -> nn.Module:
-    """PyG's convolution with the same sizes and options."""
+    """PyG's convolution with the sizes and options of an fgl convolution."""
     layer: nn.Module
     if isinstance(conv, GCNConv):
         reject_if(
@@ -113,7 +114,7 @@ def _sizes(linear: Any) -> tuple[int, int]:
 
 
 class StackTwin(nn.Module):
-    """PyG's convolutions with ReLU and dropout between them; then the model's linear map, if any.
+    """PyG's convolutions, with ReLU and dropout between; a linear map follows if the model has one.
 
     ``forward(x, edge_index, *of_edges)`` passes the arguments `of_edges` to each convolution.
 
@@ -168,7 +169,7 @@ class OfGraphsTwin(nn.Module):
         return out
 
     def _pooled(self, h: Tensor, batch: Tensor | None, batch_size: int | None) -> Tensor:
-        """Sums or means over each graph's nodes."""
+        """Sums or means of rows over the nodes of each graph."""
         if batch is None:
             return h.sum(0, keepdim=True) if self.pooling == "sum" else h.mean(0, keepdim=True)
         count = int(batch.max()) + 1 if batch_size is None else batch_size

@@ -14,14 +14,15 @@ from .sage import SAGEConv
 
 
 class AuxSAGE(Layers):
-    """FedAux's network: each node also reads the nodes that a learned vector places near it.
+    """FedAux's network: a learned vector places nodes on a line; each node reads nearby nodes.
 
     ``h = SAGE(x)``, with ReLU and dropout between the convolutions; ``s_i = cos(h_i, a)`` places a
     node on a line. ``z_i = sum_j k_ij h_j / sum_j k_ij`` with ``k_ij = exp(-(s_i -
     s_j)^2 / sigma^2)`` averages over the nodes that are near node i on this line (Eq. 3). The
     logits are ``W [h || z] + b``. The vector a is the parameter `aux`.
 
-    All pairs of nodes are compared, so memory use grows with the square of the number of nodes.
+    All pairs of nodes are compared, so the memory that the network uses grows with the square of
+    the number of nodes.
 
     Args:
         in_channels: number of node features.
@@ -29,14 +30,15 @@ class AuxSAGE(Layers):
         out_channels: number of classes.
         num_layers: number of convolutions.
         dropout: probability of dropping a hidden unit in training.
-        sigma: bandwidth of the kernel on the line, above 0.
+        sigma: bandwidth of the kernel on the line; a positive number.
 
     Shapes:
         x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: as for `SAGE`; node_mask:
         bool ``[n]``, False for padding nodes, default all True.
 
     Returns:
-        Logits ``[n, out_channels]``; with ``return_embedding=True`` also h.
+        Logits ``[n, out_channels]``. With ``return_embedding=True``, the embedding h is returned
+        too.
 
     Example:
         >>> AuxSAGE(4, 8, 2)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape
@@ -84,7 +86,7 @@ class AuxSAGE(Layers):
 
 
 def smoothed(h: Tensor, aux: Tensor, sigma: float, node_mask: Tensor | None = None) -> Tensor:
-    """Weighted means, float ``[n, d]``; nodes near on the line of `aux` have larger weights."""
+    """Weighted means, float ``[n, d]``; the closer two nodes on the line, the larger the weight."""
     place = cosine_similarity(h, aux[None], dim=-1)
     kernel = torch.exp(-(place[None] - place[:, None]).square() / sigma**2)
     if node_mask is not None:

@@ -14,22 +14,24 @@ from .sage import SAGE, SAGEConv
 
 
 class DeepNeighbours(nn.Module):
-    """FedDEP's network: each layer of the classifier also reads embeddings of missing neighbours.
+    """FedDEP's network: each layer of its classifier reads embeddings of missing neighbours.
 
     A `DeepGenerator` predicts the number c of missing neighbours of each node, and P embeddings z.
-    The first ``min(P, round c)`` embeddings are used. The classifier, a `FusedSAGE`, reads
-    ``sum_p z_p / P`` over the used embeddings. Training this model does not train the generator,
-    which always stays in evaluation mode. `fgl.methods.feddep` trains the generator beforehand.
-    Until the generator is trained, the buffer `mends` is 0, and no node has generated neighbours.
+    Of the P embeddings of a node, the first ``min(P, round c)`` are used. The classifier, a
+    `FusedSAGE`, reads ``sum_p z_p / P`` over the used embeddings. Training this model changes only
+    the classifier; the generator always stays in evaluation mode. `fgl.methods.feddep` trains the
+    generator beforehand. Until the generator is trained, the buffer `mends` is 0, and no node has
+    generated neighbours.
 
-    A node's output depends on nodes up to four hops away: two hops of the generator and two of the
-    classifier.
+    A node's output depends on nodes up to four hops away: the generator and the classifier have two
+    hops each.
 
     Args:
         in_channels: number of node features.
-        hidden_channels: width of the embeddings, of the classifier and of the generator's encoder.
+        hidden_channels: width of the embeddings, of the classifier's hidden layers, and of the
+            first layer in the generator's encoder.
         out_channels: number of classes.
-        latent: width of the encoder's output h in the generator.
+        latent: width of h, which is the output of the generator's encoder.
         widths: widths of the generator's two hidden layers.
         num_neighbours: P.
         dropout: probability of dropping a hidden unit in training.
@@ -71,7 +73,7 @@ class DeepNeighbours(nn.Module):
         self.register_buffer("mends", torch.zeros(()))
 
     def train(self, mode: bool = True) -> DeepNeighbours:
-        """Set the classifier's mode; the generator stays in evaluation mode."""
+        """Set the mode of the classifier; the generator always stays in evaluation mode."""
         super().train(mode)
         self.generator.eval()
         return self
@@ -83,7 +85,7 @@ class DeepNeighbours(nn.Module):
 
 
 class DeepGenerator(nn.Module):
-    """Generator that predicts how many neighbours each node lacks, and their embeddings (DGen).
+    """Generator (DGen) that predicts the number and the embeddings of a node's missing neighbours.
 
     ``h = SAGE(x)`` has two layers; ``c = ReLU(w h + b)``;
     ``z = tanh(W_3 ReLU(W_2 ReLU(W_1 (h + e))))``. In training, e is standard normal noise, and
@@ -138,7 +140,7 @@ class DeepGenerator(nn.Module):
 
 
 class FusedSAGE(nn.Module):
-    """GraphSAGE in which each layer adds a linear map of an embedding, given for each node.
+    """GraphSAGE whose layers also add a linear map of an embedding that is given for each node.
 
     ``e_k = V_k e_(k-1) + c_k`` and ``h_k = SAGE_k(h_(k-1)) + e_k``, where ``e_0`` is given. ReLU
     and dropout are applied between the layers.
@@ -195,7 +197,7 @@ class DeepEncoder(nn.Module):
     """The network whose embeddings FedDEP groups into prototypes.
 
     The embedding is ``h = tanh(SAGE(ReLU(SAGE(x))))``; the prediction is ``softmax(W h + b)``.
-    Dropout follows each of the three layers.
+    Dropout follows each of these three layers.
 
     Args:
         in_channels: number of node features.
@@ -204,7 +206,7 @@ class DeepEncoder(nn.Module):
         dropout: probability of dropping a unit in training.
 
     Returns:
-        h, ``[n, hidden_channels]``, and the predictions ``[n, out_channels]``.
+        The embeddings h, ``[n, hidden_channels]``, and the predictions, ``[n, out_channels]``.
 
     Example:
         >>> h, answers = DeepEncoder(4, 8, 2)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]]))
@@ -233,10 +235,10 @@ class DeepEncoder(nn.Module):
 
 
 def fused(count: Tensor, embeddings: Tensor) -> Tensor:
-    """The sum of each node's used embeddings, divided by P, float ``[n, d]``.
+    """For each node, the sum of the embeddings in use, divided by P; float ``[n, d]``.
 
     Args:
-        count: float ``[n]``; the first ``round(count)`` embeddings are used.
+        count: float ``[n]``; the first ``round(count)`` embeddings of a node are in use.
         embeddings: float ``[n, P, d]``.
 
     Example:

@@ -1,4 +1,4 @@
-"""Embeddings of any model: the input of a chosen layer."""
+"""Embeddings from any model: a chosen layer's input is the embedding."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ class Embedded(nn.Module):
         before: name of a submodule of `model`; the submodule's input is the embedding.
 
     Returns:
-        The model's output; with ``return_embedding=True`` the output and the embedding.
+        The model's output. With ``return_embedding=True``, a pair: the output and the embedding.
 
     Raises:
-        ValueError: if the model has no submodule of this name. The error is also raised in a call
-            if the model did not use this submodule.
+        ValueError: if the model has no submodule called `before`. A call raises this error if the
+            model did not use the submodule.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
@@ -37,7 +37,7 @@ class Embedded(nn.Module):
 
     @property
     def reads_like(self) -> nn.Module:
-        """The wrapped model, whose `forward` arguments determine which graph fields are read."""
+        """The wrapped model; the arguments of its `forward` determine the graph fields to read."""
         return self.model
 
     def forward(self, *args: Any, return_embedding: bool = False, **kwargs: Any) -> Any:

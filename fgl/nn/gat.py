@@ -15,17 +15,17 @@ from .layers import Edges, Features, Linear, Stack, adjacency, widths
 
 
 class GATConv(nn.Module):
-    """Attention of a node over its neighbours and itself.
+    """Attention of each node over the node itself and its neighbours.
 
     ``h = X W``, ``a_ij = softmax_j LeakyReLU(att_dst . h_i + att_src . h_j)``,
-    ``out_i = sum_j a_ij h_j + b``. The sum is a weighted sparse product, which needs no tensor of
-    shape ``[num_edges, width]``.
+    ``out_i = sum_j a_ij h_j + b``. The sum over j is a weighted sparse product, so no tensor of
+    shape ``[num_edges, width]`` is needed.
 
     Args:
         in_channels: width of the input.
         out_channels: width of each head.
         heads: number of attention heads.
-        concat: whether to concatenate the heads' outputs; if not, they are averaged.
+        concat: whether to concatenate the heads' outputs; if False, the outputs are averaged.
         negative_slope: slope of the LeakyReLU.
 
     Shapes:
@@ -59,7 +59,7 @@ class GATConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialise attention and bias again; the linear map initialises its own weights."""
+        """Initialise attention and bias again, but not the weights of the linear map."""
         bound = math.sqrt(6 / sum(self.att_src.shape[1:]))  # Glorot over these two, as PyG
         nn.init.uniform_(self.att_src, -bound, bound)
         nn.init.uniform_(self.att_dst, -bound, bound)
@@ -80,11 +80,11 @@ class GATConv(nn.Module):
 
 
 class GAT(Stack):
-    """Layers of `GATConv`, with ReLU and dropout between them; the last layer averages its heads.
+    """Layers of `GATConv` with ReLU and dropout between them; the last layer averages over heads.
 
-    `state_dict` keys equal those of ``torch_geometric.nn.GAT`` with the same sizes. If dropout is
-    0, the outputs are equal too. Unlike PyG's network, this network does not apply dropout to
-    attention.
+    `state_dict` keys equal those of ``torch_geometric.nn.GAT`` with equal sizes. If dropout is 0,
+    the outputs are equal too. If dropout is above 0, the outputs differ in training: PyG's network
+    also applies dropout to attention, and this network does not.
 
     Args:
         in_channels: number of node features.
@@ -96,7 +96,7 @@ class GAT(Stack):
 
     Returns:
         Logits ``[num_nodes, out_channels]``; with ``return_embedding=True`` also the output of the
-        last hidden convolution before its activation, ``[num_nodes, hidden_channels]``.
+        last hidden convolution before the activation, ``[num_nodes, hidden_channels]``.
 
     Raises:
         ValueError: if `hidden_channels` is not a multiple of `heads`.

@@ -13,14 +13,14 @@ from .layers import Edges, Features, Linear, Stack, adjacency, widths
 class GCNConv(nn.Module):
     """Graph convolution ``D^-1/2 (A + I) D^-1/2 X W + b``.
 
-    The normalised operator is computed once per adjacency and reused.
+    The normalised operator is computed once for an adjacency matrix, and later calls reuse it.
 
     Args:
         in_channels: width of the input.
         out_channels: width of the output.
-        normalize: if False, the given matrix is used as the operator without changes.
-        propagate: if False, the layer computes only ``X W + b``; use this if features are already
-            sums over neighbours.
+        normalize: if False, the operator is the given matrix itself.
+        propagate: if False, the layer computes only ``X W + b``; use False if the features are
+            already sums over neighbours.
 
     Shapes:
         x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
@@ -46,7 +46,7 @@ class GCNConv(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_channels))
 
     def reset_parameters(self) -> None:
-        """Reset the bias; the linear map initialises its own weights."""
+        """Set the bias to 0, but do not change the weights of the linear map."""
         nn.init.zeros_(self.bias)
 
     def forward(self, x: Features, edges: Edges) -> Tensor:
@@ -61,7 +61,7 @@ class GCNConv(nn.Module):
 class GCN(Stack):
     """Layers of `GCNConv`, with ReLU and dropout between them.
 
-    `state_dict` keys and outputs equal those of ``torch_geometric.nn.GCN`` with the same sizes.
+    `state_dict` keys and outputs equal those of ``torch_geometric.nn.GCN`` with equal sizes.
 
     Args:
         in_channels: number of node features.
@@ -69,17 +69,18 @@ class GCN(Stack):
         out_channels: number of classes.
         num_layers: number of convolutions.
         dropout: probability of dropping a hidden unit in training.
-        drop_input: whether to also apply dropout to the features.
-        normalize: if False, the given matrix is used as the operator without changes.
+        drop_input: whether to apply dropout to the features too.
+        normalize: if False, the operator is the given matrix itself.
         summed: if True, the features are already sums over neighbours
-            (`fgl.data.neighbour_sums`), and the first convolution does not sum again.
-        head: if True, all convolutions are hidden layers. A linear map ``lin`` computes the logits
-            from the last convolution's output, after ReLU and dropout, as in PyG with
+            (`fgl.data.neighbour_sums`), so the first convolution does not sum over neighbours
+            again.
+        head: if True, all convolutions are hidden layers. ReLU and dropout follow the last
+            convolution, and then a linear map ``lin`` computes the logits, as in PyG with
             ``jk="last"``.
 
     Returns:
         Logits ``[num_nodes, out_channels]``; with ``return_embedding=True`` also the output of the
-        last hidden convolution before its activation, ``[num_nodes, hidden_channels]``.
+        last hidden convolution before the activation, ``[num_nodes, hidden_channels]``.
 
     Example:
         >>> GCN(4, 8, 2)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape

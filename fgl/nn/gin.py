@@ -18,8 +18,8 @@ from .layers import Edges, Features, adjacency, coarse_scale
 class GINConv(nn.Module):
     """Graph isomorphism convolution ``MLP(x_v + sum_{u in N(v)} x_u)``, with eps fixed at 0.
 
-    Keys equal those of ``torch_geometric.nn.GINConv`` with a ``Sequential(Linear, ReLU, Linear)``.
-    PyG's layer has one more key, the constant ``eps``.
+    The `state_dict` keys equal the keys of ``torch_geometric.nn.GINConv`` with a
+    ``Sequential(Linear, ReLU, Linear)``. PyG's layer has one more key, the constant ``eps``.
 
     Args:
         in_channels: width of the input.
@@ -46,7 +46,7 @@ class GINConv(nn.Module):
         return self.mapped(matrix.plus_identity @ x)
 
     def mapped(self, total: Tensor, before: Linear | None = None) -> Tensor:
-        """Apply the MLP to sums over neighbours; `before` is an optional layer before the MLP."""
+        """Apply the layer `before`, if it is given, and then the MLP to sums over neighbours."""
         first: Any = self.nn[0]
         second: Any = self.nn[2]
         hidden = _linear(total, first, before).relu_()
@@ -54,7 +54,7 @@ class GINConv(nn.Module):
 
 
 def _linear(x: Tensor, layer: Linear, before: Linear | None = None) -> Tensor:
-    """Compute ``layer(x)`` as a new tensor, which the caller may change in place.
+    """Compute ``layer(x)`` as a new tensor; the caller may change this tensor in place.
 
     If `before` is given, compute ``layer((x W) + n b)`` as one product, where n is the last column
     of x.
@@ -66,7 +66,7 @@ def _linear(x: Tensor, layer: Linear, before: Linear | None = None) -> Tensor:
 
 
 class OfGraphs(nn.Module):
-    """Parts of a network for whole graphs: linear map, convolutions, hidden layer and logits.
+    """Parts of networks for whole graphs: a linear map, convolutions, a hidden layer and logits.
 
     Args:
         in_channels, width, out_channels: sizes of the network.
@@ -99,11 +99,12 @@ class OfGraphs(nn.Module):
 
 
 class GIN(OfGraphs):
-    """GPFL's GIN: linear map, `GINConv` with ReLU and dropout, pooling, hidden layer and logits.
+    """GPFL's GIN: a linear map, convolutions (`GINConv`), pooling, a hidden layer and logits.
 
     The input layer is ``h = x W + b``. Then ``h <- dropout(relu(GINConv(h)))`` is applied
-    `num_layers` times. Pooling is ``g = sum_v h_v`` over each graph's nodes, or the mean of
-    ``h_v``. The logits are ``dropout(relu(g W' + b')) W'' + b''``. There is no batch normalisation.
+    `num_layers` times. Pooling is ``g = sum_v h_v`` over the nodes v of a graph, or the mean of
+    ``h_v`` over these nodes. The logits are ``dropout(relu(g W' + b')) W'' + b''``. There is no
+    batch normalisation.
 
     Args:
         in_channels: number of node features.
@@ -121,10 +122,10 @@ class GIN(OfGraphs):
         ``[num_graphs, out_channels]``.
 
     Raises:
-        ValueError: if `num_layers` is not positive, `dropout` is not in [0, 1], or `pooling` is
-            unknown.
-        TypeError, ValueError: in a call, if `pool` has the wrong dtype or shape, or a negative
-            entry.
+        ValueError: if `num_layers` is not positive, if `dropout` is not between 0 and 1, or if
+            `pooling` is unknown.
+        TypeError, ValueError: in a call, if `pool` has the wrong dtype, the wrong shape, or a
+            negative entry.
 
     Example:
         >>> batch = torch.tensor([0, 0, 1])
@@ -162,10 +163,10 @@ class GIN(OfGraphs):
         return _linear(pooled, self.readout)
 
     def _first(self, x: Features, edges: SparseMatrix) -> tuple[Tensor, Linear | None]:
-        """Sum ``pre(x)`` over neighbours; if `pre` can be applied later, sum x itself.
+        """Sum ``pre(x)`` over neighbours, or sum x if `pre` can be applied to the sums.
 
-        `pre` and the sum are linear, so x can be summed first. Summing first is faster if x has few
-        columns and needs no gradient.
+        `pre` and the sum are linear, so `pre` can also be applied to the sums of x. This order is
+        faster if x has few columns and needs no gradient.
         """
         if isinstance(x, SparseMatrix):
             h = (x @ self.pre.weight.t()).add_(self.pre.bias)
@@ -183,7 +184,7 @@ class GIN(OfGraphs):
 def pooled_rows(
     h: Tensor, pool: SparseMatrix | Tensor | None, how: Literal["sum", "mean"]
 ) -> Tensor:
-    """Sums or means of rows over each graph's nodes; without `pool`, all nodes are one graph.
+    """Sums or means of rows over the nodes of each graph; without `pool` there is one graph.
 
     Example:
         >>> pooled_rows(torch.tensor([[1.0], [2.0], [6.0]]), torch.tensor([0, 0, 1]), "mean")
@@ -202,7 +203,7 @@ def pooled_rows(
 
 
 def membership(batch: Tensor, num_nodes: int) -> SparseMatrix:
-    """Matrix ``[num_graphs, num_nodes]`` that is 1 if the node belongs to the graph."""
+    """Matrix ``[num_graphs, num_nodes]``: 1 if the node belongs to the graph, otherwise 0."""
     if batch.dtype != torch.int64 or batch.shape != (num_nodes,):
         raise TypeError(
             f"Expected pool to be a SparseMatrix, or int64 [{num_nodes}], the graph of each node, "

@@ -16,9 +16,9 @@ from .layers import Edges, Features, adjacency, dropout
 class GINEConv(nn.Module):
     """Graph isomorphism convolution with edge features.
 
-    ``MLP(x_v + sum_{u in N(v)} relu(x_u + W e_uv + b))``, with eps fixed at 0. Keys and outputs
-    equal those of ``torch_geometric.nn.GINEConv(MLP, edge_dim=edge_dim)``. PyG's layer has one
-    more key, the constant ``eps``.
+    ``MLP(x_v + sum_{u in N(v)} relu(x_u + W e_uv + b))``, with eps fixed at 0. `state_dict` keys
+    and outputs equal those of ``torch_geometric.nn.GINEConv(MLP, edge_dim=edge_dim)``. PyG's layer
+    has one more key, the constant ``eps``.
 
     Args:
         in_channels: width of the input.
@@ -28,8 +28,8 @@ class GINEConv(nn.Module):
     Shapes:
         x: float ``[num_nodes, in_channels]``; edges: ``edge_index`` or a `SparseMatrix` with
         ``A[target, source]``, in which a zero entry means no edge; edge_attr: float
-        ``[nnz, edge_dim]`` in the order of the matrix's entries (`Graph.entries`), or of the edges;
-        output: ``[num_nodes, out_channels]``.
+        ``[nnz, edge_dim]`` in the order of the matrix's entries (`Graph.entries`) or in the order
+        of ``edge_index``; output: ``[num_nodes, out_channels]``.
 
     Example:
         >>> edges, edge_attr = torch.tensor([[0, 1], [1, 2]]), torch.ones(2, 5)
@@ -53,7 +53,7 @@ class GINEConv(nn.Module):
 
 
 def in_order(edges: Edges, num_nodes: int, field: Tensor) -> tuple[SparseMatrix, Tensor]:
-    """Edges as a matrix, and a field of edges in the order of this matrix's entries.
+    """Edges as a matrix, and a field of the edges, sorted like the entries of this matrix.
 
     Example:
         >>> in_order(torch.tensor([[0, 1], [1, 0]]), 2, torch.tensor([7, 8]))[1]
@@ -66,17 +66,17 @@ def in_order(edges: Edges, num_nodes: int, field: Tensor) -> tuple[SparseMatrix,
 
 
 class GINE(OfGraphs):
-    """Network of `GINEConv` for whole graphs: linear map, convolutions, pooling and hidden layer.
+    """Network for whole graphs: a linear map, convolutions (`GINEConv`), pooling and an MLP.
 
     `GINE` differs from `GIN` only in its convolutions. The input layer is ``h = x W + b``. Then
     ``h <- dropout(relu(GINEConv(h, e)))`` is applied `num_layers` times. Pooling is
-    ``g = sum_v h_v`` over each graph's nodes, or the mean of ``h_v``. The logits are
-    ``dropout(relu(g W' + b')) W'' + b''``.
+    ``g = sum_v h_v`` over the nodes v of a graph, or the mean of ``h_v`` over these nodes. The
+    logits are ``dropout(relu(g W' + b')) W'' + b''``.
 
     Args:
         in_channels: number of node features.
         hidden_channels: width of all hidden layers.
-        out_channels: number of classes, or of predicted values.
+        out_channels: number of classes, or number of predicted values.
         edge_dim: number of features of an edge.
         num_layers: number of convolutions.
         dropout: probability of dropping a hidden unit in training.
@@ -88,8 +88,8 @@ class GINE(OfGraphs):
         ``return_embedding=True`` also the pooled ``g``, ``[num_graphs, hidden_channels]``.
 
     Raises:
-        ValueError: if `num_layers` is not positive, `dropout` is not in [0, 1], or `pooling` is
-            unknown.
+        ValueError: if `num_layers` is not positive, if `dropout` is not between 0 and 1, or if
+            `pooling` is unknown.
 
     Example:
         >>> edges, batch = torch.tensor([[0], [1]]), torch.tensor([0, 0, 1])

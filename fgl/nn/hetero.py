@@ -1,4 +1,4 @@
-"""Wrapper that splits a typed graph into dicts by type and calls PyG's networks with them."""
+"""Wrapper that splits a typed graph into dicts by type, and calls PyG's networks with the dicts."""
 
 from __future__ import annotations
 
@@ -20,40 +20,43 @@ _seen = WeakTensorKeyDictionary()  # tensors that were checked, to the columns t
 class Hetero(nn.Module):
     """Wrapper that calls a PyG model such as HGT (``x_dict, edge_index_dict``) with a typed graph.
 
-    The wrapper splits the graph into dicts by type. Each node type gets its own columns of the
-    features. Each relation gets its edges, with node indices local to their types. If the model
-    reads edge features, each relation also gets its own columns of edge features. The sizes of
-    types differ between clients, so clients train one after the other.
+    The wrapper splits the graph into dicts by type. Each node type gets the columns of the features
+    that belong to it. Each relation gets its edges; a node index in such an edge is the node's
+    position among the nodes of its type. If the model reads edge features, each relation also gets
+    the columns of edge features that belong to it. Clients have types of different sizes, so
+    clients train one after the other.
 
     Args:
-        model: called as ``model(x_dict, edge_index_dict)``, and also with ``edge_attr_dict=`` if
-            its forward has that argument. The model returns a row for each node of the target type,
-            or a dict from types to rows that contains the target type. If the target is a relation,
-            the model is also called with ``edge_label_index=``, int64 ``[2, p]`` with node indices
-            local to their types, and returns a row for each pair.
-        columns: dict from each node type to its number of features, in the order of the graph's
-            types. A type without features has one column.
+        model: called as ``model(x_dict, edge_index_dict)``. If its ``forward`` has an argument
+            ``edge_attr_dict``, this argument is passed too. The model returns a row for each node
+            of the target type, or a dict from type to rows; the dict contains the target type. If
+            the target is a relation, the model is also called with ``edge_label_index=``, int64
+            ``[2, p]``, and returns a row for each of these p pairs. The indices count the nodes of
+            a type from 0.
+        columns: dict from node type to number of features, in the order of the graph's types. A
+            type without features has one column.
         relations: ``(source type, name, target type)``, in the order of the graph's relations. If
-            `typed_graph` was called with ``both=True``, the reverse relations follow all other
-            relations, in the same order.
-        target: the node type, or the relation, that has labels.
-        edge_columns: dict from each relation to its number of edge features, in the order of the
-            columns in the graph. With ``both=True`` the reverse relations are listed after the
-            other relations, with the same numbers, since they use the same columns. A relation has
-            no edge features if its number is 0 or if it is not listed.
+            `typed_graph` was called with ``both=True``, the reverse relations come last, in the
+            order of the relations that they reverse.
+        target: the node type with labels, or the relation with labels.
+        edge_columns: dict from relation to number of edge features, in the order of the columns in
+            the graph. With ``both=True``, reverse relations are listed last. A reverse relation has
+            the number of the relation that it reverses, since the two relations use the same
+            columns. A relation without edge features has the number 0 or is not listed.
 
     Shapes:
         x: float ``[num_nodes, sum of columns]``, dense; edge_index: int64 ``[2, E]``; node_type:
         int64 ``[num_nodes]``; edge_type: int64 ``[E]``; edge_attr: float ``[E, columns]``;
-        train_mask: bool ``[num_nodes]``, used only to check the types of training nodes;
+        train_mask: bool ``[num_nodes]``, which serves only to check the types of training nodes;
         edge_label_index: int64 ``[2, p]``, the pairs, if the target is a relation; output:
-        ``[num_nodes, out_channels]``, 0 for nodes of other types, or the rows of the pairs.
+        ``[num_nodes, out_channels]``, with 0 for nodes that are not of the target type; if the
+        target is a relation, the rows of the pairs.
 
     Raises:
         ValueError: if the target or an end of a relation is not in `columns`, if `edge_columns`
-            lists an unknown relation, or if the model does not read edge features. The error is
-            also raised in a call, if the graph does not match the types, relations or columns, if
-            its training nodes or its pairs do not match the target, or if it lacks edge features
+            lists an unknown relation, or if the model does not read edge features. A call raises
+            this error if the graph does not match the types, relations or columns, if the graph's
+            training nodes or pairs do not match the target, or if the graph lacks edge features
             that the model needs.
 
     Example:
@@ -148,7 +151,7 @@ class Hetero(nn.Module):
         return full
 
     def _check_ends(self, error: KeyError | None = None) -> None:
-        """Raise an error if the model returns no rows for a type at which no relation ends."""
+        """Raise an error if no rows come for a type because no relation ends at this type."""
         lost = self.target if error is None else next(iter(error.args), None)
         if lost in self.columns and all(lost != end for _, _, end in self.relations):
             raise ValueError(
@@ -158,7 +161,7 @@ class Hetero(nn.Module):
             ) from error
 
     def _attr(self, edge_type: Tensor, edge_attr: Tensor | None) -> dict[str, Any]:
-        """Features of edges by relation, if the model reads them and the graph has them."""
+        """Dict with `edge_attr_dict`; empty if the graph lacks edge features or none are read."""
         if edge_attr is None and self._needs_attr:
             raise ValueError(
                 f"Expected the graph to have edge_attr, which {type(self.model).__name__}'s "
@@ -208,7 +211,7 @@ class Hetero(nn.Module):
             )
 
     def _check_examples(self, node_type: Tensor, mask: Tensor | None, pairs: Tensor | None) -> None:
-        """Raise an error if a training node, or an end of a pair, does not have a target type."""
+        """Raise an error if a training node or an end of a pair is not of a target type."""
         types, target = list(self.columns), self.target
         reject_if(
             isinstance(target, str) == (pairs is not None),
@@ -229,7 +232,7 @@ class Hetero(nn.Module):
 
 
 def _reads_attr(model: nn.Module, has_attr: bool) -> tuple[bool, bool]:
-    """Whether a model reads `edge_attr_dict`, and whether it requires this argument."""
+    """Two answers: does a model accept `edge_attr_dict`, and does it require this argument?"""
     parameters = inspect.signature(model.forward).parameters
     if "edge_attr_dict" in parameters:
         default = parameters["edge_attr_dict"].default
@@ -248,7 +251,7 @@ def _check_columns(
 ) -> None:
     """Raise an error if a node has values other than 0 outside the columns of its type.
 
-    Each tensor is checked only once.
+    A tensor that was checked once is not checked again.
     """
     counts = tuple(columns.items())
     if _seen.get(whole) == counts:

@@ -17,7 +17,7 @@ Edges = Tensor | SparseMatrix
 
 
 class Linear(nn.Module):
-    """Linear map of dense or sparse features with Glorot-uniform weights and no bias."""
+    """Linear map of dense or sparse features; weights are Glorot-uniform, and there is no bias."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
 
 
 def as_integers(words: Tensor, dtype: torch.dtype) -> Tensor:
-    """The bytes of int64 words ``[n]``, viewed as smaller integers: ``words.view(dtype)``."""
+    """View the bytes of int64 words ``[n]`` as smaller integers: ``words.view(dtype)``."""
     try:
         return words.view(dtype)
     except RuntimeError:  # torch 2.10 cannot do this under vmap
@@ -60,7 +60,7 @@ def as_integers(words: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def shifted(words: Tensor, dtype: torch.dtype) -> Tensor:
-    """The same result as `as_integers`, by shifts, which every version of `vmap` supports."""
+    """Compute the result of `as_integers` by shifts, which every version of `vmap` supports."""
     shifts = torch.arange(0, 64, 8 * dtype.itemsize, device=words.device)
     return (words[:, None] >> shifts).to(dtype).flatten()
 
@@ -68,7 +68,7 @@ def shifted(words: Tensor, dtype: torch.dtype) -> Tensor:
 def coarse_scale(x: Tensor, p: float) -> Tensor:
     """Draw the factors of `dropout` with the fewest random bits per entry that p allows.
 
-    For p = 1/2 this takes a fifth of the time of `dropout`.
+    For p = 1/2 this function takes a fifth of the time that `dropout` takes.
     """
     bits = next((b for b in (1, 2, 4) if float(p * 2**b).is_integer()), 0)
     if not bits or p >= 1:
@@ -82,7 +82,7 @@ def coarse_scale(x: Tensor, p: float) -> Tensor:
 
 @cache
 def _scales(p: float, bits: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Factors for each value of a byte, which encodes ``8 / bits`` entries."""
+    """Factors for every value of a byte; one byte encodes ``8 / bits`` entries."""
     byte, place = torch.arange(256)[:, None], torch.arange(0, 8, bits)
     survives = ((byte >> place) % 2**bits) >= p * 2**bits
     scales: Tensor = survives.double() / (1 - p)
@@ -96,13 +96,13 @@ def _dropped(x: Features, p: float) -> Features:
 
 
 def through(layers: Iterable[nn.Module], x: Any, p: float, *fields: Any) -> tuple[Any, Any]:
-    """Outputs of the last and of the second-to-last layer, with ReLU and dropout between layers.
+    """Outputs of the last layer and of the layer before, with ReLU and dropout between layers.
 
     Args:
-        layers: the layers; each is called with the previous layer's output and with `fields`.
+        layers: the layers; a layer is called with the previous layer's output and with `fields`.
         x: the first layer's input.
         p: probability of dropping a hidden unit.
-        fields: further inputs of each layer, such as edges.
+        fields: further inputs that every layer gets, such as edges.
     """
     first, *others = layers
     out = first(x, *fields)
@@ -116,7 +116,8 @@ def through(layers: Iterable[nn.Module], x: Any, p: float, *fields: Any) -> tupl
 class Layers(nn.Module):
     """Convolutions with ReLU and dropout between them; subclasses define `convs` and `forward`.
 
-    If there is a `head`, it maps the last convolution's output, after ReLU and dropout.
+    If the network has a `head`, the head maps the last convolution's output, after ReLU and
+    dropout.
     """
 
     def __init__(

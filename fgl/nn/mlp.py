@@ -11,7 +11,7 @@ from .layers import through, widths
 class MLP(nn.Module):
     """Linear layers, with ReLU and dropout between them.
 
-    `state_dict` keys and outputs equal those of ``torch_geometric.nn.MLP`` with the same sizes and
+    `state_dict` keys and outputs equal those of ``torch_geometric.nn.MLP`` with equal sizes and
     ``norm=None``.
 
     Args:

@@ -13,18 +13,19 @@ from .sage import SAGE, SAGEConv
 
 
 class NeighbourGenerator(nn.Module):
-    """FedSage+'s network: it generates each node's missing neighbours, and classifies nodes.
+    """FedSage+'s network: a generator of nodes' missing neighbours, and a classifier of nodes.
 
     The encoder is ``z = SAGE(ReLU(SAGE(x)))``. The count of missing neighbours is
     ``c = ReLU(w z + b)`` (dGen). The features of these neighbours are
     ``tanh(W_3 dropout(ReLU(W_2 ReLU(W_1 (z + e)))))`` with noise e (fGen). The classifier, a
-    `SAGE`, reads the graph in which the first ``min(P, floor c)`` generated neighbours of each node
-    are joined to that node. Noise and dropout are arguments (see `draw`), so that the same
-    neighbours can be generated again. The count's bias b is initially 1, because a ReLU whose
-    output is 0 at every node has no gradient.
+    `SAGE`, reads the graph with added neighbours: every node is joined to the first ``min(P, floor
+    c)`` of the neighbours that were generated for this node. Noise and dropout are arguments (see
+    `draw`), so a second call can generate the same neighbours. The count's bias b is initially 1,
+    because a ReLU whose output is 0 at every node has no gradient.
 
-    Encoder and classifier follow the paper. The public code (src/models/models.py) uses layers
-    ``D^-1 (A + I) x W + b`` instead, with dropout between them and a ReLU after the last layer.
+    The encoder and the classifier follow the paper. The public code (src/models/models.py) instead
+    uses layers ``D^-1 (A + I) x W + b``. These layers have dropout between them and a ReLU after
+    the last one.
 
     Args:
         in_channels: number of node features, d.
@@ -34,17 +35,17 @@ class NeighbourGenerator(nn.Module):
         widths: widths of fGen's two hidden layers.
         num_neighbours: P, the largest number of generated neighbours of a node.
         dropout: probability of dropping a unit before fGen's last layer.
-        rounded: whether counts are rounded to the nearest integer; if not, they are rounded down,
-            as in the public code.
+        rounded: whether counts are rounded to the nearest integer; if False, counts are rounded
+            down, as in the public code.
 
     Shapes:
         x: float ``[n, d]``, dense or `SparseMatrix`; edges: as for `SAGE`, without weights; noise:
-        float ``[n, latent]``, default zeros; keep: float ``[n, widths[1]]``, the factor of dropout
-        for every unit, default ones.
+        float ``[n, latent]``, default zeros; keep: float ``[n, widths[1]]``, the factor by which
+        dropout multiplies every unit, default ones.
 
     Returns:
-        The counts ``[n]``, the features ``[n, P, d]``, the logits of the n nodes
-        ``[n, num_classes]``.
+        Three tensors: the counts ``[n]``, the features ``[n, P, d]``, and the logits ``[n,
+        num_classes]`` of the n nodes.
 
     Example:
         >>> model = NeighbourGenerator(4, 8, 2, latent=3, widths=(5, 6))
@@ -109,18 +110,19 @@ class NeighbourGenerator(nn.Module):
         return count, neighbours, self.classify(x, edges, count, neighbours)
 
     def number(self, count: Tensor) -> Tensor:
-        """Predicted numbers of neighbours, rounded to whole numbers, without a gradient."""
+        """The predicted numbers of neighbours as whole numbers, without a gradient."""
         return count.detach().round() if self.rounded else count.detach().floor()
 
     def there(self, count: Tensor) -> Tensor:
-        """Mask of the generated neighbours that are used (the first `number`), bool ``[n, P]``."""
+        """Mask ``[n, P]`` of the generated neighbours in use: the first `number` of each node."""
         places = torch.arange(self.num_neighbours, device=count.device)
         return places < self.number(count)[:, None]
 
     def classify(self, x: Features, edges: Edges, count: Tensor, made: Tensor) -> Tensor:
-        """Logits of the classifier on the graph with generated neighbours, which is never built.
+        """The classifier's logits on the graph with generated neighbours.
 
-        Each generated neighbour is connected only to the node for which it was generated.
+        The function does not build this graph. Each generated neighbour is connected only to the
+        node for which it was generated.
         """
         adj = adjacency(edges, x.shape[0]).astype(made.dtype)
         filled = self.there(count).to(made.dtype)

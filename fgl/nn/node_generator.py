@@ -10,11 +10,11 @@ from ..checks import check_count
 
 
 class NodeGenerator(nn.Module):
-    """FedTAD's generator: ``x = W tanh(W_3 tanh(W_2 tanh(W_1 [E_c || z])))``; each map has a bias.
+    """FedTAD's generator: ``x = W tanh(W_3 tanh(W_2 tanh(W_1 [E_c || z])))``; all maps have biases.
 
     Args:
         num_features: width of x.
-        num_classes: number of classes, and the width of their embeddings E.
+        num_classes: number of classes; also the width of the embeddings E of the classes.
         noise: width of z.
         widths: widths of the hidden layers.
 

@@ -1,4 +1,4 @@
-"""Recording of the output and the embedding that a model returns when a loss calls the model."""
+"""Recording of a model's outputs and embeddings while a loss calls the model."""
 
 import inspect
 from collections.abc import Iterator
@@ -36,16 +36,16 @@ def gives_embeddings(model: nn.Module) -> bool:
 @explained
 @contextmanager
 def observed(model: nn.Module) -> Iterator[list[Seen]]:
-    """A context that collects the output and the embedding of each call of a model.
+    """A context that collects the output and the embedding of every call of a model.
 
-    A term that is added to a loss can reuse the collected results. The term then has the same
-    dropout and noise as the loss, and needs no second forward pass.
+    A term that is added to a loss can reuse the collected results. The term then uses the dropout
+    and the noise of the loss's own forward pass, and needs no second forward pass.
 
     Args:
         model: returns ``output, embedding, ...`` if called with ``return_embedding=True``.
 
     Returns:
-        A list that grows by one `Seen` with each call.
+        A list to which every call of the model appends one `Seen`.
 
     Raises:
         TypeError: if the model does not take ``return_embedding``.
@@ -86,7 +86,7 @@ def observed(model: nn.Module) -> Iterator[list[Seen]]:
 @explained
 @contextmanager
 def outputs(model: nn.Module) -> Iterator[list[Any]]:
-    """A context that collects what each call of a model returns.
+    """A context that collects the results of all calls of a model.
 
     Example:
         >>> model = torch.nn.Linear(2, 1)

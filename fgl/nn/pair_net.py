@@ -11,13 +11,14 @@ from .layers import Edges, Features, Linear, adjacency
 
 
 class PairNet(nn.Module):
-    """Network that averages along and against edges, and has an output for each directed pair.
+    """Network that averages along and against edges, and returns one row per directed pair.
 
-    A layer is ``h' = relu(W [h, P_1 h, ..., P_K h] + b)``. Each P_k is a mean over a node's
-    incoming edges or over its outgoing edges. Each direction has a plain mean, and two further
-    means for each column of `edge_attr`. One mean multiplies messages by the column's positive
-    part, and the other by the column's negative part. The output for (u, v) is
-    ``W_2 relu(W_1 [h_u, h_v] + b_1) + b_2``, which differs from the output for (v, u).
+    A layer is ``h' = relu(W [h, P_1 h, ..., P_K h] + b)``. Each P_k is a mean over the incoming
+    edges or over the outgoing edges of a node. Each of these two directions has one plain mean.
+    Each direction also has two means per column of `edge_attr`: in one mean, messages are
+    multiplied by the positive part of the column, and in the other mean by the negative part. The
+    output for (u, v) is ``W_2 relu(W_1 [h_u, h_v] + b_1) + b_2``, which differs from the output for
+    (v, u).
 
     Args:
         in_channels: number of node features.
@@ -29,7 +30,8 @@ class PairNet(nn.Module):
     Shapes:
         x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
         `SparseMatrix` with ``A[target, source]``; edge_label_index: int64 ``[2, p]``; edge_attr:
-        float ``[nnz, edge_dim]``, in the order of the entries; output: ``[p, out_channels]``.
+        float ``[nnz, edge_dim]``, in the order of the matrix's entries; output: ``[p,
+        out_channels]``.
 
     Example:
         >>> net = PairNet(4, 8, 1, edge_dim=0)
@@ -77,7 +79,7 @@ class PairNet(nn.Module):
         return out
 
     def _means(self, adj: SparseMatrix, edge_attr: Tensor | None) -> list[SparseMatrix]:
-        """The operators P_k, with the operators for incoming edges first."""
+        """The operators P_k: first for incoming edges, then for outgoing edges."""
         got = 0 if edge_attr is None else edge_attr.shape[1]
         reject_if(got != self.edge_dim, f"edge_attr to have {self.edge_dim} columns", got)
         columns = () if edge_attr is None else edge_attr.to(adj.dtype).unbind(1)
@@ -90,5 +92,5 @@ class PairNet(nn.Module):
 
 
 def _times(one: SparseMatrix, two: SparseMatrix) -> SparseMatrix:
-    """Entrywise product of two matrices whose entries are at the same places."""
+    """Entrywise product of two matrices that have entries at equal places."""
     return one.with_value(one.value * two.value)  # type: ignore[operator]  # both have values

@@ -11,13 +11,13 @@ class PairWeights(nn.Module):
     """Weights ``sigmoid((e_ij + e_ji) / 2)`` of all pairs of nodes; the diagonal is 0.
 
     ``e_ij`` is the output of a three-layer MLP for ``[x_i || x_j]``, with batch norm before each
-    ReLU. The pairs are split into parts, row by row. Each part is normalised by its own mean and
-    variance, also during evaluation, as in the public implementations.
+    ReLU. The pairs, ordered row by row, are split into consecutive parts. Batch norm uses the mean
+    and variance of the part, also during evaluation, as in the public implementations.
 
     Args:
         in_channels: number of node features.
         hidden_channels: width of the MLP.
-        parts: number of parts, 5 in FedGM's code and 1 in O-pFGL's.
+        parts: number of parts: 5 in FedGM's code, and 1 in O-pFGL's code.
 
     Returns:
         float ``[n, n]``, symmetric.

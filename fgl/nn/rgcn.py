@@ -19,24 +19,26 @@ class RGCNConv(nn.Module):
     """Graph convolution with a separate weight matrix for each relation.
 
     ``out_v = x_v W_0 + b + sum_r 1/|N_r(v)| sum_{u in N_r(v)} x_u W_r``. With `num_bases`,
-    ``W_r = sum_b comp_rb V_b``. Keys and outputs equal those of ``torch_geometric.nn.RGCNConv``.
-    One matrix product and one sum over entries compute all relations together.
+    ``W_r = sum_b comp_rb V_b``. `state_dict` keys and outputs equal those of
+    ``torch_geometric.nn.RGCNConv``. All relations are computed together, by one matrix product and
+    one sum over entries.
 
     Args:
         in_channels: width of the input.
         out_channels: width of the output.
         num_relations: number of types of edges.
-        num_bases: number of matrices V_b that the relations share; by default each relation has
-            its own matrix.
+        num_bases: number of matrices V_b that the relations share; by default nothing is shared,
+            and each relation has a matrix of its own.
 
     Shapes:
         x: float ``[num_nodes, in_channels]``, dense or a `SparseMatrix`; edges: ``edge_index`` or a
         `SparseMatrix` with ``A[target, source]``, in which a zero entry means no edge; edge_type:
-        int64 ``[nnz]`` in ``[0, num_relations)``, in the order of the matrix's entries
-        (`Graph.entries`), or of the edges; output: ``[num_nodes, out_channels]``.
+        int64 ``[nnz]``, each at least 0 and below `num_relations`, in the order of the matrix's
+        entries (`Graph.entries`) or in the order of ``edge_index``; output: ``[num_nodes,
+        out_channels]``.
 
     Raises:
-        ValueError: if a number is not positive.
+        ValueError: if `num_relations` or `num_bases` is not positive.
 
     Example:
         >>> edges, edge_type = torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1])
@@ -97,7 +99,7 @@ class RGCNConv(nn.Module):
 def relation_share(
     matrix: SparseMatrix, edge_type: Tensor, num_relations: int, dtype: torch.dtype
 ) -> Tensor:
-    """Weight of each entry: 1 / (number of entries in the same row that have the same relation).
+    """Weight of an entry: 1 / (number of entries with the row and the relation of this entry).
 
     Example:
         >>> matrix = SparseMatrix.from_dense(torch.ones(1, 3))
@@ -131,7 +133,7 @@ class RGCN(Layers):
 
     Shapes:
         x, edges, edge_type: as for `RGCNConv`; output: logits ``[num_nodes, out_channels]``; with
-        ``return_embedding=True`` also the output of the last hidden convolution before its
+        ``return_embedding=True`` also the output of the last hidden convolution before the
         activation.
 
     Example:

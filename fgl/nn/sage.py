@@ -1,4 +1,4 @@
-"""GraphSAGE (Hamilton et al. 2017), for graphs and for trees of a fixed shape; FedEgo's network."""
+"""GraphSAGE (Hamilton et al. 2017) for graphs and trees of a fixed shape; FedEgo's network."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .layers import Edges, Features, Stack, adjacency, dropout, widths
 class SAGEConv(nn.Module):
     """GraphSAGE convolution ``h_v = W_r x_v + W_l mean_{u in N(v)} x_u + b``.
 
-    This is FedEgo's Eq. 9, but with separate matrices for a node and for its neighbours. For a node
-    without neighbours, the mean is 0. Keys and outputs equal those of
+    FedEgo's Eq. 9 has one matrix for a node and its neighbours; here there are two, W_r and W_l.
+    For a node without neighbours, the mean is 0. `state_dict` keys and outputs equal those of
     ``torch_geometric.nn.SAGEConv``.
 
     Args:
@@ -29,8 +29,8 @@ class SAGEConv(nn.Module):
 
     Shapes:
         x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix` with ``A[target, source]``, whose values are ignored, except that 0 means no
-        edge; output: ``[num_nodes, out_channels]``.
+        `SparseMatrix` with ``A[target, source]``, in which an entry 0 means no edge and all other
+        values are ignored; output: ``[num_nodes, out_channels]``.
 
     Example:
         >>> SAGEConv(4, 2)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape
@@ -51,17 +51,18 @@ class SAGEConv(nn.Module):
         return out + x @ self.lin_r.weight.t()
 
     def on_trees(self, x: Tensor, fanouts: Sequence[int]) -> Tensor:
-        """Apply the convolution to all nodes of trees except the leaves, without a list of edges.
+        """Apply the convolution to all nodes of trees but the leaves; no list of edges is needed.
 
         Args:
-            x: float ``[num_trees, size, in_channels]``, positions level by level.
-            fanouts: children per node, level by level.
+            x: float ``[num_trees, size, in_channels]``, with the nodes of a tree in the order of
+                the levels, from the centre on.
+            fanouts: number of children of a node, for each level of the trees.
 
         Returns:
             float ``[num_trees, size without the last level, out_channels]``.
 
         Raises:
-            ValueError: if `x` does not have the size of `fanouts`.
+            ValueError: if the size of trees in `x` is not the size that `fanouts` determines.
         """
         mean = child_mean(x, fanouts)
         root = x[:, : mean.shape[1]].flatten(0, 1)
@@ -73,17 +74,18 @@ class SAGEConv(nn.Module):
 
 @explained
 def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
-    """Mean over the children of each inner node, in trees of a fixed shape.
+    """For each inner node of trees of a fixed shape, the mean over its children.
 
     Args:
-        x: float ``[num_trees, size, F]``, positions level by level.
-        fanouts: children per node, level by level.
+        x: float ``[num_trees, size, F]``, with the nodes of a tree in the order of the levels, from
+            the centre on.
+        fanouts: number of children of a node, for each level of the trees.
 
     Returns:
         float ``[num_trees, size without the last level, F]``.
 
     Raises:
-        ValueError: if `x` does not have the size of `fanouts`.
+        ValueError: if the size of trees in `x` is not the size that `fanouts` determines.
 
     Example:
         >>> child_mean(torch.arange(7.0).view(1, 7, 1), (2, 2)).flatten()
@@ -106,8 +108,7 @@ def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
 class SAGE(Stack):
     """Layers of `SAGEConv`, with ReLU and dropout between them.
 
-    `state_dict` keys and outputs equal those of ``torch_geometric.nn.GraphSAGE`` with the same
-    sizes.
+    `state_dict` keys and outputs equal those of ``torch_geometric.nn.GraphSAGE`` with equal sizes.
 
     Args:
         in_channels: number of node features.
@@ -118,7 +119,7 @@ class SAGE(Stack):
 
     Returns:
         Logits ``[num_nodes, out_channels]``; with ``return_embedding=True`` also the output of the
-        last hidden convolution before its activation.
+        last hidden convolution before the activation.
 
     Example:
         >>> SAGE(4, 8, 2)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape
@@ -144,19 +145,20 @@ class EgoSAGE(nn.Module):
     """FedEgo's network: a linear layer, SAGE layers of equal width, and a linear classifier.
 
     The network computes ``r = ReLU(W x + b)``, then ``h = ReLU(SAGE(h))`` in each layer, then
-    ``logits = W_c h``. The same parameters apply to a graph and to trees of sampled neighbours. The
-    layers are called ``reduction``, ``convs`` and ``head``, in this order. Two-dimensional weights
-    are initialised Kaiming-normal.
+    ``logits = W_c h``. The parameters for a graph are also the parameters for trees of sampled
+    neighbours. The layers are called ``reduction``, ``convs`` and ``head``, in this order.
+    Two-dimensional weights are initialised Kaiming-normal.
 
     Args:
         in_channels: number of node features.
         hidden_channels: width of all layers except the last.
         out_channels: number of classes.
-        fanouts: children per node, for each level of the trees; there is one SAGE layer per level.
+        fanouts: number of children of a node, for each level of the trees; every level has one SAGE
+            layer.
         dropout: probability of dropping a unit after the reduction layer and after the SAGE layers.
-        linear: whether to omit the ReLU between the SAGE layers; the ReLU after the last SAGE layer
-            is kept. If `linear` is True, the order of children in a mashed ego-graph does not
-            matter (Theorem 4.1).
+        linear: whether to omit the ReLU between SAGE layers, but not the ReLU after the last SAGE
+            layer. If `linear` is True, the order of children in a mashed ego-graph does not matter
+            (Theorem 4.1).
 
     Shapes:
         ``model(x, edges)``: logits ``[num_nodes, C]`` on a graph;
@@ -167,7 +169,7 @@ class EgoSAGE(nn.Module):
 
     Raises:
         TypeError: if a fan-out is not an integer.
-        ValueError: if a fan-out is below 1, or there are no fan-outs.
+        ValueError: if a fan-out is below 1, or if there are no fan-outs.
 
     Example:
         >>> model = EgoSAGE(4, 8, 2)
@@ -200,7 +202,7 @@ class EgoSAGE(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialise again, with Kaiming-normal weights and ``U(+-1/sqrt(fan_in))`` biases."""
+        """Draw all parameters again: Kaiming-normal weights, ``U(+-1/sqrt(fan_in))`` biases."""
         for layer in self.modules():
             if isinstance(layer, nn.Linear):
                 layer.reset_parameters()

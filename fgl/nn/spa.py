@@ -1,4 +1,4 @@
-"""FedSPA's network (2025), which sums over alike, unlike and unknown neighbours separately."""
+"""FedSPA's network (2025), with separate sums over alike, unlike and unknown neighbours."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ SPLITS = 7  # low-pass and high-pass sums of three kinds of neighbours, and the 
 
 
 class SPAConv(nn.Module):
-    """A layer of `SPA`: attention over seven parts (six sums over neighbours, and the node itself).
+    """A layer of `SPA` with attention over seven parts: six sums over neighbours, and the node.
 
     ``l = relu(M x W_l)``, ``h = relu((I - M) x W_h)``, ``o = relu(x W_o)`` with
     ``M = D^-1 (A + I)``. There are three kinds of neighbours: unlike (u), alike (a) and unknown
-    (n). Six parts are sums over the neighbours of one kind: three sums of l and three sums of h.
-    The seventh part is o. The scores of the parts are ``u_l a_1, u_h a_2, a_l a_3, a_h a_4, b_l
-    (n_l a_1) + (1 - b_l) (n_l a_3), b_h (n_h a_2) + (1 - b_h) (u_h a_4), o a_5``, with ``b =
-    sigmoid(n w + c)``. The attention is ``softmax(sigmoid(scores) B / 7)``. The output is 7 times
-    the weighted sum of the parts. The term ``u_h`` in the sixth score follows the public code.
+    (n). For each kind, two parts are the sums of l and of h over the neighbours of this kind. The
+    seventh part is o. The scores of the parts are ``u_l a_1, u_h a_2, a_l a_3, a_h a_4, b_l (n_l
+    a_1) + (1 - b_l) (n_l a_3), b_h (n_h a_2) + (1 - b_h) (u_h a_4), o a_5``, with ``b = sigmoid(n w
+    + c)``. The attention is ``softmax(sigmoid(scores) B / 7)``. The output is 7 times the weighted
+    sum of the parts. In the sixth score, the term ``u_h`` comes from the public code.
 
     Args:
         in_channels: width of the input.
         out_channels: width of the output.
 
     Shapes:
-        x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: a `SparseMatrix`; kinds: the
-        edges to unlike, alike and unknown neighbours, each a `SparseMatrix`.
+        x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: a `SparseMatrix`; kinds:
+        three matrices (`SparseMatrix`) with the edges to unlike, to alike and to unknown
+        neighbours.
 
     Example:
         >>> edges = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [1, 2]]), 3)
@@ -49,7 +50,7 @@ class SPAConv(nn.Module):
         self.balance = nn.Linear(out_channels, 1)
 
     def reset_parameters(self) -> None:
-        """Initialise the layer's parameters again; the linear maps initialise their weights."""
+        """Initialise the layer's parameters again, but not the weights of its linear maps."""
         for own in self.parameters(recurse=False):
             nn.init.xavier_uniform_(own)
 
@@ -81,12 +82,13 @@ class SPAConv(nn.Module):
 
 
 class SPA(Layers):
-    """FedSPA's network, which separates neighbours by label: the same, different, or unknown.
+    """FedSPA's network, which separates neighbours with equal, different and unknown labels.
 
     The network has layers of `SPAConv` with ReLU and dropout between them. Dropout is also applied
-    to the features. Only the labels of training nodes are known. If a node's own label is unknown,
-    all its neighbours are of the unknown kind. Every node that is scored has an unknown label. The
-    kinds of a training node's edges reveal its label to the network.
+    to the features. Only the labels of training nodes are known. If the label of a node is unknown,
+    all neighbours of this node are of the unknown kind. The labels of scored nodes are always
+    unknown. The kinds of edges at a training node reveal the label of this training node to the
+    network.
 
     Args:
         in_channels: number of node features.
@@ -97,12 +99,13 @@ class SPA(Layers):
 
     Shapes:
         x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix`, whose values are the neighbours' weights in sums; train_labels: int64
+        `SparseMatrix`, with the weights of neighbours in the sums as values; train_labels: int64
         ``[n]``, -1 for an unknown label; by default, all labels are unknown. In a minibatch, the
         labels of the minibatch's own nodes are known.
 
     Returns:
-        Logits ``[n, out_channels]``; with ``return_embedding=True`` also the last hidden layer.
+        Logits ``[n, out_channels]``; with ``return_embedding=True`` also the output of the last
+        hidden layer.
 
     Example:
         >>> SPA(4, 8, 2)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape
@@ -139,14 +142,14 @@ class SPA(Layers):
 
 
 def kinds(edges: SparseMatrix, train_labels: Tensor) -> list[SparseMatrix]:
-    """Three matrices of edges: between unlike nodes, between alike nodes, and at unlabelled nodes.
+    """Three matrices: edges between unlike nodes, between alike nodes, and at unlabelled nodes.
 
     Args:
         edges: ``A[target, source]``.
         train_labels: int64 ``[n]``, negative for an unknown label.
 
     Returns:
-        Three matrices whose sum is `edges`.
+        Three matrices; the sum of the matrices is `edges`.
 
     Example:
         >>> edges = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [1, 2]]), 3)

@@ -18,40 +18,42 @@ class SSP(nn.Module):
     """FedSSP's network: filters on a graph's spectrum give each edge a weight in every channel.
 
     An eigenvalue is encoded as ``z = W [lambda || sin(100 lambda w) || cos(100 lambda w)] + b``
-    with ``w_i = 10000^(-2i/d)`` (`eigen_encoder`). The eigenvalues of a graph attend to each other:
-    ``z <- z + MHA(LN(z))``, and then ``z <- z + MLP(LN(z))``. Each head h decodes ``g_h(lambda)``
-    from z. The filter ``U g_h(Lambda) U^T`` of head h gives each edge one number. An MLP with batch
-    norms (`filter_encoder`) maps the numbers of an edge to d channels. A softmax over the incoming
-    edges of a node gives the weights ``a_uv`` of each channel. Starting from ``relu(W x + b)``, the
-    steps ``y_v = x_v + sum_u a_uv * gelu(W x_u + b)`` and ``x_v <- y_v + MLP(y_v)`` are applied
-    `num_layers` times. The embedding e of a graph is the mean over its nodes. The graph's logits
-    are ``W (e + p) + b``, where p is the parameter `preference`, initially zero.
+    with ``w_i = 10000^(-2i/d)`` (`eigen_encoder`). The encoded eigenvalues of a graph attend to
+    each other: ``z <- z + MHA(LN(z))``, and then ``z <- z + MLP(LN(z))``. Each head h decodes
+    ``g_h(lambda)`` from z. For each edge, the filter ``U g_h(Lambda) U^T`` of head h yields one
+    number. An MLP with batch norms (`filter_encoder`) maps the numbers of an edge to d channels. In
+    each channel, a softmax over the incoming edges of a node gives the weights ``a_uv``. Starting
+    from ``relu(W x + b)``, the steps ``y_v = x_v + sum_u a_uv * gelu(W x_u + b)`` and ``x_v <- y_v
+    + MLP(y_v)`` are applied `num_layers` times. The embedding e of a graph is the mean of x over
+    the graph's nodes. The graph's logits are ``W (e + p) + b``, where p is the parameter
+    `preference`, initially zero.
 
-    In training, each call sets the buffer `mean_embedding` to the mean of e over its graphs.
+    In training, each call sets the buffer `mean_embedding` to the mean of e over the graphs in the
+    call.
 
-    The public code also uses the identity as a filter. The identity is 0 at every edge, so this
-    network omits that filter. The public code omits graphs without edges; this network accepts such
-    graphs.
+    The public code also uses the identity matrix as a filter. This filter is 0 at every edge, so
+    this network omits the filter. The public code omits graphs without edges; this network accepts
+    such graphs.
 
     Args:
         in_channels: number of node features, without the spectrum.
         hidden_channels: width d of all hidden layers; d must be even and a multiple of `heads`.
         out_channels: number of classes.
         num_layers: number of convolutions.
-        heads: number of filters, and of attention heads.
-        dropout: probability, in training, of dropping a hidden unit, an edge weight or an attention
-            weight.
+        heads: number of filters, which is also the number of attention heads.
+        dropout: probability with which a hidden unit, an edge weight or an attention weight is
+            dropped in training.
 
     Shapes:
         x: float ``[num_nodes, in_channels + 1 + width]``, features and
         `fgl.properties.laplacian_spectrum`, see `fgl.tasks.with_spectrum`; edges: ``edge_index`` or
-        a `SparseMatrix` with ``A[target, source]``, whose values are ignored; pool: as in `GIN`;
-        output: logits ``[num_graphs, out_channels]``, and with ``return_embedding=True`` also e,
+        a `SparseMatrix` with ``A[target, source]`` and any values; pool: as in `GIN`; output:
+        logits ``[num_graphs, out_channels]``, and with ``return_embedding=True`` also e,
         ``[num_graphs, hidden_channels]``.
 
     Raises:
-        TypeError, ValueError: if a number is out of range; in a call, if x is a `SparseMatrix` or
-            has no spectrum.
+        TypeError, ValueError: if a number is out of range, or, in a call, if x is a `SparseMatrix`
+            or has no spectrum.
 
     Example:
         >>> batch = torch.tensor([0, 0, 0, 1, 1])
@@ -143,13 +145,13 @@ class SSP(nn.Module):
     def edge_weights(
         self, value: Tensor, vectors: Tensor, source: Tensor, target: Tensor, pool: SparseMatrix
     ) -> Tensor:
-        """Each edge's weight in each channel, float ``[num_edges, d]``.
+        """The weight of every edge in every channel, float ``[num_edges, d]``.
 
         Args:
             value: the eigenvalues, float ``[num_nodes, 1]``.
             vectors: the eigenvectors, float ``[num_nodes, width]``.
             source, target: int64 ``[num_edges]``.
-            pool: matrix ``[num_graphs, num_nodes]`` with the nodes of each graph.
+            pool: matrix ``[num_graphs, num_nodes]`` with 1 where the node belongs to the graph.
         """
         if not source.numel():
             return value.new_zeros(0, self.width)
@@ -175,7 +177,7 @@ class SSP(nn.Module):
         return softmax_into(channels, target, value.shape[0])
 
     def mixed(self, z: Tensor, absent: Tensor) -> Tensor:
-        """Encode each graph's eigenvalues by attention among them, ``[num_graphs, n, d]``."""
+        """Encode the eigenvalues of a graph by attention between them, ``[num_graphs, n, d]``."""
         drop: Any = (self.dropout, self.training)
         out = self.attention_norm(z)
         out = self.attention(out, out, out, key_padding_mask=absent, need_weights=False)[0]
@@ -190,7 +192,8 @@ class SSPConv(nn.Module):
 
     Args:
         width: width of the input and the output.
-        dropout: probability of dropping a unit of the sum, or of the MLP's output, in training.
+        dropout: probability with which training drops a unit of the sum over neighbours or of the
+            MLP's output.
 
     Shapes:
         x: float ``[num_nodes, width]``; source, target: int64 ``[num_edges]``; weight: float
@@ -216,7 +219,7 @@ class SSPConv(nn.Module):
 
 
 def normed(in_channels: int, width: int, active: type[nn.Module]) -> nn.Sequential:
-    """Two linear layers, each followed by a batch norm and an activation."""
+    """Two linear layers; a batch norm and an activation follow each of the layers."""
     first = nn.Linear(in_channels, width), nn.BatchNorm1d(width), active()
     return nn.Sequential(*first, nn.Linear(width, width), nn.BatchNorm1d(width), active())
 
@@ -241,7 +244,7 @@ def waves(value: Tensor, width: int) -> Tensor:
 
 
 def softmax_into(logit: Tensor, target: Tensor, num_nodes: int) -> Tensor:
-    """Softmax over each node's incoming edges, separately for each channel.
+    """Softmax over the incoming edges of a node, for every node and every channel.
 
     Args:
         logit: float ``[num_edges, d]``.

@@ -1,4 +1,4 @@
-"""FedStar's network (Tan et al. 2023), with a channel for structure and a channel for features."""
+"""FedStar's network (Tan et al. 2023), with one channel for structure and one for features."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .layers import Edges, adjacency, dropout
 
 
 class Star(nn.Module):
-    """FedStar's network: a GCN reads structure; a GIN reads features and the GCN's output.
+    """FedStar's network: a GCN reads the structure; a GIN reads features and the GCN's output.
 
     The structure channel starts with ``s W_s + b_s`` and applies ``s <- tanh(GCNConv(s))``. The
     feature channel starts with ``x W + b`` and applies ``h <- dropout(relu(GINConv([h || s])))``,
-    where s is the input of the structure channel's layer. Then g is the sum of
-    ``[h || s] W_j + b_j`` over each graph's nodes. The logits are
-    ``dropout(relu(g W' + b')) W'' + b''``.
+    where s is the input of the corresponding layer in the structure channel. Then g is the sum of
+    ``[h || s] W_j + b_j`` over the nodes of a graph. The logits are ``dropout(relu(g W' + b')) W''
+    + b''``.
 
     The modules named in `STRUCTURE` form the structure channel.
 
@@ -29,7 +29,7 @@ class Star(nn.Module):
         in_channels: number of node features, without the encodings.
         hidden_channels: width of all hidden layers.
         out_channels: number of classes.
-        structure_channels: number of encodings, which are the last columns of the input.
+        structure_channels: number of structural encodings; these are the last columns of the input.
         num_layers: number of convolutions in each channel.
         dropout: probability of dropping a hidden unit in training.
         pooling: ``"sum"`` to classify graphs, ``"none"`` to classify nodes.
@@ -41,8 +41,8 @@ class Star(nn.Module):
         ``[num_graphs, out_channels]``, or ``[num_nodes, out_channels]``.
 
     Raises:
-        TypeError, ValueError: if a number is out of range or `pooling` is unknown; in a call, if x
-            is a `SparseMatrix` or has the wrong width.
+        TypeError, ValueError: if a number is out of range, or if `pooling` is unknown. A call
+            raises the error if x is a `SparseMatrix` or has the wrong width.
 
     Example:
         >>> model = Star(4, 8, 2, structure_channels=3)

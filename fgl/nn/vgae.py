@@ -15,27 +15,28 @@ LARGEST_LOG_SIGMA = 10.0
 
 
 class VGAE(nn.Module):
-    """Network that encodes nodes as normal distributions, and decodes links or classes.
+    """Network that encodes nodes as normal distributions, from which it decodes links or classes.
 
     ``H = ReLU(GCN_1(X, A))``, ``mu = GCN_mu(H, A)``, ``log sigma = GCN_sigma(H, A)``,
-    ``z = mu + noise * sigma`` in training and ``z = mu`` otherwise (FedVGAE, Eq. 2-4). Links are
-    decoded by inner products, and classes by an MLP. The encoder's keys, ``conv1``, ``conv_mu`` and
-    ``conv_logstd``, are named as in PyTorch Geometric's example ``VariationalGCNEncoder``. The
-    classifier's keys start with ``head``.
+    ``z = mu + noise * sigma`` in training and ``z = mu`` otherwise (FedVGAE, Eq. 2-4). Inner
+    products decode links, and an MLP decodes classes. The encoder's `state_dict` keys begin with
+    ``conv1``, ``conv_mu`` and ``conv_logstd``, as in PyTorch Geometric's example
+    ``VariationalGCNEncoder``. The classifier's keys begin with ``head``.
 
     Args:
         in_channels: number of node features.
-        hidden_channels: width of H, and of the classifier's hidden layer.
+        hidden_channels: width of H, and width of the classifier's hidden layer.
         out_channels: width of the embeddings.
-        num_classes: number of classes of the classifier; by default there is no classifier.
+        num_classes: number of classes that the classifier predicts; by default there is no
+            classifier.
         dropout: probability of dropping a unit of H, or of the classifier's hidden layer, in
             training.
 
     Returns:
-        For features and edges: logits ``[num_nodes, num_classes]``; if there is no classifier, z
-        ``[num_nodes, out_channels]``; with ``return_embedding=True`` also mu and log sigma. The
-        optional argument `noise`, float ``[num_nodes, out_channels]``, is standard normal. In
-        training, noise is sampled if it is not given.
+        Logits ``[num_nodes, num_classes]``; without a classifier, z ``[num_nodes, out_channels]``.
+        With ``return_embedding=True``, mu and log sigma are returned too. The optional argument
+        `noise`, float ``[num_nodes, out_channels]``, is standard normal. In training, the network
+        samples the noise if the caller gives none.
 
     Raises:
         ValueError: in a call, if the noise has the wrong shape.

@@ -1,4 +1,4 @@
-"""The accountant: it computes epsilon for the noisy rounds of one run or of several runs."""
+"""Accountant: epsilon for the noisy rounds of one run or of several runs."""
 
 from __future__ import annotations
 
@@ -40,31 +40,31 @@ def epsilon(
 ) -> float:
     """Epsilon after `rounds` uses of the Gaussian mechanism, for a given delta.
 
-    Without sampling, the result is exact: it is the epsilon of one Gaussian mechanism with
+    Without sampling, the result is exact. It equals the epsilon of one Gaussian mechanism with
     ``noise_multiplier / sqrt(rounds)`` (Balle and Wang 2018, Theorem 8). With a `sample_rate`, the
-    privacy loss of Poisson sampling is rounded up to a grid and composed (Doroshenko et al. 2022).
-    The result is never too small, and at most about a thousandth too large. The package
-    dp-accounting computes both kinds of epsilon.
+    privacy loss of Poisson sampling is rounded up to a grid, and the losses of all rounds are
+    composed (Doroshenko et al. 2022). This result is never below the true epsilon, and exceeds it
+    by at most about a thousandth. The package dp-accounting computes both kinds of epsilon.
 
     Args:
-        noise_multiplier: the noise's standard deviation divided by the sensitivity, which is the
-            largest change of the sum that one party can cause; 0 gives no protection. Epsilon holds
-            for the neighbouring data sets that define the sensitivity: a party is added or removed,
-            or a party's data are replaced. A replacement may change the sum by twice as much as a
-            removal.
+        noise_multiplier: standard deviation of the noise, divided by the sensitivity. The
+            sensitivity is the largest change of the sum that one party can cause. A multiplier of 0
+            gives no protection. The definition of the sensitivity determines the neighbouring data
+            sets for which epsilon holds: a party is added or removed, or the data of a party are
+            replaced. A replacement may change the sum twice as much as a removal.
         rounds: number of rounds in which the party took part.
-        delta: the probability with which the bound may fail, in ``(0, 1)``. Choose a delta far
-            below ``1 / (number of parties)``.
+        delta: the probability with which the bound may fail, above 0 and below 1. Choose a delta
+            far below ``1 / (number of parties)``.
         sample_rate: probability with which a party takes part in a round, default 1. The sampling
-            must be secret. If the probability is below 1, neighbouring data sets differ by adding
-            or removing a party. A run's `participation` is sampled with the run's seed and is not
-            secret.
+            must be secret. If this probability is below 1, epsilon holds for neighbouring data sets
+            in which a party is added or removed. A run's `participation` is sampled with the run's
+            seed and is not secret.
         orders: orders of Renyi divergence, such as `ORDERS`. If orders are given, epsilon is
-            bounded by these divergences instead, as in Opacus. This bound is 1 to 30 % larger.
-            Orders for which the series does not converge are omitted.
+            computed as a bound from these divergences, as in Opacus. This bound is 1 to 30 % larger
+            than the default epsilon. Orders for which the series does not converge are omitted.
 
     Returns:
-        Epsilon; 0 for no rounds, infinite without noise.
+        Epsilon. It is 0 for no rounds and infinite without noise.
 
     Raises:
         ImportError: if the extra `private` is not installed.
@@ -128,10 +128,10 @@ def _event(noise_multiplier: float, sample_rate: float) -> Any:
 
 
 def _of_losses(noise_multiplier: float) -> Any:
-    """A privacy accountant whose grid of losses is fine enough for the noise.
+    """A privacy accountant with a grid of losses that is fine enough for the noise.
 
-    The grid ends at the privacy loss of an unsampled step whose noise is 10 standard deviations.
-    The package dp-accounting treats the rest as a tail with mass e^-50.
+    The grid ends at the privacy loss of a step without sampling in which the noise is 10 standard
+    deviations. The package dp-accounting treats larger losses as a tail with mass e^-50.
     """
     farthest = 10 / noise_multiplier + 0.5 / noise_multiplier**2
     return _dp_accounting("pld").pld.PLDAccountant(value_discretization_interval=farthest / POINTS)
@@ -148,12 +148,12 @@ def noise_for(
         rounds, delta, sample_rate: as in `fgl.privacy.epsilon`; at least one round.
 
     Returns:
-        The noise multiplier; it is at most a thousandth too large.
+        The noise multiplier, at most a thousandth larger than needed.
 
     Raises:
         ImportError: if the extra `private` is not installed.
-        ValueError: if a number is out of range, or if no noise multiplier reaches such a small
-            epsilon.
+        ValueError: if a number is out of range, or if no noise multiplier gives an epsilon that is
+            small enough.
 
     Example:
         >>> noise = noise_for(epsilon=8.0, rounds=30, delta=1e-5)
@@ -213,21 +213,22 @@ def _dp_accounting(part: str = "") -> Any:
 
 @explained
 def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -> float:
-    """Epsilon of several Gaussian mechanisms, one after another, for a given delta.
+    """Epsilon of a sequence of several Gaussian mechanisms, for a given delta.
 
-    For a single kind of use, the result is `fgl.privacy.epsilon`. Without sampling, several kinds
-    are equivalent to one mechanism whose ``1 / noise_multiplier^2`` is the sum over all uses. With
-    sampling, the privacy losses are composed on a common grid.
+    If all uses have the same noise multiplier and sample rate, the result equals
+    `fgl.privacy.epsilon`. Without sampling, all uses together are equivalent to one mechanism. The
+    ``1 / noise_multiplier^2`` of this mechanism is the sum of ``1 / noise_multiplier^2`` over all
+    uses. With sampling, the privacy losses are composed on a common grid.
 
     Args:
         uses: dict from (noise multiplier, sample rate) to the number of uses; `fgl.privacy.epsilon`
             describes these parameters.
-        delta: the probability with which the bound may fail, in ``(0, 1)``.
+        delta: the probability with which the bound may fail, above 0 and below 1.
 
     Returns:
-        Epsilon; 0 for no use, infinite if a use has no noise. Epsilon is valid only for
-        neighbouring data sets that every kind covers. A kind that covers the replacement of all
-        data of a client also covers the replacement of one example, but not vice versa.
+        Epsilon. It is 0 without uses, and infinite if a use has no noise. Epsilon is valid only for
+        neighbouring data sets that every mechanism covers. A mechanism that covers replacing all
+        data of a client also covers replacing one example. The reverse is not true.
 
     Raises:
         ImportError: if the extra `private` is not installed.

@@ -1,4 +1,4 @@
-"""Clipping: a limit on the length of a client's update, or of an example's gradient."""
+"""Clipping: limits on the lengths of clients' updates and of examples' gradients."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ def length_of(update: Mapping[str, Tensor]) -> Tensor:
         update: dict from name to a floating-point tensor.
 
     Returns:
-        float64 scalar; 0 without tensors. The length is NaN or infinite if an entry is NaN or
+        float64 scalar; 0 if there is no tensor. The length is NaN or infinite if an entry is NaN or
         infinite, or if the square of an entry overflows.
 
     Example:
@@ -40,8 +40,8 @@ def length_of(update: Mapping[str, Tensor]) -> Tensor:
 def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
     """The update, shortened if it is too long: ``u min(1, length / ||u||)``.
 
-    The length is computed over all tensors together. Entries are rounded towards 0, so that the
-    result stays within the bound after rounding to its dtype. If an entry of the update is not
+    The length is computed over all tensors together. Entries are rounded towards 0, so the result
+    does not exceed the bound when it is rounded to its dtype. If an entry of the update is not
     finite, the result is zero, since no factor can bound such an update.
 
     Args:
@@ -49,11 +49,11 @@ def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
         length: the bound, above 0.
 
     Returns:
-        Dict from name to tensor, with the same dtypes; an update that is short enough is returned
-        unchanged.
+        Dict from name to tensor, with the dtypes of `update`. If the update is short enough, it is
+        returned unchanged.
 
     Raises:
-        TypeError: if a tensor is not in floating point.
+        TypeError: if a tensor is not floating point.
         ValueError: if `length` is not positive.
 
     Example:
@@ -96,23 +96,23 @@ def clipped_gradient(
     """The clipped gradients of all examples, summed: ``sum_i clip(grad loss(x_i))``.
 
     One ``torch.func.vmap(grad)`` computes the gradients. Each example has its own dropout mask.
-    Examples must not depend on each other. In contrast, nodes depend on each other through edges,
-    and batch normalisation makes all examples dependent. With a `sigma`, every clipped gradient is
-    rounded to the grid of the noise that is added later (`on_grid`). The sum is then exact, so an
-    example changes the sum only by its own clipped gradient. One effect is not covered: the last
-    bits of a gradient depend on the number of examples that are computed together.
+    Examples must not depend on each other. For example, nodes of a graph depend on each other
+    through edges, and batch normalisation makes all examples depend on each other. With a `sigma`,
+    every clipped gradient is rounded to the grid of the noise that is added later (`on_grid`). The
+    sum is then exact, so an example changes the sum only by its own clipped gradient. One effect
+    remains: the last bits of a gradient depend on how many examples are computed together.
 
     Args:
         loss: function ``(params, *example) -> scalar`` for a single example.
         params: dict from name to tensor.
         examples: tensors ``[B, ...]``; the first dimension runs over the examples.
         length: the bound on the length of each example's gradient, above 0.
-        counts: bool ``[B]``, which examples to include; default all.
+        counts: bool ``[B]``, True for each example to include; default all.
         sigma: standard deviation of the noise that is added later, above 0; default no noise.
 
     Returns:
-        Dict from name to ``[...]``, in float64 if `sigma` is given; zeros if there is no
-        example. An example whose gradient is not finite is left out.
+        Dict from name to ``[...]``; the dtype is float64 if `sigma` is given. Without examples all
+        entries are 0. An example whose gradient is not finite is left out.
 
     Raises:
         ValueError: if `length` or `sigma` is not positive.
@@ -150,7 +150,7 @@ def _lengths(grads: Tensor) -> Tensor:
 
 
 def _total(grads: Tensor, factor: Tensor, fine: Tensor, step: float | None) -> Tensor:
-    """Sum examples times their factors; with a `step`, round each product to a grid first."""
+    """Sum examples, each times its factor; with a `step`, first round each product to a grid."""
     total: Any = 0
     size = _at_once(grads)
     for few, times, grid in zip(*(each.split(size) for each in (grads, factor, fine)), strict=True):
@@ -160,7 +160,7 @@ def _total(grads: Tensor, factor: Tensor, fine: Tensor, step: float | None) -> T
 
 
 def _at_once(grads: Tensor) -> int:
-    """The number of examples to convert to float64 together, so that they fit into a cache."""
+    """Number of examples to convert to float64 at once, so that all of them fit into a cache."""
     return max(1, CACHED // max(grads[0].numel(), 1))
 
 

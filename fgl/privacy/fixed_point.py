@@ -28,17 +28,18 @@ def encode(value: Tensor, *, weight: int = 1, bits: int, bound: float) -> Tensor
     """Encode a tensor as ``weight round(value 2^bits)``; integers are not scaled.
 
     Args:
-        value: tensor of any shape, with entries in ``[-bound, bound]`` (integers: up to ``bound
-            2^bits`` in magnitude).
+        value: tensor of any shape. Each entry must be in ``[-bound, bound]``; an integer may be up
+            to ``bound 2^bits`` in magnitude.
         weight: factor of the value, an integer of at least 0; see `largest_weight`.
         bits: number of bits of the fraction.
         bound: largest magnitude.
 
     Returns:
-        int64, of the same shape, on the CPU.
+        int64 tensor on the CPU, with the shape of `value`.
 
     Raises:
-        DoesNotFit: if an entry is not finite or exceeds the bound. So no value overflows silently.
+        DoesNotFit: if an entry is not finite or exceeds the bound. Without this check a value could
+            overflow unnoticed.
 
     Example:
         >>> encode(torch.tensor([0.5, -1.25]), weight=3, bits=2, bound=8)
@@ -58,7 +59,7 @@ def encode(value: Tensor, *, weight: int = 1, bits: int, bound: float) -> Tensor
 
 @explained
 def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor) -> Tensor:
-    """The mean ``total / weight / 2^bits`` from a sum of encoded values, rounded only once.
+    """Mean ``total / weight / 2^bits`` from a sum of encoded values; the mean is rounded once.
 
     Args:
         total: int64 ``[...]``, the sum over clients of results of `encode`.
@@ -70,7 +71,7 @@ def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor)
         ``[...]``, with the dtype of `like`; an integer mean is rounded.
 
     Raises:
-        DoesNotFit: if a mean exceeds the bound; in that case a client's value also exceeded the
+        DoesNotFit: if a mean exceeds the bound; this happens only if a client's value exceeded the
             bound.
 
     Example:
@@ -89,7 +90,7 @@ def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor)
 
 @explained
 def largest_weight(num_clients: int, *, bits: int, bound: float) -> int:
-    """Largest weight of a client at which a sum over `num_clients` clients fits into 64 bits.
+    """Largest weight of a client for which a sum over `num_clients` clients fits into 64 bits.
 
     Example:
         >>> largest_weight(10, bits=28, bound=1024)
@@ -100,7 +101,7 @@ def largest_weight(num_clients: int, *, bits: int, bound: float) -> int:
 
 @explained
 def wrapped_sum(words: Iterable[Tensor], *, minus: Iterable[Tensor] = ()) -> Tensor:
-    """Sum of int64 tensors, minus the sum of the tensors in `minus`, modulo 2^64.
+    """Sum of int64 tensors minus the sum of the int64 tensors in `minus`, all modulo 2^64.
 
     Example:
         >>> wrapped_sum([torch.tensor([2**63 - 1]), torch.tensor([1])])

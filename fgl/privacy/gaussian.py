@@ -1,4 +1,4 @@
-"""Gaussian noise for privacy, made of the operating system's random bits."""
+"""Gaussian noise for privacy, computed from random bits of the operating system."""
 
 import math
 import os
@@ -33,21 +33,21 @@ def gaussian(
     """Add Gaussian noise from the operating system to every entry: ``t + N(0, sigma^2)``.
 
     Entries and noise are rounded to multiples of a power of two that is at most ``sigma / 2^20``.
-    Entries are rounded towards 0, and noise is rounded to the nearest multiple. The sum of entry
-    and noise is exact. So the last bits of a float reveal nothing about the value before noise was
-    added (Mironov 2012): the result equals the rounded result of the ideal mechanism. Two limits
-    remain. The noise of an entry has 64 random bits, so it never exceeds 9.1 sigma. The running
-    time may depend on the data.
+    Entries are rounded towards 0, and noise is rounded to the nearest multiple. The sum of a
+    rounded entry and its rounded noise is exact. So the last bits of the result reveal nothing
+    about the original entry (Mironov 2012): the result equals the rounded result of the ideal
+    mechanism. Two limits remain. The noise of an entry has 64 random bits, so it never exceeds 9.1
+    sigma. The running time may depend on the data.
 
     Args:
         tensors: dict from name to a floating-point tensor; the total length must be bounded
             (`clip`).
         sigma: standard deviation of the noise, above 0.
         unprotected: a generator, for reproducible experiments. Noise from a generator gives no
-            protection, and a warning says so.
+            protection, so the function then gives a warning.
 
     Returns:
-        Dict from name to tensor, of the same shapes, dtypes and devices.
+        Dict from name to tensor, with the shapes, dtypes and devices of `tensors`.
 
     Raises:
         ValueError: if `sigma` is not positive, or an entry is not finite.
@@ -189,7 +189,7 @@ def _bits(count: int, unprotected: torch.Generator | None) -> Any:
 def noisy_shares(
     shares: Tensor, *, sigma: float, unprotected: torch.Generator | None = None
 ) -> Tensor:
-    """Add Gaussian noise to distributions; return the distributions that are nearest to the sums.
+    """Add Gaussian noise to each distribution, and return the distribution nearest to each sum.
 
     Args:
         shares: float ``[..., C]``, rows that sum to 1.
@@ -197,7 +197,7 @@ def noisy_shares(
         unprotected: as in `gaussian`.
 
     Returns:
-        A tensor like `shares`, whose rows are distributions.
+        A tensor of the shape and dtype of `shares`; each row is a distribution.
 
     Raises:
         ValueError: if `sigma` is not positive.
@@ -221,10 +221,10 @@ def discrete_gaussian(
 ) -> Tensor:
     """Sample integers with Gaussian probabilities: ``P(k) ~ exp(-k^2 / (2 sigma^2))``.
 
-    The integers are rounded normal numbers from the operating system. A probability differs
-    from the definition by a factor of about ``1 + (k^2 / sigma^2 - 1) / (24 sigma^2)``. Since the
-    numbers were normal before they were rounded, the accountant treats their sum as normal
-    (`gap_of_sum`).
+    The integers are rounded normal numbers from the operating system. Each probability differs from
+    the probability in this definition by a factor of about
+    ``1 + (k^2 / sigma^2 - 1) / (24 sigma^2)``. The accountant treats a sum of these integers as a
+    sum of the normal numbers before rounding (`gap_of_sum`).
 
     Args:
         shape: shape of the tensor.
@@ -254,7 +254,7 @@ def gap_of_sum(number: int, *, sigma: float) -> float:
     """Distance in log-density between a sum of discrete Gaussians and a single Gaussian.
 
     Let n clients hold integers, add rounded normal numbers, and publish the sum. Consider the joint
-    density of the sum and the rounding errors. Compare this density with a reference: the Gaussian
+    density of the sum and of all rounding errors. The reference is a second density: the Gaussian
     mechanism with ``sqrt(n) sigma``, together with rounding errors that do not depend on the data.
     The two densities differ by a factor from ``e^-tau`` to ``e^tau``, with
     ``tau = 10 (n - 1) exp(-pi^2 sigma^2)``. This tau is at least as large as the tau of Kairouz et
@@ -262,11 +262,11 @@ def gap_of_sum(number: int, *, sigma: float) -> float:
     entries is ``(epsilon + 2 P tau, e^(P tau) delta)``-private.
 
     Args:
-        number: n, the number of clients whose noise is in the sum.
+        number: n, the number of clients that add noise to the sum.
         sigma: standard deviation of one client's noise, at least 1/2.
 
     Returns:
-        tau; 0 if tau is below the smallest float, which holds for a sigma of 16 or more.
+        tau. The result is 0 if tau is below the smallest float, as it is for a sigma of 16 or more.
 
     Raises:
         ValueError: if a number is out of range.

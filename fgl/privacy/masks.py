@@ -1,12 +1,12 @@
 """Parts of the secure sum: keys, masks, shares and encrypted letters, as bytes and tensors.
 
 All cryptographic primitives come from libraries. X25519, HKDF-SHA256, ChaCha20 and
-ChaCha20-Poly1305 come from `cryptography`. Shamir's secret sharing comes from `pycryptodome`, which
-Flower uses too.
+ChaCha20-Poly1305 come from `cryptography`. Shamir's secret sharing comes from `pycryptodome`;
+Flower uses the same package.
 
 The clients of an exchange form a list; a client's index in this list is its row. A client has two
-key pairs, one to encrypt letters and one to derive masks. Each client also has the seed of its own
-mask.
+pairs of keys. One pair encrypts letters, and the other pair derives masks. In addition, each client
+has a mask that only this client adds, and the seed of this mask.
 
 Source: Bonawitz et al. 2017, https://eprint.iacr.org/2017/281
 """
@@ -49,7 +49,8 @@ def agreed_key(secret: bytes, public: bytes, about: bytes) -> bytes:
     """The key that two clients have in common: X25519, then HKDF-SHA256 with `about` as the info.
 
     Raises:
-        ValueError: for a public key of low order, since anybody could compute the result.
+        ValueError: if the public key has low order, since anybody could then compute the agreed
+            key.
 
     Example:
         >>> one, two = bytes([1]) * 32, bytes([2]) * 32
@@ -86,14 +87,15 @@ def mask(seed: bytes, count: int) -> Tensor:
 def letters(
     row: int, secrets: Sequence[bytes], keys: Tensor, threshold: int, about: bytes, draw: Draw
 ) -> Tensor:
-    """A client's encrypted letters, one to each client, with shares of the sender's two secrets.
+    """A client's encrypted letters, one to each client; each has shares of the sender's secrets.
 
-    The secrets are the seed of the client's own mask and the key from which the client derives the
+    The sender has two secrets: the seed of its own mask, and the key from which it derives the
     masks of pairs.
 
     Args:
         row: the client's own row.
-        secrets: the client's key for encryption, its key for masks, and the seed of its own mask.
+        secrets: three secrets of the client: the key for encryption, the key for masks, and the
+            seed of the client's own mask.
         keys: uint8 ``[n, 64]``, the public keys of all clients.
         threshold: number of shares that are needed to recover a secret.
         about: context of the letters; decryption with another context fails.
@@ -122,11 +124,11 @@ def letters(
 def masked(
     words: Tensor, row: int, secrets: Sequence[bytes], keys: Tensor, here: Tensor, about: bytes
 ) -> Tensor:
-    """Hide a client's words: add the client's own mask, and one common mask per other client.
+    """Hide a client's words: add its own mask, and one mask for each pair with another client.
 
     ``y_u = x_u + PRG(b_u) + sum_{u < v} PRG(s_uv) - sum_{u > v} PRG(s_uv)`` (Sec. 4). The sums are
-    over the clients v that sent letters. In the sum over all these clients, the masks of pairs
-    cancel.
+    over the clients v that sent letters. If the results of all these clients are added, the masks
+    of pairs cancel.
 
     Args:
         words: int64 ``[P]``.
@@ -156,16 +158,16 @@ def masked(
 def revealed(
     row: int, sealing: bytes, keys: Tensor, sealed: Tensor, here: Tensor, sent: Tensor, about: bytes
 ) -> Tensor:
-    """Shares that a client reveals to the server: one share of one secret per client.
+    """Shares that a client reveals to the server: for each client, a share of one of its secrets.
 
-    If a client sent its words, a share of the seed of that client's own mask is revealed. If the
-    client sent letters but no words, a share of its key for the masks of pairs is revealed. A
-    letter that cannot be decrypted gives no share.
+    For a client that sent its words, the share belongs to the seed of the sender's own mask. For a
+    client that sent letters but no words, the share belongs to the sender's key for the masks of
+    pairs. A letter that cannot be decrypted gives no share.
 
     Args:
         row, keys, about: as in `letters`.
         sealing: the revealing client's key for encryption.
-        sealed: uint8 ``[n, 92]``, the letters to this client, by the senders' rows.
+        sealed: uint8 ``[n, 92]``, the letters to this client; row i holds the letter from client i.
         here: bool ``[n]``, the clients that sent letters.
         sent: bool ``[n]``, the clients whose words reached the server.
 
@@ -196,7 +198,7 @@ def revealed(
 
 @explained
 def commitment(seed: bytes, about: bytes) -> bytes:
-    """A client's commitment to its own mask's seed, sent before any share is revealed.
+    """A client's commitment to the seed of its own mask; it is sent before any share is revealed.
 
     Example:
         >>> len(commitment(bytes(32), b""))
@@ -218,16 +220,16 @@ def told_secrets(
     """Recover clients' secrets from shares; with these secrets, `unmasked` removes the masks.
 
     Args:
-        told: dict from a client's row to the client's result of `revealed`, for the clients that
-            replied.
+        told: dict with the results of `revealed`. Each key is the row of a client that replied.
         keys, here, sent, about: as in `revealed`.
-        committed: uint8 ``[n, 32]``, the `commitment` of every client to its seed.
+        committed: uint8 ``[n, 32]``; each row is one client's `commitment` to a seed.
         threshold: number of shares that are needed to recover a secret.
 
     Returns:
-        Two dicts by row. The first has the seed of each client that sent words, and the key of each
-        client that sent only letters. The second has, for each secret with false shares, the rows
-        of the clients that sent these shares. Only false shares that recovery noticed are listed.
+        Two dicts by row. The first has the secrets: the seed of each client that sent words, and
+        the key of each client that sent only letters. The second names the senders of false shares:
+        for each secret with false shares, the rows of the clients that sent them. Only false shares
+        that recovery noticed are listed.
 
     Raises:
         CannotUnmask: if too few shares of a secret arrived, or if the secret cannot be recovered
@@ -270,10 +272,10 @@ def told_secrets(
 def unmasked(
     total: Tensor, keys: Tensor, sent: Tensor, secrets: Mapping[int, bytes], about: bytes
 ) -> Tensor:
-    """The sum of the words, which the server computes from the masked sum and the secrets.
+    """Sum of the words, computed from the secrets and from the sum of the masked words.
 
     Args:
-        total: int64 ``[P]``, the sum of the results of `masked` over the clients that sent words.
+        total: int64 ``[P]``: the results of `masked`, summed over the clients that sent words.
         keys, sent, about: as in `revealed`.
         secrets: the secrets from `told_secrets`, by row.
 

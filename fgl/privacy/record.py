@@ -1,4 +1,4 @@
-"""Records of how often each client replied with each noise, as tensors of a server's state."""
+"""Records in a server's state: for each noise, how often each client replied with this noise."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -54,21 +54,21 @@ def with_noise(
     colluders: int = 0,
     delta: float | None = None,
 ) -> dict[str, Tensor]:
-    """Return a record that keeps the earlier replies and counts all later replies under this noise.
+    """Return a record that keeps all earlier replies and counts later replies under this noise.
 
     Args:
         record: a server's ``state["privacy"]``; empty for the first run.
         noise: noise of the later replies.
         num_clients: number of clients in the federation.
-        kind: the transform that adds the noise, from `KINDS`; ``""`` for replies without
-            protection, which can be combined with all kinds.
-        colluders: number of clients whose noise is not included in epsilon.
+        kind: the transform that adds the noise, from `KINDS`. ``""`` means replies without
+            protection; such replies can be combined with all kinds.
+        colluders: number of clients that may collude; epsilon does not count on their noise.
         delta: the delta for which `spent_epsilon` computes epsilon; default the record's delta.
 
     Raises:
-        ValueError: if the record has a different kind or number of colluders than the arguments.
-            The two epsilons would hold for different neighbouring data sets or different observers,
-            so they cannot be composed.
+        ValueError: if the kind or the number of colluders in the record differs from the argument.
+            The epsilon of the record and the epsilon of the later replies would then hold for
+            different neighbouring data sets or for different observers, so they cannot be composed.
 
     Example:
         >>> first = with_noise({}, Noise(1.0), num_clients=2, kind="central_gaussian", delta=1e-5)
@@ -124,11 +124,12 @@ def with_answers(record: Record, times: Mapping[int, float]) -> dict[str, Tensor
 
 
 def spent_epsilon(record: Record) -> float:
-    """The largest epsilon of any client, computed from all replies of the client.
+    """The largest epsilon of any client; a client's epsilon is computed from all its replies.
 
-    Replies with several kinds of noise are composed. Without sampling, the replies are equivalent
-    to one Gaussian mechanism whose ``1 / noise_multiplier^2`` is the sum of the replies'
-    ``rounds / noise_multiplier^2``. With sampling, the privacy losses of the replies are composed.
+    If a client's replies have several kinds of noise, the replies are composed. Without sampling,
+    the replies are equivalent to one Gaussian mechanism. Its ``1 / noise_multiplier^2`` is the sum
+    of ``rounds / noise_multiplier^2`` over the replies. With sampling, the privacy losses of the
+    replies are composed.
 
     Args:
         record: the record from `with_noise`.

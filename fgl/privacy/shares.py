@@ -1,4 +1,4 @@
-"""Shares of a secret, from which the secret is recovered even if some shares are false.
+"""Shares of a secret; the secret can be recovered even if some shares are false.
 
 Shamir's secret sharing comes from `pycryptodome`.
 """
@@ -19,7 +19,7 @@ TRIES = 300  # largest number of sets of shares that are tried for a secret
 
 
 class CannotUnmask(ValueError):
-    """Error: revealed shares are false, or too few to remove the masks.
+    """Error: the revealed shares are false, or there are too few shares to remove the masks.
 
     Example:
         >>> issubclass(CannotUnmask, ValueError)
@@ -28,7 +28,7 @@ class CannotUnmask(ValueError):
 
 
 def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
-    """Shamir's shares of a secret over GF(2^128), by row; any `threshold` of them recover it.
+    """Shamir's shares of a secret over GF(2^128), by row; `threshold` shares recover the secret.
 
     Example:
         >>> shares = split(bytes(range(32)), 2, 3)
@@ -65,14 +65,14 @@ def recovered(
 ) -> tuple[bytes, frozenset[int]]:
     """Recover a secret that passes a check, even if some shares are false.
 
-    At most 300 sets of `threshold` shares are tried. The first sets consist of consecutive rows, so
-    that one false share among at most 300 shares cannot prevent recovery. Next, all other sets are
-    tried, or random sets if there are too many.
+    At most 300 sets of `threshold` shares are tried. The first sets consist of consecutive rows. So
+    one false share among at most 300 shares cannot prevent recovery. Next, the function tries all
+    other sets, or random sets if there are too many sets.
 
     Args:
         shares: the received shares, by row.
         threshold: number of shares that are needed to recover the secret.
-        fits: function that returns whether a secret is the correct one.
+        fits: function that returns whether a recovered secret is correct.
         doubted: rows whose shares are tried last.
 
     Returns:

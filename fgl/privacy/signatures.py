@@ -1,4 +1,4 @@
-"""Signatures (Ed25519, from the package `cryptography`), and files that hold their keys.
+"""Ed25519 signatures (from the package `cryptography`), and files with keys for signatures.
 
 Source: RFC 8032, https://www.rfc-editor.org/rfc/rfc8032
 """
@@ -60,7 +60,7 @@ def read_private(path: str | PathLike[str]) -> bytes:
     """Read the private key from a file written by ``ssh-keygen -t ed25519 -N ""``.
 
     Raises:
-        ValueError: for a key of another kind.
+        ValueError: if the file holds a key of a different kind.
 
     Example:
         >>> import tempfile
@@ -82,7 +82,7 @@ def read_public(path: str | PathLike[str]) -> bytes:
     """Read the public key from a ``.pub`` file written by ``ssh-keygen -t ed25519``.
 
     Raises:
-        ValueError: for a key of another kind.
+        ValueError: if the file holds a key of a different kind.
 
     Example:
         >>> import tempfile
@@ -102,7 +102,7 @@ def _private(secret: bytes) -> Any:
 
 
 def _raw(path: Any, key: Any, half: str) -> bytes:
-    """The 32 bytes of a private or public key; a key of another type raises an error."""
+    """The 32 bytes of a private or public Ed25519 key; any other key raises an error."""
     ed25519: Any = need("cryptography.hazmat.primitives.asymmetric.ed25519")
     if not isinstance(key, getattr(ed25519, f"Ed25519{half.title()}Key")):
         got = type(key).__name__.strip("_")

@@ -1,4 +1,4 @@
-"""Properties: numbers that describe a graph, computed for one or for many graphs at once."""
+"""Properties: numbers that describe a graph, computed for one graph or for many at once."""
 
 from .encodings import laplacian_spectrum, structure_encoding
 from .measures import graph_properties, mean_properties

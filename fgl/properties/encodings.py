@@ -1,4 +1,4 @@
-"""Structural encodings: vectors that describe a node's neighbourhood without its features."""
+"""Structural encodings: vectors that describe a node's neighbourhood without node features."""
 
 import numpy as np
 import torch
@@ -18,24 +18,25 @@ def structure_encoding(
     steps: int = 16,
     max_degree: int = 16,
 ) -> Tensor:
-    """Structural encoding of nodes for FedStar: probabilities of return, and degrees.
+    """Structural encoding of nodes for FedStar: random-walk return probabilities, and degrees.
 
     ``s_v = [RW_vv, (RW^2)_vv, ..., (RW^steps)_vv, one-hot of min(max(degree_v, 1), max_degree)]``
     (FedStar, Eq. 2 to 4), the concatenation of `walk_returns` and `degree_one_hot`.
 
     Args:
         edge_index: int64 ``[2, num_edges]``; directions, repeats and self-loops are ignored.
-        nodes: number of nodes, or the graph of each node, int64 ``[num_nodes]``, sorted.
+        nodes: number of nodes of a single graph; or the index of each node's graph, int64
+            ``[num_nodes]``, sorted.
         num_graphs: number of graphs; by default computed from `nodes`.
         steps: length of the longest walk, at least 1.
-        max_degree: the largest degree with its own column, at least 1.
+        max_degree: the largest degree that has a separate column, at least 1.
 
     Returns:
         float32 ``[num_nodes, steps + max_degree]``, on the device of `edge_index`.
 
     Raises:
-        TypeError, ValueError: for an invalid dtype or shape, an index or number out of range, or an
-            edge between two graphs.
+        TypeError, ValueError: if a dtype or a shape is invalid, if an index or a number is out of
+            range, or if an edge joins two graphs.
 
     Example:
         >>> structure_encoding(torch.tensor([[0, 1], [1, 2]]), 4, steps=2, max_degree=2)
@@ -85,11 +86,12 @@ def walk_returns(
 def degree_one_hot(
     edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None, *, max_degree: int = 16
 ) -> Tensor:
-    """Encode degrees, limited to the range 1 to `max_degree`, as one-hot rows (FedStar, Eq. 3).
+    """Encode degrees from 1 to `max_degree` as one-hot rows (FedStar, Eq. 3).
 
     Args:
         edge_index, nodes, num_graphs: see `structure_encoding`.
-        max_degree: at least 1. Larger degrees are set to this value, and degree 0 is set to 1.
+        max_degree: at least 1. A larger degree is replaced by this value, and degree 0 is replaced
+            by 1.
 
     Returns:
         float32 ``[num_nodes, max_degree]``.
@@ -110,11 +112,11 @@ def degree_one_hot(
 
 
 def _walk_returns(graphs: Simple, steps: int) -> Tensor:
-    """Compute probabilities of return from walks of half the length.
+    """Compute return probabilities of walks from walks of half the length.
 
     The matrix RW is similar to the symmetric matrix ``S = D^-1/2 A D^-1/2``, so
     ``diag(RW^(a + b))_v = <S^a e_v, S^b e_v>``. Walks are computed for one block of nodes at a
-    time, using only the rows of these nodes' graphs.
+    time. Only the matrix rows of these nodes' graphs are needed.
     """
     degree, col = graphs.degree.numpy(), graphs.col.numpy()
     size = len(degree)
@@ -149,13 +151,14 @@ def laplacian_spectrum(
 ) -> Tensor:
     """Spectrum of each graph's Laplacian: ``L = D - A = U diag(lambda) U^T``.
 
-    The row of a graph's i-th node holds ``lambda_i`` (eigenvalues are in ascending order) and
-    ``U_i1 ... U_in``, followed by zeros up to `width`. Computation time grows with the cube of a
-    graph's number of nodes.
+    The row of the i-th node of a graph holds the eigenvalue ``lambda_i`` (in ascending order) and
+    ``U_i1 ... U_in``, followed by zeros up to `width`. Computation time grows with the cube of the
+    number of nodes of a graph.
 
     Args:
         edge_index: int64 ``[2, num_edges]``; directions, repeats and self-loops are ignored.
-        nodes: number of nodes, or the graph of each node, int64 ``[num_nodes]``, sorted.
+        nodes: number of nodes of a single graph; or the index of each node's graph, int64
+            ``[num_nodes]``, sorted.
         num_graphs: number of graphs; by default computed from `nodes`.
         width: number of columns for eigenvectors; default the number of nodes of the largest graph.
 
@@ -163,8 +166,8 @@ def laplacian_spectrum(
         float64 ``[num_nodes, 1 + width]``, on the device of `edge_index`.
 
     Raises:
-        TypeError, ValueError: for an invalid dtype or shape, an index out of range, an edge between
-            two graphs, or a graph with more than `width` nodes.
+        TypeError, ValueError: if a dtype or a shape is invalid, if an index is out of range, if an
+            edge joins two graphs, or if a graph has more than `width` nodes.
 
     Example:
         >>> laplacian_spectrum(torch.tensor([[0], [1]]), 2)[:, 0].abs().round(decimals=4)
@@ -188,7 +191,7 @@ def _laplacians(graphs: Simple, first: Tensor, size: int) -> Tensor:
     """The Laplacians D - A of all graphs that have `size` nodes, float64 ``[count, size, size]``.
 
     Args:
-        first: int64 ``[num_graphs]``, each graph's first node.
+        first: int64 ``[num_graphs]``, the first node of each graph.
     """
     chosen = graphs.sizes == size
     slot = chosen.cumsum(0) - 1

@@ -23,7 +23,7 @@ class OfEdges(Protocol):
 
 
 def of_edges(measure: Callable[[Simple], Tensor]) -> OfEdges:
-    """Register a measure in `MEASURES`, and return a function that computes it from edges."""
+    """Register a measure in `MEASURES`; return a function that computes this measure from edges."""
     MEASURES[measure.__name__] = measure
 
     def measured(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None) -> Tensor:
@@ -39,21 +39,21 @@ def average_degree(graphs: Simple) -> Tensor:
     """Mean degree of every graph: ``1/N sum_v d_v = 2m / N``.
 
     Graphs are treated as undirected: edge directions, repeated edges and self-loops are ignored.
-    GPFL's public code ignores nodes after the last node that has an edge, in this mean and in all
-    other means over degrees.
+    GPFL's public code ignores all nodes after the last node with an edge, in every mean over
+    degrees.
 
     Args:
         edge_index: int64 ``[2, num_edges]``.
-        nodes: number of nodes of one graph; or, for several graphs, int64 ``[num_nodes]``, the
-            graph of each node, sorted (PyG's ``batch``).
+        nodes: for one graph, the number of nodes. For several graphs, the index of each node's
+            graph, int64 ``[num_nodes]``, sorted (PyG's ``batch``).
         num_graphs: number of graphs, needed if the last graphs may have no nodes.
 
     Returns:
         float ``[num_graphs]``, of torch's default dtype; 0 without edges.
 
     Raises:
-        TypeError, ValueError: for an invalid dtype or shape, an index out of range, nodes that are
-            not sorted by graph, or an edge between two graphs.
+        TypeError, ValueError: if a dtype or a shape is invalid, if an index is out of range, if
+            nodes are not sorted by graph, or if an edge joins two graphs.
 
     Example:
         >>> average_degree(torch.tensor([[0, 1], [1, 2]]), 3)
@@ -68,7 +68,7 @@ def average_degree(graphs: Simple) -> Tensor:
 
 @of_edges
 def density(graphs: Simple) -> Tensor:
-    """Fraction of the node pairs that an edge joins: ``2m / (N (N - 1))``.
+    """Fraction of the pairs of nodes that are joined by an edge: ``2m / (N (N - 1))``.
 
     Args and Raises: as for `average_degree`.
 
@@ -109,8 +109,8 @@ def degree_variance(graphs: Simple) -> Tensor:
 def network_entropy(graphs: Simple) -> Tensor:
     """Entropy of a random walk: ``1/(2m) sum_v d_v log d_v``.
 
-    GPFL's paper prints the factor ``1/m``, which gives twice the entropy. The public code also
-    divides by ``2m``, but it takes the mean over nodes instead of the sum.
+    GPFL's paper prints the factor ``1/m``, which gives twice the entropy. Like this function, the
+    public code divides by ``2m``; but it takes a mean over nodes instead of a sum.
 
     Args and Raises: as for `average_degree`.
 
@@ -148,7 +148,7 @@ def negative_scale_free_exponent(graphs: Simple) -> Tensor:
 
 @of_edges
 def closeness(graphs: Simple) -> Tensor:
-    """Closeness centrality as defined by Wasserman and Faust, averaged over the nodes.
+    """Mean over the nodes of the closeness centrality that Wasserman and Faust define.
 
     ``c_v = (r_v - 1)/(N - 1) (r_v - 1)/sum_u d(u, v)``, where u runs over the ``r_v`` nodes that v
     can reach, including v. A node without edges has closeness 0.
@@ -212,8 +212,8 @@ def mean_properties(graph: Graph) -> Tensor:
     """The mean of `graph_properties` over the training graphs of a collection.
 
     Args:
-        graph: a collection of graphs; without a training mask all its graphs are training graphs.
-            A single graph is treated as a collection of one graph.
+        graph: a collection of graphs. Without a training mask, all graphs of the collection are
+            training graphs. A single graph is treated as a collection of one graph.
 
     Returns:
         float ``[6]``.

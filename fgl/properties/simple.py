@@ -1,4 +1,4 @@
-"""Many simple undirected graphs in one structure, built from checked edges."""
+"""Many simple undirected graphs in one structure that is built from checked edges."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,8 +21,9 @@ class Simple:
     """Many simple undirected graphs in one structure.
 
     Args:
-        crow, col: int64 ``[num_nodes + 1]`` and ``[2 m]``, each node's neighbours as CSR.
-        batch: int64 ``[num_nodes]``, the graph of each node, sorted.
+        crow, col: int64 ``[num_nodes + 1]`` and ``[2 m]``, the neighbours of each node in CSR
+            format.
+        batch: int64 ``[num_nodes]``, the index of each node's graph, sorted.
         sizes: int64 ``[num_graphs]``, number of nodes of each graph.
     """
 
@@ -54,7 +55,7 @@ class Simple:
         return csr_array(parts, shape=(self.batch.numel(), self.batch.numel()))
 
     def blocks(self) -> Iterator[tuple[slice, slice]]:
-        """Yield at most `COLUMNS` nodes at a time, with all nodes of these nodes' graphs."""
+        """Yield a block of at most `COLUMNS` nodes, and all nodes of the graphs in the block."""
         ends = self.sizes.cumsum(0)
         last = ends[self.batch].tolist()
         first = (ends - self.sizes)[self.batch].tolist()
@@ -69,8 +70,8 @@ def simple(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None) -> S
     Both directions of each edge are stored.
 
     Raises:
-        TypeError, ValueError: for an invalid dtype or shape, an index out of range, nodes that are
-            not sorted by graph, or an edge between two graphs.
+        TypeError, ValueError: if a dtype or a shape is invalid, if an index is out of range, if
+            nodes are not sorted by graph, or if an edge joins two graphs.
     """
     edge_index = edge_index.cpu()
     if isinstance(nodes, Tensor):

@@ -19,7 +19,7 @@ NAMES = ("labels", "row", "col", "weight")
 def part_of(
     node_id: Tensor, labels: Tensor | None, similar: SparseMatrix | None
 ) -> dict[str, Tensor]:
-    """The part of the pseudo labels and of the pseudo graph that belongs to a client.
+    """A client's part of the pseudo labels and of the pseudo graph.
 
     Args:
         node_id: int64 ``[n]``, the global ids of the client's nodes.
@@ -44,17 +44,17 @@ def part_of(
 def unpacked(
     message: Mapping[str, Any], graph: Graph
 ) -> tuple[dict[str, Any], Tensor, SparseMatrix]:
-    """Split a message to a client into pseudo labels, a pseudo graph, and the rest.
+    """Split a message to a client into pseudo labels, a pseudo graph, and the rest of the message.
 
     Args:
-        message: the message, with or without a part (see `part_of`). If a part has another number
-            of nodes than the graph, the part is ignored with a warning.
+        message: the message, with or without a part (see `part_of`). If the number of nodes in the
+            part differs from the graph's, a warning is given and the part is ignored.
         graph: the client's graph, with class labels in `y`.
 
     Returns:
-        The message without the part; labels int64 ``[num_nodes]``, -1 for nodes without a pseudo
-        label; the pseudo graph ``[num_nodes, num_nodes]``, empty if the message has no pseudo
-        graph.
+        Three values: the message without the part; the labels, int64 ``[num_nodes]``, with -1 for
+        nodes without a pseudo label; and the pseudo graph ``[num_nodes, num_nodes]``, which is
+        empty if the message has none.
 
     Raises:
         TypeError: if `y` has numbers instead of class labels.
@@ -81,7 +81,7 @@ def unpacked(
 
 
 def _fits(part: Mapping[str, Tensor], num_nodes: int) -> bool:
-    """Whether a part is for `num_nodes` nodes; a forged upload could change this number."""
+    """Whether a part has `num_nodes` nodes; a forged upload could change its number of nodes."""
     ends = [part[key] for key in ("row", "col") if key in part]
     inside = all(not end.numel() or int(end.max()) < num_nodes for end in ends)
     return inside and ("labels" not in part or len(part["labels"]) == num_nodes)

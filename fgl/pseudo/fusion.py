@@ -1,4 +1,4 @@
-"""Fusion: several clients' predictions for the same node are averaged."""
+"""Fusion: if several clients have the same node, average their predictions for this node."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ def fuse(
     fill: str = "renormalised",
     threshold: float = 0.0,
 ) -> Tensor:
-    """Weighted mean for each node over all clients that have the node (FedGL, Eq. 12).
+    """For each node, the weighted mean over all clients that have the node (FedGL, Eq. 12).
 
     ``out_i = sum_{k holds i} w_k rows_k[i] / sum_{k holds i} w_k``. A node that no client holds
     gets 0. The function computes two indexed sums. The function creates no tensor of size clients x
@@ -33,20 +33,21 @@ def fuse(
 
     Args:
         rows: one float ``[N_k, C]`` per client, e.g. predictions or embeddings.
-        node_id: one int64 ``[N_k]`` per client, the rows' global ids, without repeats.
+        node_id: for each client, the global ids of its rows: int64 ``[N_k]``, without repeats.
         weight: float ``[K]``, non-negative (FedGL: the clients' numbers of nodes).
         num_nodes: number of nodes in the federation.
         fill: ``"renormalised"`` is the formula above. ``"padded"`` is the printed equation: the sum
-            of ``w_k rows_k[i]``, with ``w`` divided by its sum over *all* clients.
-        threshold: entries below this value are set to 0 before the fusion, as in the public port;
-            by default all entries are kept.
+            of ``w_k rows_k[i]``, where ``w`` is divided by the sum of the weights of *all* clients.
+        threshold: before the fusion, entries below this value are set to 0, as in the public port.
+            By default all entries are kept.
 
     Returns:
         float ``[num_nodes, C]``.
 
     Raises:
-        ValueError: if a client's numbers of rows and ids differ, if ids repeat or are out of range,
-            if widths differ, if a weight is negative or all weights are 0, or if `fill` is unknown.
+        ValueError: if a client's number of rows differs from its number of ids, if ids repeat or
+            are out of range, if widths differ, if a weight is negative, if all weights are 0, or if
+            `fill` is unknown.
 
     Example:
         >>> rows = [torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0], [0.5, 0.5]])]
@@ -89,13 +90,13 @@ def fuse_uploads(
     """Fuse the clients' predictions and embeddings node by node (see `fuse`).
 
     Args:
-        uploads: one message per client; each message passes `check_upload`, and its
+        uploads: one message per client. Each message must pass `check_upload`; the message's
             ``num_examples`` is the client's weight.
         num_nodes: number of nodes in the federation.
         fill: see `fuse`; it applies to predictions and embeddings.
-        threshold: see `fuse`; it applies only to predictions. Together with a threshold of 0 in
-            `pseudo_labels`, this is the order of the public port: each client drops its uncertain
-            scores, and every remaining score is used.
+        threshold: see `fuse`; it applies only to predictions. With a threshold of 0 in
+            `pseudo_labels`, the steps have the order of the public port: first each client drops
+            uncertain scores, then every remaining score is used.
 
     Returns:
         Predictions and embeddings, float ``[num_nodes, C]``.
@@ -120,7 +121,7 @@ def fuse_uploads(
 
 @explained
 def pseudo_labels(scores: Tensor, *, threshold: float = 0.5) -> Tensor:
-    """Class with the largest score for each node; -1 if this score does not exceed a threshold.
+    """For each node, the class with the largest score; -1 if no score exceeds a threshold.
 
     Args:
         scores: float ``[num_nodes, C]``, fused predictions.
@@ -146,10 +147,11 @@ def label_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     Args:
         logits: ``[N, C]``.
         labels: int64 ``[N]``, -1 for a node without a pseudo label.
-        mask: bool ``[N]``, the nodes that may be included, usually all nodes except training nodes.
+        mask: bool ``[N]``, the nodes over which the mean may run: usually all nodes except training
+            nodes.
 
     Returns:
-        A mean over nodes; 0 if there is no such node.
+        The mean over the nodes of the mask that have a pseudo label; 0 if there is no such node.
 
     Example:
         >>> labels, mask = torch.tensor([0, -1]), torch.ones(2, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""Pseudo graph: computed in blocks, cut into parts for clients, and added to a GCN's operator."""
+"""Pseudo graph: compute it in blocks, cut it into parts for clients, add it to a GCN's operator."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,9 +19,9 @@ BLOCK = 2**23  # similarities that exist at a time
 def pseudo_graph(h: Tensor, *, s: int = 100, block: int = BLOCK) -> SparseMatrix:
     """The `s` largest entries in each row of ``max(0, h h^T)``; each row is scaled to sum to 1.
 
-    Similarities are computed one block of rows at a time: O(N^2 C) time and O(block + N s) memory,
-    without an N x N matrix. The result is not symmetric in general. No gradient flows through the
-    result.
+    Similarities are computed for one block of rows at a time, without an N x N matrix. Time is
+    O(N^2 C), and memory is O(block + N s). The result is not symmetric in general. No gradient
+    flows through the result.
 
     Args:
         h: float ``[N, C]``, fused embeddings.
@@ -32,8 +32,8 @@ def pseudo_graph(h: Tensor, *, s: int = 100, block: int = BLOCK) -> SparseMatrix
         `SparseMatrix` ``[N, N]``; a row without a positive similarity is empty.
 
     Raises:
-        ValueError: if `s` is not positive, `h` is not a matrix, or a row's similarities or their
-            sum are not finite.
+        ValueError: if `s` is not positive, if `h` is not a matrix, or if a similarity or a row's
+            sum of similarities is not finite.
 
     Example:
         >>> pseudo_graph(torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), s=2).to_dense()
@@ -72,7 +72,7 @@ def pseudo_graph(h: Tensor, *, s: int = 100, block: int = BLOCK) -> SparseMatrix
 
 @explained
 def project(matrix: SparseMatrix, nodes: Tensor) -> SparseMatrix:
-    """The rows and columns of a matrix that belong to `nodes`, in the order of `nodes`.
+    """The part of a matrix with the rows and columns `nodes`, in the order of `nodes`.
 
     A client may see only this part.
 
@@ -112,12 +112,12 @@ def edge_tensors(block: SparseMatrix) -> dict[str, Tensor]:
 
 
 def from_edge_tensors(message: Mapping[str, Any], *, like: SparseMatrix) -> SparseMatrix:
-    """Rebuild the matrix from `edge_tensors`; the matrix is empty if a message has no edges.
+    """Rebuild the matrix from the tensors of `edge_tensors`; without edges the matrix is empty.
 
     Args:
         message: may have ``row``, ``col`` (int64 ``[e]``) and ``weight`` (float ``[e]``).
-        like: a matrix with the result's shape ``[n, n]``; an empty result gets the dtype and device
-            of `like`.
+        like: a matrix with the shape ``[n, n]`` of the result. An empty result also gets the dtype
+            and the device of `like`.
 
     Example:
         >>> A = SparseMatrix.from_dense(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
@@ -138,20 +138,21 @@ def augmented_operator(
     """The operator of a GCN (FedGL, Eq. 9): ``norm(A + I) + beta D^-1/2 P D^-1/2``.
 
     D is diagonal and holds the row sums of P. An empty row of P gives 0. With ``symmetric``, P is
-    first replaced by ``(P + P^T) / 2``. Otherwise the columns are not normalised, and a few nodes
-    that are similar to many others dominate (spectral norm 3.6 instead of 1 on Cora).
+    first replaced by ``(P + P^T) / 2``. Without this step the columns are not normalised. A few
+    nodes that are similar to many other nodes then dominate (on Cora the spectral norm is 3.6
+    instead of 1).
 
     Args:
         adj: adjacency ``A[target, source]``, ``[n, n]``.
         pseudo: the part P of the pseudo graph for the same nodes, float values.
         beta: weight of the pseudo graph; the paper prints 1.
-        symmetric: see above; the paper's formula does not symmetrise P.
+        symmetric: whether to symmetrise P, see above. The paper's formula does not symmetrise P.
 
     Returns:
         `SparseMatrix` ``[n, n]``, for a model that does not normalise its operator
-        (``GCN(..., normalize=False)``). If both terms have an entry at a position, both entries are
-        kept. GAT and SAGE use only the sparsity pattern, so they would see repeated edges and
-        ignore `beta`.
+        (``GCN(..., normalize=False)``). If both terms have an entry at the same position, the
+        result keeps two entries there. GAT and SAGE read only the sparsity pattern, so they would
+        read such edges twice and ignore `beta`.
 
     Raises:
         ValueError: if the shapes differ.

@@ -19,21 +19,21 @@ def describe(
     node_id: Sequence[Tensor],
     y: Tensor,
 ) -> dict[str, float]:
-    """Measure which fractions of all clients' pseudo labels and pseudo edges are correct.
+    """Fraction of correct pseudo labels, and of correct pseudo edges, over all clients.
 
     Args:
-        labels: pseudo labels ``[N_k]`` per client, -1 for nodes without a pseudo label. The list
-            may be empty.
-        edges: local row, local column and weight, ``[E_k]`` each, per client. The list may be
-            empty.
-        node_id: the clients' global ids ``[N_k]``.
+        labels: for each client, pseudo labels ``[N_k]``, with -1 for nodes without a pseudo label.
+            The list may be empty.
+        edges: for each client three tensors ``[E_k]``: local row, local column, and weight. The
+            list may be empty.
+        node_id: for each client, the global ids of its nodes, ``[N_k]``.
         y: true labels ``[N]`` by global id.
 
     Returns:
         ``pseudo_label_share`` and ``pseudo_label_accuracy`` are computed over the nodes that at
-        least one client holds. ``pseudo_homophily`` (fraction of edges within a class, without
-        self-loops) and ``pseudo_column_sum`` (the largest column sum) are computed over the
-        distinct edges.
+        least one client holds. Two numbers are computed over the distinct edges:
+        ``pseudo_homophily``, the fraction of edges within a class, without self-loops; and
+        ``pseudo_column_sum``, the largest column sum.
 
     Example:
         >>> found = describe([torch.tensor([1, -1])], [], [torch.tensor([0, 2])], torch.ones(3))
@@ -79,18 +79,18 @@ def _of_edges(
 
 @explained
 def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], dict[str, float]]:
-    """Build a function that measures the pseudo labels and edges in a server's outbox (FedGL).
+    """Build a function that measures the pseudo labels and pseudo edges in an outbox (FedGL).
 
     Args:
         clients: the clients' graphs, with labels and `node_id`.
 
     Returns:
-        Function of ``(outbox, states)`` that returns the result of `describe` for ``"labels"`` and
-        for the pseudo edges ``"row"``, ``"col"``, ``"weight"`` of the messages. The function
-        returns an empty dict if the messages have neither labels nor edges.
+        Function of ``(outbox, states)``. It applies `describe` to ``"labels"`` and to the pseudo
+        edges ``"row"``, ``"col"``, ``"weight"`` of the messages. The function returns an empty dict
+        if the messages have neither labels nor edges.
 
     Raises:
-        ValueError: for a client without labels or without `node_id`.
+        ValueError: if a client has no labels or no `node_id`.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))

@@ -18,7 +18,7 @@ ROWS = ("node_id", "embeddings", "predictions")  # of an upload, one row per nod
 def check_node_rows(
     rows: Tensor, node_id: Tensor, num_nodes: int, *, width: int, name: str
 ) -> None:
-    """Raise a ValueError if ids repeat or are not in the federation, or if rows have a wrong shape.
+    """Raise a ValueError if ids repeat or are out of range, or if rows have a wrong shape.
 
     Example:
         >>> check_node_rows(torch.ones(1, 2), torch.tensor([4]), 4, width=2, name="rows")
@@ -45,9 +45,9 @@ def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -
     """Raise a ValueError unless a client's predictions and embeddings have valid shapes and values.
 
     Args:
-        message: ``num_examples`` (the client's number of nodes), ``node_id`` int64 ``[n]`` without
-            repeats, ``predictions`` ``[n, C]`` with rows of probabilities, and ``embeddings``
-            ``[n, C]``.
+        message: a dict of four tensors: ``num_examples`` (the client's number of nodes),
+            ``node_id`` (int64 ``[n]``, without repeats), ``predictions`` (``[n, C]``, each row with
+            probabilities), and ``embeddings`` (``[n, C]``).
         num_nodes: number of nodes in the federation.
         num_classes: C.
 
@@ -90,7 +90,7 @@ def upload_check(num_nodes: int, like: Tensor, *, base: Accept | None = None) ->
         num_nodes: number of nodes in the federation.
         like: ``[C]``, a tensor with the width and dtype of predictions and embeddings, such as the
             last layer's bias.
-        base: another `accept` that is called first; default none.
+        base: a second `accept`, which is called first; default none.
 
     Example:
         >>> upload_check(3, torch.zeros(2))({"node_id": torch.tensor([0])}, client=0, state={})

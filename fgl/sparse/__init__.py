@@ -1,4 +1,4 @@
-"""Sparse matrices: differentiable products, and sums and softmaxes of rows.
+"""Sparse matrices: differentiable products, row sums and row softmaxes.
 
 Inside `vmap`, a stack of sparse matrices is multiplied as one block-diagonal matrix.
 """

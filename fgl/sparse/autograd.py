@@ -1,7 +1,6 @@
 """Helpers of the sparse `autograd.Function` classes.
 
-The helpers reduce the cost of a call, since `Function.apply` takes more time than a small sparse
-product.
+The helpers make calls cheaper: `Function.apply` takes more time than a small sparse product.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def call(function: Any, *args: Any) -> Any:
 
 
 def mapped(function: Any, *args: Any) -> Any:
-    """Call ``function.apply(*args)``; inside `vmap`, call the function's own `vmap` rule instead.
+    """Call ``function.apply(*args)``; inside `vmap`, call the `vmap` rule of the function instead.
 
     Calling the rule directly saves the time for flattening the arguments.
 
@@ -68,7 +67,7 @@ def batched(tensor: Tensor, dim: int | None, size: int) -> Tensor:
 
 
 def one_by_one(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[Tensor, int]:
-    """Call the function once per element, for a second `vmap` inside the `vmap` over clients."""
+    """Call a function once per element, for a second `vmap` inside the `vmap` over clients."""
     parts = [
         arg.unbind(dim) if dim is not None else [arg] * info.batch_size
         for arg, dim in zip(args, in_dims, strict=True)

@@ -15,7 +15,7 @@ from .pattern import outside
 
 
 class MatrixStack:
-    """A stack of K sparse matrices, which computes derived matrices once per part.
+    """A stack of K sparse matrices; each derived matrix is computed once per part.
 
     Args:
         parts: the matrices.
@@ -46,7 +46,7 @@ class MatrixStack:
         return _StackedMatrix(self, member)
 
     def derived(self, name: str, make: Callable[[SparseMatrix], SparseMatrix]) -> MatrixStack:
-        """Stack ``make(part)`` over all parts, once, and store the stack under `name`."""
+        """Stack ``make(part)`` over all parts once, and store this stack under `name`."""
         if name not in self._derived:
             with outside():
                 parts = [make(part) for part in self.parts]

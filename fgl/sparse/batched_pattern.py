@@ -1,9 +1,9 @@
-"""Batched patterns: a stack of patterns, and the pattern of a single member inside `vmap`.
+"""Batched patterns: a stack of patterns, and the pattern of one member inside `vmap`.
 
-Inside a `vmap` over the members, each member has its own `SparseMatrix`. The tensors of this matrix
-are batched and padded to the largest member. A product is computed for the whole stack at once,
-with the block-diagonal matrix. Padding entries belong to no row, so products, sums and softmax skip
-them.
+Inside a `vmap` over the members, each member has a separate `SparseMatrix`. The tensors of this
+matrix are batched and padded to the largest member. A product is computed for the whole stack at
+once, with the block-diagonal matrix. Padding entries belong to no row, so products, sums and
+softmax skip them.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class PatternStack:
         return to_device(torch.tensor([0, *accumulate(self.counts)]), self.device)
 
     def _joined(self, step: int) -> tuple[Tensor, Tensor]:
-        """Concatenate the parts' rows; each part is `step` columns right of the previous part."""
+        """Concatenate the parts' rows; each part begins `step` columns after the part before."""
         crow = torch.cat([self.start[:1], (self.crow[:, 1:] + self.start[:-1, None]).flatten()])
         return crow, torch.cat([part.col + i * step for i, part in enumerate(self.parts)])
 
@@ -125,7 +125,7 @@ class PatternStack:
 
     @kept
     def tall(self) -> Pattern:
-        """The parts' rows, concatenated, for an operand that all members have in common."""
+        """The concatenated rows of all parts, for an operand that all members have in common."""
         shape = (len(self.parts) * self.shape[0], self.shape[1])
         return Pattern(*self._joined(0), shape, self.backend)
 
@@ -159,7 +159,7 @@ class PatternStack:
 
 
 class _Diagonal(Pattern):
-    """A stack's block-diagonal pattern, whose transpose is built from the parts' transposes."""
+    """A stack's block-diagonal pattern; its transpose is built from the transposes of the parts."""
 
     def __init__(self, stack: PatternStack) -> None:
         size, (rows, cols) = len(stack.parts), stack.shape
@@ -179,7 +179,7 @@ class StackedPattern(Pattern):
 
     Args:
         stack: the patterns of all members.
-        member: the member at which `vmap` evaluates.
+        member: the member that `vmap` evaluates.
     """
 
     def __init__(self, stack: PatternStack, member: Member) -> None:
@@ -248,14 +248,15 @@ def _batched(tensor: Tensor) -> bool:
 
 
 class Member:
-    """The member that `vmap` currently evaluates, with its part of every stack.
+    """The member that `vmap` currently evaluates, with the member's part of every stack.
 
     Args:
         index: int64, batched by `vmap` over the members.
-        batched: dict from the `id` of a stack to its part, for parts that are already batched.
+        batched: dict from the `id` of a stack to the member's part of the stack, for parts that are
+            already batched.
 
     A stack that was not passed to `vmap` is lifted at its first use and then stored in `lifted`.
-            The next call is faster if these stacks are passed to `vmap`.
+            The next call of `vmap` is faster if these stacks are passed to it.
 
     Example:
         >>> stack = torch.tensor([[1.0, 2.0], [3.0, 4.0]])

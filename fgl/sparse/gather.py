@@ -1,4 +1,4 @@
-"""Rows that are gathered or summed by an index; additions have a fixed order, even on a GPU."""
+"""Rows gathered or summed by an index; additions have a fixed order, even on a GPU."""
 
 from __future__ import annotations
 
@@ -129,12 +129,13 @@ class _Sum(Function):
 
 @explained
 def below_each_other(index: Tensor, num_rows: int, name: str = "index") -> Tensor:
-    """Convert indices ``[K, m]`` of rows in K tensors to indices of rows in their concatenation.
+    """Convert indices ``[K, m]`` of rows in K tensors to row indices in the joined tensors.
 
     Raises:
-        IndexError: if an index is out of range, since it would refer to a row of another tensor. On
-            a GPU and in a trace, values cannot be read cheaply. In that case such an index is moved
-            out of the whole range, so the next kernel raises an error.
+        IndexError: if an index is out of range; such an index would refer to a row of a different
+            tensor. On a GPU and in a trace, values cannot be read cheaply. There an index that is
+            out of range is moved out of the range of all tensors, so the next kernel raises an
+            error.
 
     Example:
         >>> below_each_other(torch.tensor([[0, 1], [1, 2]]), 3)

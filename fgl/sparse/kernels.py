@@ -1,4 +1,4 @@
-"""Kernels in two versions: by torch, and by torch-sparse with torch-scatter."""
+"""Kernels in two versions: one uses torch, the other uses torch-sparse and torch-scatter."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`SparseMatrix`: a matrix in CSR format.
 
 An entry with value zero is treated as absent. Edges are dropped by setting their values to zero.
-The pattern does not change, so shapes, transposes and other results cached on the pattern remain
+The pattern does not change. So shapes, transposes and all results cached on the pattern remain
 valid.
 """
 
@@ -71,8 +71,8 @@ class SparseMatrix:
 
         Raises:
             TypeError: if `edge_index` is not int64.
-            ValueError: if `edge_index` has the wrong shape, an end of an edge is not in
-                ``[0, num_nodes)``, or `edge_weight` does not have one number per edge.
+            ValueError: if `edge_index` has the wrong shape, if an end of an edge is not in
+                ``[0, num_nodes)``, or if `edge_weight` does not have one number per edge.
         """
         if edge_index.dtype != torch.int64:
             raise TypeError(f"Expected edge_index to be int64, but got {edge_index.dtype}")
@@ -139,7 +139,7 @@ class SparseMatrix:
 
     @property
     def values(self) -> Tensor:
-        """All entries' values, float ``[nnz]``: `value`, or ones if `value` is None."""
+        """Values of all entries, float ``[nnz]``: `value`, or ones if `value` is None."""
         return self.pattern.ones(self.dtype) if self.value is None else self.value
 
     @property
@@ -159,8 +159,8 @@ class SparseMatrix:
 
         Raises:
             ValueError: for a negative value, since a negative degree has no square root. On a GPU
-                and inside a transform, values are not checked, to avoid a synchronisation; instead,
-                a row of negative degree becomes NaN.
+                and inside a transform, values are not checked, to avoid a synchronisation. There a
+                row of negative degree becomes NaN.
         """
         return self._once("gcn_norm", self._normalised)
 
@@ -176,7 +176,7 @@ class SparseMatrix:
 
     @property
     def mean_norm(self) -> SparseMatrix:
-        """The mean over neighbours as a matrix: ``D^-1 A`` without weights; computed once.
+        """Matrix of the mean over neighbours: ``D^-1 A`` without weights; computed once.
 
         Each nonzero entry becomes 1 / (number of nonzero entries in its row). Empty rows remain
         empty.
@@ -223,16 +223,16 @@ class SparseMatrix:
         return other
 
     def with_value(self, value: Tensor | None) -> SparseMatrix:
-        """The same pattern with other values."""
+        """A matrix with the pattern of this matrix and with new values."""
         return SparseMatrix(self.pattern, value)
 
     def using(self, backend: str) -> SparseMatrix:
-        """The same matrix with another backend for products: ``"torch"`` or ``"torch_sparse"``."""
+        """This matrix with the given backend for products: ``"torch"`` or ``"torch_sparse"``."""
         pattern = self.pattern
         return SparseMatrix(Pattern(pattern.crow, pattern.col, pattern.shape, backend), self.value)
 
     def astype(self, dtype: torch.dtype) -> SparseMatrix:
-        """The same matrix with values of `dtype`, computed once per dtype.
+        """This matrix with values of the dtype `dtype`; computed once per dtype.
 
         Under `torch.autocast`, products are in float32, so float16 and bfloat16 are replaced by
         float32.
@@ -273,7 +273,7 @@ class SparseMatrix:
 
     @property
     def plus_identity(self) -> SparseMatrix:
-        """The matrix ``A + I``; a diagonal entry stays as it is, and a separate 1 is added."""
+        """The matrix ``A + I``; old diagonal entries stay, and each row gets a further entry 1."""
         return self._once("plus_identity", self._joined)
 
     def _joined(self) -> SparseMatrix:
@@ -284,7 +284,7 @@ class SparseMatrix:
         return SparseMatrix(pattern, value.index_copy(0, places, self.value))
 
     def _once(self, name: str, make: Callable[[], SparseMatrix]) -> SparseMatrix:
-        """Call `make`; if the values are not trained, store the result."""
+        """Call `make`, and store the result unless the values are trained."""
         if self.value is not None and self.value.requires_grad:
             return make()
         if name not in self._made:
@@ -351,8 +351,8 @@ def rows_of(x: Tensor | SparseMatrix, index: Tensor) -> Any:
         index: int64 ``[m]``.
 
     Returns:
-        The same type as `x`, ``[m, cols]``, on the device of `index`. Features may be in CPU
-        memory; in that case the rows are copied to a GPU through pinned memory.
+        The selected rows ``[m, cols]``, in the type of `x` and on the device of `index`. If the
+        features are in CPU memory, the rows are copied to a GPU through pinned memory.
 
     Example:
         >>> rows_of(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([2, 0]))
@@ -369,7 +369,7 @@ def rows_of(x: Tensor | SparseMatrix, index: Tensor) -> Any:
 
 
 def check_degrees(value: Tensor | None) -> None:
-    """Raise a ValueError if an edge weight is negative, since the caller divides by degrees."""
+    """Raise a ValueError if an edge weight is negative; the caller divides by degrees."""
     if (
         value is None
         or value.is_cuda

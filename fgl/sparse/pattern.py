@@ -24,12 +24,12 @@ T = TypeVar("T")
 def outside(*of: Tensor | None) -> Iterator[None]:
     """A context outside of inference mode and torch.func, in which tensors for a cache are made.
 
-    A tensor created inside ``torch.func.grad`` is valid only at that level, so later calls could
-    not use it.
+    A tensor that is created inside ``torch.func.grad`` is valid only at that level. So later calls
+    could not use the tensor.
 
     Args:
-        of: tensors from which the cached tensor is computed. If one of them is inside a transform,
-            the context stays inside the transform.
+        of: tensors from which the cached tensor is computed. If one of these tensors is inside a
+            transform, the context stays inside the transform.
     """
     inside = any(functorch.is_functorch_wrapped_tensor(each) for each in of if each is not None)
     clear = nullcontext() if inside else temporarily_clear_interpreter_stack()
@@ -50,7 +50,7 @@ def kept(make: Callable[[Any], T]) -> cached_property[T]:
 
 @cache
 def scalar(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A number as a tensor; the tensor is created only once, so never change it."""
+    """A number as a tensor that all calls share, so never change the tensor."""
     with outside():
         return torch.full((), value, dtype=dtype, device=device)
 
@@ -98,7 +98,7 @@ class Pattern:
         return self.col.numel()
 
     def same(self, other: Pattern) -> bool:
-        """Whether another pattern has entries at the same positions."""
+        """Whether a second pattern has its entries at the positions of this pattern's entries."""
         if self is other or (self.stack is not None and self.stack is other.stack):
             return True
         equal = self.stack is None and other.stack is None and self.shape == other.shape
@@ -112,7 +112,7 @@ class Pattern:
 
     @kept
     def transpose(self) -> tuple[Pattern, Tensor]:
-        """The transposed pattern, and the permutation that puts values into the new order."""
+        """The transposed pattern, and the permutation of the values for the transposed pattern."""
         order = argsort(self.col, self.shape[1])
         pattern = self.like(pointers(self.col, self.shape[1]), self.row[order], self.shape[::-1])
         return pattern, order
@@ -131,7 +131,7 @@ class Pattern:
         return pattern, self._turned[2]
 
     def csr(self, value: Tensor) -> Tensor:
-        """The matrix for torch's kernels; it is cached if the same values are used again."""
+        """The matrix for torch's kernels; calls with the same values use a cached matrix."""
         if value.is_inference():  # it has no version counter
             return self._made(value)
         last = self._csr
@@ -168,7 +168,7 @@ class Pattern:
 
     @kept
     def joined(self) -> tuple[Pattern, Tensor]:
-        """The pattern whose rows begin with a diagonal entry, and the old entries' new positions.
+        """A pattern with a diagonal entry first in each row, and new positions of old entries.
 
         The transpose of the new pattern is built at the same time, without sorting.
         """
@@ -223,12 +223,12 @@ class Pattern:
         return value
 
     def like(self, crow: Tensor, col: Tensor, shape: tuple[int, int]) -> Pattern:
-        """Another pattern that uses the same backend."""
+        """A second pattern, with the backend of this pattern."""
         return Pattern(crow, col, shape, self.backend)
 
 
 def pointers(row: Tensor, num_rows: int) -> Tensor:
-    """The index of each row's first entry, and the total: int64 ``[num_rows + 1]``."""
+    """Index of each row's first entry, then the number of entries: int64 ``[num_rows + 1]``."""
     crow = torch.zeros(num_rows + 1, dtype=torch.int64, device=row.device)
     if row.is_cuda:  # bincount would synchronise with the GPU
         crow[1:].scatter_add_(0, row, torch.ones_like(row))

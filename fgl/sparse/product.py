@@ -20,7 +20,7 @@ from .rows import widened
 
 @explained
 def weighted_product(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:
-    """Multiply a sparse matrix, given by `pattern` and `value`, by a dense matrix.
+    """Multiply the sparse matrix of `pattern` and `value` by a dense matrix.
 
     ``out_i = sum_{e in row i} value_e x_{col(e)}``, with gradients to `value` and `x`. Time is
     O(nnz F) and extra memory is O(nnz), since no ``[nnz, F]`` tensor is created.
@@ -28,7 +28,7 @@ def weighted_product(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:
     Args:
         pattern: ``[rows, cols]`` with nnz entries.
         value: float ``[nnz]``.
-        x: float ``[cols, F]`` of the same dtype.
+        x: float ``[cols, F]``, of the dtype of `value`.
 
     Returns:
         float ``[rows, F]``; float32 under `torch.autocast`.
@@ -43,7 +43,7 @@ def weighted_product(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:
 
 @explained
 def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
-    """Dot product of two rows for every entry: ``out_e = left_{row(e)} . right_{col(e)}``.
+    """For every entry, the dot product of two rows: ``out_e = left_{row(e)} . right_{col(e)}``.
 
     Forward and backward take O(nnz F) time and O(nnz) extra memory.
 

@@ -1,4 +1,4 @@
-"""Recordings of a function's operations, which a new function repeats."""
+"""Recordings of a function's operations; a new function repeats the recorded operations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Name(str):
 
 
 class Call(NamedTuple):
-    """A recorded operation with its source text and the names of its results and of its inputs."""
+    """A recorded operation: its source text, and the names of its results and of its inputs."""
 
     function: Any
     args: Sequence[Any]
@@ -38,7 +38,7 @@ class Call(NamedTuple):
 class Recorder(TorchDispatchMode):
     """A context that records the operations inside it, after `vmap` and autograd are applied.
 
-    Tensors that are neither inputs nor results of an operation are constants of the recording.
+    A tensor is a constant of the recording, unless it is an input or the result of an operation.
 
     Args:
         inputs: tensors that are replaced by other tensors when the operations are repeated.
@@ -48,7 +48,7 @@ class Recorder(TorchDispatchMode):
 
     Raises:
         RuntimeError: inside the context, if a number is read from an input or a result, or if a
-            constant is changed in place, since every repetition would change it again.
+            constant is changed in place. Every repetition would change the constant again.
 
     Example:
         >>> x = torch.ones(2)
@@ -125,7 +125,7 @@ class Recorder(TorchDispatchMode):
         return out
 
     def _view(self, func: Any, args: Sequence[Any], out: Any) -> tuple[Any, ...]:
-        """The base and the form of a view; views with equal bases and forms have equal elements."""
+        """The base and the form of a view; both together determine the view's elements."""
         own = self.name(args[0]) if args else ""
         if not own or func._schema.is_mutable or func is ATEN.as_strided.default:
             return ()
@@ -192,7 +192,7 @@ class Recorder(TorchDispatchMode):
         return name
 
     def needed(self, outputs: Sequence[Tensor | Name | None]) -> list[Call]:
-        """The recorded operations without the views that neither outputs nor operations read."""
+        """The recorded operations, except views that no output and no operation uses."""
         reads = {self.name(each) for each in outputs}
         calls = []
         for call in reversed(self.calls):
@@ -237,7 +237,7 @@ def memory(value: Any) -> int:
 
 
 def _form(tensor: Tensor) -> tuple[Any, ...]:
-    """A key of the elements of a base that a view shows."""
+    """A key for a view: it identifies the elements of the base that the view shows."""
     signs = tensor.is_conj(), tensor.is_neg()
     return tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, *signs
 
@@ -252,7 +252,7 @@ def _written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any
 
 
 def recorded() -> bool:
-    """Whether operations are being recorded; if so, no number may be read from a tensor."""
+    """Whether operations are being recorded; during a recording no tensor's numbers may be read."""
     return bool(_active)
 
 

@@ -67,7 +67,7 @@ def row_softmax(pattern: Pattern, logit: Tensor, mask: Tensor | None = None) -> 
         mask: bool ``[nnz]``; entries with False are treated as absent and get 0.
 
     Returns:
-        float ``[nnz]``; in each row that has an unmasked entry, the sum is 1.
+        float ``[nnz]``. Each row with at least one unmasked entry sums to 1.
 
     Example:
         >>> A = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [2, 2]]), num_nodes=3)
@@ -111,7 +111,7 @@ def widened(value: Tensor) -> Tensor:
         value: tensor of any dtype.
 
     Returns:
-        A tensor of the same shape.
+        A tensor of the shape of `value`.
 
     Example:
         >>> widened(torch.ones(2, dtype=torch.float16)).dtype
@@ -121,7 +121,7 @@ def widened(value: Tensor) -> Tensor:
 
 
 def _exponentials(logit: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
-    """Each logit minus its row's maximum, and each row's sum of exponentials (1 if empty)."""
+    """Each logit minus the maximum of its row, and the sum of exponentials per row (1 if empty)."""
     kernels = backend(pattern.backend)
     top = kernels.row_max(pattern, logit)
     top = torch.where(top == -torch.inf, 0.0, top)  # avoids nan in a row without entries
@@ -131,7 +131,7 @@ def _exponentials(logit: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
 
 
 def _row_wise(function: Any, info: Any, in_dims: Any, value: Tensor, pattern: Pattern) -> Any:
-    """Apply a function of each row's entries to all members at once."""
+    """Apply a function, which works on the entries of each row, to all members at once."""
     value = value.movedim(in_dims[0], 0)
     if isinstance(pattern, StackedPattern):
         return function.apply(pattern.stack.pack(value), pattern.stack.diagonal)

@@ -18,7 +18,7 @@ GRACE = 3.0  # seconds after which a worker without a parent ends, whatever it d
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Execute a study's runs, show its table, or repeat one run."""
+    """Execute the runs of a study, show the study's table, or repeat one run."""
     parser = argparse.ArgumentParser("python -m fgl.study", description=main.__doc__)
     parser.add_argument("folder", help="the folder of fgl.study(..., folder=)")
     parser.add_argument("--show", action="store_true", help="print the table, run nothing")
@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def again(folder: str, name: str) -> None:
-    """Repeat a run, and print whether all its numbers are equal bit for bit."""
+    """Repeat a run; print whether the new numbers equal the recorded numbers bit for bit."""
     plan, store = load_plan(folder), Store(folder)
     jobs = {job.id: job for job in plan.jobs(store)}
     if name not in jobs or name not in store:
@@ -68,7 +68,7 @@ def forget_failed(folder: str) -> None:
 
 
 class Ended(BaseException):
-    """Raised on SIGTERM, so that `begun` releases the run; a method's SystemExit is a failure."""
+    """Raised on SIGTERM, so that `begun` releases the run. SystemExit would count as a failure."""
 
 
 def _end(*_: Any) -> NoReturn:
@@ -76,7 +76,7 @@ def _end(*_: Any) -> NoReturn:
 
 
 def _end_with_parent() -> None:
-    """Exit when the parent process closes the pipe or dies, at once or within `GRACE` seconds."""
+    """Exit within `GRACE` seconds after the parent process has closed the pipe or died."""
     while os.read(0, 1):  # no lock of sys.stdin, at which the end of Python would wait
         pass
     os.kill(os.getpid(), signal.SIGTERM)  # also interrupts system calls such as sleep

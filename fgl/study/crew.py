@@ -35,7 +35,7 @@ def default_workers() -> int:
 
 
 def finish(folder: Path, plan: Plan, workers: int | str) -> None:
-    """Execute all missing runs, with a progress bar over all runs."""
+    """Execute all missing runs; a progress bar counts all runs, finished runs included."""
     store = Store(folder)
     if not missing(plan, store):
         return
@@ -51,13 +51,13 @@ def finish(folder: Path, plan: Plan, workers: int | str) -> None:
 
 
 def _own_plan(folder: Path) -> Path:
-    """The plan of this process's workers; another process may replace ``plan.pkl`` meanwhile."""
+    """The plan file of this process's workers; other processes may replace ``plan.pkl``."""
     return folder / "logs" / f"plan-{platform.node()}-{os.getpid()}.pkl"
 
 
 @contextmanager
 def _written(folder: Path, plan: Plan) -> Iterator[None]:
-    """A context in which the plan of this process's workers exists as a file."""
+    """A context during which a file contains the plan of this process's workers."""
     import cloudpickle
 
     write(_own_plan(folder), cloudpickle.dumps(plan))
@@ -110,10 +110,10 @@ def _watch(folder: Path, plan: Plan, store: Store, workers: int, count: Count) -
 class Worker:
     """A worker process.
 
-    The worker is restarted if it dies, and it ends when this process ends.
+    A worker that dies is restarted. All workers end when this process ends.
 
-    The worker's standard input is a pipe from this process. The worker exits when the pipe is
-    closed.
+    A pipe from this process is the worker's standard input. When the pipe is closed, the worker
+    exits.
     """
 
     def __init__(self, folder: Path, plan: Plan, index: int) -> None:
@@ -125,7 +125,7 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        """Start the process in a new session, so that Ctrl-C interrupts only the parent process."""
+        """Start the process in a new session; Ctrl-C then interrupts only the parent process."""
         place = os.pathsep.join(self.path)
         env = os.environ | dict.fromkeys(THREADS, "1") | {"PYTHONPATH": place}
         with self.log.open("ab") as log:
@@ -136,7 +136,7 @@ class Worker:
         """Restart the process after it has ended.
 
         Raises:
-            RuntimeError: if the process dies repeatedly before it has started a run.
+            RuntimeError: if the process has died repeatedly without starting a run.
         """
         code = self.process.poll()
         self.end()
@@ -151,9 +151,9 @@ class Worker:
         self.start()
 
     def _marks(self) -> Iterator[str]:
-        """The texts of the marker files; each file belongs to a run that a process has started.
+        """The texts of the mark files; a process writes such a file when it starts a run.
 
-        Other workers may delete these files.
+        Other workers may delete mark files at any time.
         """
         for mark in self.marks.glob("*.begun"):
             with suppress(FileNotFoundError):
@@ -165,7 +165,7 @@ class Worker:
             self.process.stdin.close()
 
     def wait(self) -> None:
-        """Wait for the process; kill it if it takes too long."""
+        """Wait for the end of the process; after `PATIENCE` seconds, kill the process."""
         try:
             self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -213,7 +213,7 @@ def on_ray(folder: Path, plan: Plan, store: Store, count: Count) -> None:
 
 
 def _receive(ray: Any, reference: Any, job: Job, store: Store, deaths: Counter[str]) -> None:
-    """Write the record of a run that a Ray worker has finished."""
+    """Write the record of a run after a Ray worker has finished the run."""
     try:
         record, where = ray.get(reference)
     except ray.exceptions.RayError as error:

@@ -1,4 +1,4 @@
-"""A study's run and its record, which is written even if the run fails."""
+"""A run of a study, and the record of the run, which is written even if the run fails."""
 
 import functools
 import math
@@ -29,7 +29,7 @@ MOST = 10  # warnings of a record
 
 
 def execute(plan: Plan, job: Job, folder: Path | None = None) -> dict[str, Any]:
-    """Execute a job and return its record, even if the run raises an error or diverges.
+    """Execute a job and return a record, even if the run raises an error or diverges.
 
     Args:
         plan: the plan.
@@ -37,10 +37,11 @@ def execute(plan: Plan, job: Job, folder: Path | None = None) -> dict[str, Any]:
         folder: the study's folder, for checkpoints.
 
     Returns:
-        The record. The record has the job's values. ``status`` is "finished", "failed" or
-        "diverged". A larger ``validation`` is better. ``metric`` and ``at`` are the compared metric
-        and round. The record also has the ``report``, the ``warnings``, the ``seconds``,
-        ``processor`` (CPU seconds) and ``peak`` (bytes of memory).
+        The record. The record contains the values that describe the job. ``status`` is "finished",
+        "failed" or "diverged". ``validation`` is the score for model selection; larger is better.
+        ``metric`` is the metric to compare, and ``at`` is the round of the compared value. The
+        record also has the ``report``, the ``warnings``, the ``seconds``, ``processor`` (CPU
+        seconds) and ``peak`` (bytes of memory).
     """
     start, spent = time.perf_counter(), time.process_time()
     record = {**about(job), "status": "failed", "validation": None}
@@ -63,7 +64,8 @@ def execute(plan: Plan, job: Job, folder: Path | None = None) -> dict[str, Any]:
 def seeded(seed: int) -> Iterator[None]:
     """A context in which the global generators of Python, numpy and torch start from a seed.
 
-    A setting that draws from them does not depend on the process's earlier runs.
+    Random numbers that a setting draws from these generators then do not depend on the earlier runs
+    of the process.
     """
     states = random.getstate(), np.random.get_state()
     with torch.random.fork_rng([]):
@@ -78,7 +80,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def about(job: Job) -> dict[str, Any]:
-    """The values that describe a job, as a record stores them."""
+    """The values that describe a job, in the form in which a record stores these values."""
     values = {"id": job.id, "setting": job.setting, "method": job.method, "seed": job.seed}
     values |= {"rounds": job.rounds, "local": dict(job.point.local), "own": dict(job.point.own)}
     return values
@@ -133,7 +135,7 @@ def check_local(name: str, setting: Any, local: Mapping[str, Any]) -> None:
 def _stops(patience: int | None, rounds: int, task: Task) -> list[Callable[[Round, Result], bool]]:
     """A rule that stops a run early, but only in the second half of the run.
 
-    The reason is that the first half often has plateaus.
+    In the first half, scores often stay equal for a while and then improve.
     """
     if patience is None or not task.select:
         return []
@@ -142,7 +144,7 @@ def _stops(patience: int | None, rounds: int, task: Task) -> list[Callable[[Roun
 
 
 def same_again(plan: Plan, job: Job, record: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """Repeat a job; return whether its numbers equal the recorded numbers, and the new record."""
+    """Repeat a job; return whether the new numbers equal the recorded ones, and the new record."""
     again = plain(execute(plan, job))
     names = "status", "validation", "error"
     same = all(again.get(name) == record.get(name) for name in names)

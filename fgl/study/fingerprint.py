@@ -1,4 +1,4 @@
-"""Fingerprints: short texts, equal for functions and values with the same content."""
+"""Fingerprints: short texts, which are equal if two functions or values have equal content."""
 
 import dis
 import functools
@@ -30,16 +30,18 @@ Memo = dict[int, tuple[Any, str]]  # keeps the object, so that no other object g
 
 
 def fingerprint(value: Any) -> str:
-    """A text that identifies a function or value by its content and by the objects that it uses.
+    """A text that identifies a function or value by its content and by all objects in use there.
 
-    For functions from the user's own files and notebooks, the fingerprint depends on their code,
-    their defaults, the values in their closures, and the globals, attributes of modules and imports
-    that they use. For functions of installed packages, the fingerprint depends only on their names.
-    Docstrings, file names and line numbers do not affect the fingerprint. Other objects count with
-    all that pickle would store.
+    For functions from the user's own files and notebooks, the fingerprint depends on the code, the
+    defaults and the values in the closure. The fingerprint also depends on the globals, the imports
+    and the attributes of modules that the code uses. The fingerprint of a function from an
+    installed package depends only on the function's name. Docstrings, file names and line numbers
+    do not affect the fingerprint. The fingerprint of any other object depends on all values that
+    pickle would store.
 
     Raises:
-        TypeError: for a random generator, whose state would depend on the order of the runs.
+        TypeError: for a random generator, since the state of a generator depends on the order of
+            the runs.
 
     Example:
         >>> fingerprint(lambda x: x + 1) == fingerprint(lambda x: x + 1)
@@ -69,7 +71,7 @@ def _all(kind: str, values: Iterable[Any], memo: Memo) -> Iterator[str]:
 
 
 def _source(module: types.ModuleType) -> str:
-    """A digest of the source file of a user's module; "" for an installed module."""
+    """A digest of a module's source file if the module is the user's; "" if it is installed."""
     path = getattr(module, "__file__", None)
     if path is None or is_installed(module.__name__) or not Path(path).is_file():
         return ""
@@ -116,7 +118,7 @@ def _cells(function: types.FunctionType) -> list[Any]:
 
 
 def _used(function: types.FunctionType) -> dict[str, Any]:
-    """The globals, the imports inside the function, and the attributes of the user's modules."""
+    """The globals, imports and attributes of the user's modules that a function's code uses."""
     code, names = function.__code__, function.__globals__
     used = {name: names[name] for name in _names(code, GLOBALS) & set(names)}
     used |= {name: _imported(name) for name in _names(code, {"IMPORT_NAME"})}
@@ -134,7 +136,7 @@ def _used(function: types.FunctionType) -> dict[str, Any]:
 
 
 def _imported(name: str) -> Any:
-    """A module of the user by its name; otherwise only the name."""
+    """The module with this name if the module is the user's; otherwise the name."""
     try:
         return name if is_installed(name) else importlib.import_module(name)
     except ImportError:
@@ -142,7 +144,7 @@ def _imported(name: str) -> Any:
 
 
 def _names(code: types.CodeType, instructions: set[str]) -> set[str]:
-    """Names that these instructions of the code and of its nested functions load."""
+    """Names that the given instructions load, in the code and in functions nested in the code."""
     own = {each.argval for each in dis.get_instructions(code) if each.opname in instructions}
     inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
     return own.union(*(_names(each, instructions) for each in inner))
@@ -184,7 +186,7 @@ def _object(value: Any, memo: Memo) -> Iterator[str]:
 
 
 def _generator(value: Any, memo: Memo) -> Iterator[str]:
-    """The name of a global generator, which each run seeds; other generators are refused."""
+    """The name of a global generator, which every run seeds; other generators raise an error."""
     if not any(value is each for each in SEEDED):
         raise TypeError(
             "Expected methods and settings to make their own random generators, but got a "

@@ -1,4 +1,4 @@
-"""A study's folder: the plan, the records of finished runs, their environments, and locks."""
+"""A study's folder: the plan, records and environments of finished runs, and locks."""
 
 import functools
 import hashlib
@@ -34,7 +34,7 @@ ENDINGS = 3  # after so many deaths of its process, a run is not started again
 class Store:
     """Finished runs by id.
 
-    Each run has its own file, which is written completely under another name and then renamed.
+    Every run has one file. The file is first written under a temporary name and then renamed.
 
     Args:
         folder: the study's folder.
@@ -76,13 +76,13 @@ class Store:
         return name in self._names
 
     def __getitem__(self, name: str) -> dict[str, Any]:
-        """A record without its report; the report is only on disk."""
+        """A record without the report, which only the record's file contains."""
         if name not in self._read:
             self.full(name)
         return self._read[name]
 
     def full(self, name: str) -> dict[str, Any]:
-        """A complete record, with its report.
+        """A complete record, which includes the report.
 
         Raises:
             ValueError: for a damaged file.
@@ -100,7 +100,7 @@ class Store:
         return record
 
     def read(self) -> list[dict[str, Any]]:
-        """The records that have been read so far, without their reports."""
+        """The records that have been read so far, without the reports."""
         return list(self._read.values())
 
     def put(self, name: str, record: Mapping[str, Any]) -> None:
@@ -128,7 +128,7 @@ def write(path: Path, content: bytes) -> None:
 
 
 def writing(folder: Path) -> AbstractContextManager[None]:
-    """A context in which an OSError names the study's folder that cannot be written."""
+    """A context in which the text of an OSError names the study's folder."""
     return check_disk(f"folder to be a folder that can be written, which {folder} is not")
 
 
@@ -149,7 +149,7 @@ def plain(value: Any) -> Any:
 
 
 def described(value: Any) -> str:
-    """A chosen value as text; for a function, its name."""
+    """A chosen value as text; for a function, the name of the function."""
     value = value.item() if isinstance(value, np.generic) else value
     return str(getattr(value, "__name__", None) or repr(value))
 
@@ -157,19 +157,19 @@ def described(value: Any) -> str:
 def save_plan(folder: Path, plan: Plan, *, tries: int) -> Plan:
     """Write a plan to a folder.
 
-    Raise an error if the plan contradicts the study that was started in this folder.
+    Raise an error if the folder already contains a study that contradicts the plan.
 
     Args:
         folder: the study's folder.
-        plan: the plan. The call replaces the plan's stages by the stages in the folder that are
-            below `tries`, followed by `tries`.
+        plan: the plan. The call sets the plan's stages: the stages in the folder that are below
+            `tries`, and then `tries`.
         tries: the requested total number of trials.
 
     Returns:
         The plan.
 
     Raises:
-        ValueError: if a method, setting, space or patience has changed under the same name.
+        ValueError: if a method, setting, space or patience has changed but kept its name.
         TypeError: for a method or setting that cannot be pickled.
     """
     import cloudpickle
@@ -220,7 +220,7 @@ def load_plan(folder: str | os.PathLike[str], name: str = "plan.pkl") -> Plan:
 
     Raises:
         ValueError: if there is no plan, or if the plan's modules are missing or have changed since
-            it was written.
+            the plan was written.
     """
     import cloudpickle
 
@@ -241,7 +241,7 @@ def load_plan(folder: str | os.PathLike[str], name: str = "plan.pkl") -> Plan:
 
 
 def warn_equal(fingerprints: Mapping[str, str]) -> None:
-    """Warn if two methods do the same, such as lambdas of a loop that all see its last value."""
+    """Warn if two methods do the same, such as lambdas from a loop that see only the last value."""
     first: dict[str, str] = {}
     for name, text in fingerprints.items():
         if name.startswith("method ") and first.setdefault(text, name) != name:
@@ -254,10 +254,11 @@ def warn_equal(fingerprints: Mapping[str, str]) -> None:
 
 @contextmanager
 def begun(store: Store, name: str) -> Iterator[int | None]:
-    """A context that locks a run; it yields the number of processes that have died in this run.
+    """A context that locks a run; it yields the number of processes that died during the run.
 
-    The context yields None if the run is locked by another process or is finished. While a process
-    works on the run, there is a mark file next to the lock. If the process dies, the mark remains.
+    The context yields None if another process has locked the run, or if the run is finished. While
+    a process works on the run, there is a mark file next to the lock. If the process dies, the mark
+    remains.
     """
     lock, mark = store.locked(name), store.folder / "locks" / f"{name}.begun"
     try:
@@ -285,7 +286,7 @@ def begun(store: Store, name: str) -> Iterator[int | None]:
 
 
 def take_back(mark: Path) -> None:
-    """Restore a mark file of this process as it was before the run, or delete it."""
+    """Give a mark file the text that it had before the run; without a text, delete the file."""
     if before := MARKS.pop(mark, ""):
         mark.write_text(before)
     else:

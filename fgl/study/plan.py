@@ -1,4 +1,4 @@
-"""A study's plan: its cells, and its next runs, which depend on the finished runs."""
+"""A study's plan: cells, and the next runs, which are derived from the finished runs."""
 
 import functools
 import hashlib
@@ -17,7 +17,7 @@ HOPELESS = {"TypeError", "NameError", "AttributeError", "ImportError", "ModuleNo
 
 
 class Records(Protocol):
-    """Finished runs, each under its id."""
+    """Finished runs by id."""
 
     def __contains__(self, name: str) -> bool: ...
     def __getitem__(self, name: str) -> Mapping[str, Any]: ...
@@ -25,7 +25,7 @@ class Records(Protocol):
 
 @dataclass(frozen=True)
 class Point:
-    """Values for a trial: for local training, and for the method itself."""
+    """The values of a trial: some are for local training, and some for the method itself."""
 
     local: Values
     own: Values
@@ -38,8 +38,9 @@ class Point:
 
     @property
     def values(self) -> dict[str, Any]:
-        """All values by name."""
-        return {**self.local, **self.own}
+        """All values by name; "own lr" is the method's, if local training has an lr too."""
+        own = {f"own {n}" if n in self.local else n: value for n, value in self.own.items()}
+        return {**self.local, **own}
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Job:
 
     @functools.cached_property
     def id(self) -> str:
-        """The name of the run's record; it depends only on values that affect the run's result."""
+        """Name of the run's record, derived from all values that affect the run's result."""
         cell = f"{self.setting}-{self.method}"
         text = repr((self.setting, self.method, self.point.key, self.seed, self.rounds))
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -63,7 +64,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Trial:
-    """A point, and the jobs that evaluate this point."""
+    """A point and the jobs by which this point is evaluated."""
 
     point: Point
     jobs: tuple[Job, ...]
@@ -74,11 +75,11 @@ class Cell:
     """The trials, chosen points and test runs known so far, for one method on one setting.
 
     Args:
-        trials: the trials so far, by group of tuning seeds.
-        chosen: the chosen point of each test seed whose trials are all finished.
-        tests: the test run of each test seed that has a chosen point.
+        trials: the trials so far: one list for each group of tuning seeds.
+        chosen: the chosen points by test seed, for test seeds whose trials are all finished.
+        tests: the test runs by test seed, for test seeds that have a chosen point.
         lost: the reason why there will be no more runs, or "".
-        whole: whether the cell is complete, so that results of its jobs will not lead to further
+        whole: whether the cell is complete: the results of the cell's jobs will not lead to new
             jobs.
     """
 
@@ -100,17 +101,17 @@ class Plan:
     """The plan of a study, with its methods, settings, spaces and seeds.
 
     Args:
-        methods, settings: methods and settings by name.
+        methods, settings: dict from name to method, and dict from name to setting.
         local: alternative search spaces of local training; each trial uses one of them.
-        stages: total numbers of trials: after the first call of `fgl.study`, after the second call,
-            and so on.
-        tuning_seeds: seeds of the trials; with ``"each"``, tuning is repeated for each test seed
-            and uses only this seed.
+        stages: the total number of trials after the first call of `fgl.study`, after the second
+            call, and so on.
+        tuning_seeds: seeds of the trials; with ``"each"``, tuning is repeated for every test seed,
+            with this seed as the only seed.
         seeds: seeds of the test runs.
         rounds, tuning_rounds: number of rounds of a test run, and number of rounds of a trial.
-        patience: number of rounds without a better validation score after which a run stops.
-        metric: the metric to compare; default the task's.
-        checkpoint: whether runs save each round, so that they can be resumed.
+        patience: a run stops after this number of rounds without a better validation score.
+        metric: the metric to compare; default the metric that the task determines.
+        checkpoint: whether runs save every round, so that an interrupted run can be resumed.
         how: further arguments of `fgl.run`.
         path: the folders from which modules are imported.
     """
@@ -136,11 +137,11 @@ class Plan:
 
     @property
     def trials(self) -> int:
-        """The number of trials per cell, or per seed if each seed is tuned separately."""
+        """The number of trials per cell; if seeds are tuned separately, per cell and seed."""
         return self.stages[-1]
 
     def fingerprints(self) -> dict[str, str]:
-        """Fingerprints by name; a value that keeps its name must also keep its fingerprint."""
+        """Fingerprints by name; a value that changes must also get another name."""
         local = [sorted(space.items()) for space in self.local]
         texts = {f"method {n}": fingerprint((m.build, m.space)) for n, m in self.methods.items()}
         texts |= {f"setting {name}": fingerprint(each) for name, each in self.settings.items()}
@@ -148,7 +149,7 @@ class Plan:
         return texts | {"further arguments": fingerprint(sorted(self.how.items()))}
 
     def cells(self) -> Iterator[tuple[str, str]]:
-        """The setting and the method of each cell."""
+        """The cells as pairs of a setting and a method."""
         return itertools.product(self.settings, self.methods)
 
     def jobs(self, records: Records) -> Iterator[Job]:
@@ -157,7 +158,7 @@ class Plan:
             yield from self.cell(setting, method, records).jobs
 
     def count(self) -> int:
-        """The total number of runs, if no cell is given up."""
+        """The total number of runs, provided that no cell is given up."""
         return sum(self._count(method) for _, method in self.cells())
 
     def _count(self, method: str) -> int:
@@ -201,7 +202,7 @@ class Plan:
     def _search(
         self, setting: str, method: str, seeds: list[int], records: Records
     ) -> tuple[list[Trial], Point | None, str]:
-        """The trials so far, the chosen point if all trials ended, and the reason for giving up."""
+        """The trials so far, the chosen point or None, and why the cell was given up or ""."""
         if not self.tunes(method):
             return [], self._wide(method, 0), ""
         trials: list[Trial] = []
@@ -249,7 +250,7 @@ class Plan:
         return Point(new_local, new_own, best.which)
 
     def edges(self, setting: str, method: str, records: Records) -> list[str]:
-        """Chosen numbers that are the smallest or largest number among all trials."""
+        """The chosen numbers that are smallest or largest among the numbers in all trials."""
         cell = self.cell(setting, method, records)
         notes: list[str] = []
         each = self.tuning_seeds == "each"
@@ -257,19 +258,19 @@ class Plan:
         for trials, seed in zip(cell.trials, seeds, strict=False):
             point = cell.chosen.get(seed)
             if trials and point is not None:
-                space = {**self.local[point.which], **self.methods[method].space}
+                space = Point(self.local[point.which], self.methods[method].space).values
                 tried = [each.values for each in alike(point, trials)]
                 notes += edges(space, point.values, tried)
         return list(dict.fromkeys(notes))
 
 
 def alike(point: Point, trials: list[Trial]) -> list[Point]:
-    """The points of all trials that use the same alternative for local training."""
+    """The points of all trials whose space for local training is the given point's space."""
     return [trial.point for trial in trials if trial.point.which == point.which]
 
 
 def hopeless(job: Job, records: Records) -> str:
-    """The error of a run if its type indicates a mistake in the method or setting; otherwise ""."""
+    """A run's error if the error's type indicates a mistake in the method or setting; else ""."""
     if job.id not in records or records[job.id].get("kind") not in HOPELESS:
         return ""
     return str(records[job.id]["error"])

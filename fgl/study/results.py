@@ -34,15 +34,15 @@ POINT = 0.01
 
 @dataclass(frozen=True)
 class Tested:
-    """Comparison of a method with the first method, on one setting or on the mean over settings.
+    """Comparison of one method with the first method, on one setting or averaged over settings.
 
     Args:
-        difference: statistics of the differences between runs with the same seed.
-        holm: p-value after Holm's correction over all tests of the table.
+        difference: statistics of the differences between the two methods' runs with equal seeds.
+        holm: p-value after Holm's correction for all tests in the table.
         better: probability of improvement over the first method; NaN for the mean over settings.
-        least: the smallest difference that a test with this number of seeds detects with a power
-            of 80 %.
-        needed: number of seeds needed to detect a difference of 0.01.
+        least: the smallest difference that the test detects with the seeds of the study; the power
+            is 80 %.
+        needed: number of seeds with which the test would detect a difference of 0.01.
 
     Example:
         >>> Tested(difference([0.01, 0.03]), 0.03, 1.0, 0.05, 9).survives
@@ -62,11 +62,11 @@ class Tested:
 
 
 class Study:
-    """The results of all finished runs of a study, printed as a table.
+    """The results of all finished runs of a study; print the object to see a table.
 
     Args:
         folder: the study's folder.
-        plan: the plan; by default it is loaded from the folder. A stored plan contains pickled
+        plan: the plan; by default the plan in the folder is loaded. A stored plan contains pickled
             code: open only folders that you trust.
 
     Raises:
@@ -85,7 +85,7 @@ class Study:
         self._store = Store(folder)
 
     def raw(self) -> list[dict[str, Any]]:
-        """Each finished run of the plan, with its values, report, environment and command."""
+        """The finished runs of the plan with their values, reports, environments and commands."""
         self._store.refresh()
         jobs = {job.id: job for job in self.plan.jobs(self._store) if job.id in self._store}
         tests = {job.id for cell in self._cells.values() for job in cell.tests.values()}
@@ -97,7 +97,7 @@ class Study:
 
     @functools.cached_property
     def _tests(self) -> dict[tuple[str, str], dict[int, dict[str, Any]]]:
-        """Records of the finished test runs: a dict from (setting, method) to a dict by seed."""
+        """Records of finished test runs: dict from (setting, method) to records by seed."""
         store = self._store
         return {
             key: {seed: store.full(job.id) for seed, job in cell.tests.items() if job.id in store}
@@ -105,7 +105,7 @@ class Study:
         }
 
     def scores(self, setting: str, method: str) -> dict[int, float]:
-        """For each finished seed, the score to compare; NaN if the run failed or diverged."""
+        """The score to compare, by finished seed; NaN if the run failed or diverged."""
         return {seed: self._score(run) for seed, run in self._tests[setting, method].items()}
 
     def _score(self, run: Mapping[str, Any]) -> float:
@@ -128,7 +128,7 @@ class Study:
         return less_is_better(self.metric(setting), run.get("select", ""), lower)
 
     def in_points(self, setting: str) -> bool:
-        """Whether a setting's scores are fractions, which tables show in percent."""
+        """Whether a setting's scores are fractions; tables show fractions in percent."""
         values = [v for m in self.plan.methods for v in self.scores(setting, m).values()]
         shares = all(0 <= value <= 1 for value in values if not math.isnan(value))
         return shares and not self._less_is_better(setting)
@@ -149,7 +149,7 @@ class Study:
 
     @functools.cached_property
     def tests(self) -> dict[tuple[str, str], Tested]:
-        """Test each method except the first on each setting.
+        """Compare every method with the first method, on every setting.
 
         Holm's correction covers all of these tests together.
 
@@ -170,24 +170,24 @@ class Study:
 
     @functools.cached_property
     def headline(self) -> dict[str, Tested]:
-        """A test of each method except the first, on the gains averaged over all settings."""
+        """For every method except the first, a test of its gains averaged over all settings."""
         methods = list(self.plan.methods)[1:]
         lost = {method for (_, method), cell in self._cells.items() if cell.lost}
         return _tested({name: self.mean_gains(name) for name in methods if name not in lost})
 
     def chosen(self, setting: str, method: str) -> dict[str, list[Any]]:
-        """The chosen values by name, with several values if each seed was tuned separately."""
+        """The chosen values by name; several values per name if seeds were tuned separately."""
         points = self._cells[setting, method].chosen.values()
         names = dict.fromkeys(name for point in points for name in point.values)
         values = {name: [point.values.get(name) for point in points] for name in names}
         return {n: [v for i, v in enumerate(own) if v not in own[:i]] for n, own in values.items()}
 
     def edges(self, setting: str, method: str) -> list[str]:
-        """Chosen numbers at an edge of the tried values, except numbers at a hard bound."""
+        """Chosen numbers that are an extreme of the tried numbers, but not a hard bound."""
         return self.plan.edges(setting, method, self._store)
 
     def _megabytes(self, setting: str, method: str) -> float:
-        """Megabytes sent in a run; NaN if nothing is sent (only local training or one client)."""
+        """Megabytes sent in a run; NaN if nothing is sent (local training, or a single client)."""
         runs = [r for r in self._tests[setting, method].values() if r["status"] == "finished"]
         sent = [sum(run["report"]["bytes"]) / 1e6 for run in runs]
         silent = all(run["report"]["bytes_up"] == 0 or run["alone"] for run in runs)
@@ -223,7 +223,7 @@ class Study:
                 *_difference(self.tests.get((setting, method)), scale), *cost, note]  # fmt: skip
 
     def sentences(self) -> list[str]:
-        """Sentences on the headline test, the detectable difference, and failed runs."""
+        """Sentences on the test over all settings, the detectable difference and failed runs."""
         base, count = next(iter(self.plan.methods)), len(self.plan.settings)
         scale = min(map(self._scale, self.plan.settings))
         lines = []
@@ -268,14 +268,14 @@ class Study:
         return lines
 
     def to_latex(self, *, best: Literal["bold", "none"] = "bold", percent: bool = True) -> str:
-        """The table in LaTeX with booktabs' rules: a line per method and a column per setting.
+        """The table in LaTeX with rules of booktabs: one line per method, one column per setting.
 
         A star marks a difference from the first method that is significant after Holm's correction.
         A dash marks a cell with a missing or failed run.
 
         Args:
-            best: whether the best mean of each setting is bold.
-            percent: whether fractions are shown in percent.
+            best: whether to print the best mean of every setting in bold.
+            percent: whether to print fractions in percent.
 
         Returns:
             A ``tabular`` environment.
@@ -306,7 +306,7 @@ class Study:
         return cells
 
     def chosen_to_latex(self) -> str:
-        """The chosen values in LaTeX, for an appendix: a line per setting and method."""
+        """The chosen values in LaTeX, for an appendix: one line for each method on each setting."""
         rows = [[s, m, _listed(self.chosen(s, m))] for s, m in self.plan.cells()]
         return tabular(
             [["Setting", "Method", "Chosen"], *(list(map(escaped, r)) for r in rows)], "lll"
@@ -318,13 +318,14 @@ class Study:
         *,
         what: Literal["curves", "differences"] = "curves",
     ) -> Any:
-        """Draw the test runs: curves with bands of one standard deviation, or the differences.
+        """Draw test runs: curves with bands of one standard deviation, or differences of methods.
 
         Args:
             path: file to write; the file extension determines the format. By default no file is
                 written.
-            what: ``"curves"`` for the metric by round, with a panel per setting; ``"differences"``
-                for each method's difference from the first method, with its 95 % interval.
+            what: ``"curves"`` draws the metric by round, in one panel per setting.
+                ``"differences"`` draws, for every method, the difference from the first method and
+                the difference's 95 % interval.
 
         Returns:
             The matplotlib figure.
@@ -387,7 +388,7 @@ class Study:
 
 
 def _tested(gains: Mapping[Any, Mapping[int, float]]) -> dict[Any, Tested]:
-    """Test the gains of each entry; Holm's correction covers all entries."""
+    """Test the differences in every entry; Holm's correction covers all entries."""
     each = {key: difference(list(own.values())) for key, own in gains.items()}
     adjusted = holm([own.p for own in each.values()])
     tests = {}
@@ -400,7 +401,7 @@ def _tested(gains: Mapping[Any, Mapping[int, float]]) -> dict[Any, Tested]:
 
 
 def _mean(scores: Sequence[float], scale: float) -> list[str]:
-    """Mean, deviation and number of seeds as text; if a run failed, the mean is left out."""
+    """Mean, deviation and number of seeds as text; after a failed run, no mean is given."""
     failed = sum(map(math.isnan, scores))
     if failed:
         return ["", f"{len(scores) - failed} of {len(scores)}"]

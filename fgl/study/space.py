@@ -31,7 +31,7 @@ def _sobol(seed: int, count: int) -> np.ndarray[Any, Any]:
 def sobol_point(seed: int, index: int) -> tuple[Sequence[float], Sequence[float]]:
     """Point `index` of a scrambled Sobol sequence: values for local training and for the method.
 
-    A point depends only on its seed and index, so adding trials does not change earlier trials.
+    A point depends only on a seed and an index, so adding trials does not change earlier trials.
 
     Example:
         >>> local, own = sobol_point(7, 0)
@@ -49,10 +49,11 @@ class Uniform:
 
     Args:
         low, high: the ends of the range.
-        bounds: hard bounds for all trials; default none. For a fraction, give ``(0, 1)``.
+        bounds: hard bounds for all trials; default none. If the value is a fraction, pass ``(0,
+            1)``.
 
     Raises:
-        ValueError: unless ``low < high`` and both are within `bounds`.
+        ValueError: unless ``low < high``, and both ends are within `bounds`.
 
     Example:
         >>> Uniform(0, 1, bounds=(0, 1)).at(0.25)
@@ -84,18 +85,19 @@ class Uniform:
         return min(max(value, self.bounds[0]), self.bounds[1])
 
     def at(self, share: float) -> float:
-        """The value at a given fraction (0 to 1) of the range."""
+        """The value at a given fraction of the range, between 0 (low end) and 1 (high end)."""
         low, high = self._scaled(self.low), self._scaled(self.high)
         return self._inside(low + share * (high - low))
 
     def around(self, share: float, best: float, tried: Sequence[float], trials: int) -> float:
         """A value near the best value.
 
-        The value can be further outwards if the best value is the smallest or largest tried value.
+        If the best value is the smallest or largest tried value, the new value can be beyond this
+        value.
 
         Let ``s = (high - low) / max(trials, 5)``. The new value differs from the best value by at
-        most ``1.5 s``. If the best value is at an edge of the tried values, the new value is at
-        most ``2.5 s`` outwards or ``0.5 s`` inwards.
+        most ``1.5 s``. If the best value is the smallest or largest tried value, the new value is
+        at most ``2.5 s`` beyond the best value or ``0.5 s`` towards the other tried values.
         """
         spacing = (self._scaled(self.high) - self._scaled(self.low)) / max(trials, 5)
         down = up = 1.5
@@ -115,7 +117,7 @@ class LogUniform(Uniform):
         bounds: hard bounds for all trials; default all positive numbers.
 
     Raises:
-        ValueError: unless ``0 < low < high`` and both are within `bounds`.
+        ValueError: unless ``0 < low < high``, and both ends are within `bounds`.
 
     Example:
         >>> LogUniform(1e-3, 1e-1).at(0.5)
@@ -134,16 +136,16 @@ class LogUniform(Uniform):
 
 
 class Tuned:
-    """A method, and the search space of its own hyper-parameters.
+    """A method, and a search space for the hyper-parameters of this method.
 
     Args:
-        build: function that returns the method, called as ``build(fedavg, **values)``, or as
-            ``build(task, **values)`` if its first parameter is called `task`.
-        space: dict from keywords of `build` to a range (`Uniform` or `LogUniform`), a list of
-            choices, or a value that is fixed for all trials.
+        build: function that returns the method. The function is called as ``build(fedavg,
+            **values)``, or as ``build(task, **values)`` if its first parameter has the name `task`.
+        space: dict from keyword of `build` to the keyword's range (`Uniform` or `LogUniform`), list
+            of choices, or fixed value.
 
     Raises:
-        TypeError: if `build` does not accept these keywords.
+        TypeError: if `build` does not accept the keywords in `space`.
 
     Example:
         >>> Tuned(fgl.methods.fedprox, mu=LogUniform(1e-3, 1)).space
@@ -180,7 +182,7 @@ def is_free(space: Values) -> bool:
 
 
 def wide_values(space: Values, shares: Sequence[float]) -> dict[str, Any]:
-    """A space's values at one point of the unit cube.
+    """The values that a space has at one point of the unit cube.
 
     Example:
         >>> wide_values({"lr": LogUniform(0.01, 1), "steps": [1, 3], "mu": 2}, (0.5, 0.9, 0.1))
@@ -199,12 +201,12 @@ def wide_values(space: Values, shares: Sequence[float]) -> dict[str, Any]:
 def near_values(
     space: Values, best: Values, tried: Sequence[Values], shares: Sequence[float]
 ) -> dict[str, Any]:
-    """Values near the best point's values; choices from lists stay the same.
+    """Values near the values of the best point; values chosen from lists are kept.
 
     Args:
         space: the space.
         best: values of the best trial.
-        tried: values of the trials in this space that use points of the Sobol sequence.
+        tried: values of those trials in this space that use points of the Sobol sequence.
         shares: coordinates in the unit cube.
     """
     return {
@@ -216,9 +218,9 @@ def near_values(
 
 
 def edges(space: Values, best: Values, tried: Sequence[Values]) -> list[str]:
-    """Chosen numbers at an end of the tried values, or at an end of a list of choices.
+    """The chosen numbers that are at an end of the tried values, or at an end of a list.
 
-    A number beyond such an end may be better.
+    A number beyond the end may then be better than the chosen number.
 
     The result does not include values at a hard bound, choices from a list of words, or choices
     from a list of two numbers.

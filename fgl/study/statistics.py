@@ -17,10 +17,10 @@ QUANTILES = 2000  # number of quantiles of the estimated deviation
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean difference between two methods with the same seeds, and its t interval.
+    """Mean difference between two methods on equal seeds, and a t interval of this mean.
 
     Args:
-        mean, deviation: mean and sample standard deviation of the differences.
+        mean, deviation: mean of the differences, and sample standard deviation of the differences.
         low, high: the 95 % confidence interval.
         p: p-value of the two-sided t test.
         count: number of seeds.
@@ -40,14 +40,14 @@ class Difference:
 
 @explained
 def difference(gains: Sequence[float]) -> Difference:
-    """The mean of paired differences, ``m``, and its interval ``m ± t s / sqrt(n)``.
+    """The mean ``m`` of paired differences, and the mean's interval ``m ± t s / sqrt(n)``.
 
-    With fewer than two numbers, or with a number that is not finite, the interval is infinite and
-    ``p`` is 1. If all differences are 0, ``p`` is 1. If all differences are equal but not 0, ``p``
-    is 0.
+    The interval is infinite and ``p`` is 1 if there are fewer than two differences, or if one of
+    them is not finite. If all differences are 0, ``p`` is 1. If all differences are equal but not
+    0, ``p`` is 0.
 
     Args:
-        gains: the difference for each seed.
+        gains: the differences, one for each seed.
 
     Example:
         >>> found = difference([0.01, 0.03, 0.02])
@@ -88,13 +88,13 @@ def holm(values: Sequence[float]) -> list[float]:
 
 @explained
 def improvement(mine: Sequence[float], others: Sequence[float], *, less: bool = False) -> float:
-    """Probability of improvement: the fraction of pairs of runs in which the first run is better.
+    """Fraction of pairs of runs (one per method) in which the first method's run is better.
 
-    A tie counts as half. The result is NaN if there are no runs.
+    A tie counts as half. The result is NaN if a method has no runs.
 
     Args:
-        mine, others: scores of the first and of the second method.
-        less: whether smaller is better.
+        mine, others: scores of the first method, and scores of the second method.
+        less: whether smaller scores are better.
 
     Example:
         >>> improvement([1.0, 3.0], [1.0, 2.0])
@@ -141,7 +141,7 @@ def least_effect(count: int, tests: int = 1) -> float:
 
 @explained
 def seeds_needed(deviation: float, smallest: float, tests: int = 1) -> int:
-    """Number of seeds with which a test detects a difference with a power of 80 %; at most 1000.
+    """Number of seeds (at most 1000) with which a test detects a difference; the power is 80 %.
 
     Args:
         deviation: standard deviation of the differences over seeds.

@@ -1,4 +1,4 @@
-"""The functions `study` and `tune`, which run trials and tests of methods in parallel."""
+"""The functions `study` and `tune`, which run methods' trials and tests in parallel."""
 
 from __future__ import annotations
 
@@ -50,55 +50,57 @@ def study(
     checkpoint: bool = False,
     **how: Any,
 ) -> Study:
-    """Tune each method on each setting with equally many trials, then test it over seeds.
+    """Tune every method on every setting with equally many trials, then test on several seeds.
 
-    The folder contains the plan and a file for each finished run. The plan and these files
-    determine the next runs. An interrupted study therefore continues when `study` is called again,
-    and other processes can join with ``python -m fgl.study FOLDER``. Later calls can add methods,
-    settings, trials and seeds. The first two thirds of the trials use points of a Sobol sequence
-    that all methods share. The last third of the trials uses points near the best earlier trial.
-    The configuration with the best mean validation score is chosen.
+    The folder contains the plan, and one file for every finished run. From the plan and these
+    files, the next runs are derived. An interrupted study therefore continues when `study` is
+    called again, and other processes can join with ``python -m fgl.study FOLDER``. Later calls can
+    add methods, settings, trials and seeds. The first two thirds of the trials use points of a
+    Sobol sequence that all methods share. The last third of the trials uses points near the best
+    trial so far. The configuration with the best mean validation score is chosen.
 
     Args:
-        methods: dict from names to functions as for `fgl.compare`, or to `Tuned` objects with the
-            search space of the method's own hyper-parameters. All methods are compared with the
-            first method.
-        settings: dict from names to settings with ``load(seed)``, such as ``fgl.tasks.Nodes(...)``,
-            or to functions ``(seed, **local) -> task``.
+        methods: dict from name to method. A method is a function, as for `fgl.compare`, or a
+            `Tuned` with a search space for hyper-parameters of this method. All methods are
+            compared with the first method.
+        settings: dict from name to setting. A setting has ``load(seed)``, such as
+            ``fgl.tasks.Nodes(...)``, or is a function ``(seed, **local) -> task``.
         num_rounds: number of rounds of a test run.
-        local: the search space of local training, shared by all methods. The space lists fields of
-            the settings, such as ``{"lr": LogUniform(0.01, 1), "steps": [1, 5]}``. `local` can also
-            be a list of alternative spaces; trials alternate between them.
+        local: the search space of local training, which all methods share: dict from fields of the
+            settings to ranges or choices, such as ``{"lr": LogUniform(0.01, 1), "steps": [1, 5]}``.
+            `local` can also be a list of alternative spaces; trials alternate between them.
         trials: number of trials for each method on each setting.
-        tuning_seeds: seeds of the trials, distinct from `seeds`. With ``"each"``, every test seed
-            is tuned separately, so that tuning uses no data of other seeds, and intervals include
-            the randomness of tuning. In that case all trials are repeated for each seed.
+        tuning_seeds: seeds of the trials, distinct from `seeds`. With ``"each"``, tuning is
+            repeated for every test seed, with this seed only. Tuning for one seed then uses no data
+            of another seed, and intervals include the randomness of tuning. All trials are repeated
+            for every seed.
         seeds: seeds of the test runs.
         tuning_rounds: number of rounds of a trial; default `num_rounds`.
-        patience: in the second half of a run, stop after this number of rounds without a better
-            validation score.
-        workers: number of worker processes; default one worker per core. 0 runs everything in this
-            process. ``"ray"`` uses a Ray cluster. ``"later"`` starts no runs, for studies that
-            other processes execute.
+        patience: a run stops after this number of rounds without a better validation score, but
+            only in the second half of the run.
+        workers: number of worker processes; default one worker per core. With 0, this process
+            executes all runs. ``"ray"`` uses a Ray cluster. ``"later"`` starts no runs; other
+            processes execute the study.
         folder: the study's folder.
-        metric: the metric to compare; default the test metric that belongs to the task's `select`.
-        checkpoint: whether runs save each round, so that an interrupted run can be resumed.
+        metric: the metric to compare; default the test metric for the task's `select`, such as
+            ``test_accuracy`` for ``val_accuracy``.
+        checkpoint: whether runs save every round, so that an interrupted run can be resumed.
         how: further arguments of `fgl.run`, such as `participation`.
 
     Returns:
-        The `Study`, which is printed as a table.
+        The results, a `Study`; print the `Study` to see a table.
 
     Raises:
-        ValueError: if a method, setting, space or patience has changed under the same name; if a
-            seed is used for both tuning and testing; if `local` has an unknown field; or if there
-            is nothing to run.
+        ValueError: if a method, setting, space or patience has changed but kept its name, if a seed
+            is used both for tuning and for testing, if `local` has an unknown field, or if there is
+            nothing to run.
         TypeError: for a method that is not a function.
         RuntimeError: if workers cannot start.
 
     A run that raises an error is also recorded; see `Study.raw` and the column "bad" of the table.
-    If a method's first trial raises a TypeError, NameError or similar error, all further runs of
-    this method on this setting are skipped. A run whose process died three times is not started
-    again. To repeat a run, delete its record's file.
+    If the first trial of a method on a setting raises a TypeError, NameError or similar error, the
+    method is not run on this setting again. If the process of a run has died three times, the run
+    is not started again. To repeat a run, delete the file with the run's record.
 
     Example:
         >>> methods = {
@@ -134,14 +136,14 @@ def study(
 
 @dataclass(frozen=True)
 class Chosen:
-    """A method with the values chosen by `fgl.tune`.
+    """A method with the values that `fgl.tune` chose.
 
-    An object of this class can be called with a task, as `fgl.compare` expects.
+    `fgl.compare` calls an object of this class with a task.
 
     Args:
         method: name of the method.
         build: the function that builds the method.
-        local: chosen values of local training; `fgl.compare` loads tasks with these values.
+        local: chosen values of local training, with which `fgl.compare` loads tasks.
         own: chosen values of the method's own hyper-parameters.
         edges: chosen numbers that are the smallest or largest tried value.
 
@@ -182,16 +184,17 @@ def tune(
     folder: Place | None = None,
     **how: Any,
 ) -> dict[str, Chosen]:
-    """Tune methods on a setting with equally many trials, as `fgl.study` does before its tests.
+    """Tune methods on a setting with equally many trials, like `fgl.study`, but without tests.
 
     Args:
         methods, num_rounds, local, trials, tuning_seeds, patience, workers, how: as for
             `fgl.study`.
         setting: the setting.
-        folder: a folder from which trials can be resumed; default a temporary folder.
+        folder: a folder for the trials, so that a later call can resume them; default a temporary
+            folder.
 
     Returns:
-        Dict from names to methods with their chosen values; `fgl.compare` calls each with a task.
+        Dict from name to method with chosen values; `fgl.compare` calls such a method with a task.
 
     Raises:
         RuntimeError: if a method has no trial with a validation score.
@@ -222,7 +225,7 @@ def tune(
 
 
 def _carried_out(plan: Plan, trials: int, workers: Workers, folder: Place) -> Study:
-    """Check a plan, write it to the folder, execute it, and open its results."""
+    """Check a plan, write the plan to the folder, execute it, and open the results."""
     count = default_workers() if workers is None else workers
     if not isinstance(count, str):
         check_number("workers", count, at_least=0, integer=True)

@@ -1,4 +1,4 @@
-"""Workers: processes that execute a study's free runs until all runs are finished."""
+"""Workers: processes that execute free runs of a study until all runs are finished."""
 
 import os
 import platform
@@ -33,15 +33,15 @@ def work(
     plan: Plan | None = None,
     advance: Callable[[Store], object] = lambda store: None,
 ) -> None:
-    """Execute free runs until all runs are finished; several processes can share the work.
+    """Execute free runs until all runs are finished; other processes can work at the same time.
 
     Args:
         folder: the study's folder.
-        index: the number of this worker among the workers that one process started. All workers
-            except the first wait if there is too little memory. The default None is for a process
-            that joins the study.
+        index: the worker's number, if one process started several workers. If there is too little
+            memory, all workers but the first wait. None (the default) is for a process that joins a
+            running study.
         plan: the plan; default the plan in the folder.
-        advance: function that is called with the finished runs after each check of the folder.
+        advance: function; it is called with the finished runs whenever the folder has been read.
     """
     plan = plan or load_plan(folder)
     store = Store(folder)
@@ -56,7 +56,7 @@ def work(
 
 
 def _try(plan: Plan, job: Job, store: Store, where: str, index: int | None) -> bool:
-    """Execute a run; skip it if another process has locked it, or if memory is too small."""
+    """Execute a run, or skip the run if another process has locked it or if memory is too small."""
     free = available_memory() if index else None
     if free is not None and free < SPARE * _needs(job, store):
         return False
@@ -73,7 +73,7 @@ def _try(plan: Plan, job: Job, store: Store, where: str, index: int | None) -> b
 
 
 def origin(job: Job, folder: Path, where: str) -> dict[str, Any]:
-    """The process, time and environment of a record, and the command that repeats the run."""
+    """A record's process, time and environment, and the command that repeats the record's run."""
     command = f"python -m fgl.study {shlex.quote(str(folder))} --again {job.id}"
     process = f"{platform.node()} {os.getpid()}"
     about = {"environment": where, "process": process, "ended": time.time()}
@@ -81,7 +81,7 @@ def origin(job: Job, folder: Path, where: str) -> dict[str, Any]:
 
 
 def _needs(job: Job, store: Store) -> float:
-    """The largest peak memory in the records that this process has read for the same setting."""
+    """The largest peak memory in the records of the job's setting that this process has read."""
     return max((r.get("peak", 0) for r in store.read() if r["setting"] == job.setting), default=0)
 
 
@@ -105,7 +105,7 @@ def available_memory() -> float | None:
 def one_torch_thread() -> Iterator[None]:
     """A context in which torch uses one thread, as workers do.
 
-    This fixes the order of additions.
+    With one thread, the order of additions is fixed.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)

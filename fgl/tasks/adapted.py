@@ -1,4 +1,4 @@
-"""AdaFGL: train a federated model; then clients adapt it to their own graphs in a second task."""
+"""AdaFGL: train a federated model; in a second task, clients adapt this model to their graphs."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ def adapted(
     own_beta: float = 0.2,
     own_dropout: float = 0.5,
 ) -> Task:
-    """AdaFGL: after rounds of the task's FedAvg, each client trains its own networks.
+    """AdaFGL: after some rounds of FedAvg, every client trains networks of its own.
 
-    The first step returns the model of the round with the best validation score. In the public
-    code, a client's weight in the first step is its number of nodes. Here the first step uses the
-    weights of the task. The second step is `fgl.methods.adafgl`, with the task's settings of local
-    training. Each client is scored on its own test nodes.
+    The first step is FedAvg and returns the model of the round with the best validation score. In
+    the first step of the public code, a client's weight is its number of nodes. Here the first step
+    uses the weights of the task. The second step is `fgl.methods.adafgl`, with the task's settings
+    of local training. Each client is scored on its own test nodes.
 
     Args:
-        task: a task of nodes; each client has a training mask and masks for scores.
+        task: a task of nodes; every client has a training mask, and masks of the nodes to score.
         seed: seed of both steps.
         first_rounds: rounds of the first step.
-        threshold: smallest accuracy of propagated labels at which neighbours are treated as
-            similar.
+        threshold: a client treats neighbours as similar if the accuracy of propagated labels is at
+            least this number.
         own_hidden: width of the clients' own networks.
         own_hops: number of propagation steps of features.
-        own_alpha: weight of a client's own edges when features are propagated, in [0, 1].
-        own_beta: weight of the first step's predictions in signed messages, in [0, 1].
+        own_alpha: weight of a client's own edges when features are propagated; between 0 and 1.
+        own_beta: weight of the first step's predictions in signed messages; between 0 and 1.
         own_dropout: dropout of the clients' own networks.
 
     Raises:
-        ValueError: if a number is out of range, or clients have no classes.
+        ValueError: if a number is out of range, or if clients have no class labels.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8, model="gcn").load(seed=0)

@@ -1,7 +1,7 @@
 """Checks that no scored example of a task is also a training example.
 
-Scores on training labels do not measure generalisation. These checks of a task only give a warning,
-since a user may want to measure memorisation.
+Scores on training labels do not measure generalisation. A failed check only gives a warning, since
+a user may want to measure memorisation.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,12 +27,13 @@ def warn_of_trained(
 ) -> None:
     """Warn if a training example is also in a validation or test mask.
 
-    Both the clients' masks and the whole graph's masks are checked.
+    The masks of the clients are checked, and the masks of the whole graph.
 
     Args:
-        clients: the clients' graphs; their `node_id` identifies nodes of the whole graph.
-        whole: the whole graph, if scores use it.
-        elsewhere: whether training examples of other clients are also counted.
+        clients: the clients' graphs; `node_id` of a graph identifies nodes of the whole graph.
+        whole: the whole graph, if scores are computed on the whole graph.
+        elsewhere: whether a client's scored examples are also compared with other clients' training
+            examples.
 
     Example:
         >>> mask = torch.tensor([True, False])
@@ -75,7 +76,7 @@ def warn_of_trained(
 
 
 def _has_local_ids(clients: Sequence[Graph], whole: Graph) -> bool:
-    """Whether several clients, smaller than the whole graph, all number their nodes from 0."""
+    """Whether several clients have parts of the graph and all of them number nodes from 0."""
     return len(clients) > 1 and all(
         own.node_id is not None
         and 0 < own.num_nodes < whole.num_nodes
@@ -87,11 +88,11 @@ def _has_local_ids(clients: Sequence[Graph], whole: Graph) -> bool:
 def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) -> None:
     """Warn if copies of held-out examples are training examples of other clients.
 
-    A copy has the same label and the same features, and its neighbours have the same features. If
-    each graph has `node_id`, the ids must be equal, and neighbours are not compared. Examples that
-    occur more than once at one client are ignored, so that nodes without features of their own give
-    no warning. A second check compares only labels and rare features, among all clients. Large
-    graphs are not compared.
+    An example and its copy have equal labels and equal features, and their neighbours have equal
+    features. If every graph has `node_id`, the ids are compared in place of the neighbours.
+    Examples that occur more than once at one client are ignored. Nodes without individual features
+    thus give no warning. A second check compares labels and rare features, but no neighbours, among
+    all clients. Large graphs are not compared.
     """
     scored = clients if whole is None else [whole]
     others = (own.batch is not None or own.window_index is not None for own in clients)
@@ -122,7 +123,7 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
 def _copies(
     clients: Sequence[Graph], whole: Graph | None, how: Mapping[str, Any]
 ) -> Iterator[tuple[str, int, int]]:
-    """For each scored graph: its name, and its numbers of held-out copies and held-out examples."""
+    """Scored graphs' names, numbers of held-out copies, and numbers of held-out examples."""
     hashes = [_recognised(own, **how) for own in clients]
     train = [keys[:, own.training_mask.cpu()] for own, keys in zip(clients, hashes, strict=True)]
     places = {f"client {client}": own for client, own in enumerate(clients)}
@@ -140,8 +141,8 @@ def _copies(
 def _num_copies(keys: Tensor, train: Sequence[Tensor]) -> int:
     """Number of examples with a copy in `train`; 0 if equal features often have different labels.
 
-    In that case equal features may follow from a convention of the clients, such as a one-hot
-    vector of a node's position.
+    Such equal features may follow from a convention of the clients, such as a one-hot vector of a
+    node's position.
     """
     every = torch.cat([keys[:, :0], *train], 1)
     trained, labelled = every[:, every[0] != 0].unique(dim=1)
@@ -152,10 +153,10 @@ def _num_copies(keys: Tensor, train: Sequence[Tensor]) -> int:
 
 
 def _warn_of_repeated(graphs: Sequence[Graph]) -> bool:
-    """Warn if most held-out examples of a graph are copies of its own training examples.
+    """Warn if most held-out examples of a graph are copies of the graph's training examples.
 
-    Return whether there was a warning. If at most a third of the training examples' features are
-    distinct, there is no warning, since equal features are then no sign of a copy.
+    Return whether the function gave a warning. There is no warning if many training examples have
+    equal features (at most a third are distinct), since equal features are then no sign of a copy.
     """
     for own in graphs:
         held_out = _held_out(own)
@@ -180,7 +181,7 @@ def _warn_of_repeated(graphs: Sequence[Graph]) -> bool:
 
 
 def _held_out(graph: Graph) -> Tensor | None:
-    """Mask of the validation and test examples; None if there is neither mask."""
+    """Mask of all validation and test examples; None if the graph has no such mask."""
     masks = [mask for name in SCORED if (mask := getattr(graph, name)) is not None]
     return torch.stack(masks).any(0) if masks else None
 
@@ -190,9 +191,9 @@ def _with_labels(key: Tensor, graph: Graph) -> Tensor:
 
 
 def _unlabelled(graph: Graph, steps: int) -> Tensor:
-    """Hash of each example; each of `steps` steps also mixes in the neighbours' hashes.
+    """Hashes of examples; `steps` times, the hashes of an example's neighbours are mixed in.
 
-    For examples that are pairs, two nodes are neighbours if an edge or a pair joins them, since a
+    If examples are pairs, two nodes are neighbours if an edge or a pair joins these nodes, since a
     split turns edges into pairs.
     """
     if graph.edge_label_index is None:
@@ -208,7 +209,7 @@ def _unlabelled(graph: Graph, steps: int) -> Tensor:
 
 
 def _recognised(graph: Graph, *, steps: int, named: bool, most: int = 1) -> Tensor:
-    """Two hashes of each example, int64 ``[2, n]``, on the CPU: the second includes the label.
+    """Two hashes of every example, int64 ``[2, n]``, on the CPU; the second includes the label.
 
     The hash of an example with more than `most` copies in the graph is 0.
     """
@@ -220,17 +221,18 @@ def _recognised(graph: Graph, *, steps: int, named: bool, most: int = 1) -> Tens
 
 
 def _counts(graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
-    """Count the training examples in each mask of scored examples; leave out counts of 0."""
+    """Count the training examples in every mask of scored examples; leave out counts of 0."""
     masks = {name: getattr(graph, name) for name in SCORED}
     counts = {name: int((m & trained).sum()) for name, m in masks.items() if m is not None}
     return [(name, count) for name, count in counts.items() if count]
 
 
 def _trained(clients: Sequence[Graph]) -> list[Tensor]:
-    """For each client, the mask of the examples on which it trains.
+    """The masks of the examples on which clients train, one mask per client.
 
-    A window is marked if one of its target times is used for training: by this client, or by
-    another client that has the series of one of this client's nodes.
+    The mask contains a window if one of the window's target times is used for training by this
+    client. Training by another client counts too if that client has the series of a node of this
+    client.
     """
     series: list[Any] = [
         None if own.window_index is None or own.y is None else rows_fingerprints(own.y[:, :64], own)
@@ -269,15 +271,16 @@ def _trained_windows(whole: Graph, clients: Sequence[Graph]) -> Tensor:
 
 
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
-    """Warn if more than two tested graphs, and over a tenth of them, are copies of training graphs.
+    """Warn if many tested graphs (over a tenth, and over two) are copies of training graphs.
 
     A smaller number of copies is normal: in NCI1, one of sixty molecules occurs twice. A warning is
-    also given if all tested graphs are copies.
+    also given if all tested graphs are copies of training graphs.
 
     Args:
-        clients: collections; the graphs in the training mask are training graphs (without a mask,
-            all graphs).
-        tests: collections; the graphs in the test mask are tested (without a mask, all graphs).
+        clients: collections; training graphs are the graphs in the training mask, or all graphs if
+            there is no mask.
+        tests: collections; tested graphs are the graphs in the test mask, or all graphs if there is
+            no mask.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -328,11 +331,11 @@ def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
 
 
 def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit]) -> None:
-    """Warn if one client holds out an edge that is in another client's graph.
+    """Warn if a client holds out an edge that the graph of another client contains.
 
-    If a graph lacks `node_id`, nodes are identified by features that are unique in their own graph.
-    In that case a warning is given only if another client knows more than half of the held-out
-    edges.
+    If a graph lacks `node_id`, a node is identified by features that no other node of its graph
+    has. Without `node_id`, a warning is given only if another client knows more than half of the
+    held-out edges.
     """
     ids: list[Any] = [split.graph.node_id for split in splits]
     named = all(own is not None for own in ids)
@@ -356,10 +359,10 @@ def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit]) -> None:
 
 
 def _ids_by_features(graphs: Sequence[Graph]) -> list[Tensor]:
-    """Ids of each graph's nodes.
+    """Ids for the nodes of every graph.
 
-    Nodes of two graphs have equal ids if their features are equal and occur only once in each
-    graph.
+    Two nodes of different graphs get equal ids if their features are equal and no third node of the
+    two graphs has these features.
     """
     hashes = torch.cat([node_fingerprints(graph, 0) for graph in graphs])
     ids, sizes = hashes.unique(return_inverse=True)[1], [graph.num_nodes for graph in graphs]
@@ -369,7 +372,7 @@ def _ids_by_features(graphs: Sequence[Graph]) -> list[Tensor]:
 
 
 def _occurs(keys: Tensor, most: int) -> Tensor:
-    """Whether each entry of a vector occurs at most `most` times."""
+    """For every entry of a vector, whether the entry's value occurs at most `most` times."""
     _, place, counts = keys.unique(return_inverse=True, return_counts=True)
     rare: Tensor = counts[place] <= most
     return rare
@@ -378,9 +381,9 @@ def _occurs(keys: Tensor, most: int) -> Tensor:
 def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
     """Warn if most tested pairs are messages, reverses of messages or training pairs.
 
-    If labels are 1 and 0, the check compares two fractions of such known pairs: among the tested
-    pairs with label 1, and among the tested pairs with label 0. The check warns if the first
-    fraction exceeds the second by more than one half.
+    If labels are 1 and 0, the check computes the fraction of such known pairs twice: among tested
+    pairs with label 1 and among tested pairs with label 0. The check warns if the fraction for
+    label 1 exceeds the fraction for label 0 by more than one half.
 
     Example:
         >>> edges, pairs = torch.tensor([[0], [1]]), torch.tensor([[1], [2]])
@@ -400,7 +403,7 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
 
 
 def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
-    """For each kind of known fact, the estimated number of labels that it reveals, and a total.
+    """By kind of known fact: the estimated number of labels that the facts reveal, and a total.
 
     The total is the number of tested pairs; if labels are 1 and 0, only pairs with label 1 count.
     """

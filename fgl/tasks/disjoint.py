@@ -22,14 +22,14 @@ from .task import Local, Task, bounded, own_node_mask, weighed_by_nodes
 
 
 def noise(model: VGAE, graph: Graph) -> Ragged:
-    """Standard normal noise for all nodes' embeddings in a graph."""
+    """Standard normal noise for the embeddings of all nodes of a graph."""
     return Ragged(torch.randn(graph.num_nodes, model.conv_mu.bias.numel(), device=graph.device))
 
 
 def encoded(
     model: VGAE, params: Params, graph: Graph, context: Any, kl: float
 ) -> tuple[Tensor, Tensor]:
-    """The model's output, and the loss's divergence term."""
+    """The output of the model, and the divergence term of the loss."""
     options = {"noise": context["noise"].values, "return_embedding": True}
     out, mu, log_sigma = functional_call(model, params, (graph.x, graph.adj), options)
     nodes = own_node_mask(graph, context)
@@ -45,14 +45,14 @@ def task_of(
     score_of: Callable[..., Score],
     select: str,
 ) -> Task:
-    """A task whose clients keep their trained models, and are scored with these models.
+    """A task in which every client keeps its trained model and is scored with this model.
 
     Args:
         clients: the clients' graphs.
         model: the encoder.
         loss: the loss that a client minimises.
         train: local training.
-        score_of: ``(test=...) -> score``; `test` says whether to also score test examples.
+        score_of: ``(test=...) -> score``; with ``test=True``, test examples are scored too.
         select: the validation metric.
     """
     method = weighed_by_nodes(fedavg(model, loss=loss, train=train))
@@ -79,24 +79,24 @@ class Disjoint(Cut):
     local: Local = Local("adam", lr=0.01, weight_decay=5e-4, steps=5)
 
     def graphs(self) -> tuple[Graph, bool]:
-        """The whole graph, and whether the clients use degrees as features.
+        """The whole graph, and a bool: whether clients use degrees as features.
 
         Degrees in the whole graph would reveal edges that a client must not know. So each client
-        computes degrees from its own training edges.
+        computes degrees from the training edges that it has.
         """
         graph = data.load(self.dataset).replace(backend=self.sparse).to(self.device)
         of_degrees = self.features == "degree" or _has_degrees(graph)
         return graph, of_degrees
 
     def scaled(self, graph: Graph) -> Graph:
-        """A part of the graph, with the features that this setting requires.
+        """A part of the graph with features in the form that this setting requires.
 
-        Rows are scaled after the cut so that each row has the sum 1.
+        After the cut, every row of features is scaled to the sum 1.
         """
         return data.normalize_features(graph) if self.features == "normalized" else graph
 
     def encoder(self, graph: Graph, seed: int, num_classes: int | None = None) -> VGAE:
-        """The encoder for graphs like the given one.
+        """The encoder for graphs with the sizes of the given graph.
 
         If there are classes, the encoder includes a classifier.
         """

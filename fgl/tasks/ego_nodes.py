@@ -39,22 +39,23 @@ def ego_node_task(
 ) -> Task:
     """Classify nodes by their sampled ego-graphs.
 
-    Every client starts from its own model.
+    Clients start from different initial models.
 
     A client keeps its trained model and the state of its optimiser. All clients have equal weights.
-    A client is scored on its own test nodes, and on a graph that no client trained on.
+    Every client is scored on its own test nodes and on a test graph, on which no client trains.
 
     Args:
         clients: graphs with labels and masks.
-        test: the common test graph with labels; all of its nodes are scored.
+        test: a test graph with labels, common to all clients; all nodes of this graph are scored.
         model: the model, which reads trees and graphs.
-        optimizer: function from a list of tensors to a `torch.optim` optimiser.
-        epochs: number of passes in a round, each over a newly sampled fifth of the client's nodes.
+        optimizer: function that returns a `torch.optim` optimiser for a list of tensors.
+        epochs: number of passes in a round; every pass samples new training nodes, as many as a
+            fifth of the client's nodes.
         batch_size: number of centres per step.
 
     Raises:
-        ValueError: if a graph lacks labels, a client lacks a validation or test node, the test
-            graph has no nodes, or a client has fewer training nodes than a batch.
+        ValueError: if a graph lacks labels, if a client lacks validation or test nodes, if the test
+            graph has no nodes, or if a client has fewer training nodes than `batch_size`.
 
     Example:
         >>> test, clients = fgl.data.partitions.major_label_partition(fgl.data.load("synthetic"), 2)
@@ -112,20 +113,22 @@ def ego_steps(
     An epoch samples one training node for every five nodes of the graph.
 
     ``"trees"`` (int64 ``[b, size]``) contains row indices into ``"x"``. The rows of ``"x"`` are the
-    features of all nodes in the trees. So the first layer processes each node only once.
-    ``"labels"`` contains one-hot rows, ``[b, C]``. The last step can have fewer centres than the
-    other steps, so all three entries are of class `Ragged`.
+    features of all nodes in the trees; a node that occurs several times has only one row. So the
+    first layer processes each node only once. ``"labels"`` contains one-hot rows, ``[b, C]``. The
+    last step can have fewer centres than the steps before, so ``"trees"``, ``"x"`` and ``"labels"``
+    are of class `Ragged`.
 
     Args:
         sampler: the sampler of the client's graph.
         graph: a graph with labels and a training mask.
-        epochs: number of passes. Each pass uses ``num_nodes // 5`` newly sampled training nodes, at
-            least one; if there are fewer training nodes, a pass uses all of them.
+        epochs: number of passes. A pass samples ``num_nodes // 5`` new training nodes, but at least
+            one. If there are fewer training nodes, a pass uses all training nodes.
         batch_size: number of centres per step.
-        num_nodes: number of the client's own nodes, if its graph also has generated nodes.
+        num_nodes: number of the client's own nodes, if the graph also contains generated nodes.
 
     Raises:
-        ValueError: if `batch_size` is not in ``[1, num_train]``, or there are no labels.
+        ValueError: if `batch_size` is below 1 or above the number of training nodes, or if there
+            are no labels.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -167,7 +170,7 @@ def _check(clients: Sequence[Graph], test: Graph) -> None:
 
 @setting
 class EgoNodes(Setting):
-    """Overlapping clients, most of whose nodes have one of a few labels (FedEgo's protocol).
+    """Overlapping clients; most nodes of a client have one of a few labels (FedEgo's protocol).
 
     Example:
         >>> len(EgoNodes(clients=2, hidden=8).load(seed=0).clients)
@@ -215,7 +218,7 @@ class EgoNodes(Setting):
         return ego_node_task(clients, test, model, self.local.optimizer_factory(), **steps)
 
     def network(self, graph: Graph) -> Any:
-        """The model for graphs like the given one, on the CPU."""
+        """The model for graphs with the sizes of the given graph; the model is on the CPU."""
         sizes: Any = graph.num_features, self.hidden, graph.num_classes
         how: dict[str, Any] = {"dropout": self.dropout, "linear": self.linear}
         return EgoSAGE(*sizes, fanouts=self.fanouts, **how)

@@ -1,4 +1,4 @@
-"""Forecasts of a series on a graph whose nodes are divided among clients."""
+"""Forecasts of a series on a graph; the nodes of this graph are divided among clients."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .task import Local, Task
 
 
 class Forecaster(nn.Module):
-    """Two linear layers that read the features of a node and of its neighbours in a window.
+    """Two linear layers that read a node's features and its neighbours' features in a window.
 
     ``out_v = W2 relu(W1 [x_v, m_v])``, where m_v is the weighted mean over the edges that end at v,
-    computed separately for each time. An edge that has a time is used only at this time.
+    computed separately for each time. If an edge has a time, the edge is used only at this time.
     """
 
     def __init__(self, num_features: int, hidden: int, *, steps: int, num_horizons: int) -> None:
@@ -58,10 +58,10 @@ class Forecaster(nn.Module):
 class Forecast(Cut):
     """Forecasts of a series, such as traffic or numbers of cases.
 
-    Each client has some of the nodes.
+    Every client has a part of the nodes.
 
-    Windows are split into training, validation and test windows in temporal order. Each client is
-    scored on its own nodes, in the units of the series.
+    The earliest windows are for training, later ones for validation, and the latest ones for the
+    test. Every client is scored on its own nodes; scores have the units of the series.
 
     Example:
         >>> task = Forecast(clients=3, hidden=8).load(seed=0)

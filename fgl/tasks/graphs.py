@@ -1,4 +1,4 @@
-"""Graphs of one collection, divided among clients so that labels are skewed (GPFL's protocol)."""
+"""Graphs of one collection, divided among clients with skewed labels (GPFL's protocol)."""
 
 from __future__ import annotations
 
@@ -38,22 +38,20 @@ def graph_task(
 ) -> Task:
     """Classify graphs.
 
-    Each client is scored on its own test graphs with the model that it deploys.
+    Every client is scored on its own test graphs, with the model that this client deploys.
 
-    If targets are not class labels, the best round is selected by the graphs in the clients'
-    validation masks. A warning is given if tested graphs are training graphs or copies of training
-    graphs.
+    The graphs in the clients' validation masks, if there are any, determine the best round. A
+    warning is given if tested graphs are training graphs or copies of training graphs.
 
     Args:
         clients: the clients' training graphs, collections with labels.
-        tests: one collection with labels per client; the graphs in its test mask are scored; if it
-            has no masks, all its graphs are scored.
-        model: called as ``model(*graph.inputs)``; it returns logits, or the output that the target
-            needs.
+        tests: one collection with labels per client. The graphs in a collection's test mask are
+            scored, or all graphs if the collection has no masks.
+        model: ``model(*graph.inputs)`` returns logits, or the output that the target needs.
         train: local training.
         target: meaning of the values of ``graph.y``; default class labels.
-        whole: all clients' training graphs as one collection, for centralized training with a
-            target other than class labels.
+        whole: the training graphs of all clients in one collection, for centralized training if
+            labels are not classes.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -61,7 +59,7 @@ def graph_task(
         >>> own = fgl.Graph(torch.eye(3), none, y=y, batch=batch)
         >>> own = fgl.data.splits.random_split(own, train=0.4, val=0.3)
         >>> graph_task([own], [own], fgl.nn.GIN(3, 8, 2), fgl.Training()).select
-        ''
+        'val_accuracy'
     """
 
     warn_of_trained(clients)
@@ -72,14 +70,13 @@ def graph_task(
 
     validate = validation(node_scores(model, test=False, target=target), target.select)
     method = bounded(fedavg(model, train=train, target=target), clients)
-    selects = target.metrics != CLASSES.metrics and any(map(has_validation, clients))
-    select = target.select if selects else ""
+    select = target.select if any(map(has_validation, clients)) else ""
     return Task(clients, method, scores, select, validate, whole)
 
 
 @setting
 class Graphs(Setting):
-    """Graphs of a collection, divided by label among clients and then into folds (GPFL).
+    """Graphs of a collection, first divided by label among clients, then into folds (GPFL).
 
     Example:
         >>> len(Graphs(clients=4, hidden=8).load(seed=0).clients)
@@ -135,7 +132,8 @@ class Graphs(Setting):
     def load(self, seed: int = 0) -> Task:
         """Load the task.
 
-        `seed` determines folds, initial model, and a ``"dirichlet"`` partition.
+        `seed` determines the folds and the initial model, and the partition if it is
+        ``"dirichlet"``.
         """
         clients, tests = self.folds_of(seed)
         inputs = replace(self, damage=replace(self.damage, missing_labels=0, label_noise=0))

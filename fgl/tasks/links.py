@@ -35,24 +35,23 @@ def link_task(
     kl: Weight = 1.0,
     recon: Literal["sampled", "dense", "dense_weighted"] = "sampled",
 ) -> Task:
-    """Predict the links in a client's graph by a variational graph auto-encoder.
+    """Predict the links in a client's graph with a variational graph autoencoder.
 
-    ``L = reconstruction + kl / n KL``. A client is scored by comparing its own held-out edges with
-    pairs that are not edges. Everything else is the same as in `own_node_task`.
+    ``L = reconstruction + kl / n KL``. A client's score says how well its held-out edges are
+    separated from pairs without an edge. Everything else is the same as in `own_node_task`.
 
-    The sampled reconstruction is a mean over the pairs, and KL is already a mean over n nodes. So
-    the divergence, which is a sum in the paper, is divided by n twice in this loss. With ``kl=n``
-    the divergence is divided by n only once. The public code of Kipf and Welling also divides the
-    divergence by n twice.
+    The sampled reconstruction is a mean over the pairs, and KL is already a mean over n nodes. In
+    the paper, the divergence is a sum; in this loss it is divided by n twice, as in the public code
+    of Kipf and Welling. With ``kl=n`` the divergence is divided by n only once.
 
     Args:
-        splits: one per client. The graph of a split has only training edges; a warning is given if
-            it has other edges.
+        splits: one split per client. The graph of a split contains only training edges; other edges
+            give a warning.
         model: a model without a classifier.
         train: local training; each step samples new noise and new negative edges. If nodes have
-            types, negative edges join the same types as the training edges.
+            types, negative edges join only pairs of types that training edges join.
         kl: weight of the divergence, at least 0.
-        recon: which pairs are reconstructed.
+        recon: form of the reconstruction loss; see `kind` in `fgl.losses.reconstruction_loss`.
 
     Raises:
         ValueError: if no client has enough edges to split.
@@ -116,11 +115,11 @@ class Links(Disjoint):
     """Links of disjoint clients: 5 % for validation and 10 % for the test (FedVGAE's protocol).
 
     By default, held-out edges are sampled from the whole graph before the partition. The partition
-    then uses only training edges, so no held-out edge influences which client has a node. A client
-    is scored on held-out edges between its own nodes. Edges between nodes of different clients are
-    lost. Communities are computed from training edges. Therefore the fraction of lost edges is
-    larger among held-out edges than among training edges. So a client holds out less than 5 % of
-    its edges for validation and less than 10 % for the test. Some clients hold out no edge.
+    then uses only training edges. So held-out edges do not influence the assignment of nodes to
+    clients. A client is scored on held-out edges between its own nodes. Edges between nodes of
+    different clients are lost. Communities are computed from training edges, so a larger fraction
+    of held-out edges than of training edges is lost. Thus a client's held-out edges are less than 5
+    % (validation) and less than 10 % (test) of its edges. Some clients hold out no edge.
 
     Example:
         >>> task = Links(clients=3, partition="random", hidden=8).load(seed=0)
@@ -160,7 +159,7 @@ class Links(Disjoint):
         return link_task(splits, model, self.local.training(), kl=self.kl, recon=self.recon)
 
     def splits(self, whole: Graph, seed: int) -> list[EdgeSplit]:
-        """Each client's split: its part of the whole graph's split, or a split of its own graph."""
+        """The clients' splits: parts of the whole graph's split, or splits of clients' graphs."""
         seeds = [fold_in(seed, client, "split") for client in range(self.clients)]
         cut = partial(self.cut, seed=seed)
         if self.partition_after_split:

@@ -39,20 +39,20 @@ def generator_task(
     weights: tuple[float, float, float] = (1.0, 1.0, 1.0),
     seed: int = 0,
 ) -> Task:
-    """Learn to generate nodes' missing neighbours, by comparison with hidden nodes (FedSage+).
+    """Learn to generate nodes' missing neighbours; hidden nodes serve as truth (FedSage+).
 
     The loss over the training nodes is ``L = a SmoothL1(c, m) + b greedy + c' CE`` (Eqs. 5 to 7).
-    Each term compares a prediction with the truth: counts of missing neighbours, generated
-    features, and labels that are predicted on the graph with the generated neighbours. A fraction
-    of each client's validation nodes is hidden. The clients of the task have the graphs without
-    these nodes.
+    The three terms compare predictions with the truth: the counts of missing neighbours, the
+    generated features, and the labels. Labels are predicted on the graph with the generated
+    neighbours. A fraction of every client's validation nodes is hidden: these nodes are removed
+    from the graphs of the task's clients.
 
     Args:
-        clients: graphs with labels, a training and a validation mask.
+        clients: graphs with labels, a training mask and a validation mask.
         model: the generator.
         train: local training; each step samples new noise and dropout.
-        share: fraction of a client's validation nodes that are hidden.
-        weights: a, b and c'.
+        share: fraction of a client's validation nodes to hide.
+        weights: the weights a, b and c' of the three terms.
         seed: seed that determines the hidden nodes.
 
     Returns:
@@ -60,7 +60,8 @@ def generator_task(
         between predicted and true counts, averaged over all nodes.
 
     Raises:
-        ValueError: if `share` is out of range, a weight is negative, or a client lacks a mask.
+        ValueError: if `share` is out of range, if a weight is negative, or if a client lacks a
+            mask.
 
     Example:
         >>> graph = fgl.data.csbm(num_nodes=60, num_features=20, words_per_set=9)
@@ -147,7 +148,7 @@ def mend(
     part: Graph | None = None,
     seed: int = 0,
 ) -> Graph:
-    """Add to a graph the neighbours that a generator predicts, each with an edge to its node.
+    """Add generated neighbours to a graph; every new neighbour gets an edge to its node.
 
     Dropout is turned off in this function; the public code never turns dropout off.
 
@@ -155,12 +156,12 @@ def mend(
         model: the architecture.
         params: the trained generator.
         graph: a client's graph.
-        part: the subgraph that the generator reads and whose nodes get neighbours. The subgraph has
-            a `node_id`. Default: the whole graph.
+        part: the subgraph that the generator reads; the nodes of this subgraph get neighbours. The
+            subgraph has a `node_id`. Default: the whole graph.
         seed: seed of the noise.
 
     Returns:
-        The graph, with new nodes after its own nodes. New nodes are not in any mask, and features
+        The graph with new nodes, which follow the old nodes. New nodes are in no mask, and features
         are dense.
 
     Example:
@@ -185,7 +186,7 @@ def mend(
 
 
 def _places(part: Graph, whole: Graph) -> Tensor:
-    """For each node of `part`, the index in `whole` of the node with the same `node_id`."""
+    """Indices in `whole` of the nodes of `part`, found by `node_id`."""
     if part.node_id is None:
         raise ValueError("Expected part to have node_id, but got none")
     if whole.node_id is None:
@@ -209,38 +210,41 @@ def mended(
     gen_wide: Count = 2048,
     gen_rounded: bool = False,
 ) -> Task:
-    """The same task, on graphs to which generators have added missing neighbours (FedSage+).
+    """The given task on new graphs: generators have added missing neighbours (FedSage+).
 
-    Every client first trains its own generator locally. Then the client continues training with a
-    new optimiser and with gradients from the other clients (`fgl.methods.fedsage_plus`). The
-    generator reads the client's graph without hidden nodes. Generated neighbours are added to the
-    graph that still has the hidden nodes. New nodes do not affect a client's weight, the divergence
-    term of a loss, or the number of local steps. If no client gets a new node, a warning is given,
-    and the task is unchanged.
+    Every client first trains a generator without other clients. Then the client trains this
+    generator further, with a new optimiser and with gradients from the other clients
+    (`fgl.methods.fedsage_plus`). The generator reads the client's graph without the hidden nodes.
+    The generated neighbours are added to the client's complete graph, with the hidden nodes. New
+    nodes do not affect a client's weight, the divergence term of a loss, or the number of local
+    steps. If no client gets a new node, a warning is given, and the task is unchanged.
 
     The default values come from the public code (src/utils/config.py). The clients' weights differ
     from the weights in the public code; `fedsage` describes the difference (see also
     `fgl.nn.NeighbourGenerator`). Dropout is off while a graph is mended; the public code does not
-    call `eval()`. All generators start from the same initial tensors. In the public code, each
-    client initialises its own generator.
+    call `eval()`. The clients' generators all start from one set of initial tensors. In the public
+    code, the clients' generators have different initial tensors.
 
     Args:
-        task: a task of nodes; its clients have a training and a validation mask.
-        seed: seed of the hidden nodes and of the generators.
+        task: a task of nodes; every client has a training mask and a validation mask.
+        seed: seed for the choice of hidden nodes and for the generators.
         gen_epochs: number of epochs in which the generators train with other clients' gradients;
             each epoch takes three rounds.
-        gen_local_epochs: epochs in which the generators first train without other clients.
-        gen_hide: fraction of a client's validation nodes that are hidden to train its generator.
+        gen_local_epochs: number of epochs in which every generator first trains at its client
+            alone.
+        gen_hide: fraction of a client's validation nodes to hide for the training of the generator.
         gen_lr: the learning rate of the generators' Adam.
         gen_weight_decay: the weight decay of the generators' Adam.
-        gen_hidden: width of the first layer of a generator's encoder, and of its classifier.
+        gen_hidden: width of the first layer in a generator's encoder and in a generator's
+            classifier.
         gen_latent: width of a generator's embeddings.
-        gen_wide: width of the layer before the output layer that generates features.
-        gen_rounded: whether counts are rounded to the nearest integer; otherwise they are rounded
+        gen_wide: width of a generator's last hidden layer, which precedes the layer that outputs
+            features.
+        gen_rounded: whether counts are rounded to the nearest integer; if False, counts are rounded
             down.
 
     Raises:
-        ValueError: if a number is out of range, or a client lacks labels or a mask.
+        ValueError: if a number is out of range, or if a client lacks labels or a mask.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8, model="sage").load(seed=0)
@@ -288,7 +292,7 @@ def mended(
 
 
 def _without_optimizers(result: Result) -> Result:
-    """A run's result in which the optimisers of all clients are reset."""
+    """A run's result after a reset of the optimisers of all clients."""
     states = {
         client: fed.drop(state, ["optimizer"]) for client, state in result.client_states.items()
     }
@@ -296,9 +300,10 @@ def _without_optimizers(result: Result) -> Result:
 
 
 def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:
-    """The method for mended graphs, which counts only the clients' `own` nodes as examples.
+    """The method for mended graphs; only the clients' `own` nodes count as examples.
 
-    A message depends only on a client's own graph. The graph for local steps marks the new nodes.
+    A message depends only on a client's own graph. In the graph for local steps, the new nodes are
+    marked.
     """
     draw = fedavg.train.batches
 
@@ -321,7 +326,7 @@ def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:
 def _generator(
     task: Task, hidden: int, latent: int, wide: int, seed: int, rounded: bool
 ) -> NeighbourGenerator:
-    """The first generator, which all clients have in common."""
+    """The initial generator, which is equal at all clients."""
     own = task.clients[0]
     _ = own.labels  # raises if labels are numbers
     sizes: Any = own.num_features, hidden, own.num_classes

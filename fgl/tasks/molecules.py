@@ -1,4 +1,4 @@
-"""Molecules of several companies, with numbers or binary labels to predict for each molecule."""
+"""Molecules of several companies; tasks predict numbers or binary labels of molecules."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KINDS |= dict.fromkeys(["tox21", "bace", "clintox"], "answers")
 class Molecules(Setting):
     """Molecules of several companies.
 
-    Each company has its own ring systems, or a random part of the molecules.
+    A company has all molecules with certain ring systems, or a random part of the molecules.
 
     Of all molecules, 80 % are for training, 10 % for validation and 10 % for the test.
     ``"synthetic"`` is `fgl.data.small_molecules`.
@@ -59,16 +59,16 @@ class Molecules(Setting):
     def load(self, seed: int = 0) -> Task:
         """Load the task.
 
-        `seed` determines the initial model, and a random partition and split.
+        `seed` determines the initial model, and the partition and the split if they are random.
         """
         target = self._target()
         clients, whole = self.clients_of(seed)
         return self.of(self.damaged(clients, seed), whole, target=target, seed=seed)
 
     def clients_of(self, seed: int = 0) -> tuple[list[Graph], Graph]:
-        """Each client's collection, and one collection with all molecules.
+        """The collections of the clients, and one collection with all molecules.
 
-        Each collection has three masks.
+        Every collection has a training, a validation and a test mask.
         """
         graph, scaffolds = self._collection()
         if self.split == "scaffold":
@@ -102,7 +102,7 @@ class Molecules(Setting):
         return TARGETS[kind]
 
     def _collection(self) -> tuple[Graph, list[str]]:
-        """All molecules, with their scaffolds if the setting needs scaffolds."""
+        """All molecules, and a list of scaffolds, which is empty if no scaffolds are needed."""
         scaffolds: list[str] = []
         if self.dataset == "synthetic":
             graphs, y, scaffolds = data.small_molecules()
@@ -121,7 +121,7 @@ class Molecules(Setting):
         return [part.to(graph.device) for part in parts]
 
     def _parts_of_split(self, graph: Graph, scaffolds: Sequence[str], seed: int) -> list[Tensor]:
-        """Divide training molecules as `_parts` does, and all other molecules at random."""
+        """Divide training molecules by `_parts`, and all other molecules at random."""
         train, *others = (getattr(graph, name).nonzero().squeeze(1) for name in MASKS)
         own = [scaffolds[molecule] for molecule in train.tolist()]
         dealt = [
@@ -137,7 +137,8 @@ class Molecules(Setting):
 def split_each(graph: Graph, parts: Sequence[Tensor], *, seed: int = 0) -> Graph:
     """The collection with random masks.
 
-    In each part, 80 % of the molecules are for training and 10 % for validation.
+    In each part, 80 % of the molecules are for training, 10 % for validation and the rest for the
+    test.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)

@@ -27,7 +27,7 @@ MODELS: dict[str, Any] = {
 
 @declares
 class Networks(Cut):
-    """Fields of settings whose network can be chosen and whose clients are parts of one graph."""
+    """Fields of settings with a choice of network, in which clients are parts of one graph."""
 
     model: Literal["gcn", "gat", "sage", "aux", "spa", "deep", "star"] = "gat"
     """The network of the clients; star also reads encodings of structure, as in FedStar; aux, spa
@@ -53,12 +53,12 @@ class Networks(Cut):
         seed: int,
         more: Mapping[str, Any] | None = None,
     ) -> tuple[Graph, list[Graph], nn.Module, int]:
-        """The inputs (the whole graph and the clients' graphs), the network, and the bytes sent.
+        """The inputs (whole graph, clients' graphs), the network, and the number of bytes sent.
 
         Args:
             whole: the graph that is cut.
-            parts: ids of each client's nodes.
-            seed: seed of the initial parameters and of the missing and corrupted data.
+            parts: one tensor per client with the ids of the client's nodes.
+            seed: seed for the initial parameters and for the choice of missing and corrupted data.
             more: options of the network.
         """
         alone = len(parts) == 1 and parts[0].numel() == whole.num_nodes
@@ -81,7 +81,7 @@ class Networks(Cut):
     def model_for(
         self, graph: Graph, seed: int, more: Mapping[str, Any] | None = None
     ) -> nn.Module:
-        """The network for graphs like the given one, before structural encodings are added."""
+        """The network for graphs with the given graph's sizes before any structural encodings."""
         options: dict[str, Any] = {"dropout": self.dropout, **(more or {})}
         if self.hops:
             options |= {"normalize": False, "summed": True}

@@ -1,4 +1,4 @@
-"""Nodes of disjoint clients; one graph is cut into clients and used for scores (as in FGSSL)."""
+"""Nodes of disjoint clients, cut from one graph; scores use the whole graph (as in FGSSL)."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def node_task(
     A warning is given if scored nodes are training nodes.
 
     Args:
-        whole: the graph with all edges, labels, a validation and a test mask. If `whole` is None,
-            each client is scored on its own nodes, and a score is the mean over clients. If a
-            client's labels do not define a metric, ``pooled_test_`` metrics over all clients are
-            added, and a warning says why.
-        clients: graphs with labels, and a training mask unless all nodes train.
-        model: called as ``model(graph.x, graph.adj)``; it returns logits, or the output that the
-            target needs.
+        whole: the graph with all edges, labels, a validation mask and a test mask. If `whole` is
+            None, every client is scored on its own nodes, and the score is the mean over clients.
+            If a metric is undefined for a client's labels, a warning names the client, and metrics
+            over all clients' nodes together (``pooled_test_``) are added.
+        clients: graphs with labels; without a training mask, all nodes of a graph are training
+            nodes.
+        model: ``model(graph.x, graph.adj)`` returns logits, or the output that the target needs.
         train: local training.
         target: meaning of the values of ``graph.y``; default class labels.
 

@@ -1,4 +1,4 @@
-"""Nodes of clients that are overlapping samples of one graph; scores use their union (FedGL)."""
+"""Nodes of overlapping clients, sampled from one graph; scores use the clients' union (FedGL)."""
 
 from __future__ import annotations
 
@@ -32,19 +32,21 @@ def overlapping_node_task(
     l2: Weight = 0.0,
     target: Target = CLASSES,
 ) -> Task:
-    """Classify nodes that several clients may hold.
+    """Classify nodes; a node can belong to several clients.
 
-    A client's weight is its number of nodes, or 0 if it has no training node.
+    The weight of a client is its number of nodes, or 0 if the client has no training node.
 
-    Models are scored on the union of the clients' graphs, and on each client's own test nodes.
+    Models are scored on the union of all clients' graphs, and also on every client's own test
+    nodes.
 
     Args:
         union: the union of the clients' graphs, with labels and masks.
         clients: graphs with labels, masks and `node_id`.
-        model: called as ``model(graph.x, graph.adj)``; it returns logits. If `l2` is not 0, the
-            model's first matrix must have the name ``convs.0.lin.weight``.
+        model: ``model(graph.x, graph.adj)`` returns logits. If `l2` is not 0, the model's first
+            matrix must have the name ``convs.0.lin.weight``.
         train: local training.
-        l2: weight, in the loss, of half the squared norm of the model's first matrix.
+        l2: a weight; the loss contains half the squared norm of the model's first matrix, times
+            `l2`.
         target: meaning of the values of ``graph.y``; default class labels.
 
     Example:
@@ -72,7 +74,7 @@ def overlapping_node_task(
 
 @fed.layer
 def _shrinking(fedavg: Method, *, l2: float) -> Method:
-    """The method whose loss also has half the squared norm of the first matrix, times `l2`."""
+    """The method with an added loss term: `l2` / 2 times the first matrix's squared norm."""
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         total = fedavg.loss(params, graph, context)
@@ -118,7 +120,7 @@ class OverlappingNodes(Setting):
 
     @property
     def shares(self) -> list[float]:
-        """Each client's fraction of the nodes."""
+        """The fraction of the nodes that each client samples."""
         named = (
             data.partitions.PROPORTIONS.get(self.proportions[0])
             if len(self.proportions) == 1

@@ -1,4 +1,4 @@
-"""Nodes of clients that each have their own test set (FedVGAE's protocol for nodes)."""
+"""Nodes of clients; every client has its own test set (FedVGAE's protocol for nodes)."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def own_node_task(
     """Classify a client's nodes with a variational encoder and an MLP.
 
     ``L = CE + kl / n KL(q(z | x, A) || N(0, 1))``, where KL is the mean over the n nodes. So the
-    paper's sum is divided by n twice, in the same way as in `link_task`. A client's weight is its
-    number of nodes. A client keeps its trained model; this model is scored on the client's own test
-    nodes. A metric whose name ends in ``_before`` scores the model at the start of a client's
+    paper's sum is divided by n twice, as in `link_task`. A client's weight is its number of nodes.
+    A client keeps the model that it has trained; this model is scored on the client's test nodes. A
+    metric with a name in ``_before`` is the score of the model with which a client starts its
     round.
 
     Args:
-        clients: graphs with their own labels and masks.
+        clients: graphs with labels and masks.
         model: a model with a classifier.
-        train: local training; each step samples new noise of z.
+        train: local training; each step samples new noise for z.
         kl: weight of the divergence, at least 0.
 
     Example:
@@ -66,7 +66,7 @@ def own_node_task(
 
 @setting
 class OwnNodes(Disjoint):
-    """Nodes of disjoint clients that each have their own split (FedVGAE's protocol for nodes).
+    """Nodes of disjoint clients; every client has its own split (FedVGAE's protocol for nodes).
 
     Example:
         >>> task = OwnNodes(clients=3, partition="random", hidden=8).load(seed=0)

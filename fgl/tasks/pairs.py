@@ -1,4 +1,4 @@
-"""Pairs of nodes at disjoint clients; models predict future edges, or the labels of edges."""
+"""Pairs of nodes at disjoint clients; models predict future edges or labels of edges."""
 
 from __future__ import annotations
 
@@ -50,37 +50,37 @@ def pair_task(
     The model reads `edge_label_index` and returns one row for each pair. The label may depend on
     the direction of the pair. `fgl.data.splits.split_by_time` builds graphs for this task.
 
-    With `negatives`, the model learns to predict whether a pair is an edge. For each training pair
-    that is an edge, each local step samples a pair that has the same source but is not an edge.
-    Negatives of validation and test pairs are sampled before training
-    (`fgl.data.splits.with_negatives`). The target node of a negative has the same type as the
-    pair's target, and is already known in the pair's time window. Validation and test pairs are
-    never used as negatives.
+    With `negatives`, the model learns to predict whether a pair is an edge. In each local step,
+    every training pair that is an edge gets one negative: a sampled pair that has the edge's
+    source, but is not an edge. Negatives of validation and test pairs are sampled before training
+    (`fgl.data.splits.with_negatives`). The target node of a negative has the type of the true
+    target, and is already known in the pair's time window. Validation and test pairs are never used
+    as negatives.
 
-    With `ranking`, the true ends of pairs are ranked among all nodes. Pairs can be triples of a
-    knowledge graph, for example. For each training pair, each local step samples `negatives` pairs
-    with other targets, and as many pairs with other sources. The other targets and sources are
-    sampled uniformly, and only training pairs are excluded from the negatives.
+    With `ranking`, the true ends of pairs are ranked among all nodes. For example, pairs can be
+    triples of a knowledge graph. In each local step, every training pair gets `negatives` sampled
+    pairs with a new target, and as many with a new source. New targets and sources are sampled
+    uniformly; only training pairs are excluded.
 
     Args:
         clients: graphs with `edge_label_index`, `y` and masks of pairs.
-        model: a model that reads `edge_label_index`; with `fgl.targets.ANSWERS` it returns one
-            number for each pair.
+        model: a model that reads `edge_label_index`. With `fgl.targets.ANSWERS`, the model returns
+            one number for each pair.
         train: local training.
         target: meaning of the values of ``graph.y``; default binary labels, 1 for yes and 0 for no.
-        negatives: whether to sample pairs that are not edges. "degree" samples each target in
-            proportion to the number of pairs that end at it, so that negatives cannot be recognised
-            by the degrees of their targets. With `ranking`: the number of negatives for each end of
-            a training pair, at least 1.
+        negatives: whether to sample pairs that are not edges. With "degree", a node's probability
+            of becoming a target is proportional to the number of pairs that end at this node. Then
+            the degrees of targets do not reveal which pairs are negatives. With `ranking`,
+            `negatives` is the number of negatives for each end of a training pair, at least 1.
         seed: seed of the negatives for validation and for the test.
-        ranking: the result of `fgl.tasks.ranking`; if given, the best round is selected by
+        ranking: the result of `fgl.tasks.ranking`. With `ranking`, the best round is selected by
             ``val_mrr``.
 
     Raises:
-        ValueError: if a client has no pairs. With `negatives`, this error is also raised if `y` is
-            not 0 or 1, if local training defines its own batches, or if the target is not
-            `fgl.targets.ANSWERS`. The error is also raised if only one of two conditions holds:
-            `ranking` is given, and `negatives` is a number.
+        ValueError: if a client has no pairs. With `negatives`, the error is also raised if a label
+            is neither 0 nor 1, if local training defines batches itself, or if the target is not
+            `fgl.targets.ANSWERS`. `ranking` and a number as `negatives` must be given together; one
+            without the other raises the error.
 
     Example:
         >>> whole = fgl.data.splits.split_by_time(fgl.data.ratings())
@@ -119,7 +119,7 @@ def pair_task(
 
 
 def _with_negatives(clients: Sequence[Graph], seed: int, how: Negatives = True) -> list[Graph]:
-    """The clients, with negative pairs added for validation and test."""
+    """The clients with added negative pairs for validation and for the test."""
     seeds = [fed.fold_in(seed, client, "negatives") for client in range(len(clients))]
     draw = partial(data.splits.with_negatives, negatives="degree" if how == "degree" else "uniform")
     return [draw(graph, seed=own) for graph, own in zip(clients, seeds, strict=True)]
@@ -132,7 +132,7 @@ def _task_of(
     target: Target,
     negatives: Negatives,
 ) -> Task:
-    """The task of clients whose validation and test pairs are complete."""
+    """The task of the given clients, which already have all validation and test pairs."""
     if not negatives:
         method = fed.fedavg(model, train=train, target=target)
     else:
@@ -154,12 +154,12 @@ def _task_of(
 
 
 def _is_tested(graph: Graph) -> bool:
-    """Whether a client has test pairs whose labels are known."""
+    """Whether a client has test pairs with known labels."""
     return graph.test_mask is not None and bool(answered(graph.test_mask, graph.y).any())
 
 
 def _drawn(train: Training, num_clients: int, *, by_degree: bool) -> Any:
-    """A client's steps: the graph, and a context with newly sampled negatives."""
+    """A client's steps; a step has the graph, and a context with newly sampled negatives."""
 
     def own_window(graph: Graph) -> tuple[Window, Tensor]:
         positive = graph.training_mask & (checked_answers(graph) == 1)
@@ -198,10 +198,10 @@ def _among_negatives(model: nn.Module) -> Loss:
 
 @setting
 class Pairs(Cut):
-    """Pairs of a directed graph at disjoint clients: predict signs of ratings, or predict links.
+    """Pairs of nodes in a directed graph, at disjoint clients: predict links or signs of ratings.
 
-    The partition uses only the edges that are messages. So the pairs to predict do not influence
-    which client has a node. A pair is lost if its two nodes belong to different clients.
+    The partition uses only edges that are messages. So the pairs to predict do not influence the
+    assignment of nodes to clients. A pair is lost if its two nodes belong to different clients.
 
     Example:
         >>> task = Pairs(clients=3, partition="random", hidden=8).load(seed=0)
@@ -238,7 +238,7 @@ class Pairs(Cut):
         return _task_of(clients, model, self.local.training(), ANSWERS, links)
 
     def whole(self, seed: int) -> Graph:
-        """The clients' whole graph; earlier edges are messages, and later edges are pairs."""
+        """All clients' graph: earlier edges are messages, later edges are pairs to predict."""
         synthetic = self.dataset == "synthetic"
         graph = data.ratings() if synthetic else data.load(self.dataset)
         if graph.edge_attr is None or graph.edge_time is None:

@@ -1,6 +1,6 @@
 """Presets: the settings that published methods need.
 
-Some methods are FedAvg on the task of such a setting.
+Some of these methods are just FedAvg on the task of such a setting.
 """
 
 from typing import Any, TypeVar
@@ -39,15 +39,15 @@ NEEDS: dict[str, dict[type[Setting], dict[str, Any]]] = {
 def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
     """A setting with the values that a published method uses.
 
-    FedSage is FedAvg on a task with a GraphSAGE network. FedGCN is FedAvg on a task in which the
-    features of each node are sums over its neighbours, including neighbours at other clients.
+    FedSage is FedAvg on a task with a GraphSAGE network. FedGCN is FedAvg on a task in which a
+    node's features are sums over all its neighbours, at whichever client the neighbours are.
 
     Args:
         method: ``"fedaux"``, ``"feddep"``, ``"fedgcn"``, ``"fedhgn"``, ``"fedsage"``,
-            ``"fedsage-plus"``, ``"fedspa"``, ``"fedssp"``, ``"fedstar"``; for any other name, the
-            setting keeps its defaults.
+            ``"fedsage-plus"``, ``"fedspa"``, ``"fedssp"``, ``"fedstar"``; for a name that is not in
+            this list, the setting has its default values.
         kind: class of the setting, such as `Nodes`.
-        values: values of the other fields of the setting.
+        values: values of further fields of the setting.
 
     Example:
         >>> task = preset("fedgcn", fgl.tasks.Nodes, clients=3, hidden=8).load(seed=0)
@@ -64,17 +64,17 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
 def fedgcn(fedavg: Method) -> Method:
     """FedGCN: clients sum neighbours' features across all clients, then run FedAvg.
 
-    The public code gives all clients equal weights, like `fgl.tasks.task.weighed_equally`. Here the
-    weights come from the task, so the sums are the only difference from FedAvg.
+    In the public code all clients have equal weights, as with `fgl.tasks.task.weighed_equally`.
+    Here the task determines the weights, so FedGCN differs from FedAvg only in the sums.
 
     Args:
-        fedavg: FedAvg of a task whose network reads these sums; see `preset`.
+        fedavg: FedAvg built for a task. The task's network reads these sums; see `preset`.
 
     Returns:
-        `fedavg`, after a check that the network is FedGCN's.
+        The given `fedavg`. The function only checks that the network is FedGCN's network.
 
     Raises:
-        ValueError: for another network.
+        ValueError: if the task has a different network.
 
     Example:
         >>> fedgcn(fgl.fedavg(fgl.nn.GCN(4, 8, 2)))
@@ -90,26 +90,26 @@ def fedgcn(fedavg: Method) -> Method:
 
 @typed
 def fedsage(fedavg: Method) -> Method:
-    """FedSage: FedAvg of a GraphSAGE network.
+    """FedSage: FedAvg with a GraphSAGE network.
 
-    The public code (zkhku/fedsage, src/fedsage.py) gives all clients equal weights, like
-    `fgl.tasks.task.weighed_equally`. Here the weights come from the task, so the network is the
-    only difference from FedAvg. The public code uses stellargraph's network. Half of a layer's
-    outputs come from a node, and half come from the node's neighbours. After the last of these
-    layers, each node's output is scaled to length 1, and a linear layer computes the logits. In the
-    public code, each layer uses 5 sampled neighbours, and minibatches have 32 nodes. Training in
-    the public code starts from the mean of the clients' initial models. In the public code, all
-    clients use one Adam optimiser in turn, and this optimiser keeps its moments. Here the task
-    determines the network and the training.
+    In the public code (zkhku/fedsage, src/fedsage.py) all clients have equal weights, as with
+    `fgl.tasks.task.weighed_equally`. Here the task determines the weights, so FedSage differs from
+    FedAvg only in the network. The public code uses stellargraph's network. In a layer of this
+    network, half of a node's outputs are computed from the node, and half from the node's
+    neighbours. After the last layer, each node's output is scaled to length 1, and a linear layer
+    computes the logits. In the public code, each layer uses 5 sampled neighbours, and minibatches
+    have 32 nodes. Training in the public code starts from the mean of the clients' initial models.
+    In the public code, the clients use a single Adam optimiser one after another, without a reset
+    of the optimiser's moments. Here the task determines the network and the training.
 
     Args:
-        fedavg: FedAvg of a task with a GraphSAGE network; see `preset`.
+        fedavg: FedAvg built for a task with a GraphSAGE network; see `preset`.
 
     Returns:
         `fedavg`.
 
     Raises:
-        ValueError: for another network.
+        ValueError: if the task has a different network.
 
     Example:
         >>> fedsage(fgl.fedavg(fgl.nn.GIN(4, 8, 2)))

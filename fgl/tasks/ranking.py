@@ -1,4 +1,4 @@
-"""Ranking of the true end of a triple among all nodes: mean reciprocal rank, and hits."""
+"""Ranks of triples' true ends among all nodes: mean reciprocal rank, and hits."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ def ranking(
     both: bool = True,
     chunk: Count = CELLS,
 ) -> Callable[..., Score]:
-    """Scores from the rank of each triple's true end among all nodes of the graph.
+    """Scores based on the ranks that triples' true ends have among all nodes of the graph.
 
-    A triple with label 1 in the validation or test mask gives the questions ``(h, r, ?)`` and ``(?,
-    r, t)``. For a question, each node of the graph is scored as the unknown end. The rank of the
-    true end is ``1 + |{e: s(e) > s(t)}| + |{e: s(e) = s(t)}| / 2``. A tied node adds one half to
-    the rank. So a model that gives all nodes the same score gets the middle rank instead of the
-    first. ``MRR = mean 1 / rank``, ``Hits@k = mean [rank <= k]``.
+    Every triple with label 1 in the validation or test mask gives two questions, ``(h, r, ?)`` and
+    ``(?, r, t)``. For each question, the model gives every node of the graph a score as the unknown
+    end. The rank of the true end is ``1 + |{e: s(e) > s(t)}| + |{e: s(e) = s(t)}| / 2``. A tied
+    node adds one half to the rank. So if a model gives equal scores to all nodes, the true end has
+    the middle rank and not the first rank. ``MRR = mean 1 / rank``, ``Hits@k = mean [rank <= k]``.
 
     Args:
         ks: the values of k in Hits@k.
-        filtered: whether to leave out all other nodes that are true answers to the question,
-            according to the edges and the pairs in any mask.
-        both: whether both heads and tails are ranked; if not, only tails.
-        chunk: number of triples that are scored at a time.
+        filtered: whether to leave out nodes that also answer the question correctly, according to
+            the graph's edges and the pairs in any mask.
+        both: whether to rank heads and tails; if False, only tails are ranked.
+        chunk: number of triples to score at a time.
 
     Returns:
         ``(model, *, test=True) -> score``; a score is ``(params, graph) -> {"val_mrr", "test_mrr",
-        "test_hits@1", ...}``, without metrics of masks that have no question. A metric is NaN if a
-        score is NaN.
+        "test_hits@1", ...}``, without the metrics of a mask that gives no question. If the model's
+        score of a node is NaN, the metric is NaN.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0], [1]]), y=torch.ones(1),
@@ -99,7 +99,7 @@ def _questions(graph: Graph, prefix: str) -> Tensor:
 
 
 def relation_of(graph: Graph) -> Tensor:
-    """Each pair's relation, int64 ``[p]``.
+    """The relation of every pair, int64 ``[p]``.
 
     The relation is 0 if pairs have no relations.
 
@@ -128,7 +128,7 @@ def _ranks(
     filtered: bool,
     chunk: int,
 ) -> Tensor:
-    """Ranks of one end of each pair in `rows`, float64 ``[m]``.
+    """Ranks of the heads or of the tails of the pairs in `rows`, float64 ``[m]``.
 
     `end` is 0 for heads and 1 for tails.
     """
@@ -167,7 +167,7 @@ def _facts(graph: Graph, end: int, mask: Tensor) -> Tensor:
 
 
 def _cells(facts: Tensor, rows: Tensor, n: int) -> Tensor:
-    """Mask ``[m, n]`` of known facts in some rows of a table whose keys are ``row n + column``."""
+    """Mask ``[m, n]`` of known facts in some rows of a table; keys are ``row n + column``."""
     first, last = (torch.searchsorted(facts, each * n) for each in (rows, rows + 1))
     count = last - first
     place = torch.arange(len(rows), device=rows.device).repeat_interleave(count)
@@ -210,11 +210,11 @@ def ranked_task(
 
 
 def _corrupted(train: Training, num_clients: int, count: int) -> Any:
-    """A client's steps: its graph, and triples with a tail or head that was replaced at random.
+    """A client's steps: the graph, and triples in which the tail or the head is replaced at random.
 
     Only training triples are excluded when negatives are sampled. If validation and test triples
-    were also excluded, they would never occur as negatives. A model could then recognise these
-    triples.
+    were excluded too, these triples would never be negatives, and a model could recognise them by
+    this.
     """
 
     def tables(graph: Graph) -> tuple[FreeCells, FreeCells]:

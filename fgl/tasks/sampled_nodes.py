@@ -1,4 +1,4 @@
-"""Nodes of clients that are parts of one large graph; models train on sampled neighbourhoods."""
+"""Nodes of clients, cut from one large graph; models train on sampled neighbourhoods."""
 
 from __future__ import annotations
 
@@ -46,20 +46,22 @@ def sampled_node_task(
 
     The loss is FedAvg's loss: the target's loss on the training nodes of a batch. Neighbours of the
     training nodes in a batch are sampled (`NeighbourSampler`). If a method adds a term to the loss,
-    this term is computed on the same batch. Scores are computed with all neighbours in the whole
-    graph.
+    the term is computed on the batch of the step. Scores are computed with all neighbours in the
+    whole graph.
 
     Args:
-        whole: the graph with all edges, labels, a validation and a test mask.
-        clients: graphs with labels, and a training mask unless all nodes train.
-        model: a model that returns a row of logits for each node. The model may use at most one hop
-            more than the number of `fanouts`; this is checked if a graph has more nodes than a
+        whole: the graph with all edges, labels, a validation mask and a test mask.
+        clients: graphs with labels; without a training mask, all nodes of a graph are training
+            nodes.
+        model: a model that returns a row of logits for each node. With k fan-outs, the model may
+            have at most k + 1 hops. The number of hops is checked if a graph has more nodes than a
             block.
-        optimizer: function from a list of tensors to a `torch.optim` optimiser.
-        fanouts: number of sampled neighbours per node, for each hop; -1 means all.
-        epochs: passes over a client's training nodes in a round.
-        batch_size: training nodes per step; a smaller last batch is also used.
-        block_size: nodes per block of inference, see `logits_in_blocks`.
+        optimizer: function that returns a `torch.optim` optimiser for a list of tensors.
+        fanouts: numbers of sampled neighbours per node, one number for each hop; -1 means all
+            neighbours.
+        epochs: number of passes over a client's training nodes in a round.
+        batch_size: number of training nodes per step; the last batch of a pass can be smaller.
+        block_size: number of nodes per block of inference, see `logits_in_blocks`.
         target: meaning of the values of ``graph.y``; default class labels.
 
     Raises:
@@ -98,16 +100,16 @@ def sampled_node_task(
 def sampled_steps(
     sampler: NeighbourSampler, context: Any, *, epochs: int = 1, batch_size: int = 1024
 ) -> Steps:
-    """Shuffled minibatches of a graph's training nodes, each with newly sampled neighbours.
+    """Shuffled minibatches of training nodes; every minibatch has newly sampled neighbours.
 
-    The call uses torch's global generator to sample the order of the nodes and one seed. Each batch
-    is sampled just before its step by a separate generator, so only one batch is in memory.
+    torch's global generator draws the order of the nodes and one seed. A generator with this seed
+    samples a batch just before the step that uses the batch, so only one batch is in memory.
 
     Args:
         sampler: the sampler of the client's graph.
-        context: the context of all steps, unchanged.
-        epochs: passes over the training nodes.
-        batch_size: training nodes per step.
+        context: the context, which is passed to all steps without changes.
+        epochs: number of passes over the training nodes.
+        batch_size: number of training nodes per step.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.tensor([[0, 1], [1, 2]]))
@@ -131,7 +133,7 @@ def sampled_steps(
 
 @setting
 class SampledNodes(Cut):
-    """Nodes of clients that are parts of one graph; minibatches have sampled neighbours.
+    """Nodes of clients, cut from one graph; minibatches have sampled neighbours.
 
     The partition, the split and the scores are the same as in `Nodes`.
 

@@ -45,20 +45,19 @@ def node_scores(
     logits_of: Callable[..., Any] = fed.predict,
     target: Target = CLASSES,
 ) -> Score:
-    """A score function for a model on the nodes of a client, or on the graphs of a collection.
+    """A function that scores a model on a client's nodes or on a collection's graphs.
 
     Args:
-        model: called as ``model(*graph.inputs)``; it returns logits, or the output that the target
-            needs.
-        test: whether to also score the test nodes; False if only validation is needed.
+        model: ``model(*graph.inputs)`` returns logits, or the output that the target needs.
+        test: whether to score test nodes too; if False, only validation nodes are scored.
         logits_of: ``(model, params, graph) -> logits``; default the model's output for the whole
             graph.
         target: meaning of the values of ``graph.y``; default class labels.
 
     Returns:
         ``(params, graph) -> {"val_accuracy", "test_accuracy"}``; with `fgl.targets.REGRESSION` the
-        names are ``{"val_rmse", "test_rmse", "test_mae", "test_r2"}``. A metric is left out if its
-        mask is missing or empty, or if no label is known.
+        names are ``{"val_rmse", "test_rmse", "test_mae", "test_r2"}``. A metric is left out if the
+        mask for it is missing or empty, or if no label in the mask is known.
 
     Example:
         >>> mask = torch.tensor([True, False])
@@ -87,21 +86,21 @@ def node_scores(
 
 @typed
 def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = True) -> Score:
-    """Score function that measures how well a model separates held-out edges from other pairs.
+    """A function that scores how well a model separates held-out edges from pairs without edge.
 
     Args:
-        model: called as ``model(graph.x, graph.adj)``; it returns embeddings, whose inner products
-            are the scores of links.
-        splits: one per client; ``split.graph`` identifies the client.
-        test: whether to also score the test pairs.
+        model: ``model(graph.x, graph.adj)`` returns embeddings; their inner products are the scores
+            of links.
+        splits: one split per client; ``split.graph`` identifies the client.
+        test: whether to score test pairs too.
 
     Returns:
-        ``(params, graph) -> {"val_auc", "val_ap", "test_auc", "test_ap"}``, without metrics that
-        lack edges or negatives. For a client without held-out edges the dict is empty. Metrics are
-        NaN if the model's scores are NaN, for example after divergence.
+        ``(params, graph) -> {"val_auc", "val_ap", "test_auc", "test_ap"}``, without metrics for
+        which edges or negatives are missing. For a client without held-out edges the dict is empty.
+        Metrics are NaN if the model's scores are NaN, for example after divergence.
 
     Raises:
-        ValueError: when called, if no split has this graph.
+        ValueError: in a call of the function, if the graph is not the graph of a split.
 
     Example:
         >>> split = fgl.data.splits.edge_split(fgl.data.load("synthetic"))
@@ -135,7 +134,7 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
 
 
 def _split_like(graph: Graph, splits: Sequence[EdgeSplit]) -> EdgeSplit:
-    """Find the split whose graph has the same nodes and edges as `graph`, a copy of that graph."""
+    """Find the split of a graph; `graph` may be a copy with equal nodes and edges."""
     for split in splits:
         own = split.graph
         ids = (
@@ -151,10 +150,9 @@ def _split_like(graph: Graph, splits: Sequence[EdgeSplit]) -> EdgeSplit:
 
 
 def validation(score: Score, select: str) -> Callable[[Params, Graph], float]:
-    """A client's validation score: one metric; NaN if there are no validation examples.
+    """A function that returns a client's validation score, or NaN without validation examples.
 
-    Larger values are always better. For example, the result for ``"-val_rmse"`` is minus the
-    metric.
+    A larger score is always better. For example, the score for ``"-val_rmse"`` is minus the metric.
     """
 
     def validate(params: Params, graph: Graph) -> float:
@@ -174,33 +172,33 @@ def evaluate_own(
     each: bool = False,
     lower: Set[str] = CLASSES.lower,
 ) -> Evaluate:
-    """Score each client's deployed model, and the model at the start of the client's last round.
+    """Score every client's deployed model, and the model at the start of the client's last round.
 
-    The model at the start of the round is scored only if the method keeps it in the clients' states
-    as ``"adopted"``.
+    The model at the start of the round is scored only if the method keeps this model in the
+    clients' states, under the key ``"adopted"``.
 
     Args:
         score: ``(params, graph) -> metrics``, such as `link_scores` or `node_scores`.
         method: the method with `deploy`.
         clients: the clients' graphs.
-        required: whether it is an error if no client has a metric.
-        each: whether to add each client's own metrics, such as ``test_accuracy/3`` of client 3, and
-            the worst client's metrics, such as ``worst_test_accuracy``.
-        lower: names of further metrics, without ``test_`` or ``val_``, for which smaller values are
-            better; losses, rmse and mae need not be listed.
+        required: whether to raise an error if no client has a metric.
+        each: whether to add the metrics of single clients, such as ``test_accuracy/3`` of client 3,
+            and of the worst client, such as ``worst_test_accuracy``.
+        lower: names of further metrics for which smaller values are better. The names are given
+            without ``test_`` or ``val_``. Losses, rmse and mae need not be listed.
 
     Returns:
-        ``(outbox, states) -> metrics``. Every metric is a mean over the clients that have it. If
-        clients keep the model at the start of a round, this model's metrics are included, with
-        ``_before`` appended to their names. ``scored_clients`` is the number of clients that have
-        all metrics. A mean that includes NaN is NaN.
+        ``(outbox, states) -> metrics``. Every metric is a mean over the clients with a value of
+        this metric. If clients keep the model at the start of a round, this model's metrics are
+        included; the names of these metrics end in ``_before``. ``scored_clients`` is the number of
+        clients that have all metrics. If one client's value is NaN, the mean is NaN.
 
     Warns:
-        UserWarning: with `each`, if clients lack a metric; the warning names the clients and the
+        UserWarning: with `each`, if clients lack a metric; the text names the clients and the
             reason.
 
     Raises:
-        ValueError: when called, if no client has a metric, or a model is incomplete.
+        ValueError: in a call of the result, if no client has a metric, or if a model is incomplete.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -236,24 +234,24 @@ def evaluate_own(
 def evaluate_ego(
     method: Method, clients: Sequence[Graph], test: Graph, *, each: bool = False
 ) -> Evaluate:
-    """Score each client's model on its test nodes, and on a graph on which no client trains.
+    """Score every client's model on the client's test nodes and on a common test graph.
 
     The score is micro-F1, which equals accuracy if each node has one label. A client that has never
-    taken part has no model of its own yet, so it is not scored.
+    taken part in a round has no model yet and is not scored.
 
     Args:
-        method: the method, whose model is called as ``model(graph.x, graph.adj)``.
+        method: the method; the method's ``model(graph.x, graph.adj)`` returns logits.
         clients: the clients' graphs, with labels and masks.
-        test: the common test graph; all of its nodes are scored.
-        each: whether to add the worst client's metrics and each client's own metrics.
+        test: the test graph, common to all clients; all nodes of this graph are scored.
+        each: whether to add the metrics of the worst client and of single clients.
 
     Returns:
         ``(outbox, states) -> metrics``, empty if no client has taken part. ``local_f1``,
         ``global_f1``, ``val_f1`` and ``val_loss`` are means over the ``scored_clients``.
-        ``local_unseen_f1`` counts only own test nodes on which no other client trains
-        (`unseen_nodes`). This metric is a mean over the ``unseen_clients`` that have such nodes,
-        and is left out if no client has any. Each client's metrics are ``local_f1/0``,
-        ``global_f1/0``, ``local_unseen_f1/0``, ...
+        ``local_unseen_f1`` counts only test nodes of a client on which no other client trains
+        (`unseen_nodes`). ``local_unseen_f1`` is a mean over the ``unseen_clients`` with such nodes;
+        without such clients the metric is left out. The metrics of single clients are
+        ``local_f1/0``, ``global_f1/0``, ``local_unseen_f1/0``, ...
 
     Example:
         >>> test, clients = fgl.data.partitions.major_label_partition(fgl.data.load("synthetic"), 2)
@@ -316,24 +314,26 @@ def evaluate_pooled(
     tests: Sequence[Graph] | None = None,
     target: Target = CLASSES,
 ) -> Evaluate:
-    """Score the test examples of all clients together; a client's own model predicts its examples.
+    """Score all clients' test examples together; examples are predicted by their client's model.
 
-    Some metrics are undefined for an individual client, but defined for all clients together. For
-    example, the AUC is undefined for a client whose labels all belong to one class.
+    A metric can be undefined for one client, but defined for all clients together. For example, the
+    AUC is undefined for a client if all labels of the client are equal.
 
     Args:
-        method: the method with `deploy`; its model is called as ``model(*graph.inputs)``.
+        method: the method with `deploy`; the method's ``model(*graph.inputs)`` returns outputs for
+            the target.
         clients: the clients' graphs.
-        tests: one graph with labels per client; a graph is scored if it has a test mask. If there
-            are fewer clients than graphs, the first client's model is used. Default `clients`.
+        tests: one graph with labels per client; graphs without a test mask are not scored. A graph
+            beyond the number of clients is scored with the first client's model. Default `clients`.
         target: meaning of the values of ``graph.y``; default class labels.
 
     Returns:
-        ``(outbox, states) -> metrics``. These are all defined metrics of the target, with
-        ``pooled_test_`` before their names.
+        ``(outbox, states) -> metrics``. The dict has all defined metrics of the target; their names
+        begin with ``pooled_test_``.
 
     Raises:
-        ValueError: if no client has a test example; and, when called, if a model is incomplete.
+        ValueError: if no client has a test example, or, in a call of the result, if a model is
+            incomplete.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -379,12 +379,11 @@ def with_pooled(
     tests: Sequence[Graph],
     target: Target,
 ) -> Evaluate:
-    """The score function, extended by pooled scores if they are needed.
+    """The score function, with pooled scores added if a client cannot be scored alone.
 
-    `evaluate_pooled` is added if a metric is undefined for the labels of some
-    client.
+    `evaluate_pooled` is added if a metric is undefined for the labels of a client.
 
-    A warning names the clients for which a metric is undefined.
+    A warning names the clients with an undefined metric.
     """
     warn_undefined(target, [by_answer(own, own.val_mask)[1:] for own in tests], "val_")
     questions = [by_answer(own, own.test_mask)[1:] for own in tests]
@@ -398,7 +397,7 @@ def with_pooled(
 
 
 def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[str]]:
-    """End of a warning about undefined metrics: the metrics that pooling does not define either."""
+    """End of a warning on undefined metrics, and names of metrics undefined even after pooling."""
     lost = undefined_metrics(target, *(torch.cat(part) for part in zip(*answered, strict=True)))
     if lost:
         return ", nor is there one of all clients' answers together", lost
@@ -414,38 +413,37 @@ def evaluate_graphs(
     target: Target = CLASSES,
     each: bool = False,
 ) -> Evaluate:
-    """Score each client's model on its own test graphs.
+    """Score every client's model on the test graphs of this client.
 
-    For class labels, the score is the accuracy. The accuracy is also computed for a control that
-    always predicts the most frequent class of a client's training graphs. If classes tie, the
-    control predicts the class with the lowest index. For other targets, the scores are the pooled
-    metric and the mean over clients. The mean leaves out clients for which the metric is undefined.
-    The pooled metric is computed over the test graphs of all clients together. The output for a
-    graph comes from the model of its own client; in a centralized run, it comes from the only
-    model.
+    For class labels, the score is the accuracy. A control is scored too: it always predicts the
+    most frequent class among a client's training graphs. If classes tie, the control predicts the
+    class with the lowest index. For any other target, a metric is scored in two ways. The mean over
+    clients leaves out clients for which the metric is undefined. The pooled metric is computed over
+    the test graphs of all clients together. The model of a graph's client predicts the output for
+    this graph; in a centralized run there is only one model.
 
     Args:
-        method: the method; its model is called as ``model(*graph.inputs)`` and returns logits, or
-            the output that the target needs.
-        tests: one collection with labels per client. With a test mask, only the graphs in the mask
-            are scored; without masks, all graphs are scored.
-        clients: the clients' training graphs. Their validation masks are used only for targets
-            other than class labels.
+        method: the method; the method's ``model(*graph.inputs)`` returns logits, or the output that
+            the target needs.
+        tests: one collection with labels per client. If a collection has a test mask, only the
+            graphs in this mask are scored; without masks, all graphs are scored.
+        clients: the clients' training graphs. If they have validation masks, metrics
+            that begin with ``val_`` and ``pooled_test_`` are added.
         target: meaning of the values of ``graph.y``; default class labels.
         each: as for `evaluate_own`.
 
     Returns:
-        ``(outbox, states) -> {"test_accuracy", "majority_accuracy"}``, means over clients;
-        ``"majority_accuracy"`` is the control's score, which is constant. With
-        `fgl.targets.ANSWERS` the names are
-        ``{"val_auc", "test_auc", "test_ap", "pooled_test_auc", "pooled_test_ap"}``, without
-        undefined metrics.
+        ``(outbox, states) -> {"test_accuracy", "majority_accuracy"}``, means over clients.
+        ``"majority_accuracy"`` is the score of the control, which is equal in all rounds. With
+        `fgl.targets.ANSWERS` the names are ``{"val_auc", "test_auc", "test_ap", "pooled_test_auc",
+        "pooled_test_ap"}``, without undefined metrics.
 
     Raises:
-        TypeError: for numbers in ``y`` without a target that describes them.
+        TypeError: if ``y`` contains numbers and no target for numbers is given.
         ValueError: if a collection lacks labels or a `batch`, if a collection has masks but no test
-            mask, if a mask is empty, or if `clients` and `tests` differ in number (with a target,
-            one client is allowed); and, when called, if a model is incomplete.
+            mask, if a mask is empty, or if `clients` and `tests` have different lengths (with a
+            target, a single client is allowed). A call of the result raises this error if a model
+            is incomplete.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -475,17 +473,22 @@ def evaluate_graphs(
                 f"Expected client {client}'s tests to have {own.num_features} features as its "
                 f"training graphs, but got {test.num_features}"
             )
-    how = _evaluate_classes if target.metrics == CLASSES.metrics else _evaluate_answers
-    central = len(clients) == 1 and how is _evaluate_answers
-    if len(clients) != len(tests) and not central:
+    classes = target.metrics == CLASSES.metrics
+    if len(clients) != len(tests) and (classes or len(clients) != 1):
         raise ValueError(f"Expected clients to be {len(tests)} as tests, but got {len(clients)}")
-    return how(method, tests, clients, target, each)
+    if not classes:
+        return _evaluate_answers(method, tests, clients, target, each)
+    if any(map(has_validation, clients)):
+        accuracy = _evaluate_answers(method, tests, clients, of_clients(target), each)
+        majority = {"majority_accuracy": _majority(tests, clients)}
+        return lambda outbox, states: {**accuracy(outbox, states), **majority}
+    return _evaluate_classes(method, tests, clients, target, each)
 
 
 def _evaluate_answers(
     method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target, each: bool
 ) -> Evaluate:
-    """Single clients' scores and pooled scores (see `evaluate_graphs`)."""
+    """The scores of single clients and the pooled scores; see `evaluate_graphs`."""
     model, models = method.model, fed.deployed(method, clients)
     tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
     validated = {
@@ -521,17 +524,23 @@ def _evaluate_answers(
     return evaluate
 
 
+def _majority(tests: Sequence[Graph], clients: Sequence[Graph]) -> float:
+    """The mean test accuracy of each client's most frequent training class."""
+    pairs: Any = [
+        (own.labels[own.training_mask], _masked(test, "test_mask", k).y)
+        for k, (own, test) in enumerate(zip(clients, tests, strict=True))
+    ]
+    hits = [(y == labels.bincount().argmax()).double().mean() for labels, y in pairs if len(labels)]
+    return float(torch.stack(hits).mean())
+
+
 def _evaluate_classes(
     method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target, each: bool
 ) -> Evaluate:
     """The accuracy of the clients' models and of the control; see `evaluate_graphs`."""
     model, models = method.model, fed.deployed(method, clients)
+    majority = _majority(tests, clients)
     tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
-    pairs: Any = [
-        (own.labels[own.training_mask], test.y) for own, test in zip(clients, tests, strict=True)
-    ]
-    hits = [(y == labels.bincount().argmax()).double().mean() for labels, y in pairs if len(labels)]
-    majority = float(torch.stack(hits).mean())
     if method.own.models is not None or fed.batch_norms(model):  # nor do they train in a batch
         return _one_by_one(method, tests, clients, {"majority_accuracy": majority}, each)
     cohort, merge = Cohort(tests), fed.merging(each)
@@ -567,7 +576,7 @@ def _one_by_one(
     control: dict[str, float],
     each: bool,
 ) -> Evaluate:
-    """Score one client after another, for example if clients have different models."""
+    """Score clients one after another, since models or graphs of clients can differ in form."""
 
     def score(params: Params, graph: Graph) -> dict[str, Any]:
         y: Any = graph.y
@@ -583,7 +592,7 @@ def has_validation(graph: Graph) -> bool:
 
 
 def _masked(graph: Graph, name: str, client: int) -> Graph:
-    """The graphs in a collection's mask; without a mask, all graphs."""
+    """The graphs that a collection's mask selects; all graphs if there is no mask."""
     mask: Tensor | None = getattr(graph, name)
     if mask is not None:
         reject_if(not mask.any(), f"client {client}'s {name} to have a graph", "none")

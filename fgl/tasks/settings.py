@@ -1,4 +1,4 @@
-"""Settings: fields that several tasks' settings have in common.
+"""Settings: the fields that the settings of several tasks have in common.
 
 Each field is a command-line flag.
 """
@@ -38,7 +38,7 @@ LAST = ("skew", "damage", "local", "device", "sparse")
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def declares(kind: type[Kind]) -> type[Kind]:
-    """Mark a base class of settings; only `setting` uses the class's fields."""
+    """Mark a class as a base class of settings; only `setting` uses the fields of the class."""
     return kind
 
 
@@ -47,8 +47,8 @@ def setting(kind: type[Kind]) -> type[Kind]:
     """Convert a class to a frozen dataclass. The dataclass's fields are in the order of the flags.
 
     `dataset` and `clients` come first. `skew`, `damage`, `local`, `device` and `sparse` come last.
-    Every other field has the position of its last declaration, even if this declaration only
-    changes the default.
+    A field that is in neither list has the position of its last declaration, even if this
+    declaration only changes the default.
 
     Example:
         >>> @setting
@@ -106,14 +106,14 @@ class Setting:
         seed: int,
         features: Callable[[Graph], Graph] | None = None,
     ) -> list[Graph]:
-        """The clients' graphs with missing or corrupted data, as from `fgl.data.damaged`."""
+        """The graphs of the clients after `fgl.data.damaged` has removed or corrupted data."""
         chance = fold_in(seed, "damage")
         return data.damaged(clients, self.damage, seed=chance, features=features)
 
     def seeded(self, seed: int, make: Callable[..., Network], *sizes: Any, **how: Any) -> Network:
         """A network on the setting's device, created with a seed.
 
-        `seed` determines its initial parameters.
+        `seed` determines the initial parameters of the network.
         """
         with one_thread(), drawing_from(seed):
             return make(*sizes, **how).to(self.device)
@@ -135,12 +135,11 @@ _partitions: dict[Any, tuple[Tensor, ...]] = {}
 
 
 def partitioned(name: str, graph: Graph, num_clients: int, **how: Any) -> list[Tensor]:
-    """Cut a graph by one of `PARTITIONS`, and return each client's node ids.
+    """Cut a graph by one of `PARTITIONS`; return a tensor of node ids per client.
 
     Results are cached.
 
-    The cache saves time, since all trials of a study load the same clients, and Louvain takes
-    seconds.
+    The cache saves time: all trials of a study load equal clients, and Louvain takes seconds.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -164,7 +163,7 @@ def partitioned(name: str, graph: Graph, num_clients: int, **how: Any) -> list[T
 
 @declares
 class Cut(Setting):
-    """Fields of settings whose clients are parts of one graph."""
+    """Fields of settings in which clients are parts of one graph."""
 
     clients: Count = 5
     partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "ldg", "random"] = "louvain"
@@ -188,7 +187,7 @@ class Cut(Setting):
             raise ValueError(f"Expected unseen to be 0 for {kind}, but got {self.skew.unseen}")
 
     def cut(self, graph: Graph, seed: int) -> list[Tensor]:
-        """Each client's node ids."""
+        """The clients' node ids: one tensor per client."""
         if self.skew.skew_by != "nothing":
             return self.skew.parts(graph, self.clients, seed=seed)
         return partitioned(self.partition, graph, self.clients, seed=seed)

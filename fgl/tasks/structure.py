@@ -1,4 +1,4 @@
-"""Structural features: columns that a model reads together with a node's own features."""
+"""Structural features: columns that a model reads in addition to a node's features."""
 
 import torch
 
@@ -9,16 +9,17 @@ from ..properties import laplacian_spectrum, structure_encoding
 
 @typed
 def with_structure(graph: Graph) -> Graph:
-    """The graph or collection with 32 more feature columns: its `structure_encoding`.
+    """A graph or collection with 32 added feature columns, computed by `structure_encoding`.
 
-    Features become dense. The encodings use only edges of the graph itself, so a client's encodings
-    reveal nothing about edges to other clients.
+    Features become dense. The encodings depend only on edges in the given graph. So a client's
+    encodings reveal nothing about edges to other clients.
 
     Args:
-        graph: a graph, or a collection whose graphs are encoded separately.
+        graph: a graph, or a collection; every graph of a collection is encoded separately.
 
     Returns:
-        A graph with ``x`` of shape ``[num_nodes, num_features + 32]`` and the same dtype.
+        A graph with ``x`` of shape ``[num_nodes, num_features + 32]`` and the dtype of the given
+        ``x``.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 4), torch.tensor([[0, 1], [1, 0]]))
@@ -34,16 +35,18 @@ def with_structure(graph: Graph) -> Graph:
 
 @typed
 def with_spectrum(graph: Graph, width: int | None = None) -> Graph:
-    """The graph or collection with more feature columns: its `laplacian_spectrum`.
+    """A graph or collection with added feature columns, computed by `laplacian_spectrum`.
 
-    Features become dense. The spectrum uses only edges of the graph itself.
+    Features become dense. The spectrum depends only on edges in the given graph.
 
     Args:
-        graph: a graph, or a collection, for which each graph's spectrum is computed separately.
+        graph: a graph, or a collection; the spectrum of every graph in a collection is computed
+            separately.
         width: number of columns for eigenvectors; default the number of nodes of the largest graph.
 
     Returns:
-        A graph with ``x`` of shape ``[num_nodes, num_features + 1 + width]`` and the same dtype.
+        A graph with ``x`` of shape ``[num_nodes, num_features + 1 + width]`` and the dtype of the
+        given ``x``.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 4), torch.tensor([[0, 1], [1, 0]]))

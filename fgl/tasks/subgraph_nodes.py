@@ -1,4 +1,4 @@
-"""Nodes of clients that hold parts of one graph and are scored on their own nodes (FED-PUB)."""
+"""Nodes of clients with parts of one graph; every client is scored on its nodes (FED-PUB)."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ from .unseen import with_unseen
 def subgraph_node_task(clients: Sequence[Graph], model: nn.Module, train: Training) -> Task:
     """Classify nodes.
 
-    Each client keeps its trained model and is scored on its own nodes.
+    Every client keeps the model that it has trained, and is scored with this model on its own
+    nodes.
 
-    All clients that train have equal weights. Scores are means over the clients. A score whose name
-    ends in ``_before`` belongs to the model at the start of a client's round.
+    All clients that train have equal weights. Scores are means over the clients. A score with a
+    name in ``_before`` belongs to the model with which a client starts its round.
 
     Args:
-        clients: graphs with their own labels and masks.
-        model: called as ``model(graph.x, graph.adj)``; it returns logits.
+        clients: graphs with labels and masks.
+        model: ``model(graph.x, graph.adj)`` returns logits.
         train: local training.
 
     Example:
@@ -70,13 +71,14 @@ def _scaled(graph: Graph) -> Graph:
 class SubgraphNodes(Networks):
     """Nodes of clients that hold parts of one graph (FED-PUB's protocol).
 
-    METIS cuts the largest component into parts. Either each client gets one part, or the parts are
-    communities and every client samples half of its community's nodes. ``"cora+citeseer"`` gives
-    clients from several domains: one dataset per client, joined by `fgl.data.one_space`. If no
-    feature is negative, each row of features is scaled to have the sum 1. One fifth of the nodes is
-    for training, two fifths are for validation, and two fifths are for the test. The network has
-    two convolutions and a linear layer. A client takes one Adam step per round and keeps the
-    moments of Adam.
+    METIS cuts the largest component into parts. With disjoint clients, a client gets one part.
+    Otherwise the parts are communities, and a client samples half of the nodes of one community.
+    With ``"cora+citeseer"``, clients come from several domains: every client has one dataset, and
+    `fgl.data.one_space` gives the datasets common features and classes. If no feature is negative,
+    each row of features is scaled to the sum 1. One fifth of the nodes is for training, two fifths
+    are for validation, and two fifths are for the test. The network has two convolutions and a
+    linear layer. A client takes one Adam step per round; Adam's moments are kept from round to
+    round.
 
     Example:
         >>> task = SubgraphNodes(clients=3, partition="random", hidden=8).load(seed=0)
@@ -114,7 +116,7 @@ class SubgraphNodes(Networks):
         )
 
     def parts(self, graph: Graph, seed: int = 0) -> list[Tensor]:
-        """Each client's node ids.
+        """The clients' node ids: one tensor per client.
 
         METIS computes all parts in one call, as in the public code.
         """
@@ -130,7 +132,7 @@ class SubgraphNodes(Networks):
         )
 
     def whole(self, name: str, seed: int) -> Graph:
-        """The largest component of a dataset, with masks for training, validation and test."""
+        """The largest component of a dataset, with a training, a validation and a test mask."""
         graph = data.largest_component(data.load(name))
         graph = data.splits.random_split(
             graph, train=self.train, val=(1 - self.train) / 2, seed=seed
@@ -139,7 +141,7 @@ class SubgraphNodes(Networks):
         return whole
 
     def domains(self, names: Sequence[str], seed: int) -> list[Graph]:
-        """Load and damage one dataset per client, with common features and classes."""
+        """Load and damage one dataset per client; then give them common features and classes."""
         plain = self.overlap == 1 and self.skew.skew_by == "nothing" and not self.hops
         reject_if(
             self.clients != len(names) or not plain,

@@ -1,4 +1,4 @@
-"""Tasks: clients together with their FedAvg, scores and weights."""
+"""Tasks: clients with a FedAvg, scores and weights."""
 
 from __future__ import annotations
 
@@ -24,28 +24,31 @@ OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 @typed
 @dataclass(frozen=True)
 class Task:
-    """A federation's learning problem: the clients, their FedAvg and their scores.
+    """A federation's learning problem: the clients, FedAvg for these clients, and the scores.
 
     A task contains functions that were defined in functions. So cloudpickle can pickle a task, as
     loky and Ray do, but Python's pickle cannot.
 
     Args:
         clients: the clients' graphs.
-        fedavg: FedAvg with the task's model, loss and local training; methods are built from it.
-        scores: ``(method, clients) -> evaluate``, see `evaluate`. The function has a keyword
-            argument `each` if the task has scores of each client.
-        select: the metric that selects the best round by its largest value, or by its smallest
-            value if the name begins with a minus, such as ``"-val_rmse"``; "" if the protocol has
-            no validation. ``"worst_val_accuracy"`` is the worst client's metric.
-        validate: ``(params, graph) -> score``, a client's own validation of a model. Larger values
-            are better; NaN without validation examples.
+        fedavg: FedAvg with the task's model, loss and local training; every method is built from
+            this FedAvg.
+        scores: ``(method, clients) -> evaluate``, see `evaluate`. If the task has scores of single
+            clients, the function has a keyword argument `each`.
+        select: the metric that selects the best round. The round with the largest value is best, or
+            the round with the smallest value if the name begins with a minus, as in
+            ``"-val_rmse"``. ``"worst_val_accuracy"`` is a metric of the worst client. "" means that
+            the protocol has no validation.
+        validate: ``(params, graph) -> score``, the score of a model on a client's validation
+            examples. A larger score is better; without validation examples, the score is NaN.
         whole: the graph for centralized training; default none.
         bytes_before: number of bytes that all clients sent and received before the first round.
-        new_nodes: number of nodes that were generated for all clients; None without a generator.
-        by_mask: whether only the examples in a client's `train_mask` are training examples; False
-            if the loss uses all nodes or edges.
+        new_nodes: number of generated nodes at all clients together; None without a generator.
+        by_mask: whether a client trains only on the examples in `train_mask`; False if the loss
+            uses all nodes or edges.
         first_rounds: number of rounds in which clients train on the graphs of `first`.
-        first: function from the clients' graphs to their graphs in the first rounds, see `earlier`.
+        first: function that maps the clients' graphs to the graphs for the first rounds, see
+            `earlier`.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -68,9 +71,9 @@ class Task:
     def evaluate(self, method: Method, *, each: bool = False) -> Evaluate:
         """A method's score function: ``(outbox, client_states) -> metrics``.
 
-        With `each`, the metrics include each client's own metrics and the worst client's metrics.
-        If `select` is a metric of the worst client, the metrics of individual clients are included
-        too (see `fgl.evaluate_on`).
+        With `each`, the metrics of single clients and of the worst client are included. These
+        metrics are also included if `select` is a metric of the worst client (see
+        `fgl.evaluate_on`).
         """
         if not (each or self.select.removeprefix("-").startswith("worst_")):
             return self.scores(method, self.clients)
@@ -79,12 +82,12 @@ class Task:
 
 @typed
 def centralized(task: Task) -> Task:
-    """The same task with all data at a single client (centralized training).
+    """The task for centralized training: all data of the given task are at a single client.
 
-    The scores are computed as for the federated task.
+    The scores are computed as in the given, federated task.
 
     Raises:
-        ValueError: if the task does not define the union of the data.
+        ValueError: if the task does not contain the union of the clients' data.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -108,19 +111,19 @@ def earlier(
     classes: Sequence[int] = (),
     rounds: Count | None = None,
 ) -> Task:
-    """The same task at an earlier time, when some clients and some classes were still missing.
+    """The given task at an earlier time, at which some clients and classes are still missing.
 
-    Examples of later clients and classes are not used for training yet. Scored examples are
-    unchanged. With `rounds`, the clients join and the classes appear after this number of rounds of
-    a run. Without `rounds`, a run of the whole task with ``start=result`` continues from this
-    earlier task's result.
+    Examples of clients and classes that come later are not used for training yet. The examples to
+    score are those of the given task. With `rounds`, the missing clients and classes appear in the
+    run after this number of rounds. Without `rounds`, run the earlier task first; a run of the
+    whole task with ``start=result`` then continues from the first run's result.
 
     Args:
         task: the whole task.
         clients: the indices of the clients that join later.
-        classes: the labels that appear later; this task has none of their examples in training
-            masks.
-        rounds: number of rounds without these clients and classes; default all.
+        classes: the labels that appear later; the training masks of the earlier task contain no
+            examples with these labels.
+        rounds: number of rounds without these clients and classes; default all rounds.
 
     Raises:
         ValueError: for a client or a class that the task lacks, if no training example is left, if
@@ -159,7 +162,7 @@ def earlier(
 def _whole_without(
     whole: Graph | None, own: Sequence[Graph], late: Sequence[int], classes: Sequence[int]
 ) -> Graph | None:
-    """The whole graph without later training examples; None if these examples are unknown."""
+    """The whole graph without training examples that come later; None if they are unknown."""
     if whole is None:
         return None
     (whole,) = _without([whole], late=(), classes=classes)
@@ -174,7 +177,7 @@ def _whole_without(
 def _without(
     graphs: Sequence[Graph], *, late: Sequence[int], classes: Sequence[int]
 ) -> list[Graph]:
-    """The clients' graphs; the late clients and some classes have no training examples in them."""
+    """The clients' graphs without training examples of late clients and of some classes."""
     for client in late:
         check_number("clients", client, at_least=0, below=len(graphs), integer=True)
     if classes:
@@ -198,14 +201,15 @@ def _without(
 def own_node_mask(graph: Graph, context: Any) -> Tensor:
     """Mask of a client's own nodes, without generated nodes and padding, bool ``[num_nodes]``.
 
-    If nodes were generated (`fgl.tasks.mended`), the mask is in the context as ``"own_nodes"``.
+    If nodes were generated (`fgl.tasks.mended`), the context contains the mask under
+    ``"own_nodes"``.
     """
     return context["own_nodes"].values if "own_nodes" in context else graph.node_mask
 
 
 @fed.layer
 def weighed_by_nodes(fedavg: Method, *, by_mask: bool = False) -> Method:
-    """The method in which a client's weight is its number of nodes.
+    """The method with a client's number of nodes as the weight of the client.
 
     With `by_mask`, a client without a training example has weight 0.
     """
@@ -225,7 +229,7 @@ def _send_size_if_trained(
 
 @fed.layer
 def weighed_equally(fedavg: Method) -> Method:
-    """The method in which all clients that have a training example have equal weights."""
+    """The method with equal weights for all clients that have a training example."""
     return replace(fedavg, send=_send_one, accept=fed.accept_equally)
 
 
@@ -236,8 +240,8 @@ def _send_one(params: Params, context: Any, state: State, graph: Graph) -> tuple
 def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
     """Make the server reject an upload that reports more examples than any client has.
 
-    Examples can be nodes, graphs (in collections), pairs (if pairs have labels), or windows of a
-    series. For a series, a window counts as one example per node.
+    The examples are nodes, graphs (of a collection), pairs (with labels) or windows (of a series).
+    A window counts as one example per node.
     """
     check_graphs(clients)
     return _bounded(fedavg, max((own.num_answers for own in clients), default=0))
@@ -250,7 +254,7 @@ def _bounded(fedavg: Method, most: float) -> Method:
 @typed
 @dataclass(frozen=True)
 class Local:
-    """Local training: a client's optimizer, and the client's steps per round.
+    """Local training: the optimizer of a client, and the number of steps per round.
 
     Raises:
         ValueError: if a number is out of range, or if momentum is given for adam.
@@ -278,18 +282,18 @@ class Local:
             )
 
     def optimizer_factory(self) -> partial[Any]:
-        """The function that makes an optimizer for a list of tensors."""
+        """The function that returns an optimizer for a list of tensors."""
         options = {"lr": self.lr, "weight_decay": self.weight_decay}
         if self.optimizer == "sgd":
             options["momentum"] = self.momentum
         return partial(OPTIMIZERS[self.optimizer], **options)
 
     def training(self) -> Training:
-        """The `Training` in which each step uses a client's whole graph."""
+        """The `Training` with the whole graph of a client in every step."""
         return Training(self.optimizer_factory(), num_steps=self.steps)
 
     def minibatches(self, batch_size: int) -> Training:
-        """The `Training` in which each step uses a minibatch of graphs.
+        """The `Training` with a minibatch of graphs in every step.
 
         A client keeps the state of its optimizer.
         """
@@ -299,14 +303,14 @@ class Local:
 
 
 class Once:
-    """A function of a graph; its latest results are cached.
+    """A function of a graph that caches the latest results.
 
     Pickles do not contain the cache.
 
     Args:
         function: ``graph -> result``.
-        most: number of results that are kept; older results, such as those of copied graphs, are
-            dropped.
+        most: number of results to keep. Older results are dropped, for example results of graphs
+            that were copied since.
 
     Example:
         >>> Once(lambda graph: graph.num_nodes, 1)(fgl.data.load("synthetic"))

@@ -1,4 +1,4 @@
-"""Nodes of a typed graph that is divided among clients; the clients can share public nodes."""
+"""Nodes of a typed graph, which is divided among clients; public nodes can be shared."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class TypedNodes(Cut):
 
     Papers, authors and conferences are divided among the clients.
 
-    A partition gives each conference to one client. At all other clients, papers lose their edges
-    to this conference. To avoid this loss, clients can share conferences, so that each client knows
-    the conferences of its own papers.
+    A partition gives every conference to one client. A paper loses its edge to a conference that
+    belongs to another client. Clients can share conferences to avoid this loss: a client then knows
+    all conferences of its papers.
 
     Example:
         >>> task = TypedNodes(clients=3, hidden=8).load(seed=0)
@@ -59,7 +59,7 @@ class TypedNodes(Cut):
     def whole(self, seed: int) -> Graph:
         """All clients' graph.
 
-        Of the labelled authors, 60 % are for training and 20 % for validation.
+        Of the labelled authors, 60 % are for training, 20 % for validation and 20 % for the test.
         """
         synthetic = self.dataset == "synthetic"
         graph = data.bibliography() if synthetic else data.load(self.dataset)

@@ -1,4 +1,4 @@
-"""Unseen clients, which never train and are scored with models that were sent to other clients."""
+"""Unseen clients: they never train, and the models sent to other clients are scored on them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,28 +16,29 @@ from .task import Task
 
 @typed
 def with_unseen(task: Task, count: int) -> Task:
-    """The same task, in which the last clients never train.
+    """The given task with a change: the last `count` clients never train.
 
-    ``unseen_accuracy`` is the accuracy of these clients.
+    ``unseen_accuracy`` is the accuracy at these last clients.
 
-    An unseen client joins after training and has no state. An unseen client receives the same
-    message as one of the other clients. The score of an unseen client is the mean over all messages
-    that it could receive. If the method has one common model, these scores are all equal.
-    ``unseen_accuracy`` is the mean over unseen clients, each scored on its own test nodes. If the
-    server sends no model, as in local training, ``unseen_accuracy`` is left out. If the other
-    clients have `node_id`, centralized training uses only nodes of these clients. Without
-    `node_id`, centralized training is not available.
+    An unseen client joins after training and has no state. An unseen client receives a message that
+    the server sends to a training client. The score of an unseen client is the mean over all
+    messages that this client could receive. If the method has one common model, these scores are
+    all equal. ``unseen_accuracy`` is the mean of these scores over unseen clients; a client is
+    scored on its own test nodes. If the server sends no model, as in local training,
+    ``unseen_accuracy`` is left out. If the training clients have `node_id`, centralized training
+    uses only the nodes of training clients. Without `node_id`, centralized training is not
+    available.
 
     Args:
         task: a task that classifies nodes.
         count: number of unseen clients.
 
     Returns:
-        The new task; the same task if `count` is 0.
+        The new task, or the given task if `count` is 0.
 
     Raises:
-        ValueError: if no client is left to train, or an unseen client has no test nodes.
-        TypeError: if `y` of an unseen client has numbers instead of class labels.
+        ValueError: if no client is left to train, or if an unseen client has no test nodes.
+        TypeError: if the labels of an unseen client are numbers instead of classes.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=4, hidden=8).load(seed=0)
@@ -83,9 +84,9 @@ def with_unseen(task: Task, count: int) -> Task:
 
 
 def _held_by(clients: Sequence[Graph], whole: Graph | None) -> Graph | None:
-    """The part of a graph that belongs to clients.
+    """The subgraph of the nodes that belong to the given clients.
 
-    The part is None if clients have no node ids.
+    The result is None if a client has no node ids.
     """
     ids = [own.node_id for own in clients if own.node_id is not None]
     if whole is None or len(ids) < len(clients):

@@ -1,4 +1,4 @@
-"""Clipping: limit the lengths of the clients' vectors, then take their mean."""
+"""Clipping: shorten clients' vectors that are too long, then average all vectors."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def norm_bound(stack: Stack, *, bound: float | None = None) -> dict[str, Tensor]
     Args:
         stack: updates (new minus old), a dict from name to ``[K, ...]``, or to K tensors ``[...]``.
         bound: b, above 0; default the median of the clients' norms. If fewer than half of the
-            clients are bad, this median is the norm of an honest client's update or lies between
-            two such norms.
+            clients are bad, this median is at least the smallest and at most the largest norm of an
+            honest client's update.
 
     Returns:
         Dict from name to tensor ``[...]``, with the dtypes of the stack.
@@ -55,22 +55,22 @@ def centred_clipping(
 
     ``v <- v + mean_k (x_k - v) min(1, radius / ||x_k - v||)``, repeated `steps` times.
 
-    A bad client changes v by at most ``radius / K`` in a step. Drawback: honest clients whose
-    distance from the centre exceeds the radius also have less influence.
+    A bad client changes v by at most ``radius / K`` in a step. Drawback: an honest client also
+    loses influence if its distance from the centre exceeds the radius.
 
     Args:
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
-        radius: above 0; default the median of the distances from v, computed again in each step.
+        radius: above 0. By default each step computes the median of the clients' distances from v.
         bad: largest number of bad clients; used only for a check.
-        centre: the initial v, a dict from name to ``[...]``; default 0, which for updates means the
-            model that the server sent.
+        centre: the initial v, a dict from name to ``[...]``. The default is 0; for updates, 0 is
+            the model that the server sent.
         steps: number of updates of v, at least 1.
 
     Returns:
         Dict from name to tensor ``[...]``, with the dtypes of the stack.
 
     Raises:
-        TooManyBad: if ``10 bad > K``; the theorem assumes that at most a tenth of the clients are
+        TooManyBad: if ``10 bad > K``. The theorem assumes that at most a tenth of the clients are
             bad.
         ValueError: if `radius` or `steps` is out of range.
 

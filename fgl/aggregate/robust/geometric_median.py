@@ -37,7 +37,7 @@ def geometric_median(
         bad: largest number of bad clients; used only for a check.
         start: the initial z, a dict from name to ``[...]``; default the coordinate-wise median.
         steps: number of updates of z, at least 1.
-        eps: smallest distance, above 0; smaller distances are replaced by this value.
+        eps: lower limit of distances, above 0. A smaller distance is replaced by this limit.
 
     Returns:
         Dict from name to ``[...]``, with the stack's dtypes.

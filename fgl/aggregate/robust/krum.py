@@ -1,4 +1,4 @@
-"""Krum and multi-Krum: select the clients with the smallest distances to their neighbours."""
+"""Krum and multi-Krum: select clients that are close to their nearest neighbours."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from .stacks import Stack, check_minority, distances, flat, stacked
 def krum(stack: Stack, *, bad: int, neighbours: int | None = None) -> dict[str, Tensor]:
     """Tensors of the client with the smallest sum of squared distances to its neighbours (Krum).
 
-    ``argmin_i sum_{j in N_i} ||x_i - x_j||^2``, where N_i are the nearest other clients of i.
+    ``argmin_i sum_{j in N_i} ||x_i - x_j||^2``, where N_i holds the clients nearest to client i,
+    without i.
 
-    Drawback: the updates of all clients except one are discarded. So all clients continue from the
-    model of a single client, even if clients differ.
+    Drawback: the updates of all clients except one are discarded. So all clients continue from one
+    client's model, even if this model does not suit the other clients.
 
     Args:
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``.
         bad: largest number of bad clients.
-        neighbours: number of clients in N_i; default ``K - bad - 1``. Allouah and coauthors (2023)
-            prove an error bound for this number if ``2 bad < K``. Blanchard et al. use
+        neighbours: number of clients in N_i; default ``K - bad - 1``. For the default, Allouah and
+            coauthors (2023) prove an error bound if ``2 bad < K``. Blanchard et al. use
             ``K - bad - 2`` and require ``2 bad + 2 < K``.
 
     Returns:
-        Dict from name to ``[...]``, with the stack's dtypes. Ties are resolved in favour of
-        the client with smaller entries, so that the order of the clients does not matter.
+        Dict from name to ``[...]``, with the stack's dtypes. In a tie the client with the smaller
+        entries is selected, so the order of the clients does not matter.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.
@@ -53,8 +54,7 @@ def multi_krum(
 ) -> dict[str, Tensor]:
     """The mean of the clients that Krum ranks first.
 
-    Drawback: the clients that differ most from the other clients are ignored, even if they are
-        honest.
+    Drawback: a client that differs much from the other clients is ignored, even if it is honest.
 
     Args:
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
@@ -83,7 +83,7 @@ def multi_krum(
 
 
 def _ranked(whole: dict[str, Tensor], bad: int, neighbours: int | None) -> list[int]:
-    """Sort clients by centrality, most central first; in a tie, compare the clients' entries."""
+    """Sort clients from most to least central; in a tie, compare the clients' entries."""
     rows = flat(whole)
     clients = len(rows)
     check_minority(bad, clients)

@@ -14,16 +14,17 @@ from .stacks import Stack, check_minority, in_order, stacked
 def median(stack: Stack, *, bad: int = 0) -> dict[str, Tensor]:
     """Median over clients per entry; for an even number of clients, the mean of the middle two.
 
-    If fewer than half of the clients are bad, every entry lies between the entries of two honest
-    clients. Drawback: if honest clients differ, the median can be far from their mean. Information
-    that only a minority of the honest clients has is then lost.
+    If fewer than half of the clients are bad, two honest clients bound every entry of the result:
+    one from below, one from above. Drawback: if honest clients differ, the median can be far from
+    their mean. The result then loses information that only a minority of the honest clients has.
 
     Args:
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
         bad: largest number of bad clients; used only for a check.
 
     Returns:
-        Dict from name to ``[...]``, with the stack's dtypes; equal bits in any order of clients.
+        Dict from name to ``[...]``, with the stack's dtypes. The order of the clients does not
+        affect the bits.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.
@@ -49,16 +50,17 @@ def median(stack: Stack, *, bad: int = 0) -> dict[str, Tensor]:
 def trimmed_mean(stack: Stack, *, bad: int) -> dict[str, Tensor]:
     """Mean over clients per entry, after removing the `bad` smallest and `bad` largest values.
 
-    Every entry lies between the entries of two honest clients. Drawback: each entry ignores
-    ``2 bad`` of the K clients, even if all clients are honest. With the largest possible `bad`, the
-    result is the median.
+    Two honest clients bound every entry of the result: one from below, one from above. Drawback:
+    each entry ignores ``2 bad`` of the K clients, even if all clients are honest. With the largest
+    possible `bad`, the result is the median.
 
     Args:
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
         bad: largest number of bad clients; with 0 the result is the mean with equal weights.
 
     Returns:
-        Dict from name to ``[...]``, with the stack's dtypes; equal bits in any order of clients.
+        Dict from name to ``[...]``, with the stack's dtypes. The order of the clients does not
+        affect the bits.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.

@@ -1,4 +1,4 @@
-"""Mixing: average clients in groups before a robust mean, so that honest inputs differ less."""
+"""Mixing: average groups of clients before a robust mean, to make the honest inputs more alike."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def bucket_means(
 ) -> dict[str, Tensor]:
     """Means of random buckets of clients (bucketing).
 
-    Drawbacks: each bad client can corrupt one bucket. So the robust mean of the buckets must
-    withstand the same number of bad inputs among fewer inputs. Results also depend on the random
-    buckets of each round.
+    Drawbacks: each bad client can corrupt one bucket. So a robust mean of the buckets must
+    withstand as many bad inputs as before, but among fewer inputs. Results also depend on the
+    random buckets of each round.
 
     Args:
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``.
@@ -51,16 +51,17 @@ def bucket_means(
 def nearest_means(stack: Stack, *, bad: int) -> dict[str, Tensor]:
     """Replace every client by the mean of the ``K - bad`` clients nearest to it (NNM).
 
-    A client counts as the nearest client to itself. As a result, honest clients are closer to each
-    other and to their mean. Drawbacks: a bad client that is near the honest clients is part of all
-    their means. The function also has to compute ``K^2`` distances.
+    A client counts as the nearest client to itself. After this step, honest clients are closer to
+    each other and to the honest clients' mean than before. Drawbacks: if a bad client is near all
+    honest clients, it is part of every honest client's mean. The function also has to compute
+    ``K^2`` distances.
 
     Args:
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``.
         bad: largest number of bad clients; with 0 every client is replaced by the mean.
 
     Returns:
-        Dict from name to ``[K, ...]``, an argument for a robust mean.
+        Dict from name to ``[K, ...]``, which can be passed to a robust mean.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.

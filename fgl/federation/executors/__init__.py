@@ -1,4 +1,4 @@
-"""Executors: they connect a round to its clients and store the clients' states."""
+"""Executors, which connect a round to its clients and store the clients' states."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Answer:
         num_examples: the client's number of training examples. If this number is 0, the round's
             mean loss does not include the client's losses.
         problem: the reason why there is no message.
-        paid: upper bound on the number of this round's answers that had a privacy cost for the
-            client. `paid` is above 1 if the request was repeated and the client's answers may have
-            differed.
+        paid: upper bound on the number of the client's answers in this round that had a privacy
+            cost. `paid` is above 1 if the request was repeated, and the client may have given two
+            or more different answers.
 
     Example:
         >>> Answer(None, problem="timed out").message is None
@@ -39,10 +39,10 @@ class Answer:
 
 
 class Executor(Protocol):
-    """An interface to the clients of a run, in this process or elsewhere.
+    """An interface to the clients of a run; the clients may be in this process or elsewhere.
 
     `train` computes the clients' new states. A round then calls `keep` with the clients whose
-    messages it has accepted. Only the new states of these clients take effect.
+    messages the server has accepted. Only the new states of these clients take effect.
     `fgl.federation.round.play` plays a round with any executor.
 
     Example:
@@ -91,8 +91,8 @@ class Executor(Protocol):
         ...
 
     def score(self, index: int, outbox: Mapping[int, Message]) -> dict[int, dict[str, Value]]:
-        """Each client's own score of the model that it deploys.
+        """Each client's score of the model that this client deploys.
 
-        The result is empty if clients have no score of their own.
+        The result is empty if clients have no score function.
         """
         ...

@@ -71,7 +71,7 @@ class Place(Protocol):
         ...
 
     def identity(self, method: Method) -> Mapping[str, Any]:
-        """JSON values that a resumed run must have in common with the saved run."""
+        """JSON values that must be equal in a saved run and in the run that resumes it."""
         ...
 
     def __call__(
@@ -86,15 +86,16 @@ class Here:
     ``fgl.run(method, clients)`` runs the method on ``Here(clients)``.
 
     Args:
-        clients: one graph per client, or a task, which also scores the method.
-        at_once: number of clients that train as one batch, or ``"all"``; with 1, clients train one
-            at a time. By default `fgl.federation.choose` selects the number.
-        score: ``(params, graph) -> metrics``, each client's own score of the model that it deploys.
+        clients: one graph per client, or a task. A task also scores the method.
+        at_once: number of clients that train as one batch, or ``"all"``. If it is 1, clients train
+            one at a time. By default `fgl.federation.choose` selects the number.
+        score: ``(params, graph) -> metrics``. It is called for each client, with the model that the
+            client deploys and with the client's graph.
 
     Raises:
         TypeError: if `clients` are neither graphs nor a task.
-        ValueError: if there are no clients, their numbers of features differ, or `at_once` is
-            invalid.
+        ValueError: if there are no clients, if two clients have different numbers of features, or
+            if `at_once` is invalid.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -137,7 +138,7 @@ class Here:
 
     @property
     def first_rounds(self) -> int:
-        """Number of rounds before further clients of the task join, or further classes appear."""
+        """Number of rounds before new clients join the task, or new classes appear in it."""
         return getattr(self.clients, "first_rounds", 0)
 
     def in_round(self, index: int) -> Here:
@@ -155,7 +156,7 @@ class Here:
         return list(dict.fromkeys(graph.device for graph in self.graphs))
 
     def check(self, method: Method) -> None:
-        """Raise an error unless clients have equally many features and the model accepts them."""
+        """Raise an error unless clients have equal numbers of features that the model accepts."""
         if not method.own.modules:
             _check_widths(self.graphs)
             _check_fields(self.graphs, method.model)

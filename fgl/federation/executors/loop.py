@@ -32,7 +32,8 @@ class Loop:
 
     Args:
         method: the method.
-        clients: every client's graph, or a dict from client to graph for only some clients.
+        clients: the graphs of all clients, or a dict from client to graph that has only some
+            clients.
         seed: seed of the run.
         states: the clients' states from earlier rounds; default none.
         score: ``(params, graph) -> metrics``, a client's own score of a model; each metric is a
@@ -71,7 +72,7 @@ class Loop:
 
     @property
     def untraced(self) -> str:
-        """The reason why steps are neither traced nor repeated.
+        """The reason why steps are not traced.
 
         The text is empty as long as steps are traced.
         """
@@ -167,7 +168,7 @@ class Loop:
         return Ready(client, graph, message, state, params, context)
 
     def _trained(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
-        """Train a group's clients locally, without changes to the arguments."""
+        """Train a group's clients locally; the arguments stay unchanged."""
         inputs = [
             each
             for one in ready
@@ -223,11 +224,12 @@ def kept_optimizer(method: Method, state: State) -> Any:
 
 
 def with_start(ready: Sequence[Ready]) -> list[Ready]:
-    """The same clients, with initial parameters in their contexts.
+    """The given clients, with initial parameters added to their contexts.
 
     Each client's initial parameters are stored under the key ``"start"``.
 
-    Clients that share both context and parameters also share the new context, as batches require.
+    Two clients that share one context and one set of parameters also share one new context.
+    Batches require this.
     """
     shared: dict[tuple[int, int], Any] = {}
     out = []
@@ -252,7 +254,7 @@ def _with(context: Any, **entries: Any) -> Any:
 
 
 def records(trained: Sequence[Trained]) -> list[State]:
-    """Records of the clients' training, which `send` finds as ``context["trained"]``."""
+    """Records of the clients' training; `send` reads a record as ``context["trained"]``."""
     counts = [len(done.losses) for done in trained]
     losses = torch.tensor([loss for done in trained for loss in done.losses], dtype=torch.float64)
     pairs = zip(torch.tensor(counts).unbind(), losses.split(counts), strict=True)

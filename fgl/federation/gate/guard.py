@@ -35,7 +35,7 @@ class ChangedInPlace(ValueError):
 
 @explained
 def checked(method: Method) -> Method:
-    """The same method with checks of its functions' results.
+    """The given method, with a check of the results of each of its functions.
 
     A function of the checked method raises an error if it returns an invalid value, or if it
     changes a value that must stay the same.
@@ -45,19 +45,19 @@ def checked(method: Method) -> Method:
     - `send` must return a message and a state; a state is a dict of detached tensors. `send` must
       not change its context or its state. The message from `send` is checked by the server.
     - `aggregate` must return an outbox and a state. The outbox must have only known clients, and
-      models with valid names and shapes. Outbox and state must be finite and not far larger than
-      before; otherwise `Diverged` is raised. `aggregate` must not change the uploads or its old
-      state.
+      models with valid names and shapes. `Diverged` is raised if the outbox or the state is not
+      finite, or is far larger than the outbox or state that it replaces. `aggregate` must not
+      change the uploads or its old state.
     - `deploy` must return a complete model and must not change anything.
     - `account` must return a state and must not change anything.
     - `joining.say` must return a message, and `joining.welcome` must return an outbox and a state.
 
-    `unchanged` detects changes during local training. `check_own` detects a client that overwrites
-    another client's tensors. Only changes that torch counts are detected; changes through ``.data``
-    or NumPy are missed.
+    `unchanged` detects changes during local training. `check_own` detects that one client's
+    training has overwritten the tensors of a different client. Only changes that torch counts are
+    detected; changes through ``.data`` or NumPy are missed.
 
     Raises:
-        ValueError: if a method was wrapped around a transform that must be outermost.
+        ValueError: if a builder was applied outside a transform that must be the outermost builder.
 
     Example:
         >>> method = checked(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -111,7 +111,7 @@ def checked(method: Method) -> Method:
 
 
 def _explained(function: Callable[..., Any], method: Method) -> Callable[..., Any]:
-    """The function; if it reads an entry that a message lacks, the error names the entry.
+    """The function with a clearer error: the error names the entry that a message lacks.
 
     The first argument of the function is a message, an inbox, or the parameters before `send`.
     """
@@ -174,8 +174,8 @@ def check_whole(
 ) -> None:
     """Raise an error unless `params` has all tensors of a client's model.
 
-    If clients have different models, `params` is compared with the model of this client. If the
-    method has `own` without `models`, modules named in `own` may have any shape.
+    If clients have different models, `params` is compared with the model of this client. If
+    ``method.own`` names modules but has no models, these modules may have any shape.
 
     Args:
         method: the method with the model.
@@ -183,7 +183,7 @@ def check_whole(
         graph: the client's graph.
         name: name of the parameters in errors.
         common: ``method.common()``, if the caller has computed it for several clients.
-        more: further tensors that `params` must have.
+        more: tensors that `params` must have in addition to the model's tensors.
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
@@ -205,7 +205,7 @@ def check_whole(
 class unchanged:  # a class costs half of what `contextmanager` does
     """A context that raises an error if a message, state, context or graph is changed in place.
 
-    A change in place would also change other objects that share the tensors. Only changes that
+    A change in place would change every object that shares the tensor. Only changes that
     torch counts are detected; changes through ``.data`` or NumPy are missed.
 
     Raises:
@@ -241,9 +241,7 @@ class unchanged:  # a class costs half of what `contextmanager` does
 
 @explained
 def pair(returned: Any, name: str, wanted: str) -> tuple[Any, Any]:
-    """The two values that a function has returned.
-
-    Raise an error if the result is not a pair.
+    """The two values that a function returned. Raise an error if the function returned no pair.
 
     Example:
         >>> pair((1, 2), "send", "message, state")
@@ -273,11 +271,11 @@ def _check_outbox(
 
 
 class Noted:
-    """The tensors of messages, states or contexts. For each tensor, its changes so far are counted.
+    """The tensors of messages, states or contexts, and the number of changes of each tensor so far.
 
     Args:
-        messages: dicts with the tensors, and possibly other objects. A dict that occurs twice, such
-            as a received model from which training starts, is read only once.
+        messages: dicts with the tensors, and possibly other objects. A dict that occurs twice is
+            read only once. An example is a received model from which training starts.
     """
 
     def __init__(self, messages: Iterable[Mapping[str, Any]]) -> None:
@@ -306,7 +304,7 @@ class Noted:
             self.versions = [VERSION(v) if _counts(v) else 0 for v in self.values]
 
     def __eq__(self, other: object) -> bool:
-        """Whether both objects have the same unchanged tensors under the same names."""
+        """Whether two objects hold the same tensors with equal names and numbers of changes."""
         assert isinstance(other, Noted)
         same = (self.keys, self.ends, self.versions) == (other.keys, other.ends, other.versions)
         if same and all(map(is_, self.values, other.values)):
@@ -337,10 +335,10 @@ def _counts(value: Any) -> bool:
 
 
 def check_own(client: int, messages: Any, seen: dict[int, tuple[int, Tensor, int]]) -> None:
-    """Raise an error if clients share a tensor that has changed between their messages.
+    """Raise an error if two clients share a tensor that changed after the first client's message.
 
     A method that sends a network's ``state_dict()`` sends the tensors of the network itself. If all
-    clients share one network, these tensors are overwritten by the next client.
+    clients share one network, the training of the next client overwrites these tensors.
 
     Args:
         client: the client.

@@ -37,7 +37,7 @@ FEW = 2**17  # entries of tensors that are compared in one call
 
 
 class Diverged(ValueError):
-    """Error: values are not finite or are far larger than before.
+    """Error for values that are not finite, or whose size or change exceeds a bound.
 
     Example:
         >>> issubclass(Diverged, ValueError)
@@ -46,11 +46,11 @@ class Diverged(ValueError):
 
 
 class Change(NamedTuple):
-    """The size of an entry's change, and the size of the old entry, as root mean squares.
+    """Two root mean squares: the size of an entry's change, and the size of the sent entry.
 
     Args:
         moved: root mean square of the difference from the entry that was sent.
-        size: root mean square of the entry that was sent; None if it was not sent.
+        size: root mean square of the entry that was sent; None if no such entry was sent.
 
     Example:
         >>> Change(2.0, None).moved
@@ -73,13 +73,14 @@ def changes(
     Args:
         uploads: the messages by client, dicts of tensors.
         sent: the server's messages by client; a missing entry counts as 0.
-        forms: an object for each client. Uploads with the same object have the same names and
-            shapes, and are measured together. Default a separate object for each client.
+        forms: an object for each client. If two clients have the same object, the uploads of both
+            have equal names and shapes, and are measured together. Default a separate object for
+            each client.
 
     Returns:
-        The `Change` by client and key. The key ``"num_examples"`` and keys without a floating-point
-        tensor are left out. The second result has, by client, an error for each upload that is not
-        finite.
+        Two dicts. The first has the `Change` by client and key. The key ``"num_examples"`` and keys
+        without a floating-point tensor are left out. The second result is a dict from client to
+        error, for uploads that are not finite.
 
     Example:
         >>> uploads = {3: {"model": {"w": torch.tensor([3.0])}}}
@@ -131,13 +132,13 @@ def _of_each(
 
 
 def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> list[int]:
-    """The clients sorted by distance, the farthest client first.
+    """The clients in descending order of distance.
 
-    For a tensor, take the root mean square of each client's change, and the median of these values
-    over all clients whose change is not 0. A tensor's distance is the client's value divided by
-    this median. Tensors of integers have distances too. If most clients send a tensor with a
-    different dtype or shape, the tensor's distance is infinite. A client's distance is the largest
-    of the distances of its tensors.
+    For each tensor, the size of a client's change is its root mean square. The median is taken over
+    the sizes that are not 0. A client's distance in this tensor is the size of the client's change
+    divided by the median. Tensors of integers have distances too. If a client's tensor differs from
+    most clients' tensors in dtype or shape, the client's distance in this tensor is infinite. A
+    client's distance is the largest distance over all tensors.
 
     Args:
         uploads: dict from client to message.
@@ -199,8 +200,8 @@ def check_jump(new: Mapping[str, Any], old: Mapping[str, Any], name: str, most: 
         new: dict of tensors, at most one dict deep.
         old: the message or state that `new` replaces; a missing entry counts as an entry of size 1.
         name: the name of the message or state in errors.
-        most: largest factor by which a root mean square may grow. An old root mean square below 1
-            is replaced by 1.
+        most: largest allowed ratio of the new root mean square to the old one. If the old one is
+            below 1, the value 1 is used in its place.
 
     Example:
         >>> check_jump({"w": torch.full((2,), 1e30)}, {"w": torch.ones(2)}, "state", 1e6)
@@ -258,7 +259,7 @@ class _Norms:
     norms: list[list[Tensor]] = field(default_factory=list)
 
     def add(self, tensors: Sequence[Tensor], old: Tensor | None) -> int:
-        """Add tensors; if `old` is given, the norms of the differences from `old` are computed.
+        """Add tensors to be measured; if `old` is given, their differences from `old` are measured.
 
         Return the index of these tensors in the result of `read`.
         """
@@ -267,7 +268,7 @@ class _Norms:
         return len(self.norms) - 1
 
     def read(self) -> list[list[float]]:
-        """The norms of the added tensors, in the order in which they were added."""
+        """The norms of the added tensors, in the order of the calls of `add`."""
         devices: dict[torch.device, list[Tensor]] = {}
         for norm in itertools.chain(*self.norms):
             devices.setdefault(norm.device, []).append(norm.double())
@@ -321,19 +322,20 @@ class Limits:
 
     Args:
         upload_bytes: largest size of an upload. Default 16 times the size of the model plus 16 MiB.
-            The default is 1 GiB larger if the method has `ragged` keys, since their sizes depend on
-            a client's data.
+            If the method has `ragged` keys, 1 GiB is added to the default, since the sizes of such
+            entries depend on a client's data.
         note_bytes: largest size of the data that a remote client sends in addition to its message:
             numbers, losses, names, metrics. Default 1 MiB plus 16 times the total length of the
             model's names.
-        metrics: largest number of metrics of a client's own score, and of all clients' scores
-            together. If there are more metrics, the metrics that most clients have are kept.
+        metrics: largest number of metrics. The limit holds for one client's score, and for the
+            names in all clients' scores together. Above the limit, the names that most clients use
+            are kept.
         metric_length: largest number of characters of a metric's name.
         empty_rounds: the run raises an error after this number of consecutive rounds in which no
             upload was accepted. The run also raises an error at the end if no upload was accepted
-            in any round. If a method has exchanges of several rounds, such as for a secure sum,
-            exchanges are counted instead of rounds. An exchange is counted if at least one of its
-            rounds has no accepted upload. None for no limit.
+            in any round. Some methods, such as a secure sum, have exchanges of several rounds. In
+            that case the number is a number of consecutive exchanges. An exchange counts if one or
+            more of its rounds had no accepted upload. None for no limit.
 
     Raises:
         TypeError, ValueError: if a number is not an integer or is out of range.
@@ -363,7 +365,7 @@ class Limits:
         return NOTE + 16 * sum(map(len, method.common()))
 
     def check_bytes(self, method: Method, upload: int, note: int = 0) -> None:
-        """Raise a ValueError if an upload is too large, or if the data sent with it are too large.
+        """Raise a ValueError if an upload is too large, or if the data sent with this upload are.
 
         Example:
             >>> Limits(upload_bytes=1000).check_bytes(fgl.fedavg(torch.nn.Linear(1, 1)), 1001)
@@ -399,7 +401,7 @@ class Limits:
             reject_if(not name.isprintable(), "the names of metrics to be printable", f"{name!a}")
 
     def too_many(self, scores: Mapping[int, Mapping[str, Any]]) -> set[str]:
-        """Names of the metrics to leave out so that the limit is kept: the rarest metrics.
+        """Names of the rarest metrics, which must be left out to keep the limit.
 
         The set is empty if the limit is not exceeded.
 
@@ -426,7 +428,7 @@ Form = dict[str, Any]  # key to "torch.float32 [8, 6]", or to a dict of these
 class Absent(ValueError):
     """Error that a client raises if it does not take part.
 
-    The client's message is not used, but does not count as malformed.
+    The server ignores the client's message, and does not count this message as malformed.
 
     Example:
         >>> issubclass(Absent, ValueError)
@@ -461,9 +463,9 @@ def sift(
     """Divide a round's uploads into accepted messages and errors for refused messages.
 
     The entry ``"model"`` must have the form of the method's model. All other entries must have the
-    form that is most common among the uploads that pass `accept`. As soon as three clients have
-    sent the same form, all later rounds require this form. With fewer than three clients, all
-    clients must send the same form.
+    form that is most common among the uploads that pass `accept`. If at least three clients have
+    sent this form, all later rounds require it. In a federation with fewer than three clients, all
+    clients must have sent it.
 
     Args:
         method: the method with the model and `accept`.
@@ -546,10 +548,7 @@ def _forms(
 
 
 def _look(message: Any) -> Any:
-    """Everything that the check of an upload's form depends on.
-
-    The result is None if the upload is unusual.
-    """
+    """The properties that decide whether an upload's form is valid; None for an unusual upload."""
     if type(message) is not dict:
         return None
     names: list[Any] = []
@@ -578,9 +577,9 @@ def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
         ragged: keys whose entries may differ between clients; the form does not include them.
 
     Raises:
-        TypeError: for a message that is not such a dict, or a tensor whose values are not in
+        TypeError: if the message is not such a dict, or if the values of a tensor are not in
             memory.
-        ValueError: for a tensor that requires a gradient, or whose entries share memory.
+        ValueError: if a tensor requires a gradient, or if two entries of a tensor share memory.
 
     Example:
         >>> form_of({"n": torch.tensor(3), "rows": torch.zeros(7, 2)}, ragged={"rows"})
@@ -612,7 +611,7 @@ def _entries(message: Mapping[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]
 
 
 def _check_numbers(path: tuple[str, ...], tensor: Tensor, ragged: bool) -> None:
-    """Raise an error unless a tensor holds its own numbers in memory.
+    """Raise an error unless a tensor has plain numbers in memory that no two entries share.
 
     Entries of an expanded tensor share memory, and a subclass of Tensor could redefine addition.
     """
@@ -658,7 +657,7 @@ def _most_common(forms: Mapping[int, Form]) -> Form:
 
 
 def _check_form(form: Form, usual: Form) -> None:
-    """Raise an error with the first difference between an upload's form and the usual form."""
+    """Raise an error if an upload's form is not the usual form; it names the first difference."""
     reject_if(not usual, "one form of upload to have more clients than any other", "no majority")
     got, want = _flat(form), _flat(usual)
     for word, paths in (("missing", want.keys() - got), ("extra", got.keys() - want)):
@@ -700,14 +699,14 @@ def _check_count(message: Message, most: float) -> None:
 
 
 def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:
-    """Errors for clients whose change is too large compared with the median or with the old entry.
+    """Errors for clients whose change of an entry exceeds the first or the second bound.
 
     The first bound is `most` times the median of all changes in the round that are not 0. The first
-    bound applies only to changes that are larger than the sent entry, or larger than 1 if no entry
-    was sent. If there is an even number of such changes, the upper median is used. With the lower
-    median, half of the clients could send almost unchanged models, and the uploads of the other
-    half would then be refused. The second bound is `most` times the size of the sent entry. A size
-    below 1 is replaced by 1. The second bound also limits the growth of the server's own message.
+    bound applies only to a change that is larger than the sent entry, or larger than 1 if no entry
+    was sent. If the number of changes is even, the upper median is used. With the lower median,
+    half of the clients could send almost unchanged models. The server would then refuse the other
+    half's uploads. The second bound is `most` times the size of the sent entry. A size below 1 is
+    replaced by 1. The second bound also limits the growth of the server's own message.
     """
     diverged: dict[int, Diverged] = {}
     by_key: dict[str, dict[int, Change]] = {}

@@ -1,4 +1,4 @@
-"""Composition of methods: which builders made a method, and which builders work together."""
+"""Composition of methods: a record of each method's builders, and checks that builders fit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def layer(
 ) -> Any:
     """A decorator for builders of methods.
 
-    Each method then records its builder and the builder's arguments.
+    Each method that the decorated builder returns records the builder and its arguments.
 
     The arguments of the builder are stored as part of a run. A run cannot be resumed from a
     checkpoint that has different arguments. ``repr(method)`` shows the arguments, and `refuse`
@@ -46,15 +46,15 @@ def layer(
     Args:
         builder: a function that returns a method.
         sealed: fields of the method, such as ``"send"`` or ``"rules.silent"``, that no outer
-            builder may change. The reason is that the guarantee of this builder covers only the
-            functions of this builder. A run raises an error if a sealed field was replaced.
-        checks: functions, such as `check_averages`, that raise if the builder does not work with a
-            method. Each function is called with the method and the builder's name.
+            builder may change. The builder guarantees a property, such as privacy, only for its own
+            functions. A run raises an error if a sealed field was replaced.
+        checks: functions ``(method, name) -> None``, such as `check_averages`. They raise an error
+            if the builder called ``name`` does not work with the method.
 
     Returns:
-        The builder. The input of the builder is the first method, or the method of the first task,
-        among the builder's arguments. The returned method has one layer more than the input. The
-        builder raises a TypeError if its function does not return a method.
+        The decorated builder. The builder's input is the first argument that is a method or a task;
+        a task stands for the task's method. The returned method has the input's layers and one more
+        layer. The decorated builder raises a TypeError if `builder` does not return a method.
 
     Example:
         >>> @layer
@@ -100,7 +100,7 @@ def _noting(
 
 
 def _check_inner(method: Method | None, name: str, checks: Collection[Check]) -> None:
-    """Raise an error if the builder `name` was called with a method with which it does not work."""
+    """Raise an error if the builder `name` does not work with the method that it received."""
     if method is not None:
         for check in checks:
             check(method, name)
@@ -108,7 +108,7 @@ def _check_inner(method: Method | None, name: str, checks: Collection[Check]) ->
 
 @contextmanager
 def _says_what_a_model_lacks(name: str) -> Iterator[None]:
-    """A context: if a builder reads an attribute that the model lacks, raise a TypeError."""
+    """A context that raises a TypeError if a builder reads an attribute that the model lacks."""
     try:
         yield
     except AttributeError as error:
@@ -121,7 +121,7 @@ def _says_what_a_model_lacks(name: str) -> Iterator[None]:
 
 
 def _layers(built: Method, method: Method | None) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
-    """The layers of the method that a builder received, and the layers added by the builder."""
+    """Two lists of layers: those of the method that a builder received, and those it added."""
     if method is None:
         return (), built.layers
     for outer in (method.made_of, method.layers):
@@ -151,7 +151,7 @@ def _settings(signature: inspect.Signature, values: Mapping[str, Any], but: str)
 
 
 def _call(signature: inspect.Signature, values: Mapping[str, Any]) -> list[str]:
-    """The arguments of a call as text, with the defaults that are numbers or a `Training`."""
+    """The arguments of a call as text; of the defaults only numbers and `Training` are included."""
     words = []
     defaults = {name: each.default for name, each in signature.parameters.items()}
     shown = {n: own for n, own in defaults.items() if type(own) in (int, float, Training)}
@@ -176,10 +176,10 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
         method: the method that is passed to `outer`.
         inner: the name of the builder to refuse, or several names.
         outer: the name of the builder that calls this function.
-        why: the reason, as a clause of the error.
+        why: the reason, as a part of the error's sentence.
 
     Raises:
-        ValueError: if one of these builders is among the method's layers.
+        ValueError: if a builder in `inner` is among the method's layers.
 
     Example:
         >>> from fgl.methods import scaffold
@@ -225,7 +225,7 @@ def check_no_joining(method: Method, outer: str, why: str) -> None:
     Args:
         method: the method that is passed to `outer`.
         outer: the name of the builder that calls this function.
-        why: the reason, as a clause of the error.
+        why: the reason, as a part of the error's sentence.
 
     Raises:
         ValueError: if the method has a `joining`.
@@ -318,10 +318,10 @@ def check_averages(method: Method, outer: str) -> None:
 
     Args:
         method: the method that is passed to `outer`.
-        outer: the name of the builder, which replaces the server's function with its own.
+        outer: the name of the builder that replaces the server's function.
 
     Raises:
-        ValueError: unless `aggregate` is an `OfMeans` with `averages` set, see `OfMeans`.
+        ValueError: if `aggregate` is not an `OfMeans` with ``averages=True``.
 
     Example:
         >>> from fgl.methods import fedopt

@@ -29,10 +29,11 @@ class Layer:
         name: name of the builder.
         settings: the builder's arguments by name, including defaults; the wrapped method is left
             out.
-        call: the given arguments, as text for ``repr``.
+        call: the arguments given by the caller, as text for ``repr``.
         sealed: fields of the method that no outer builder may change.
-        left: the functions and the training of the method that the builder returned.
-        inner: layers that the builder applied itself.
+        left: fields of the method that the builder returned, by name: its functions and its
+            training.
+        inner: layers of other builders that this builder called.
 
     Example:
         >>> fgl.methods.fedprox(fgl.fedavg(torch.nn.Linear(1, 1)), mu=0.5).layers[-1].settings["mu"]
@@ -161,7 +162,7 @@ def _array(value: Any, depth: int) -> Any:
 
 
 def _printed(value: Any, depth: int) -> Any:
-    """An object's ``repr`` without addresses; without a ``repr``, the object's attributes."""
+    """An object's ``repr`` without addresses; or the attributes if there is no ``repr``."""
     says_nothing: Any = object.__repr__
     if type(value).__repr__ is says_nothing:
         return {"type": type(value).__name__, **described(getattr(value, "__dict__", {}), depth)}

@@ -1,4 +1,4 @@
-"""FedAvg, on which all methods are built, and servers that state which means or sums they read."""
+"""FedAvg, on which all methods are built, and servers that read only stated means or sums."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ class Means(Mapping[str, Params]):
 
     Args:
         values: the means by key. ``"model"`` is missing if no client has an example.
-        inbox: the clients in the means. Messages in this inbox contain only the entries that the
-            server reads client by client; for most servers the messages are empty.
+        inbox: the messages of the clients over which the means are taken. A message contains only
+            entries that the server reads client by client; most servers read no such entries, so
+            the messages are empty.
 
     Example:
         >>> means = Means({"model": {"w": torch.ones(1)}}, fgl.federation.Inbox({2: {}, 4: {}}, 5))
@@ -52,9 +53,9 @@ class Means(Mapping[str, Params]):
         equally: Collection[str] = (),
         reads: Collection[str] = (),
     ) -> Means:
-        """The `Means` of an inbox, with a given mean in place of the mean of the models.
+        """The `Means` of an inbox; the mean of the models is the argument `model`.
 
-        For keys in `equally`, the means are unweighted. The inbox keeps only the entries in
+        The means of keys in `equally` are unweighted. The result's inbox keeps only the entries in
         `reads`.
 
         Raises:
@@ -108,23 +109,23 @@ Change = Callable[[Mapping[int, Message], State, Means, State], Made]
 class OfMeans:
     """A method's `aggregate` that needs only means over the clients' uploads.
 
-    ``means["model"] = sum_k n_k theta_k / sum_k n_k``, where n_k is ``"num_examples"``. So the
-    entries that the server reads are known before a run. Therefore `fgl.transforms.secure_sum` can
+    ``means["model"] = sum_k n_k theta_k / sum_k n_k``, where n_k is ``"num_examples"``. So it is
+    known before a run which entries the server reads. Therefore `fgl.transforms.secure_sum` can
     pass means of masked uploads to the server, and `fgl.transforms.robust` can pass a robust mean
     of the models.
 
     Args:
         serve: ``(means, state) -> outbox, state``, the server's part. `means` is a `Means`. If no
             client in a round has an example, `means` has no ``"model"``.
-        equally: further keys of an upload, each with a dict of tensors. `serve` reads the
-            unweighted means of these tensors.
+        equally: keys of an upload, in addition to ``"model"``; the upload's value at each key is a
+            dict of tensors. `serve` reads the unweighted means of these tensors.
         reads: keys of an upload that `serve` reads client by client, from ``means.inbox``. A secure
             sum does not reveal these entries, and a robust mean does not protect them.
-        averages: whether `serve` sends the mean of the models to every client, and does nothing
-            else. Builders that replace the server accept only such a method.
+        averages: whether `serve` only sends the mean of the models to every client. Builders that
+            replace the server require a method with ``averages=True``.
 
     Raises:
-        TypeError: if `serve` does not accept two arguments, or `equally` or `reads` is a string.
+        TypeError: if `serve` does not accept two arguments, or if `equally` or `reads` is a string.
         ValueError: if `equally` names ``"model"`` or ``"num_examples"``.
 
     Example:
@@ -178,25 +179,26 @@ def after(
     reads: Collection[str] = (),
     averages: bool = False,
 ) -> Aggregate:
-    """An `aggregate` that changes the results of another `aggregate`.
+    """A new `aggregate` that changes the results of the given `aggregate`.
 
-    If `aggregate` is an `OfMeans`, the result is also an `OfMeans`. In that case the result also
-    works with `fgl.transforms.secure_sum` and `fgl.transforms.robust`.
+    If `aggregate` is an `OfMeans`, the new server is an `OfMeans` too. In that case
+    `fgl.transforms.secure_sum` and `fgl.transforms.robust` accept the new server.
 
     Args:
         aggregate: the server's function, of any type.
-        change: ``(outbox, new, means, state) -> outbox, state``. The values `outbox` and `new` are
-            the results of `aggregate`, and `state` is the state that `aggregate` received. `means`
-            has the means of `equally`. The outbox is empty in a round in which no client has an
-            example.
-        equally: keys of an upload, each with a dict of tensors. `change` reads the unweighted means
-            of these tensors.
+        change: ``(outbox, new, means, state) -> outbox, state``. The arguments `outbox` and `new`
+            are the outbox and the state that `aggregate` returned; `state` is the state that
+            `aggregate` received. `means` has the means of `equally`. The outbox is empty in a round
+            in which no client has an example.
+        equally: keys of an upload; the upload's value at each key is a dict of tensors. `change`
+            reads the unweighted means of these tensors.
         reads: keys of an upload that `change` reads client by client, from ``means.inbox``.
-        averages: if `aggregate` sends every client the mean of the models, whether the new server
-            sends this mean too.
+        averages: whether the new server sends every client the mean of the models, if `aggregate`
+            does so.
 
     Raises:
-        TypeError: if `change` does not accept four arguments, or `equally` or `reads` is a string.
+        TypeError: if `change` does not accept four arguments, or if `equally` or `reads` is a
+            string.
 
     Example:
         >>> def count(outbox, new, means, state):
@@ -254,14 +256,14 @@ def _check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class OfSums:
-    """A method's `aggregate` that needs only one entry of the uploads, summed over clients.
+    """A method's `aggregate` that reads only the sum of one upload entry over clients.
 
     The function `serve` receives only the sum and no individual upload. So such a method works with
     `fgl.transforms.secure_sum` without any change. Under a secure sum, clients send only this entry
-    and ``"num_examples"``. A client whose upload lacks this entry receives an empty message and is
-    left out of the sum. If uploads have different layouts, only uploads with the most common layout
-    are summed; if two layouts tie, no upload is summed. A warning names the clients that are left
-    out.
+    and ``"num_examples"``. If a client's upload lacks this entry, the client is left out of the sum
+    and receives an empty message. If uploads have different layouts, only uploads with the most
+    common layout are summed; if two layouts tie, no upload is summed. A warning names the clients
+    that are left out.
 
     Args:
         key: key of the entry, which is a dict of floating-point tensors.
@@ -334,8 +336,8 @@ def fedavg(
 
     Raises:
         TypeError: if `model` is not a module.
-        ValueError: if both a loss and a target other than the default are given, since a loss
-            ignores the target; or if the model has lazy layers that have not seen data.
+        ValueError: if the model has lazy layers that have not seen data. Also if a loss is given
+            together with a target other than class labels, since this loss would ignore the target.
 
     Example:
         >>> fedavg(fgl.nn.GCN(4, 8, 2)).send.__name__
@@ -364,15 +366,16 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
     """FedAvg's loss: the target's loss on the training examples of a client.
 
     Args:
-        model: called as ``model(*graph.inputs)``; returns logits or the target's type of output.
+        model: the model; it is called as ``model(*graph.inputs)``, and returns logits or the output
+            that the target needs.
         target: meaning of the values of ``graph.y``; default class labels, with cross-entropy.
 
     Returns:
-        ``(params, graph, context) -> scalar``. This function raises a ValueError for a graph
-        without labels, for parameters with other names or shapes than the model's, for an output
-        with fewer classes than the labels, and for an output with a row per node if the examples
-        are pairs. This function raises a TypeError for floating-point labels if no target is given,
-        and for a model that does not return a tensor.
+        ``(params, graph, context) -> scalar``. This function raises a ValueError if the graph has
+        no labels, if the names or shapes of the parameters differ from the model's, or if the
+        output has fewer classes than the labels. It also raises a ValueError if the examples are
+        pairs and the output has a row per node. This function raises a TypeError if labels have a
+        floating dtype and no target is given, or if the model does not return a tensor.
 
     Example:
         >>> model = fgl.nn.GCN(2, 8, 2)
@@ -458,7 +461,7 @@ def adopt_model(model: nn.Module) -> Receive:
     """FedAvg's `receive`: start from the server's model; the context is the whole message.
 
     Args:
-        model: the architecture; a received model must have the same names.
+        model: the architecture; a received model must have the tensor names of this architecture.
 
     Returns:
         ``(message, state, graph) -> params, context``.
@@ -493,7 +496,7 @@ def send_model(
     """FedAvg's `send`: the trained model, and the number of training examples (`Graph.num_train`).
 
     Returns:
-        ``{"model": params, "num_examples": int64 scalar}``, and the unchanged state.
+        The message ``{"model": params, "num_examples": int64 scalar}``, and the unchanged state.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -571,10 +574,9 @@ def accept_all(message: Message, client: int, state: State) -> None:
 def accept_equally(message: Message, client: int, state: State) -> None:
     """The server's `accept` for methods in which all clients have the same weight.
 
-    With equal weights, ``"num_examples"`` is at most 1.
-
-    `Rules.max_examples` is still the number of examples of the largest client, because other
-    entries of an upload may contain such numbers.
+    With equal weights, ``"num_examples"`` is at most 1. `Rules.max_examples` is still the largest
+    number of examples of any client, because other entries of an upload may contain numbers of
+    examples.
 
     Example:
         >>> accept_equally({"num_examples": torch.tensor(2)}, 0, {})

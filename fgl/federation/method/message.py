@@ -44,7 +44,7 @@ def drop(entries: Mapping[Key, Entry], names: Collection[Key]) -> dict[Key, Entr
 
 
 def combine(function: Any, first: Mapping[str, Tensor], *others: Mapping[str, Tensor]) -> Params:
-    """For each tensor name of the first model, compute one tensor from the tensors of all models.
+    """For each name in the first model, combine the tensors of this name from all models.
 
     Example:
         >>> combine(torch.sub, {"w": torch.ones(2)}, {"w": torch.tensor([0.0, 3.0])})
@@ -55,7 +55,7 @@ def combine(function: Any, first: Mapping[str, Tensor], *others: Mapping[str, Te
 
 @explained
 def leaves(message: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    """All tensors of a message with their paths, in order: ``("model/convs.0.bias", tensor)``.
+    """Pairs of a path and a tensor, in a message's order: ``("model/convs.0.bias", tensor)``.
 
     Example:
         >>> [path for path, _ in leaves({"model": {"w": torch.zeros(1)}, "n": torch.tensor(3)})]
@@ -135,13 +135,15 @@ def check_message(
     Args:
         message: the object to check; it must be a dict of tensors, at most one dict deep.
         model: the architecture's tensors. Each tensor of ``message["model"]`` must have the name,
-            the shape and the dtype of one of these tensors (so a tensor of shape ``[1]`` is never
-            broadcast).
+            the shape and the dtype of one of these tensors. So a tensor of shape ``[1]`` is never
+            broadcast.
         name: name of the message in errors.
 
     Raises:
-        TypeError: if the message is not a dict of tensors, or a dtype differs.
-        ValueError: if a key is missing or extra, a shape differs, or a tensor is not detached.
+        TypeError: if the message is not a dict of tensors, or if a dtype differs from the
+            architecture's.
+        ValueError: if a key is missing or extra, if a shape differs from the architecture's, or if
+            a tensor is not detached.
 
     Example:
         >>> check_message({"model": {"w": torch.zeros(1)}}, model={"w": torch.zeros(3)})
@@ -172,8 +174,9 @@ def check_model(received: Any, model: Mapping[str, Tensor], name: str = "message
     """Check that `received` is a complete model, with the names, shapes and dtypes of `model`.
 
     Raises:
-        TypeError: if `received` is not a dict of tensors, or a dtype differs.
-        ValueError: if a name is missing or extra, or a shape differs.
+        TypeError: if `received` is not a dict of tensors, or if a dtype differs from the dtype in
+            `model`.
+        ValueError: if a name is missing or extra, or if a shape differs from the shape in `model`.
 
     Example:
         >>> check_model({}, {"w": torch.zeros(3)})
@@ -240,7 +243,7 @@ def check_keys(got: Mapping[str, Any], want: Collection[str], name: str) -> None
 
 
 def check_like(tensor: Tensor, other: Tensor, name: str) -> None:
-    """Raise an error if a tensor differs from another tensor in shape or dtype.
+    """Raise an error if two tensors differ in shape or dtype.
 
     Example:
         >>> check_like(torch.zeros(2), torch.zeros(3), "client 1's w")
@@ -259,11 +262,11 @@ def check_names(what: str, metrics: Any) -> None:
     """Raise an error unless a value is a dict that maps names to metrics.
 
     Args:
-        what: the function that returned the value, as its name in errors.
+        what: name of the function that returned the value, for errors.
         metrics: the value.
 
     Raises:
-        TypeError: if the value is not a mapping, or a name is not a string.
+        TypeError: if the value is not a mapping, or if a name is not a string.
 
     Example:
         >>> check_names("score", {3: 0.5})
@@ -295,13 +298,13 @@ class Inbox(Mapping[int, Message]):
     """The messages that the server received in a round, as a mapping from client to message.
 
     Args:
-        messages: the messages by client, without clients that dropped out.
+        messages: dict from client to message; clients that dropped out are missing.
         num_clients: number of clients in the federation, including absent ones.
         sent: the messages that the server sent in this round, by client; default unknown.
         round: number of the round, from 0; default unknown.
-        asked: the clients that received a request in this round, even if their answers did not
-            arrive; default the clients of `messages`. A remote client is listed once for each of
-            its answers that may have had a privacy cost.
+        asked: the clients that received a request in this round, including clients whose answers
+            did not arrive. Default the clients of `messages`. A remote client is listed once for
+            each of its answers that may have had a privacy cost.
 
     Example:
         >>> inbox = Inbox({4: {"n": torch.tensor(1)}, 2: {"n": torch.tensor(3)}}, num_clients=5)
@@ -346,9 +349,10 @@ class Inbox(Mapping[int, Message]):
         The stack is a copy, so it may be changed in place.
 
         Raises:
-            TypeError: if an entry is not a tensor, or its dtype differs from the first client's.
-            ValueError: if the inbox is empty, a client's message lacks the key, or the keys or
-                shapes of two clients differ.
+            TypeError: if an entry is not a tensor, or if its dtype differs from the first client's
+                entry.
+            ValueError: if the inbox is empty, if a client's message lacks the key, or if two
+                clients' entries differ in keys or shapes.
         """
         return self._entries(key, stacked)
 
@@ -365,7 +369,7 @@ class Inbox(Mapping[int, Message]):
         """Concatenate the clients' rows in order: ``[n_1 + ... + n_K, ...]``.
 
         Raises:
-            ValueError: if the inbox is empty or a message lacks the key.
+            ValueError: if the inbox is empty, or if a message lacks the key.
 
         Example:
             >>> inbox = Inbox({k: {"rows": torch.full((k, 1), k)} for k in (1, 2)}, num_clients=3)
@@ -378,9 +382,9 @@ class Inbox(Mapping[int, Message]):
         """The clients' changes, stacked as ``[K, ...]``: the entry sent minus the entry received.
 
         Raises:
-            TypeError: as `stack`, or if a client received a tensor but sent a dict.
-            ValueError: as `stack`, or if a client did not receive this entry, or received it with
-                another shape.
+            TypeError: if `stack` raises one, or if a client received a tensor but sent a dict.
+            ValueError: if `stack` raises one, if a client received no such entry, or if the
+                received entry's shape differs from the sent entry's.
 
         Example:
             >>> sent = {0: {"w": torch.tensor(1.0)}, 1: {"w": torch.tensor(5.0)}}
@@ -505,7 +509,7 @@ def _checked(values: Mapping[int, Any], path: str) -> list[Tensor]:
 
 
 def whole(tensors: Sequence[Tensor]) -> Tensor | Sequence[Tensor]:
-    """A view ``[K, ...]`` whose rows are the given tensors, or the tensors if no view is possible.
+    """A view ``[K, ...]`` with the tensors as rows; the given tensors if no such view is possible.
 
     Args:
         tensors: strided tensors of one shape and dtype.
@@ -529,7 +533,7 @@ def whole(tensors: Sequence[Tensor]) -> Tensor | Sequence[Tensor]:
 
 
 def stacked(tensors: Sequence[Tensor]) -> Tensor:
-    """Stack tensors of one shape; matrices that are stored by columns stay so.
+    """Stack tensors of one shape; a matrix stored by columns is stored by columns in the stack.
 
     Example:
         >>> stacked([torch.zeros(2, 3).mT, torch.zeros(2, 3).mT]).stride()
@@ -576,7 +580,7 @@ def changed_messages(
 ) -> Mapping[int, Message]:
     """Apply `change` to every message of an outbox.
 
-    The message of a `Broadcast` is changed only once.
+    If the outbox is a `Broadcast`, its single message is changed only once.
 
     Example:
         >>> outbox = Broadcast({"w": torch.zeros(1)}, num_clients=2)

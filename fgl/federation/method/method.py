@@ -38,31 +38,32 @@ class Training:
     """Settings of a client's local training.
 
     Args:
-        optimizer: function from a list of tensors to a `torch.optim` optimiser.
+        optimizer: function that returns a `torch.optim` optimiser for a list of tensors.
         num_steps: number of local steps per round, each on all training examples; default 1.
-        batches: ``(graph, context) -> pairs (graph, context)``, used instead of `num_steps`: each
-            local step computes the loss on one pair. Use `batches` for minibatches
-            (`node_minibatches`, `graph_minibatches`), sampled neighbours and negative edges. All
-            pairs are sampled before the first step, with torch's global generator; with `Steps`
-            each pair is sampled just before its step.
-        epochs: number of passes over a client's examples that `batches` already makes in a round;
-            default 1. Each pass has the same number of steps. `fgl.methods.fedselect` reads this
-            number. It does not repeat `batches`: for 3 passes of minibatches use
+        batches: ``(graph, context) -> pairs (graph, context)``; replaces `num_steps`. Each local
+            step computes the loss on one pair. Use `batches` for minibatches (`node_minibatches`,
+            `graph_minibatches`), sampled neighbours and negative edges. All pairs are sampled
+            before the first step, with torch's global generator; with `Steps` each pair is sampled
+            just before its step.
+        epochs: number of passes that the pairs from `batches` make over a client's examples in a
+            round; default 1. Each pass has the same number of steps. `fgl.methods.fedselect` reads
+            this number. `epochs` does not repeat the pairs: for 3 passes of minibatches use
             ``partial(node_minibatches, num_epochs=3)``; without minibatches use `num_steps`.
         max_grad_norm: the gradient is clipped to this norm; default no clipping.
-        keep_optimizer: whether a client keeps the optimiser's state until its next round, under
-            ``"optimizer"`` in its own state; default a fresh optimiser in each round.
+        keep_optimizer: whether a client keeps the optimiser's state until the client's next round.
+            The client's state has it under ``"optimizer"``. By default each round starts with a new
+            optimiser.
         adjust: ``(grads, params, context) -> grads``, called after clipping and before the
             optimiser's step. `grads` has a gradient for each trained tensor. This gradient is zero
             if the loss does not depend on the tensor.
         settle: ``(new, old, context) -> params``, called after each optimiser step with the new and
             the old tensors. The returned tensors replace the new tensors.
-        settle_moments: whether `settle` is also called with each of the optimiser's moments. In
-            that case, if `settle` keeps an entry fixed, the moments of this entry also stay fixed.
+        settle_moments: whether `settle` is also called with each of the optimiser's moments. Then
+            an entry that `settle` keeps fixed also has fixed moments.
 
     Raises:
-        ValueError: if `num_steps` or `epochs` is negative, `num_steps` and `batches` are both
-            given, `epochs` is given without `batches`, or `max_grad_norm` is not positive.
+        ValueError: if `num_steps` or `epochs` is negative, if both `num_steps` and `batches` are
+            given, if `epochs` is given without `batches`, or if `max_grad_norm` is not positive.
 
     Example:
         >>> Training(partial(torch.optim.Adam, lr=0.01), num_steps=3).num_steps
@@ -109,7 +110,7 @@ class Training:
 
 @short.register
 def _training(training: Training) -> str:
-    """Text with the optimiser, its options, the steps, and all fields without their default."""
+    """Text with the optimiser, its options, the steps, and all fields that are not defaults."""
     if training.num_steps is None and training.batches is None:
         training = replace(training, num_steps=1)
     changed = [f for f in fields(Training)[1:] if getattr(training, f.name) != f.default]
@@ -140,12 +141,13 @@ class Method:
         model: the architecture. The module holds the initial parameters; trained parameters are
             passed as plain dicts of tensors.
         loss: ``(params, graph, context) -> scalar``, the loss that a client minimises.
-        receive: ``(message, state, graph) -> params, context``. Training starts from `params`; the
-            loss gets `context`. If the context is a dict, `params` are added to it as ``"start"``.
+        receive: ``(message, state, graph) -> params, context``. Training starts from `params`, and
+            the loss gets `context`. If `context` is a dict, the entry ``"start"`` with `params` is
+            added to it.
         send: ``(params, context, state, graph) -> message, state``, the client's upload and the
-            client's new state. If the context is a dict, it has an entry ``"trained"``, which is a
-            dict with ``"num_steps"`` (int64, the number of steps taken) and ``"losses"`` (float64
-            ``[num_steps]``, the loss before each step).
+            client's new state. If `context` is a dict, its entry ``"trained"`` is a dict:
+            ``"num_steps"`` is the number of steps taken (int64), and ``"losses"`` has the loss
+            before each step (float64 ``[num_steps]``).
         aggregate: ``(inbox, state) -> outbox, state``, the server's part: it computes the next
             message for each client from the uploads. The first state is ``{"model": initial}``. A
             client that is not in the outbox keeps its last message. A message may have only some
@@ -156,22 +158,22 @@ class Method:
         accept: ``(message, client, state) -> None``, the server's check of an upload; `state` is
             the server's state. If `accept` raises, the upload is refused: the server does not use
             it, the history records the reason, a warning is given, and the round continues.
-        layers: the builders of this method, from inside to outside, with their arguments; see
-            `fgl.layer`.
+        layers: the builders of this method with their arguments, from the innermost to the
+            outermost builder; see `fgl.layer`.
         rules: rules for the participants of a round, the content of uploads, and the server's
             checks; see `fgl.federation.Rules`.
         privacy: the privacy cost of an answer, and the function that counts it; see
             `fgl.federation.Privacy`.
-        own: parts of the model, and further tensors, that each client keeps for itself; see
-            `fgl.federation.Own`.
+        own: what each client keeps for itself: parts of the model, and tensors outside the model;
+            see `fgl.federation.Own`.
 
     By default `rules`, `privacy` and `own` have the values of FedAvg. To change one rule and keep
     the other rules, write ``replace(method, rules=replace(method.rules, exchange=2))``.
 
     Raises:
         TypeError: if `rules`, `privacy` or `own` has an invalid type.
-        ValueError: if `own` names a module that the model lacks, or has a personal tensor with a
-            name of the model.
+        ValueError: if `own` names a module that the model lacks, or if a personal tensor has the
+            name of a tensor of the model.
 
     Example:
         >>> method = fgl.fedavg(fgl.nn.GCN(4, 8, 2), train=Training(num_steps=3))
@@ -211,7 +213,8 @@ class Method:
     def made_of(self) -> tuple[Layer, ...]:
         """The layers that made this method.
 
-        If fields were replaced afterwards, a final layer ``"replace"`` is added.
+        If fields of the method were replaced after the last builder, a final layer ``"replace"`` is
+        added.
 
         The final layer lists the functions whose settings are unknown. No builder recorded such a
         function, and the function may have settings of its own.
@@ -234,21 +237,21 @@ class Method:
         return list(dict.fromkeys(name for names in listed for name in names))
 
     def initial(self) -> Params:
-        """A copy of the model's initial tensors."""
+        """Copies of the model's initial tensors."""
         return {name: t.detach().clone() for name, t in self.model.state_dict().items()}
 
     def common(self) -> Params:
-        """The tensors of `model` that clients send, without the tensors of the modules in `own`."""
+        """The tensors of `model` that clients send: all except those of the modules in `own`."""
         tensors = self.model.state_dict()
         return without(tensors, self.own.modules) if self.own.modules else dict(tensors)
 
     def model_of(self, graph: Graph) -> nn.Module:
-        """A client's model: its own model if clients have their own models, otherwise `model`."""
+        """The client's own model if clients have their own models, otherwise `model`."""
         models = self.own.models
         return self.model if models is None else models(graph)
 
     def at(self, graph: Graph) -> AbstractContextManager[None]:
-        """A context in which a call of the method's model uses the client's model."""
+        """A context in which a call of `self.model` calls the client's own model, if it has one."""
         models = self.own.models
         return nullcontext() if models is None else standing_in(self.model, models(graph))
 

@@ -1,7 +1,4 @@
-"""Old names of the fields of a method.
-
-The former names work for one more release, with a warning.
-"""
+"""Old names of the fields of a method: they work for one more release, with a warning."""
 
 import functools
 from dataclasses import replace
@@ -57,7 +54,7 @@ def takes_old_names(cls: type[T]) -> type[T]:
 
 
 def _as_modules(own: Own, name: str, *args: Any) -> Any:
-    """Apply an operation of collections to the names of a client's own modules.
+    """Apply a collection's operation, such as ``len``, to the names in ``method.own.modules``.
 
     In earlier versions, `Method.own` was the collection of these names.
     """

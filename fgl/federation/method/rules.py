@@ -35,14 +35,14 @@ class Models:
 
     Equal models share one module.
 
-    The parts of a model that belong to the client start from random tensors. The seed of these
+    In each client's model, the modules in `own` start from random tensors. The seed of these
     random tensors is computed from the common part, and is the same for all clients. So the random
     tensors are the same after a resume and on another computer.
 
     Args:
         make: ``graph -> module``, builds a client's own model.
-        model: a model with the part that all clients share.
-        own: names of the modules of `model` that each client has for itself.
+        model: a model that contains the part that all clients share.
+        own: names of modules of `model`; each client has its own copy of these modules.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(1, 2), torch.nn.Linear(2, 2))
@@ -80,13 +80,15 @@ class Models:
             name: the model's name in errors.
 
         Raises:
-            TypeError: if `make` does not return a module, or a common tensor has another dtype.
-            ValueError: if a common tensor is missing or has another shape, or parameters are tied.
+            TypeError: if `make` does not return a module, or if a common tensor's dtype differs
+                from the dtype in `model`.
+            ValueError: if a common tensor is missing, if its shape differs from the shape in
+                `model`, or if two parameters are tied.
         """
         return self._of(graph, name).module
 
     def kind(self, graph: Graph) -> Hashable:
-        """A key; clients with equal keys have models that can train as one batch."""
+        """A key of a client's model; models with equal keys can train as one batch."""
         return self._of(graph).kind
 
     def first(self, graph: Graph) -> Params:
@@ -111,7 +113,7 @@ class Models:
         return module
 
     def _once(self, module: nn.Module) -> _Own:
-        """Return one module for all clients that have equal modules and equal initial tensors."""
+        """The stored model with equal modules and equal initial tensors; a new model is stored."""
         first = {name: t.detach().clone() for name, t in module.state_dict().items()}
         shapes = tuple((name, t.dtype, t.shape, t.device) for name, t in first.items())
         kind = json.dumps(architecture(module)), shapes
@@ -169,7 +171,7 @@ def check_has_shapes(model: nn.Module, name: str = "model") -> None:
 
 
 def check_untied(model: nn.Module, name: str = "the model") -> None:
-    """Raise a ValueError if two parameters share a tensor, since training would make them differ.
+    """Raise a ValueError if two parameters share a tensor, because training would separate them.
 
     Example:
         >>> check_untied(torch.nn.Linear(1, 1))
@@ -190,7 +192,7 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 class Ragged:
-    """A tensor with a different number of rows at each client, and a mask of the client's own rows.
+    """A tensor whose number of rows differs between clients, and a mask that excludes padding.
 
     A batch of clients pads such a tensor with zeros, so a loss must ignore the padding. In
     `receive`, put the tensor into the context as ``Ragged(tensor)``. In the loss, read the tensor
@@ -198,12 +200,14 @@ class Ragged:
     batch, all entries of the mask are True.
 
     Args:
-        values: ``[n, ...]``, or a `SparseMatrix` of n rows.
-        mask: bool ``[n]``; default true for all rows.
+        values: a tensor ``[n, ...]``, or a `SparseMatrix` with n rows.
+        mask: bool tensor ``[n]``, True for the client's rows and False for padding; default True
+            for all rows.
 
     Raises:
         TypeError: if `values` is neither a tensor nor a `SparseMatrix`.
-        ValueError: if `values` has no dimension, or `mask` does not have one entry per row.
+        ValueError: if `values` has no dimension, or if the length of `mask` is not the number of
+            rows.
 
     Example:
         >>> pairs = Ragged(torch.tensor([[0, 1], [1, 2], [2, 0]]))
@@ -242,14 +246,16 @@ class Joining:
     """The clients' messages before the first round, and the server's function that reads them.
 
     All clients send this message, including clients that do not participate in the first round. So
-    before training starts, a server can compute a statistic over all clients, such as their mean
-    number of examples. A remote client that sends no such message still takes part in the rounds.
+    a server can compute a statistic over all clients before training starts, such as the mean
+    number of examples per client. A remote client that sends no such message still takes part in
+    the rounds.
 
     Args:
-        say: ``(graph) -> message``, a client's message. The bytes of this message are recorded in
-            the first round.
-        welcome: ``(inbox, state) -> outbox, state``, the server's part, as `Method.aggregate`.
-            ``inbox.sent`` has the messages of the first round; the outbox replaces these messages.
+        say: ``(graph) -> message``, a client's message. The first round's record includes the bytes
+            of this message.
+        welcome: ``(inbox, state) -> outbox, state``, the server's function, with the arguments of
+            `Method.aggregate`. ``inbox.sent`` has the messages that the first round would send; the
+            returned outbox replaces these messages.
         max_examples: largest ``"num_examples"`` of such a message; a message with a larger number
             is refused. Default no bound.
 
@@ -272,11 +278,11 @@ class Rules:
     Args:
         exchange: number of consecutive rounds that have the same participants. If `exchange` is
             above 1 and no upload of a round is accepted, `aggregate` is called with an empty inbox
-            and may abandon the exchange. An error of that call does not end the run.
-        participants: smallest number of participants of a round. A run with fewer participants
-            raises an error.
-        silent: if True, clients send only their messages. If False, they also send their losses and
-            numbers of examples, which appear in the history.
+            and may abandon the exchange. If this call raises an error, the run continues.
+        participants: smallest allowed number of participants of a round. If a round has fewer, the
+            run raises an error.
+        silent: if True, clients send only their messages. If False, clients also send losses and
+            numbers of examples, and the history records both.
         ragged: keys of an upload whose shapes, inner names or presence may differ between clients
             or rounds; `accept` checks them. All other keys must have the names, shapes and dtypes
             on which most clients agree.
@@ -285,9 +291,8 @@ class Rules:
         max_change: a bound c on the changes of an entry. Sizes are root mean squares, and s is the
             size of the entry that was sent. The server refuses an upload in two cases. First, the
             change is larger than c times the round's median change and larger than s (or 1 if
-            nothing was sent). Second, the change is larger than c times s, where an s below 1 is
-            replaced by 1. The server's outbox and state may grow at most by the factor c.
-            ``math.inf`` means no bound.
+            nothing was sent). Second, the change is larger than c times s, and larger than c. The
+            server's outbox and state may grow at most by the factor c. ``math.inf`` means no bound.
         joining: messages of all clients before the first round; default none.
 
     Raises:
@@ -331,16 +336,16 @@ class Privacy:
 
     Args:
         costs: ``(message) -> numbers``, the privacy cost of a client's answer to a message. The
-            numbers are the ``"noise_multiplier"`` of the client's own noise and, if they differ
-            from 1, ``"steps"`` and ``"sample_rate"``. The result is empty if the answer does not
-            depend on the client's data. The default is the cost of an answer without noise, which a
-            site with a budget refuses to send.
+            result is a dict. ``"noise_multiplier"`` describes the noise that the client adds.
+            ``"steps"`` and ``"sample_rate"`` are present only if they differ from 1. The result is
+            empty if the answer does not depend on the client's data. The default is the cost of an
+            answer without noise, which a site with a budget refuses to send.
         onward: entries of a client's state that never return to earlier values. A remote client
             keeps the newest values, even if its server resumes from an earlier round.
-        account: ``(inbox, state) -> state``, called after a round without a result. The inbox is
-            empty but has `asked`. A method needs `account` if its server's results contain noise.
-            In that case a checkpoint is written before each round is scored, so that a resumed run
-            has the same result and adds no new noise.
+        account: ``(inbox, state) -> state``, called after a round without a result. The inbox has
+            no messages, but its field `asked` is set. A method needs `account` if the server's
+            results contain noise. With `account`, a checkpoint is written before each round is
+            scored. So a resumed run has the round's saved result, and adds no new noise.
 
     Example:
         >>> fgl.fedavg(torch.nn.Linear(1, 1)).privacy.costs({})
@@ -355,19 +360,20 @@ class Privacy:
 @typed
 @dataclass(frozen=True)
 class Own:
-    """Everything that a client keeps for itself: parts of the model, and other tensors.
+    """Everything that a client keeps for itself: parts of the model, and tensors outside the model.
 
     Args:
         modules: names of modules of the model, such as an input layer or a head, that each client
             keeps for itself. The shapes of these modules may differ between clients, and a client
-            may lack some of the modules. These modules are never sent: the first message does not
-            have them, and an upload with them is refused. So clients may have different features
-            and classes.
-        models: the clients' own models, built from their graphs; see `fgl.methods.own_models`.
+            may lack some of the modules. These modules are never sent: the server's first message
+            lacks them, and the server refuses an upload that contains them. So clients may have
+            different features and classes.
+        models: the clients' own models; each is built from the client's graph. See
+            `fgl.methods.own_models`.
         personal: dict from names to initial tensors. Every client trains these tensors, such as
             masks or mixing weights, in addition to the model. `receive` returns them among the
-            params, so the loss and `send` can read them. These tensors are neither in a message's
-            ``"model"`` nor in the params of `deploy`.
+            params, so the loss and `send` can read them. These tensors are absent from a message's
+            ``"model"`` and from the params of `deploy`.
 
     Raises:
         TypeError: if `modules` is a string.

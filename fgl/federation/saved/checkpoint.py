@@ -1,4 +1,4 @@
-"""Checkpoints: they are written completely or not at all, and checked when they are read.
+"""Checkpoints: each is written completely or not at all, and is checked when it is read.
 
 The folder of a run contains the two newest checkpoints ``round-N.ckpt``, the file ``history.jsonl``
 with one line per round, and the file ``lock``. If a callback ended the run, the folder also
@@ -43,14 +43,14 @@ HINTS = {
 
 
 class Damaged(Exception):
-    """Error: a checkpoint, or the history up to this checkpoint, cannot be read."""
+    """Error if a checkpoint, or the history of the checkpoint's rounds, cannot be read."""
 
 
 @contextmanager
 def opened(path: str | os.PathLike[str] | None, identity: Mapping[str, Any]) -> Iterator[Folder]:
-    """A context with a run's `Folder`; other processes cannot use the folder meanwhile.
+    """A context that yields a run's `Folder`; inside it, no other process can use the folder.
 
-    Without a path, the context has a `NoFolder`, which saves nothing.
+    If no path is given, the context yields a `NoFolder`; a `NoFolder` saves nothing.
 
     Raises:
         OSError: if the folder cannot be written.
@@ -74,7 +74,7 @@ class Folder:
 
     Args:
         path: the folder.
-        identity: JSON values that must be equal when a run resumes.
+        identity: JSON values of the run; they must equal the saved values when a run resumes.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
@@ -91,8 +91,8 @@ class Folder:
         Damaged checkpoints are skipped with a warning.
 
         Raises:
-            ValueError: if the checkpoint has another run's identity or another format, or if the
-                history is lost although a checkpoint is undamaged.
+            ValueError: if the checkpoint's identity or format is not this run's, or if a checkpoint
+                is undamaged but the history is lost.
         """
         lost = None
         for path in self._newest_first():
@@ -144,7 +144,8 @@ class Folder:
 
         Keep the two newest checkpoints.
 
-        An `unscored` round is not yet in the history, but its outbox and states are in the result.
+        The round `unscored` is not yet in the result's history. The result already has the outbox
+        and the states after this round.
         """
         rounds = len(result.history) + (unscored is not None)
         path = self.path / _name(rounds)
@@ -306,7 +307,7 @@ def read_sealed(path: Path) -> bytes | None:
     """The payload of a file that `write_sealed` wrote; None if the file is damaged.
 
     Raises:
-        ValueError: for an undamaged file of another format.
+        ValueError: if the file is undamaged but has an unknown format.
     """
     data = path.read_bytes()
     version = _version(data)
@@ -396,7 +397,7 @@ def _outbox(plain: Mapping[Any, Any], size: int) -> Mapping[int, Any]:
 
 
 def _on_processor(content: Mapping[str, Any]) -> list[str]:
-    """Paths of the tensors that are on the CPU, such as the server's, in a run on a GPU.
+    """Paths of the tensors that a run on a GPU holds on the CPU, such as the server's tensors.
 
     For a run on the CPU the list is empty, so a resume on a GPU moves every tensor.
     """

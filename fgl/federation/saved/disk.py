@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 def write_whole(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write a file completely or not at all, even if the power fails during the write.
 
-    With `private` only the file's owner can read it.
+    With `private` only the file's owner can read the file.
 
     Example:
         >>> import pathlib, tempfile
@@ -29,7 +29,7 @@ def write_whole(path: Path, content: bytes, *, private: bool = False) -> None:
 
 
 def try_writing(path: Path, content: bytes) -> None:
-    """Try `write_whole` with a temporary file, so that a problem is found early."""
+    """Write a temporary file like `write_whole`, so that a problem is found early."""
     with _beside(path, content, private=True):
         pass
 
@@ -53,7 +53,7 @@ def only_one(folder: Path) -> Iterator[None]:
     If the process is killed, the system unlocks the folder.
 
     Raises:
-        ValueError: if another run, in this or another process, uses the folder.
+        ValueError: if a different run already uses the folder, in this process or elsewhere.
     """
     lock = FileLock(folder / "lock")
     try:
@@ -72,7 +72,7 @@ def only_one(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _beside(path: Path, content: bytes, private: bool = False) -> Iterator[Path]:
-    """A context with a temporary file in the folder of `path`; its content is on the disk.
+    """A context with a temporary file in the folder of `path`; the content is on the disk.
 
     At the end, the file is removed unless it was renamed.
     """

@@ -32,8 +32,8 @@ def identity(
 ) -> dict[str, Any]:
     """The JSON values that must not change when a run resumes from a checkpoint.
 
-    The values describe the fields of the method and of its training, and the arguments of its
-    layers. Functions are compared by name. For an optimiser's factory, the settings of its
+    The values describe the method's fields, the fields of `method.train`, and the arguments of the
+    method's layers. Functions are compared by name. For an optimiser's factory, the settings of its
     optimiser are compared too. For the model, the initial tensors are compared too.
     """
     model, rules, privacy, own = method.model, method.rules, method.privacy, method.own
@@ -66,8 +66,8 @@ def identity(
 def _architecture(method: Method) -> Any:
     """The model's architecture, as recorded when FedAvg was built.
 
-    A module that counts its calls may have changed since the method was built. If each client has
-    its own part of the model, only modules of the common part are included.
+    A module that counts its calls may have changed since the method was built. If clients have
+    their own parts of the model, only the modules that all clients share are included.
     """
     if method.own.modules:
         common = method.common()
@@ -82,7 +82,8 @@ def _architecture(method: Method) -> Any:
 def _fields(value: Any, but: Sequence[str] = ()) -> dict[str, Any]:
     """The fields of a dataclass.
 
-    Functions are given by name, since closures may change during a run.
+    The name of a function represents the function, since the values in its closure may change
+    during a run.
     """
     out = {}
     for each in fields(value):
@@ -95,7 +96,8 @@ def _fields(value: Any, but: Sequence[str] = ()) -> dict[str, Any]:
 def _settings(method: Method) -> dict[str, Any]:
     """Each builder's settings.
 
-    If a builder occurs several times, numbers are added to the later names.
+    If a builder occurs several times, its second entry has the name with a 2, its third with a 3,
+    and so on.
     """
     out: dict[str, Any] = {}
     for each in (inner for layer in method.layers for inner in layer.all):
@@ -108,10 +110,10 @@ def _settings(method: Method) -> dict[str, Any]:
 
 
 def with_layers(method: Method, config: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The config of a run; the arguments of its method's builders are added under ``"layers"``.
+    """The config of a run, with an entry ``"layers"`` for the arguments of the method's builders.
 
-    Functions that no `layer` recorded are listed last by their names, since their settings are
-    unknown.
+    The last entry lists the names of functions that no `layer` recorded, since the settings of such
+    functions are unknown.
 
     Example:
         >>> method = fgl.transforms.clipped(fgl.fedavg(torch.nn.Linear(1, 1)), length=0.5)
@@ -144,11 +146,11 @@ def fingerprint(graphs: Sequence[Graph]) -> str:
 
 
 def scoring(evaluate: Any, known: Sequence[Graph]) -> list[str]:
-    """The name of a score function, and a digest of the data on which it scores.
+    """The name of a score function, and a digest of the data that the function scores.
 
     Args:
-        evaluate: the function. Its data are the graphs, and the held-out pairs beside a graph, in
-            its closure and in the functions that it calls.
+        evaluate: the function. The function's data are in its closure, and in the closures of
+            functions that it calls: graphs, and held-out pairs that are stored with a graph.
         known: graphs that the digest leaves out, since the run compares them anyway.
 
     Example:
@@ -160,7 +162,7 @@ def scoring(evaluate: Any, known: Sequence[Graph]) -> list[str]:
 
 
 def _graphs_in(value: Any, visited: set[int], depth: int = DEPTH) -> Iterator[Any]:
-    """The graphs, and the dataclasses of a graph and tensors, that a function can reach."""
+    """The data that a function can reach: graphs, and dataclasses that hold a graph and tensors."""
     if isinstance(value, str | int | float) or id(value) in visited or depth == 0:
         return
     visited.add(id(value))
@@ -221,11 +223,12 @@ def optimizer_settings(factory: OptimizerFactory) -> list[dict[str, Any]]:
     """The settings of a factory's optimiser, read from an optimiser that the factory creates.
 
     Args:
-        factory: function from a list of tensors to a `torch.optim` optimiser.
+        factory: function that returns a `torch.optim` optimiser for a list of tensors.
 
     Returns:
-        For each parameter group the settings that JSON can hold. A tensor with one entry becomes a
-        number. The list is empty if the factory raises an error for a list with one small tensor.
+        A list with one dict per parameter group: the settings that JSON can represent. A tensor
+        with one entry becomes a number. The list is empty if the factory raises an error for a list
+        with one small tensor.
 
     Example:
         >>> settings = optimizer_settings(lambda tensors: torch.optim.SGD(tensors, lr=0.25))

@@ -29,8 +29,8 @@ class Steps(Sequence[Step]):
 
     Args:
         count: number of steps.
-        make: ``number -> graph, context``; it must return the same values whenever it gets the same
-            number.
+        make: ``number -> graph, context``, called with the number of a step. If it is called twice
+            with a number, it must return equal values.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -59,7 +59,7 @@ class Steps(Sequence[Step]):
 
 @explained
 def local_steps(how: Training, graph: Graph, context: Any) -> Sequence[Step]:
-    """Each step's graph and context: from `how.batches`, or the whole graph if `batches` is None.
+    """The graph and context of each step: from `how.batches`, or the whole graph without `batches`.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -80,9 +80,9 @@ def local_steps(how: Training, graph: Graph, context: Any) -> Sequence[Step]:
 
 
 def heard(steps: Sequence[Step]) -> Iterator[Step]:
-    """The same steps, one at a time.
+    """Yield the given steps one at a time.
 
-    If the steps take long, a progress bar is shown.
+    A progress bar is shown if the steps take long.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -97,7 +97,7 @@ def heard(steps: Sequence[Step]) -> Iterator[Step]:
 
 @explained
 def num_steps(how: Training) -> int:
-    """Number of local steps if `batches` is not set; each step uses the client's whole graph.
+    """Number of local steps without `batches`, where each step uses the client's whole graph.
 
     Example:
         >>> num_steps(fgl.Training())
@@ -117,7 +117,7 @@ def node_minibatches(
 
     Args:
         graph: a graph; if it has no training node, there are no steps.
-        context: passed on unchanged.
+        context: the client's context; each step has it unchanged.
         batch_size: training nodes per step.
         num_epochs: passes over the training nodes.
 
@@ -160,7 +160,7 @@ def training_examples(graph: Graph) -> Tensor:
 
 @explained
 def with_train_mask(graph: Graph, mask: Tensor) -> Graph:
-    """The same graph with another training mask.
+    """The given graph with a new training mask.
 
     The mask is not checked. Both graphs share the cached adjacency.
 
@@ -182,13 +182,13 @@ def graph_minibatches(
     """Shuffled minibatches of a collection's training graphs, for ``Training(batches=...)``.
 
     The last minibatch is kept, even if it is small. If one minibatch contains all graphs, the
-    minibatch is the collection itself, and its cached adjacency is used. A minibatch contains no
-    graphs outside the training mask, so these graphs do not affect batch norm. In contrast, with
-    ``Training(num_steps=...)`` each step uses the whole collection.
+    minibatch is the collection itself, and its cached adjacency is used. Graphs outside the
+    training mask are in no minibatch, so they do not affect batch norm. With
+    ``Training(num_steps=...)`` they do affect it, since each step uses the whole collection.
 
     Args:
         graph: a collection.
-        context: passed on unchanged.
+        context: the client's context; each step has it unchanged.
         batch_size: graphs per step.
         num_epochs: passes over the training graphs.
 
@@ -224,12 +224,12 @@ def window_minibatches(
 
     Args:
         graph: a series with windows, see `fgl.data.splits.windows`.
-        context: passed on unchanged.
+        context: the client's context; each step has it unchanged.
         batch_size: windows per step.
         num_epochs: passes over the training windows.
 
     Raises:
-        ValueError: if `batch_size` is not positive, or the graph has no windows.
+        ValueError: if `batch_size` is not positive, or if the graph has no windows.
 
     Example:
         >>> series = fgl.Graph(torch.rand(3, 8, 1), torch.tensor([[0], [1]]), y=torch.rand(3, 8))

@@ -26,7 +26,8 @@ class Layout:
 
     Args:
         params: dict from name to tensor.
-        graph: the graph whose features the parameters multiply; default none.
+        graph: the client's graph; its features show which matrices are multiplied by sparse
+            features. Default none.
     """
 
     def __init__(self, params: Mapping[str, Tensor], graph: Graph | None = None) -> None:
@@ -40,7 +41,7 @@ class Layout:
 
         A second call restores the original tensors.
 
-        A name may have a prefix, as in ``"exp_avg/name"`` of an optimiser's state.
+        A name may have a prefix: an optimiser's state has names such as ``"exp_avg/name"``.
         """
         return {
             path: value.mT if path.rsplit("/", 1)[-1] in self.turned and value.dim() > 1 else value
@@ -82,8 +83,8 @@ def step_settled(
 ) -> None:
     """Take an optimiser step, then replace the parameters by the tensors that `settle` returns.
 
-    With `moments`, `settle` is also applied to each of the optimiser's moments. Before the first
-    step the moments are 0.
+    With `moments`, the optimiser's moments are also replaced by the tensors that `settle` returns
+    for them. Before the first step the moments are 0.
     """
     old = {"": layout.turn(copies(leaves))}
     old |= {key: layout.turn(copies(of)) for key, of in _moments(stepper, leaves, moments).items()}
@@ -98,7 +99,7 @@ def step_settled(
 def _moments(
     stepper: optim.Optimizer, leaves: Mapping[str, Tensor], include: bool
 ) -> dict[str, dict[str, Tensor]]:
-    """The optimiser's moments: under each key, such as ``"exp_avg"``, a tensor per parameter."""
+    """The optimiser's moments, by key (such as ``"exp_avg"``) and by name of the parameter."""
     moments: dict[str, dict[str, Tensor]] = {}
     for name, leaf in leaves.items() if include else ():
         for key, value in stepper.state.get(leaf, {}).items():
@@ -108,7 +109,7 @@ def _moments(
 
 
 def named(name: str, hook: Adjust) -> Adjust:
-    """The same hook, with a check that results have the names and shapes of the arguments.
+    """The given hook, with a check that each result has the argument's names and shapes.
 
     Example:
         >>> forgetful = named("adjust", lambda grads, params, context: {})
@@ -166,10 +167,10 @@ def made(optimizer: OptimizerFactory, leaves: Mapping[str, Tensor]) -> optim.Opt
 
 
 def fused(optimizer: optim.Optimizer) -> optim.Optimizer:
-    """The same optimiser with ``fused=True``, if torch supports this and the user chose no variant.
+    """The given optimiser, with ``fused=True`` if torch supports it and the user chose no variant.
 
     On a CPU, torch's fused SGD does not change tensors of half precision with 16 or more entries.
-    Such tensors take the ordinary step, even if the user set ``fused=True``.
+    For such tensors the fused variant is switched off, even if the user set ``fused=True``.
     """
     for group in optimizer.param_groups:
         chosen = any(group.get(key) for key in ("foreach", "fused", "differentiable"))
@@ -199,7 +200,7 @@ def state_of(optimizer: optim.Optimizer, leaves: Mapping[str, Tensor]) -> Params
 def load_state(
     optimizer: optim.Optimizer, leaves: Mapping[str, Tensor], state: Mapping[str, Tensor]
 ) -> None:
-    """Restore a state that `state_of` returned; the optimiser changes its tensors in place."""
+    """Restore a state that `state_of` returned; later steps change the state's tensors in place."""
     for path, value in state.items():
         key, name = path.split("/", 1)
         optimizer.state[leaves[name]][key] = value

@@ -1,4 +1,4 @@
-"""Local training, at a client or at the server: an optimiser minimises a loss."""
+"""Local training at a client or at the server: an optimiser minimises a loss."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CALL = "call the model with torch.func.functional_call(model, params, inputs)"
 
 
 class Trained(NamedTuple):
-    """The result of local training: the parameters, the loss before each step, the optimiser state.
+    """The result of local training: parameters, losses before the steps, and optimiser state.
 
     Example:
         >>> Trained({"w": torch.zeros(1)}, [0.7, 0.6], {}).losses
@@ -46,20 +46,20 @@ def train(
     optimizer: Mapping[str, Tensor] | None = None,
     differentiate: Differentiate | None = None,
 ) -> Trained:
-    """Minimise ``method.loss`` on one client, starting from `params`.
+    """Train one client: minimise ``method.loss`` from the initial parameters `params`.
 
     Torch's global random state is seeded during the call and restored afterwards.
 
     Args:
-        method: the loss, the optimiser and the number of steps.
+        method: the method with the loss, the optimiser and the number of steps.
         params: the initial parameters; not changed.
         graph: the client's graph.
         context: the context from `method.receive`.
         seed: seed of the minibatches, dropout, augmentation and all other random numbers of the
             loss.
         optimizer: the optimiser's state from an earlier call, `Trained.optimizer`; default none.
-        differentiate: ``(layout, params, leaves, graph, context) -> loss``; in place of autograd,
-            this function sets the gradients of the trained leaves; default none.
+        differentiate: ``(layout, params, leaves, graph, context) -> loss``, a function that
+            replaces autograd: it sets the gradients of the trained leaves. Default none.
 
     Returns:
         The trained parameters, the loss before each step, and the optimiser's state by
@@ -119,23 +119,24 @@ def minimise(
     Args:
         loss: ``(params, *batch) -> scalar``.
         params: the initial parameters, a dict from name to tensor; not changed.
-        batches: for each step a tuple of the loss's further arguments, read just before the step.
-        optimizer: function from a list of tensors to a `torch.optim` optimiser.
+        batches: one tuple per step, read just before the step; it has the loss's arguments after
+            `params`.
+        optimizer: function that returns a `torch.optim` optimiser for a list of tensors.
         state: the optimiser's state from an earlier call; default none.
         names: names of the trained tensors; default all floating-point tensors.
-        max_grad_norm, adjust, settle, settle_moments: see `Training`; the last entry of a batch is
-            the context.
+        max_grad_norm, adjust, settle, settle_moments: as in `Training`. The last entry of a batch
+            is passed to `adjust` and `settle` as the context.
         layout: memory layout of the tensors; default unchanged.
         keep: whether to return the optimiser's state.
-        differentiate: ``(layout, params, leaves, *batch) -> loss``; this function sets the
-            gradients of the leaves; default a backward pass.
+        differentiate: ``(layout, params, leaves, *batch) -> loss``, a function that sets the
+            gradients of the leaves. Default a backward pass.
 
     Returns:
         The trained parameters, the loss before each step, and the optimiser's state by
         ``"name/parameter"``.
 
     Raises:
-        ValueError: if the loss does not depend on `params`, or there are no tensors to train.
+        ValueError: if the loss does not depend on `params`, or if there are no tensors to train.
         TypeError: if the optimiser's state has an entry that is not a tensor.
 
     Example:
@@ -209,8 +210,8 @@ def check_has_gradient(value: Tensor) -> None:
 def check_reached(leaves: Mapping[str, Tensor], loss: Tensor) -> None:
     """Raise a ValueError if no parameter has a gradient after the backward pass.
 
-    A loss that is itself a leaf, ``torch.zeros((), requires_grad=True)``, raises no error. Methods
-    return such a loss if there is nothing to train.
+    If the loss is itself a leaf, as ``torch.zeros((), requires_grad=True)`` is, no error is raised.
+    Methods return such a loss if there is nothing to train.
     """
     if leaves and loss.grad_fn is not None and all(leaf.grad is None for leaf in leaves.values()):
         raise ValueError(
@@ -286,7 +287,7 @@ def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
 
 
 def random_states(device: torch.device) -> list[Tensor]:
-    """Random states of torch: the CPU's, and also the GPU's if the device is a GPU."""
+    """Torch's random states: the state of the CPU, and of the GPU if the device is a GPU."""
     on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return [torch.get_rng_state(), *on_gpu]
 

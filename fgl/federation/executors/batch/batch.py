@@ -32,9 +32,9 @@ class Batch(Loop):
         method: the method; its loss must run under `vmap`.
         clients: every client's graph.
         clients_at_once: the largest number of clients in a cohort.
-        or_alone: whether clients train one at a time as soon as some of them cannot be batched;
-            `one_by_one` then has the reason. By default an error is raised.
-        seed, states, score: as for `Loop`.
+        or_alone: the behaviour if some clients cannot be batched. If True, all clients train one at
+            a time from then on, and `one_by_one` has the reason. By default an error is raised.
+        seed, states, score: see `Loop`.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -61,12 +61,11 @@ class Batch(Loop):
         self._cohorts: dict[tuple[int, ...], Cohort] = {}
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
-        """Form groups of clients with similar sizes, whose optimisers have equal step counts.
+        """Form groups of clients that have similar sizes and optimisers with equal step counts.
 
-        The groups have nearly equal length.
+        The groups have nearly equal numbers of clients.
 
-        Clients that have their own models are in the same group only if these models are of one
-        kind.
+        If clients have their own models, each group contains only models of one kind.
         """
         if self.one_by_one:
             self.padding = 0.0
@@ -136,10 +135,10 @@ class Batch(Loop):
 
 
 def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:
-    """Group the positions of clients whose contexts have equal keys, also in nested dicts.
+    """Group the positions of clients: contexts in a group have equal keys, also in nested dicts.
 
-    If clients have their own parts of the model, these parts have the same shapes for all clients
-    of a group.
+    If clients have their own parts of the model, the shapes of these parts must also be equal
+    within a group.
     """
     by_kind: dict[Any, list[int]] = {}
     for row, one in enumerate(ready):

@@ -16,16 +16,17 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
     """Capture `call` as a CUDA graph and return a function that replays the graph.
 
     The function returns the same results as `call`. The graph reads copies of its inputs. Results
-    are new tensors. If `call` changes an input in place, the function changes the input too.
+    are new tensors. If `call` changes an input in place, the returned function changes this input
+    in place too.
 
     Args:
-        call: operations without gradients. Inputs of the same shapes, strides and dtypes always
-            lead to the same operations.
+        call: operations without gradients. The shapes, strides and dtypes of the inputs alone must
+            determine the sequence of operations.
         inputs: inputs of `call`; not changed.
 
     Returns:
-        The function; or `call` itself if an input is not on a GPU or has overlapping elements, or
-        if an operation waits for the GPU.
+        The function that replays the graph. It is `call` itself if an input is not on a GPU, if an
+        input has overlapping elements, or if an operation waits for the GPU.
 
     Example:
         >>> def double(x):
@@ -65,7 +66,7 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
 
 
 def _captures(inputs: Sequence[Tensor]) -> bool:
-    """Whether a CUDA graph can read the inputs and would leave half of the GPU's memory free."""
+    """Whether a CUDA graph can read the inputs, and half of the GPU's memory would stay free."""
     if not inputs or not all(each.is_cuda for each in inputs):
         return False  # a graph would keep a number that it reads from the processor's memory
     if any(torch.empty_like(each).stride() != each.stride() for each in inputs):
@@ -81,7 +82,7 @@ def _side(device: torch.device) -> torch.cuda.Stream:
 
 
 def _waits(call: Call, inputs: Sequence[Tensor]) -> bool:
-    """Whether an operation cannot be in a CUDA graph, since the processor waits for its result."""
+    """Whether the CPU waits for the operation's result, which is impossible in a CUDA graph."""
     mode = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Synchronization debug mode")

@@ -32,7 +32,7 @@ FEWEST = 3  # clients that are worth a batch
 
 
 class Choice(NamedTuple):
-    """Number of clients that train as one batch, the reason, and whether batches are impossible.
+    """A choice: number of clients in a batch, reason for it, and whether batches are impossible.
 
     Example:
         >>> print(Choice(8, "together they fit the cache"))
@@ -55,28 +55,27 @@ class Choice(NamedTuple):
 def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None) -> Choice:
     """Choose how many clients train as one batch, from the sizes of the clients and of the model.
 
-    For each client, the memory that a step uses is estimated as ``4 P + D`` numbers. P is the
-    number of trained parameters. D counts one number for each feature value and edge of the client,
-    and four numbers for each layer output of each node. For a time series, layer outputs are
-    counted for each time point in each window of a step. The client with the largest D determines
-    the estimate.
+    A step of one client is estimated to use the memory of ``4 P + D`` numbers. P is the
+    number of trained parameters. D is the sum of three counts: the client's feature values, the
+    client's edges, and four times the values in the outputs of all layers. For a time series, layer
+    outputs are counted for each time point in each window of a step. The client with the largest D
+    determines the estimate.
 
     The number of batches is the memory that all clients' steps use, divided by the cache size and
     rounded. So a batch may exceed the cache size by up to half.
 
-    If D by itself reaches a twelfth of the cache, one client keeps all cores busy, and a batch
-    would not fit in the cache. In that case all clients train one at a time. A batch pads all
-    clients to the size of the largest client. So the largest D is first multiplied by
-    ``D / mean D``, where ``mean D`` is the mean over all clients. The product is then compared with
-    the cache. Clients also train one at a time if three times the estimate exceeds the cache. If
-    clients hold many graphs, these two rules do not apply: D itself is compared with three fifths
-    of the cache. If D is smaller, at least ten clients share a batch. For many graphs, products
-    with dense weights take most of the time, and such products do not need the cache as much as
-    sparse products.
+    If D alone exceeds a twelfth of the cache, one client keeps all cores busy, and a batch of
+    several clients would not fit in the cache. In that case all clients train one at a time. A
+    batch pads all clients to the size of the largest client. So the largest D is first multiplied
+    by ``D / mean D``, where ``mean D`` is the mean over all clients. The product is then compared
+    with the cache. Clients also train one at a time if three times the estimate exceeds the cache.
+    Clients that hold many graphs have one rule in place of these two: they train one at a time only
+    if the largest D exceeds three fifths of the cache. Otherwise at least ten clients share a
+    batch. For many graphs, products with dense weights take most of the time. Such products depend
+    less on the cache than sparse products do.
 
-    Clients that have their own models are batched by kind of model. In that case a number is chosen
-    for each kind of model that several clients have, and the result is the smallest of these
-    numbers.
+    Clients that have their own models are batched by kind of model. A number of clients is chosen
+    for each kind of model that several clients have. The result is the smallest of these numbers.
 
     The result is the same on every computer, since the cache size is a constant and is not
     measured. If a loss does not work in a batch, the first round detects this error, and `fgl.run`
@@ -88,7 +87,7 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
         cache: size of the cache in bytes; default 64 MiB on a CPU, 4 GiB on a GPU.
 
     Returns:
-        The `Choice`; 1 means one client at a time.
+        The `Choice`; if its number is 1, clients train one at a time.
 
     Raises:
         ValueError: if `cache` is not above 0.
@@ -129,7 +128,7 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
 
 
 def _choose_of_kinds(method: Method, clients: Sequence[Graph], cache: int | None) -> Choice:
-    """Choose a number for each kind of model that several clients have; return the smallest."""
+    """The smallest number of clients chosen for any kind of model that several clients have."""
     kinds: dict[Hashable, list[Graph]] = {}
     for graph in clients:
         kinds.setdefault(kind_of(method, graph), []).append(graph)
@@ -166,7 +165,7 @@ def _refused(method: Method, clients: Sequence[Graph]) -> str:
 
 
 def _trained_bytes(method: Method) -> int:
-    """Bytes of the trained tensors, their gradients, and two optimiser values per parameter."""
+    """Bytes of the trained tensors, of the gradients, and of two optimiser values per parameter."""
     tensors = {**dict(method.model.named_parameters()), **method.own.personal}
     names = trainable(method)
     return STEP * sum(t.numel() * t.element_size() for n, t in tensors.items() if n in names)

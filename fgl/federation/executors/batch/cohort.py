@@ -32,12 +32,12 @@ Part = Callable[[Member], Any]
 
 @dataclass(frozen=True)
 class Stacked:
-    """The values of one field at all clients; a function reads the current client's value.
+    """The values of a field at all clients, and a function that returns the current client's value.
 
     Args:
-        of: returns the current client's value, inside `vmap`.
-        tensors: the tensors in the value.
-        fixed: everything else in the value.
+        of: a function that returns the current client's value; call it inside `vmap`.
+        tensors: the tensors in the values.
+        fixed: the parts of the values that are not tensors.
     """
 
     of: Part
@@ -49,7 +49,7 @@ class Stacked:
 
 
 def taken_apart(value: Any) -> tuple[list[Tensor], list[Any]]:
-    """The tensors in a value, and the rest of the value: its structure and its other objects.
+    """The tensors in a value; also the value's structure, and its objects that are not tensors.
 
     Example:
         >>> taken_apart({"a": torch.tensor(1.0), "b": 2})
@@ -85,7 +85,8 @@ class Cohort:
 
     Args:
         graphs: the clients' graphs, with equal fields, features, classes, dtype and device.
-        clients: the clients' numbers in error messages; default their positions.
+        clients: the numbers by which error messages name the clients; default the positions in
+            `graphs`.
 
     Raises:
         ValueError: if the graphs have different kinds.
@@ -160,7 +161,7 @@ class Cohort:
         return self._stacked(name, [getattr(graph, name) for graph in self.graphs], pad=True)
 
     def _entries(self, name: str) -> Part:
-        """Stack a field of edges; each client's own entries are followed by padding."""
+        """Stack a field of edges: each row has a client's own entries, then padding."""
         return self._stacked(name, [graph.entries(name) for graph in self.graphs], pad=True)
 
     def _pairs(self) -> Part:
@@ -191,7 +192,7 @@ class Cohort:
         return len(self.graphs)
 
     def _owners(self, graph: Graph) -> Tensor:
-        """For each node, the index of the graph to which it belongs.
+        """The index of each node's graph.
 
         Padded nodes belong to an extra graph.
         """
@@ -206,7 +207,7 @@ class Cohort:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """Stacked tensors so far, by number; tensors of graph fields also by the field's name."""
+        """The stacked tensors, by number; tensors of graph fields are also listed by field name."""
         stacks = {name: part for name, part in self.parts.items() if isinstance(part, Stacked)}
         named = {f"graph.{name}": each for name, part in stacks.items() for each in part.tensors}
         return named | {
@@ -239,7 +240,7 @@ class Cohort:
 
         Raises:
             TypeError: if the type of a value differs from the type of the first client's value.
-            ValueError: if shapes, keys or dtypes differ, and the values are not `Ragged`.
+            ValueError: if two clients' values differ in shape, keys or dtype, and are not `Ragged`.
         """
         return self._stacked(name, values, pad=False)
 
@@ -279,7 +280,7 @@ class Cohort:
         )
 
     def _check_shapes(self, name: str, values: Sequence[Any]) -> None:
-        """Raise an error if shapes differ, since padding without a mask would change the loss."""
+        """Raise an error if shapes differ; padding without a mask could change the loss."""
         for client, value in zip(self.clients, values, strict=True):
             shape: Any = getattr(value, "shape", None)
             want: Any = getattr(values[0], "shape", None)
@@ -329,7 +330,7 @@ class Cohort:
 
 
 def _joined(of: Part, parts: Iterable[Stacked]) -> Stacked:
-    """A value that combines other values."""
+    """A `Stacked` with the tensors of several `Stacked` values."""
     parts = list(parts)
     tensors = [tensor for part in parts for tensor in part.tensors]
     return Stacked(of, tensors, [Stacked, *(each for part in parts for each in part.fixed)])
@@ -407,7 +408,7 @@ class _Member(Graph):
 
 @explained
 def batch_norms(model: nn.Module) -> list[nn.Module]:
-    """Layers that mix examples, including padding.
+    """Layers that mix examples, so that padding would change the result.
 
     A batch of unequal clients must have no such layers.
 
@@ -434,7 +435,7 @@ def check_kind(graphs: Sequence[Graph], clients: Sequence[int]) -> None:
 
 
 def kind_of_graph(graph: Graph) -> dict[str, Any]:
-    """A key of a graph; only graphs with equal keys can be stacked."""
+    """The graph's kind as a dict; graphs can be stacked only if their dicts are equal."""
     names = (*EXAMPLE_FIELDS, *NODE_FIELDS, *EDGE_FIELDS[1:], *TIME_FIELDS)
     names = (*names, "edge_label_index", "batch")
     return {

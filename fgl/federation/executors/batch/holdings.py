@@ -1,8 +1,8 @@
-"""Holdings of a loss: Python objects that the loss can reach, and a check that they do not change.
+"""Holdings of a loss: Python objects that the loss can reach; a check detects their changes.
 
-A traced step repeats tensor operations and runs no Python code. So all other values that a loss
-depends on must stay unchanged. Examples are a counter, a flag of a module, and a tensor in a
-closure.
+A traced step repeats tensor operations and runs no Python code. So if a loss depends on an object
+that is not an input of the step, this object must stay unchanged. Examples are a counter, a flag of
+a module, and a tensor in a closure.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ GROUP = "edges of clients"  # and their numbers: a group whose clients were all 
 def check_padding(
     view: View, params: Sequence[Params], left: Sequence[int], checked: set[str]
 ) -> None:
-    """Check for each kind of padding that the loss of the most padded client stays the same.
+    """Check for each kind of padding that padding does not change the most padded client's loss.
 
     A client's loss in the batch is compared with its loss outside the batch, in evaluation mode. If
     the model has modules from outside torch and fgl, the losses are also compared in training mode
@@ -36,11 +36,11 @@ def check_padding(
         view: the current step.
         params: each client's initial parameters.
         left: the clients that take this step.
-        checked: kinds of padding that were checked before: ``"nodes"`` or the path of a `Ragged` in
-            a context. The call adds new kinds.
+        checked: kinds of padding that earlier calls checked. A kind is ``"nodes"``, or the path of
+            a `Ragged` in a context. The call adds the kinds that it checks.
 
     Raises:
-        ValueError: if a loss without random numbers differs for a padded client.
+        ValueError: if padding changes the loss of a client, and the loss uses no random numbers.
     """
     if not view.is_new:
         return
@@ -90,12 +90,13 @@ def _compare(view: View, start: Params, clients: Sequence[int]) -> None:
 def _compare_in(training: bool, view: View, start: Params, clients: Sequence[int]) -> None:
     """Compare losses at perturbed parameters, or at the given parameters if losses are not finite.
 
-    If biases were 0, the outputs at padded nodes could be 0, which would hide an error.
+    The reason is that zero biases can give outputs of 0 at padded nodes. An error would then stay
+    hidden.
     """
     names = trainable(view.method)
 
     def both(at: Params) -> tuple[Params, Tensor, Tensor]:
-        """The parameters, the clients' losses outside the batch, and their losses in the batch."""
+        """The parameters; the clients' losses outside the batch; their losses in the batch."""
         ones = [_alone(view, at, client) for client in clients]
         set_seed(0)
         losses = _whole(view).losses(_stacks(view, at))
@@ -126,10 +127,10 @@ def _compare_in(training: bool, view: View, start: Params, clients: Sequence[int
 
 
 def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
-    """Raise an error if the batch makes a client's finite gradient infinite or NaN.
+    """Raise an error if a client's gradient is finite outside the batch but not in the batch.
 
-    A mean over a padded graph may be a division by 0. Even if the loss excludes such a mean, the
-    gradient is 0 times NaN.
+    A mean over a padded graph may be a division by 0. Even if the loss ignores such a mean, the
+    gradient contains 0 times NaN, which is NaN.
     """
     names = trainable(view.method)
     with _aside(view):
@@ -158,7 +159,7 @@ def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
 
 @contextlib.contextmanager
 def _aside(view: View, training: bool = False) -> Iterator[None]:
-    """A context without torch's dropout; it does not change the random numbers of training."""
+    """A context without torch's dropout, in which the random numbers of training stay the same."""
     device = view.cohort.graphs[0].device
     devices = [device] if device.type == "cuda" else []
     model = stand_in(view.method.model)
@@ -180,7 +181,7 @@ def _alone(view: View, at: Params, client: int, seed: int = 0) -> Tensor:
 
 
 def _whole(view: View) -> View:
-    """A view of the same step that uses all training examples of the clients."""
+    """A view of the given view's step, but with all training examples of the clients."""
     return View(view.method, view.layout).at(view.cohort, view.contexts, None)
 
 

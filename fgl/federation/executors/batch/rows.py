@@ -1,8 +1,9 @@
 """Rows of a parameter that a client's data touch: a traced step may train only these rows.
 
 The parameter of a first layer on sparse features has a row for each feature. A small client has few
-of the features. If a recording shows that only products with sparse features use a parameter, the
-rows of features that a client lacks do not influence the losses, and their gradient is 0.
+of the features. A recording can show that only products with sparse features use a parameter. In
+that case the rows of absent features do not influence the client's loss, and the gradient of these
+rows is 0.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Rows(NamedTuple):
 
     Args:
         touched: the rows' positions in the flattened stack, sorted, int64 ``[T]``.
-        bounds: each client's first position in `touched`, then T.
+        bounds: for each client the position in `touched` at which the client's rows begin; the last
+            entry is T.
     """
 
     touched: Tensor
@@ -56,7 +58,8 @@ class Rows(NamedTuple):
 def stands_still(how: Training, optimizer: optim.Optimizer) -> bool:
     """Whether local training leaves a row unchanged if the row's gradient is always 0.
 
-    The optimiser must be new and must change each entry by itself.
+    The optimiser must be new, and must update each entry from this entry's value and gradient
+    alone.
     """
     hooks = (how.max_grad_norm, how.adjust, how.settle)
     if how.keep_optimizer or any(hook is not None for hook in hooks):
@@ -82,8 +85,9 @@ def compacted(
         place: position of the stack's gradient in the outputs.
 
     Returns:
-        The step and the touched rows; or None if not all uses of the stack are products with
-        constant indices, if its gradient is used, or if most rows are touched.
+        The rewritten step and the touched rows. The result is None if the stack is used outside of
+        products with constant indices, if the stack's gradient is used, or if most rows are
+        touched.
     """
     calls, outputs = step
     gradient = outputs[place]
@@ -106,7 +110,7 @@ def compacted(
 
 
 class _Uses(NamedTuple):
-    """Names of a tensor and of its views or summands, and numbers of the operations on them all."""
+    """Names of a tensor, its views and its summands; and numbers of the operations on these."""
 
     names: set[str]
     bags: set[int]
@@ -117,11 +121,11 @@ class _Uses(NamedTuple):
 def _renumbered(
     recorder: Recorder, calls: Sequence[Call], uses: tuple[_Uses, _Uses], rows: Rows, stack: str
 ) -> tuple[list[Call], dict[str, str]]:
-    """The operations on touched rows without views of the gradient, and the source of each view.
+    """The operations on touched rows, without views; and the source of each view of the gradient.
 
     Args:
         recorder, calls: the recording and its operations.
-        uses: operations on the stack and behind its gradient.
+        uses: the operations on the stack, and the operations that compute the stack's gradient.
         rows: the touched rows.
         stack: the stack's name.
     """
@@ -150,7 +154,7 @@ def _renumbered(
 
 
 def _products(recorder: Recorder, calls: Sequence[Call], stack: Tensor) -> _Uses | None:
-    """All uses of a stack; None if a use is neither a view nor a product."""
+    """All uses of a stack; None unless each use is a view or a product, and one is a product."""
     uses = _Uses({recorder.name(stack)}, set(), set(), set())
     for number, call in enumerate(calls):
         count = sum(name in uses.names for name in call.reads)
@@ -169,7 +173,7 @@ def _products(recorder: Recorder, calls: Sequence[Call], stack: Tensor) -> _Uses
 
 
 def _sums(recorder: Recorder, calls: Sequence[Call], gradient: Tensor) -> _Uses | None:
-    """The operations behind a gradient, if it is a sum of products that nothing else reads."""
+    """The operations that sum products to a gradient; None if the products have further uses."""
     uses = _Uses({recorder.name(gradient)}, set(), set(), set())
     for number, call in reversed([*enumerate(calls)]):
         if uses.names.isdisjoint(call.results):
@@ -208,14 +212,14 @@ def _is_stack(tensor: Tensor) -> bool:
 
 
 def _is_flat(matrix: Tensor, stack: Tensor) -> bool:
-    """Whether a matrix has the rows of a stack, in the same order."""
+    """Whether a matrix consists of the rows of a stack, in the stack's order."""
     return matrix.shape == stack.flatten(0, 1).shape and matrix.is_contiguous()
 
 
 def _is_bag(recorder: Recorder, call: Call) -> bool:
     """Whether an operation is a sparse product with a constant pattern, as `kernels.py` writes it.
 
-    In that case the indices and offsets of the product are neither inputs nor results.
+    In that case the product's indices and offsets are constants: no input and no result.
     """
     if call.function not in BAGS or len(call.args) != 8 or call.kwargs:
         return False

@@ -1,6 +1,6 @@
 """The sink: an extra node for models of PyG; in a batch, padded and removed edges end at the sink.
 
-PyG's code uses masks to remove edges, which does not work under `vmap`. So padded edges become
+PyG's code uses masks to remove edges; such masks do not work under `vmap`. So padded edges become
 self-loops at the sink. Edges whose weight was set to 0 by `Graph.with_adj` also become such
 self-loops. The features of the sink are 0, and the sink belongs to an extra graph. The row of the
 sink is removed from the model's output.
@@ -34,9 +34,9 @@ class SunkReading(Reading):
     Args:
         graph: the client's graph; its edge fields end with padding.
         edge_index: int64 ``[2, E]``; padding points to the sink.
-        num_nodes: largest number of nodes of any client; it is also the sink's index.
-        num_graphs: largest number of graphs of any client; it is also the index of the sink's
-            graph. None if each client has one graph.
+        num_nodes: number of nodes of the largest client; the sink node has this index.
+        num_graphs: number of graphs of the client that has the most graphs; the sink's graph has
+            this index. None if each client has one graph.
         zero: a batched int64 zero, one per client.
     """
 
@@ -95,8 +95,7 @@ class SunkReading(Reading):
     def _cut(self, model: nn.Module, args: Any, out: Any) -> Any:
         """The model's output without the row that belongs to the sink.
 
-        If the output has one row per graph, the removed row is the row of the extra graph that
-        holds the sink.
+        If the output has one row per graph, the row of the sink's graph is removed.
         """
         if isinstance(out, tuple):
             return tuple(self._cut(model, args, each) for each in out)
@@ -162,7 +161,7 @@ class Filtered(TorchFunctionMode):
 
 
 def _mask_of(key: Any) -> Tensor | None:
-    """The mask of an index ``[mask]`` or ``[:, mask]``; it selects along the last dimension."""
+    """The mask in an index ``[mask]`` or ``[:, mask]``, which selects along the last dimension."""
     last = key[-1] if isinstance(key, tuple) and key else key
     alone = not isinstance(key, tuple) or key[:-1] == (slice(None),) * (len(key) - 1)
     is_mask = isinstance(last, Tensor) and last.dtype == torch.bool and last.dim() == 1
@@ -170,10 +169,7 @@ def _mask_of(key: Any) -> Tensor | None:
 
 
 def _reads_rows(x: Tensor, dim: int, index: Tensor) -> bool:
-    """Whether whole rows are read.
-
-    Whole rows are copied, which is faster than reading each entry.
-    """
+    """Whether whole rows are read; copying a row is faster than reading each of its entries."""
     return dim in (0, -x.dim()) and x.is_floating_point() and index.dim() == 1
 
 

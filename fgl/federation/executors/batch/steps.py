@@ -45,10 +45,7 @@ class View:
         self._known: Mapping[tuple[int, ...], tuple[list[Any], Stacked]] = {}
 
     def at(self, cohort: Cohort, contexts: Sequence[Any], mask: Tensor | None) -> View:
-        """The view of a step.
-
-        Values that the previous step also used are not stacked again.
-        """
+        """The view of a step; values that were stacked for the previous step are reused."""
         view = View(self.method, self.layout)
         view.cohort, view.contexts, view.mask = cohort, contexts, mask
         same = self.__dict__.get("cohort") is cohort
@@ -75,7 +72,7 @@ class View:
         return list(self._parts)
 
     def context_tensors(self, keys: Sequence[str]) -> tuple[list[Tensor], list[Any]]:
-        """Return the tensors in the contexts' entries `keys`, then all other values in them."""
+        """Return the tensors in the contexts' entries `keys`, and all values of other types."""
         first = self.contexts[0]
         if all(context is first for context in self.contexts):
             return taken_apart(first)
@@ -88,9 +85,10 @@ class View:
         return tensors, [list(first), *(each for part in parts for each in part.fixed)]
 
     def renewed(self) -> View:
-        """A view of the same step with copies of the mask and of the contexts' tensors.
+        """A view of this step with copies of two things: the mask, and the contexts' tensors.
 
-        A cached value that was derived from a tensor is not cached for the copy.
+        The copies have no cached values: values that were computed from an original tensor are
+        computed again.
         """
         view = type(self)(self.method, self.layout)
         memo: dict[int, Any] = {}
@@ -124,7 +122,7 @@ class View:
         return self._mapped("loss", loss, stacks)  # type: ignore[no-any-return]
 
     def hook(self, name: str, function: Hook) -> Hook:
-        """A hook that calls `Training.adjust` or `settle` for all clients, with their contexts."""
+        """A hook that calls `Training.adjust` or `settle` for each client and its context."""
         function = named(name, function)
 
         def one(client: Member, mask: Tensor | None, first: Params, second: Params) -> Params:
@@ -172,7 +170,7 @@ class View:
 class Alone(View):
     """A client's local step, without `vmap`.
 
-    Here `cohort` is the client's graph.
+    The field `cohort` holds the client's graph in place of a cohort.
     """
 
     @classmethod
@@ -233,13 +231,14 @@ class _Context(Mapping[str, Any]):
 class StepPlan:
     """All steps of a cohort.
 
-    A client that has fewer steps than others repeats a step, and the result is ignored.
+    A client with fewer steps than the longest client repeats its last step; the results of repeated
+    steps are ignored.
 
     Args:
         how: settings of local training: the number of steps, or the `batches`.
         cohort: the clients.
-        contexts: one per client.
-        seeds: one per client, the same seeds as without a batch.
+        contexts: the clients' contexts, one per client.
+        seeds: one seed per client; a client's seed is the same as in a run without batches.
     """
 
     def __init__(
@@ -260,7 +259,8 @@ class StepPlan:
     def at(self, step: int) -> tuple[Cohort, Sequence[Any], Tensor | None]:
         """Return a step's cohort, its contexts, and training masks ``[K, num_nodes]`` or None.
 
-        If the contexts equal the contexts of the previous step, the same list object is returned.
+        If the contexts are those of the previous step, the list of contexts is the previous step's
+        list object.
         """
         own = self.cohort.graphs
         pairs = [steps[min(step, len(steps) - 1)] if steps else None for steps in self.drawn]

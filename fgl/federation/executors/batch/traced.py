@@ -1,8 +1,8 @@
 """Traced steps: a cohort's losses and gradients as a flat list of operations.
 
-A `Recorder` records the operations of one step, at a level below `vmap` and autograd. Repeating
-this list of operations gives bit-identical results without the Python overhead of `vmap` and
-autograd. Each list of operations is valid for one cohort. The inputs of the list are the
+A `Recorder` records the operations of one step: the operations that `vmap` and autograd call.
+Repeating this list of operations gives bit-identical results without the Python overhead of `vmap`
+and autograd. Each list of operations is valid for one cohort. The inputs of the list are the
 parameters, buffers, contexts and masks. A GPU repeats the list as a CUDA graph.
 """
 
@@ -56,11 +56,11 @@ class Step(NamedTuple):
 class Tracer:
     """The traced steps of a run, and their comparison with ordinary steps.
 
-    After `AFTER` ordinary steps of a cohort, one step is recorded. Later steps repeat the recorded
-    operations. When the recorded step is used for the 1st, 2nd, 4th, 8th time and so on, an
-    ordinary step is also taken, from the same random state. The two steps must have bit-identical
-    losses, gradients, buffers and random states. A difference or an error ends all tracing of the
-    run. The reason is stored in `why`.
+    A cohort first takes `AFTER` ordinary steps; then one step is recorded. Later steps repeat the
+    recorded operations. When the recorded step is used for the 1st, 2nd, 4th, 8th time and so on,
+    an ordinary step is also taken, from the same random state. The two steps must have
+    bit-identical losses, gradients, buffers and random states. A difference or an error ends all
+    tracing of the run. The reason is stored in `why`.
 
     Example:
         >>> tracer = Tracer()
@@ -93,12 +93,12 @@ class Tracer:
         return self._recorded(traces, step)
 
     def compact(self, cohort: Cohort) -> CompactTrace | None:
-        """The newest trace of a cohort for compact stacks, after its first comparison."""
+        """A cohort's newest trace for compact stacks; None before the first comparison."""
         traces = self._traces.get(cohort, ())
         return traces[-1].compact if traces and traces[-1].uses and not self.why else None
 
     def no_compact(self, cohort: Cohort) -> None:
-        """Train whole stacks as long as the newest trace of a cohort is used."""
+        """Stop the use of compact stacks in the newest trace of a cohort."""
         self._traces[cohort][-1].compact = None
 
     def rest(self, graphs: Cohort | Graph) -> None:
@@ -178,11 +178,11 @@ class Trace:
         run: the operations, ``(*inputs) -> losses, *gradients``.
         names: names of the stacks that are inputs, the leaves first.
         leaves: names of the leaves.
-        keys: entries of the contexts that the loss reads, if each client has its own context.
+        keys: keys of the context entries that the loss reads, if clients have different contexts.
         form: the conditions under which the operations are valid.
         holdings: the Python objects that must not have changed.
-        pinned: inputs to which the loss also refers directly, each with its position; these inputs
-            must stay the same.
+        pinned: pairs of a position and an input, for inputs to which the loss also has a direct
+            reference. These inputs must stay the same objects.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class Trace:
         return inputs
 
     def _with_mask(self, inputs: list[Tensor], mask: Tensor | None) -> list[Tensor] | None:
-        """The previous step's inputs with another mask."""
+        """The previous step's inputs, in which this step's mask replaces the previous mask."""
         place = len(self.names)
         if mask is None:
             return None if self.masked else inputs
@@ -240,7 +240,7 @@ class Trace:
         return losses
 
     def learn_aliases(self, inputs: Sequence[Tensor], leaves: Mapping[str, Tensor]) -> None:
-        """Find gradients that share memory with an input or another gradient.
+        """Find each gradient that shares memory with an input or with an earlier gradient.
 
         `run` copies such gradients.
         """
@@ -257,12 +257,13 @@ class Trace:
 class CompactTrace(Trace):
     """A trace that trains only the touched rows of some stacks, see `compacted`.
 
-    A cohort uses this trace in all steps of a round, or in none. Rounds 1, 4, 16, 64 and so on of
-    this trace are also trained by ordinary steps. All results must be bit-identical.
+    In a round, a cohort uses this trace either in all steps or in no step. In the 1st, 4th, 16th,
+    64th round and so on that uses the trace, ordinary steps are taken too. The results of both must
+    be bit-identical.
 
     Args:
         trace: the trace of whole stacks.
-        call, form: as for `Trace`, with compact stacks.
+        call, form: the operations and the conditions, as in `Trace`, but for compact stacks.
         rows: the touched rows, by names of stacks.
     """
 
@@ -273,7 +274,7 @@ class CompactTrace(Trace):
         self._shared = trace._shared
 
     def is_due(self) -> bool:
-        """Count a round, and return whether it must be compared."""
+        """Count a round, and return whether this round also needs ordinary steps."""
         self.uses += 1
         return self.uses.bit_count() == 1 and self.uses.bit_length() % 2 == 1
 
@@ -293,7 +294,7 @@ class CompactTrace(Trace):
 
 
 class Refused(Exception):
-    """A round cannot be trained on compact stacks."""
+    """Error: a round cannot be trained on compact stacks."""
 
 
 @dataclass(frozen=True)
@@ -376,7 +377,7 @@ def _captured(recorder: Recorder, call: Call, inputs: Sequence[Tensor]) -> Call:
 def _compact(
     recorder: Recorder, outputs: Sequence[Tensor | None], inputs: Sequence[Tensor], trace: Trace
 ) -> CompactTrace | None:
-    """The trace for compact stacks; None if no stack can be compact."""
+    """The trace for compact stacks; None if no stack can be made compact."""
     step: Any = recorder.needed(outputs), [*outputs]
     inputs, forms, rows = [*inputs], [*trace.form.tensors], {}
     for place, name in enumerate(trace.leaves):
@@ -431,7 +432,7 @@ def _random_states(states: Sequence[Tensor], device: torch.device) -> Iterator[N
 
 @contextmanager
 def _still(tracer: Tracer, holdings: Holdings) -> Iterator[None]:
-    """A context that ends tracing if an object or a random state outside torch changes."""
+    """A context: a changed Python object or random state outside torch ends tracing."""
     before = _states()
     yield
     if _states() != before:

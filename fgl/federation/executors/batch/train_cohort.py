@@ -1,7 +1,7 @@
-"""Local training of a cohort: K clients train together; a dimension of each tensor is for clients.
+"""Local training of a cohort: K clients train together; one dimension of tensors is the client.
 
-Optimisers are element-wise, so one optimiser for stacked parameters ``[K, ...]`` acts like K
-optimisers.
+An element-wise optimiser updates each entry by itself. So one optimiser for stacked parameters
+``[K, ...]`` acts like K optimisers.
 """
 
 from __future__ import annotations
@@ -57,11 +57,12 @@ def train_cohort(
 ) -> list[Trained]:
     """Train all clients of a cohort together.
 
-    The results equal the results of `train` for each client.
+    Apart from the random numbers of the loss, each client's result is the same as if `train` had
+    trained this client.
 
     A step has three parts: the loss, mapped over the clients by ``torch.func.vmap``; one backward
-    pass; and one optimiser step on the stacked parameters. A client that has fewer minibatches than
-    others finishes earlier.
+    pass; and one optimiser step on the stacked parameters. A client with fewer minibatches finishes
+    before clients with more minibatches.
 
     Args:
         method: the method; its loss must run under `vmap`, and its optimiser must be element-wise.
@@ -69,22 +70,23 @@ def train_cohort(
         cohort: the clients' graphs.
         contexts: the contexts from `method.receive`, one per client. A tensor object that all
             contexts share is not stacked.
-        seeds: one per client, for its minibatches. The first seed determines dropout, augmentation
-            and all other random numbers of the loss. Without a batch, clients use other values for
-            all these random numbers.
+        seeds: one seed per client, for this client's minibatches. The first seed determines
+            dropout, augmentation and all other random numbers of the loss. If clients train one at
+            a time, these random numbers have other values.
         optimizers: each client's optimiser state; all states must have the same number of steps.
             Default none.
         checked: kinds of padding that were checked before, see `check_padding`. If there is a new
             kind and the loss uses no random numbers in evaluation mode, `check_padding` checks this
             kind and adds it to `checked`. Default empty.
-        tracer: repeats steps that it has traced; by default every step is an ordinary step.
+        tracer: an object that records steps and repeats them. By default every step is an ordinary
+            step.
 
     Returns:
-        One `Trained` per client; their parameters are views of one stack.
+        One `Trained` per client; the parameters of all clients are views of one stack.
 
     Raises:
-        ValueError: if the clients cannot be stacked, the optimiser is not element-wise, or padded
-            nodes get into the loss.
+        ValueError: if the clients cannot be stacked, if the optimiser is not element-wise, or if
+            padded nodes change the loss.
         RuntimeError: if the loss cannot be mapped; the error names the line and the operation.
 
     Example:
@@ -140,7 +142,7 @@ def _train(
     differentiate: Callable[[Step], Tensor],
     rows: Mapping[str, Rows],
 ) -> list[Trained]:
-    """Train all clients; if a stack is named in `rows`, train only the rows that are listed there.
+    """Train all clients; in a stack that `rows` names, train only the rows listed in `rows`.
 
     Raises:
         Refused: if rows outside `rows` would change, if a step does not use the cohort's graphs, or
@@ -202,7 +204,7 @@ def _train(
 
 
 def _place(rows: Mapping[str, Rows], name: str, client: int) -> int | slice:
-    """A client's index in a stack, or its slice of a compact stack."""
+    """A client's index in a stack, or the client's slice of a compact stack."""
     return rows[name].of(client) if name in rows else client
 
 
@@ -243,10 +245,7 @@ def _step(
     stepper: optim.Optimizer,
     differentiate: Callable[[Step], Tensor],
 ) -> Tensor:
-    """Take a local step of all clients.
-
-    Return the losses ``[K]`` at the parameters before the step.
-    """
+    """Take a local step of all clients. Return the losses ``[K]`` before the step."""
     how, layout = view.method.train, view.layout
     stepper.zero_grad()
     losses = differentiate(Step(view, stacks, leaves))
@@ -263,7 +262,7 @@ def _step(
 
 
 class Template(NamedTuple):
-    """The trained tensors of one client, and their optimiser, which the factory makes once."""
+    """The trained tensors of one client, and an optimiser of them that the factory made."""
 
     leaves: Mapping[str, Tensor]
     optimizer: optim.Optimizer
@@ -273,7 +272,8 @@ def _alone(method: Method, params: Params, cohort: Cohort) -> Template:
     """Trained tensors and optimiser of one client.
 
     Raises:
-        ValueError: if the optimiser is not element-wise, or has hooks, which would see all clients.
+        ValueError: if the optimiser is not element-wise, or if it has hooks. A hook would see the
+            stacked tensors of all clients.
     """
     names = trainable(method, cohort.graphs[0])
     own = {n: p.detach().clone().requires_grad_() for n, p in params.items() if n in names}
@@ -321,8 +321,8 @@ def _stack(
 ) -> Params:
     """Stack the tensors of each name to ``[K, ...]``, or take only the given rows.
 
-    If a name begins with a prefix in `equal`, all clients have the same tensor, of which one copy
-    is made.
+    If a name begins with a prefix in `equal`, the clients' tensors of this name are equal, so only
+    one copy is made.
     """
     out = {}
     for path, first in dicts[0].items():
@@ -351,7 +351,7 @@ def _own(state: Mapping[str, Tensor], client: int) -> Params:
 
 
 def _check_model(model: nn.Module, cohort: Cohort) -> None:
-    """Raise an error if a layer mixes all nodes, since these include padding and the sink."""
+    """Raise an error if a layer mixes all nodes: padding and the sink would change its output."""
     mixing = batch_norms(model)
     sink = reads(model).edge_index
     if mixing and (cohort.padding or sink):

@@ -1,1 +1,1 @@
-"""Executor of remote clients, each of which runs on its own computer."""
+"""Executor of remote clients; each client runs on its own computer."""

@@ -1,4 +1,4 @@
-"""A client on its own computer; it compares its settings with the server's, trains, and scores."""
+"""A client on its own computer: it compares settings with the server, trains, and scores."""
 
 import hashlib
 import json
@@ -54,7 +54,7 @@ class Note(NamedTuple):
     base: int
 
     def check(self) -> None:
-        """Raise a ValueError unless all numbers used in file names are valid.
+        """Raise a ValueError if a number used in file names is invalid.
 
         Example:
             >>> Note(run=-7, seed=0, round=3, client=1, base=2).check()
@@ -68,11 +68,12 @@ class Note(NamedTuple):
 def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Values that server and clients must have in common.
 
-    If the values differed, results would differ from the results of a run in one process.
+    With different values at server and clients, the results would not equal the results of a run in
+    one process.
 
     Args:
-        method: the method; the values include its initial model, its training and its functions'
-            names.
+        method: the method; the values include the initial model, the settings of local training,
+            and the names of the method's functions.
         config: further settings as JSON values, such as settings inside the method's functions.
 
     Returns:
@@ -96,7 +97,8 @@ def check_width(method: Method, graph: Graph, client: int) -> None:
     """Raise an error if the model does not accept the client's number of features.
 
     Raises:
-        Refusal: if the widths differ; the error has the client's number of features.
+        Refusal: if the client's number of features differs from the model's; the error states the
+            client's number.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0], [1]]))
@@ -118,7 +120,7 @@ def check_width(method: Method, graph: Graph, client: int) -> None:
 
 
 def check_agreement(client: int, got: Mapping[str, Any], want: Mapping[str, Any]) -> None:
-    """Raise a ValueError with the first value on which a client and the server differ.
+    """Raise a ValueError if client and server differ in a value; it names the first such value.
 
     Example:
         >>> check_agreement(2, {"threads": 2}, {"threads": 1})
@@ -153,7 +155,7 @@ def check_approved(path: Any, plan: str, unknown: Sequence[str], state: Any) -> 
     """Raise a ValueError if a site has a list of approved plans and this plan is not in the list.
 
     The settings of a function are missing from a plan if no builder recorded these settings. So a
-    site with a list rejects runs that have such functions.
+    site with a list rejects a run that has a function without recorded settings.
 
     Args:
         path: path of the list; each line begins with a plan. None approves all plans.
@@ -185,16 +187,15 @@ def answer(
     shelf: Shelf,
     ledger: Ledger | None = None,
 ) -> tuple[Answer, bool]:
-    """Execute a client's round as `Loop` does.
+    """Execute a client's round as `Loop` does, and return the client's answer.
 
-    Also return whether the client keeps a state.
-
-    The reply is stored. If the same request is repeated in the same round, the client sends the
-    stored reply again, bit for bit. Sending a reply again has no privacy cost. The reply is the
-    same if two processes of the site answer simultaneously. The answer's `paid` is the number of
-    answers to this request for which the ledger has recorded a cost. If this number is 1 or less,
-    `paid` is 0. The new state is stored in addition to the valid state. The `onward` entries of the
-    new state replace the old entries on disk before the reply is sent.
+    The second result is whether the client keeps a state. The reply is stored. If the same request
+    is repeated in the same round, the client sends the stored reply again, bit for bit. Sending a
+    reply again has no privacy cost. If two processes of the site answer a request simultaneously,
+    both send the same reply. The answer's `paid` is the number of answers to this request for which
+    the ledger has recorded a cost. If this number is 1 or less, `paid` is 0. The new state is
+    stored in addition to the valid state. The `onward` entries are stored separately: before the
+    reply is sent, the new entries replace the old entries on disk.
 
     Raises:
         ValueError: if the valid state is not on the shelf, if an answer would exceed the ledger's
@@ -285,7 +286,7 @@ def joined(
 
 
 class _Reply(NamedTuple):
-    """A client's answer, and the digest of the request that it answers."""
+    """A client's answer, and the digest of the answered request."""
 
     asked: str
     keeps: bool
@@ -323,7 +324,8 @@ def _kept(shelf: Shelf, note: Note, digest: str) -> _Reply | None:
 def _marks(shelf: Shelf, note: Note) -> tuple[Any, ...]:
     """The stored values that change whenever a request is answered.
 
-    If all these values are unchanged, there was no answer in the meantime.
+    If none of these values has changed since an earlier call, the client has not answered since
+    then.
     """
     reply = shelf.read(note.round, "reply")
     question = None if reply is None else reply.partition(b"\n")[0]
@@ -333,8 +335,8 @@ def _marks(shelf: Shelf, note: Note) -> tuple[Any, ...]:
 def _clear(shelf: Shelf, note: Note) -> None:
     """Delete old states and replies.
 
-    A server may resume one round earlier. Therefore the valid state, the state before it, and the
-    last two replies stay.
+    A server may resume one round earlier. Therefore four items stay: the valid state, the state
+    before the valid state, and the last two replies.
 
     The newest reply is never deleted, since it shows which round the run has reached.
     """
@@ -383,7 +385,7 @@ def _loop(
 
 
 def _state(method: Method, note: Note, shelf: Shelf) -> State:
-    """The client's valid state, in which the `onward` entries have their newest values."""
+    """The client's valid state; the newest values replace the entries named in `onward`."""
     payload = shelf.read(note.base) if note.base >= 0 else pack({})
     if payload is None:
         raise Refusal(

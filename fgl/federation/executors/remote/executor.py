@@ -1,4 +1,4 @@
-"""The executor of remote clients: it finds their nodes, and sends and resends requests."""
+"""The executor of remote clients: it finds the clients' nodes, sends requests and repeats them."""
 
 import json
 import math
@@ -28,7 +28,8 @@ SLOWEST = 30.0  # seconds between two questions to an app that dies of each
 class _Refused(NamedTuple):
     """A rejected node.
 
-    `client` is the client number of the node, or -1 if it is unknown. `why` is the reason.
+    `client` is the node's client number, or -1 if this number is unknown. `why` is the reason for
+    the rejection.
     """
 
     client: int
@@ -60,16 +61,16 @@ class RemoteClients:
     """Executor of clients at remote nodes; the network gives each node an id.
 
     The `states` of this executor do not contain the clients' own states. `states` maps each client
-    to the number of the run and to a round. The recorded round is the last one in which the
-    client's message was accepted. The state that the client had after this round is the valid
-    state. The round is -1 if the client keeps no state.
+    to the number of the run and to a round. This round is the last round in which the server
+    accepted the client's message. The client's state after this round is the valid state. The round
+    is -1 if the client keeps no state.
 
     Args:
         post: sends messages to nodes.
         method: the method that server and clients run.
         seed: seed of the run.
         states: the states of the run so far.
-        config: JSON values that must be equal at the clients.
+        config: JSON values; the server's values and each client's values must be equal.
     """
 
     padding = 0.0
@@ -149,7 +150,7 @@ class RemoteClients:
         warn(f"Round {index}, client {client}, score: {text}")
 
     def _answer(self, index: int, client: int, content: Any | str) -> Answer:
-        """Read the answer from a client's content; if this is not possible, return the problem."""
+        """A client's answer, read from its content; if that fails, an answer with the problem."""
         tensors = self.method.model.state_dict().values()
         device = next((tensor.device for tensor in tensors), torch.device("cpu"))
         try:
@@ -166,8 +167,8 @@ class RemoteClients:
 
         The bound is at most the number of requests to the client.
 
-        If the client's ledger reports no number, the bound is the number of requests, since all
-        answers may have been different.
+        If the client's ledger reports no number, the bound is the number of requests, since each
+        request may have led to a new answer.
         """
         times = max(self._times.get(client, 1), 1)
         return min(charged, times) if charged > 0 else times
@@ -195,7 +196,7 @@ class RemoteClients:
     def _ask(self, kind: str, index: int, messages: Mapping[int, Message]) -> dict[int, Any | str]:
         """Send requests and wait.
 
-        Return each client's content, or the reason why it is missing.
+        Return each client's content, or the reason why the content is missing.
         """
         agreed = json.dumps(self.agreement)
         notes = {k: {**self._note(index, k)._asdict(), "agreement": agreed} for k in messages}
@@ -214,7 +215,7 @@ class RemoteClients:
         return question.found
 
     def _meet_all(self) -> None:
-        """Wait before the first request until all clients are known or the time has run out."""
+        """Wait before the first request until all clients are known or the time is up."""
         end = time.monotonic() + self.post.timeout
         nobody = _Question("query", {}, end, end)
         while len(self.nodes) < self.num_clients and time.monotonic() < end:

@@ -51,30 +51,31 @@ def client_app(
     mods: Sequence[Any] = (),
     full_errors: bool = False,
 ) -> ClientApp:
-    """A client's Flower app; the client trains on its own graph as it would in a single process.
+    """A client's Flower app; it trains on the client's graph as a run in one process would.
 
     The node config of the site defines what the site allows. ``state`` is a folder for the client's
-    states, its replies and the ledger. Without a folder, states and replies are lost when the
-    SuperNode ends, and there is no ledger. ``epsilon`` (and ``delta``, default 1e-5) is the privacy
-    budget for all answers of the site together. ``approved`` is a file with the plans of approved
-    runs, one per line; by default all runs are approved. If ``approved`` is set, ``state`` is
-    required, and all settings of a run must be known. ``runs`` is the number of runs that the
-    folder keeps (default 20).
+    states, the client's replies and the site's ledger. Without a folder, states and replies are
+    lost when the SuperNode ends, and there is no ledger. ``epsilon`` is the privacy budget for all
+    answers of the site together; it holds for the delta in ``delta`` (default 1e-5). ``approved``
+    is a file with the plans of approved runs, one per line; by default all runs are approved. If
+    ``approved`` is set, ``state`` is required, and all settings of a run must be known. ``runs`` is
+    the number of runs that the folder keeps (default 20).
 
     Args:
         build: ``context -> method, graph, client``. The function uses this computer's data and the
-            sizes in the context's run config. An optional fourth value must be equal to the
-            `config` of the server's `fgl.run`.
-        score: ``method -> (params, graph) -> metrics``, the client's own score of the model that it
-            deploys, computed after each round. A rate is a pair of a sum and its divisor. Default
-            none.
-        mods: Flower's mods around training; mods that read tensors need `per_tensor` of `Flower`.
-        full_errors: whether the server gets an error's message. By default the server gets only the
-            stage and the type, since the message may quote the data. The SuperNode's log has the
-            whole error.
+            sizes in the context's run config. An optional fourth value is the client's config; it
+            must be equal to the `config` of the server's `fgl.run`.
+        score: ``method -> (params, graph) -> metrics``. After each round, the returned function
+            scores the model that the client deploys. A rate is a pair of a sum and its divisor.
+            Default none.
+        mods: Flower's mods around training. If a mod reads tensors, the server must use `Flower`
+            with ``per_tensor=True``.
+        full_errors: whether the server gets the text of an error at the client. By default the
+            server gets only the error's stage and type, since the text may quote the data. The
+            SuperNode's log has the whole error.
 
     Returns:
-        The app, which must be named in the ``pyproject.toml`` of a Flower app.
+        The client app. Name it in the ``pyproject.toml`` of a Flower app.
     """
 
     def query(message: Message, context: Context) -> Message:
@@ -103,7 +104,7 @@ def client_app(
         return Message(_records(values), reply_to=message)
 
     def telling(message: Message, context: Context, call_next: Any) -> Message:
-        """The outermost Flower mod: after an error of the app, it replies with an error record."""
+        """The outermost Flower mod: it replies with an error record if the app raises an error."""
         kind = message.metadata.message_type
         try:
             reply: Message = call_next(message, context)
@@ -144,7 +145,7 @@ def _built(build: Build, context: Context) -> tuple[Method, Graph, int, Mapping[
 def _asked(
     build: Build, message: Message, context: Context
 ) -> Iterator[tuple[Method, Graph, Note, Sent, Shelf, Ledger]]:
-    """A context with a client's data and with the content of a request.
+    """A context that yields a client's data and the content of a request.
 
     If there is no answer, the ledger records the reason.
     """
@@ -263,11 +264,11 @@ class Flower:
     Args:
         grid: the grid that Flower passes to a ServerApp's main function.
         num_clients: number of clients in the federation, including absent clients.
-        timeout: seconds that each round waits for answers, and that the first round waits for all
-            clients to register.
-        names: one text per client, in order: either the name under which the client's SuperNode is
-            registered, or the public key of this SuperNode in hexadecimal digits. By default,
-            client k is the first node that claims the number k.
+        timeout: seconds that each round waits for answers. The first round first waits this time
+            for all clients to register.
+        names: one text per client, in the clients' order. The text identifies the client's
+            SuperNode: it is the registered name, or the public key in hexadecimal digits. By
+            default, client k is the first node that claims the number k.
         per_tensor: whether to send one array for each tensor, which Flower's own mods can read.
             One array per tensor is slower and does not support bfloat16.
         poll: seconds between two checks for answers. The time between two checks for new nodes is
@@ -296,7 +297,7 @@ class Flower:
         return []
 
     def check(self, method: Method) -> None:
-        """Do nothing; each client checks on its own computer whether it can run the method."""
+        """Do nothing; each client's computer checks whether the method can run there."""
 
     def evaluate(self, method: Method, *, each: bool = False) -> None:
         """Return None: clients score their own models, and the server scores nothing."""

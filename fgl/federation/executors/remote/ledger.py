@@ -37,12 +37,13 @@ class Ledger:
 
     Args:
         folder: folder of the ledger; None for no ledger and no budget.
-        about: JSON values for each line of this request, such as run, round and method.
+        about: JSON values that are written on each line of this request, such as run, round and
+            method.
         epsilon: budget for all answers of this site in all runs together; default none.
         delta: the delta for which epsilon is computed.
 
     Raises:
-        ValueError: if a number is out of range, or there is a budget but no folder.
+        ValueError: if a number is out of range, or if a budget is given without a folder.
 
     Example:
         >>> import tempfile
@@ -71,11 +72,11 @@ class Ledger:
         self.about, self.epsilon, self.delta = dict(about), epsilon, float(delta)
 
     def epsilon_after(self, costs: Mapping[str, float]) -> float:
-        """Epsilon of all earlier answers together with one more answer of the given cost."""
+        """Epsilon of all earlier answers and one further answer, whose cost is given."""
         return self._epsilon(self._uses() + _uses(costs))
 
     def check(self, costs: Mapping[str, float]) -> None:
-        """Raise a ValueError if one more answer with the given cost would exceed the budget."""
+        """Raise a ValueError if an answer with the given cost would exceed the budget."""
         if self.epsilon is not None:
             self._afford(costs)
 
@@ -101,10 +102,11 @@ class Ledger:
     def paid(self, question: str) -> int:
         """For one request, the number of answers whose cost was recorded.
 
-        The number is 2 if the process was killed before it sent the first answer.
+        The number can be 2: the process may be killed after it recorded the first answer and before
+        it sent this answer.
 
         The number is 0 if there is no folder, since nothing is recorded then. The number is also 0
-        if the file was full and has been renamed since.
+        if the ledger's file was full, and was renamed after the answer.
         """
         lines = (json.loads(line) for line in self._lines().splitlines())
         return sum(line.get("question") == question for line in lines)
@@ -118,7 +120,7 @@ class Ledger:
 
     @contextmanager
     def refusals(self) -> Iterator[None]:
-        """A context that records the reason if an error prevents an answer."""
+        """A context in which an error that prevents an answer is recorded."""
         try:
             yield
         except Exception as error:
@@ -162,7 +164,7 @@ class Ledger:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """A context during which no other run of the site can write to the ledger."""
+        """A context during which only this run can write to the site's ledger."""
         assert self.folder is not None
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with FileLock(self.folder / "ledger.lock", mode=0o600):
@@ -178,7 +180,8 @@ class Ledger:
     def _lines(self) -> bytes:
         """All complete lines.
 
-        If a line was cut off because the process was killed, its answer was not sent.
+        A kill of the process can leave an incomplete last line. The answer of this line was not
+        sent.
         """
         data = self._path.read_bytes() if self.folder and self._path.exists() else b""
         return data[: data.rfind(b"\n") + 1]

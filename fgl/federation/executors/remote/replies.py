@@ -17,7 +17,7 @@ from .. import Value
 
 
 class Reply(NamedTuple):
-    """A reply to a request, its node, and either the content or an error."""
+    """A node's reply to a request; the reply has a content, or an error in its place."""
 
     number: str
     node: int
@@ -41,7 +41,7 @@ class Post(Protocol):
     def names(self) -> Sequence[str]: ...
 
     def nodes(self) -> dict[int, tuple[str, ...]]:
-        """The registered nodes, and for each node its verified names."""
+        """Dict from each registered node to the names that were verified for this node."""
         ...
 
     def letters(self, notes: Mapping[int, Any], messages: Mapping[int, Message]) -> dict[int, Any]:
@@ -49,10 +49,7 @@ class Post(Protocol):
         ...
 
     def push(self, kind: str, contents: Mapping[int, Any], ttl: float) -> dict[int, str]:
-        """Send each node its content.
-
-        Return the numbers of the accepted letters.
-        """
+        """Send each node its own content. Return the numbers of the accepted letters."""
         ...
 
     def pull(self, numbers: Sequence[str]) -> Iterable[Reply]:
@@ -71,7 +68,7 @@ class Post(Protocol):
         ...
 
     def size(self, content: Any) -> tuple[int, int]:
-        """The sizes in bytes of a content's message and of the data sent with this message."""
+        """Bytes of the message in a content, and bytes of the data sent with this message."""
         ...
 
 
@@ -112,7 +109,7 @@ def refusing() -> Iterator[None]:
 
 @contextmanager
 def during(stage: str) -> Iterator[None]:
-    """A context that adds its stage to an error; among nested contexts, only the innermost does so.
+    """A context that adds its stage to an error, unless the error already has a stage.
 
     Example:
         >>> try:
@@ -130,12 +127,12 @@ def during(stage: str) -> Iterator[None]:
 
 
 def told(error: Exception, stage: str, *, full: bool = False) -> dict[str, str]:
-    """An error's record for the server: a code, the stage, and the error's type.
+    """A record of an error for the server: a code, the error's stage and the error's type.
 
     Args:
         error: the error.
-        stage: the client's task; if the error has a noted stage, such as ``"loss"``, that stage is
-            used.
+        stage: the stage to report, if the error has no stage. A stage of the error, such as
+            ``"loss"``, takes precedence.
         full: whether to send the error's message. The message of a `Refusal` is always sent.
 
     Example:
@@ -240,8 +237,8 @@ def score(note: Note, limits: Limits) -> dict[str, Value]:
     """A client's score: numbers, or pairs of a sum and its divisor.
 
     Raises:
-        ValueError: if there are too many metrics, a name is too long, or a value is not a finite
-            number. A pair may have divisor 0 if its sum is 0.
+        ValueError: if there are too many metrics, if a name is too long, or if a value is not a
+            finite number. A pair may have divisor 0 if its sum is 0.
 
     Example:
         >>> score({"metrics": '{"rate": [3, 4]}'}, Limits())

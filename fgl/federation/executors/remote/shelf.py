@@ -14,7 +14,7 @@ from ...saved.checkpoint import read_sealed, write_sealed
 class Shelf(Protocol):
     """Storage for a client's states and replies, by round, in a folder or in memory.
 
-    A shelf has one item of the kind ``"onward"``, stored under round 0. The ``"onward"`` item is
+    A shelf has at most one item of the kind ``"onward"``. This item is stored under round 0, and is
     never reset to earlier values.
     """
 
@@ -64,7 +64,7 @@ class StateFolder:
         self._path(index, kind).unlink(missing_ok=True)
 
     def alone(self) -> AbstractContextManager[Any]:
-        """A context during which no other process of the site can write to the shelf."""
+        """A context during which only this process can write to the shelf."""
         root = self.folder.parent.parent
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         return FileLock(root / "lock", mode=0o600)

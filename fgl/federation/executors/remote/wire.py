@@ -21,7 +21,7 @@ def pack(message: Mapping[str, Any]) -> bytes:
         message: dict of dense tensors, at most one dict deep.
 
     Returns:
-        The bytes. The number of bytes is the result of `num_bytes` plus about 80 per tensor.
+        The bytes. Their number is the size from `num_bytes`, plus about 80 bytes per tensor.
 
     Raises:
         TypeError: for a sparse tensor.
