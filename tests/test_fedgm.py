@@ -230,3 +230,8 @@ def test_reports_without_a_condensed_node_change_nothing() -> None:
     _, later = made.aggregate(Inbox({1: told}, 2), state)
     assert torch.equal(later["x"]["0"], x)
     assert all(bool(value.isfinite().all()) for value in later["model"].values())
+
+
+def test_a_training_with_epochs_of_batches_is_left_out() -> None:
+    training = fgl.Training(batches=fgl.federation.node_minibatches, epochs=1)
+    assert fedgm(fgl.fedavg(net(), train=training)).train.num_steps == 0

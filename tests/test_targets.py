@@ -1,7 +1,7 @@
 """Targets: what the values of y are, in losses, scores, tasks and the selection of a round."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -327,3 +327,23 @@ def test_a_square_of_outputs_and_answers_is_named() -> None:
         run(metrics={"mse": square})
     for good in (right, columns):
         run(loss=good, metrics={"mse": good})
+    generator = torch.get_rng_state()
+    for legitimate in (Unhashable(right), ranks, noisy):
+        fgl.targets.check_no_broadcast("it", legitimate, torch.zeros(3, 1), torch.zeros(3))
+    assert torch.equal(generator, torch.get_rng_state())
+
+
+@dataclass
+class Unhashable:
+    loss: Any
+
+    def __call__(self, *args: Any) -> Any:
+        return self.loss(*args)
+
+
+def ranks(output: Any, y: Any, mask: Any) -> Any:
+    return ((output - output.mT) * (y[:, None] - y)).mean()
+
+
+def noisy(output: Any, y: Any, mask: Any) -> Any:
+    return (output.reshape(-1) + torch.randn(len(y)) - y).square().mean()

@@ -579,3 +579,14 @@ def test_a_recording_reads_no_number_and_no_size_from_a_tensor() -> None:
             repeated(read, x)
     counted = repeated(lambda x: [x[mask] * int(mask.sum())], x)
     assert counted(x + 1)[0].tolist() == [2.0]
+
+
+def test_a_view_that_changes_its_form_leaves_equal_views_alone() -> None:
+    def mixed(x: Tensor) -> Tensor:
+        y = x * 1
+        first, second = y[:, :2], y[:, :2]
+        return first.t_() @ second
+
+    with Recorder([x := torch.arange(4.0).view(2, 2)]) as recorder:
+        out = mixed(x)
+    torch.testing.assert_close(recorder.function([out])(x + 1)[0], (x + 1).T @ (x + 1))

@@ -159,7 +159,7 @@ def fedgm(
         return Broadcast(sent, inbox.num_clients), {**sent, **graphs, **kept_moments}
 
     changed: Any = {"receive": receive, "send": send, "accept": accept, "aggregate": aggregate}
-    train = replace(fedavg.train, num_steps=0, batches=None)
+    train = replace(fedavg.train, num_steps=0, batches=None, epochs=None)
     rules = replace(fedavg.rules, ragged=KEYS[0] + KEYS[1])
     return replace(fedavg, **changed, train=train, rules=rules)
 

@@ -104,6 +104,12 @@ class Recorder(TorchDispatchMode):
                 return func(*args, **kwargs)
         if func is ATEN.lift_fresh.default:  # `torch.tensor`: the constant itself must not change
             func = ATEN.lift_fresh_copy.default
+        if torch.Tag.inplace_view in func.tags and self.name(
+            args[0]
+        ):  # equal views keep their form
+            to = [f"value_{len(self.calls)}_0"]
+            self.calls.append(self.call_of(ATEN.alias.default, args[:1], {}, args[0], to))
+            self._names[id(args[0])] = to[0]
         out = func(*args, **kwargs)
         if varies or torch.Tag.nondeterministic_seeded in func.tags:
             self._vary(out if isinstance(out, (tuple, list)) else [out])

@@ -80,7 +80,7 @@ def _source(module: types.ModuleType) -> str:
 
 def _array(value: Any, memo: Memo) -> Iterator[str]:
     if isinstance(value, torch.Tensor):
-        dense = value.detach().cpu().to_dense().contiguous()
+        dense = value.detach().cpu().to_dense().resolve_conj().contiguous()
         yield f"tensor {dense.dtype} {list(dense.shape)}"
         value = dense.reshape(-1).view(torch.uint8).numpy()
     yield f"array {value.dtype} {list(value.shape)}"

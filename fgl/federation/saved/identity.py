@@ -163,7 +163,7 @@ def scoring(evaluate: Any, known: Sequence[Graph]) -> list[str]:
 
 def _graphs_in(value: Any, visited: set[int], depth: int = DEPTH) -> Iterator[Any]:
     """The data that a function can reach: graphs, and dataclasses that hold a graph and tensors."""
-    if id(value) in visited or depth == 0:
+    if isinstance(value, str | int | float) or id(value) in visited or depth == 0:
         return
     visited.add(id(value))
     inner = () if isinstance(value, Graph) else _parts(value)
@@ -190,6 +190,7 @@ def _parts(value: Any) -> Sequence[Any]:
     cells = getattr(value, "__closure__", None) or ()
     inner = [each.cell_contents for each in cells if each != CellType()]
     inner += [getattr(value, "__self__", None), *(getattr(value, "__defaults__", None) or ())]
+    inner += (getattr(value, "__kwdefaults__", None) or {}).values()
     return [*inner, *getattr(value, "__dict__", {}).values()]
 
 
