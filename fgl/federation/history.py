@@ -314,8 +314,8 @@ class Result:
 
         Raises:
             ValueError: if clients use different models (see `model_of`), or if the result does not
-                come from `fgl.run`. Also if clients are in other processes, and the server's
-                message lacks a part of their models.
+                come from `fgl.run`. The error is also raised if clients are in other
+                processes and the server's message lacks a part of their models.
 
         Example:
             >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)

@@ -30,8 +30,8 @@ def model_contrast(
         z: float ``[n, d]``, embeddings that the model in training computes.
         received: float ``[n, d]``, embeddings that the server's model computes; no gradient flows
             to these embeddings.
-        previous: float ``[Q, n, d]``, embeddings that this client's models of Q earlier rounds
-            compute; no gradient flows to these embeddings.
+        previous: float ``[Q, n, d]``, embeddings computed by this client's models from Q
+            earlier rounds; no gradient flows to these embeddings.
         temperature: tau.
         mask: bool ``[n]``, the nodes to average over; default all nodes.
         queue_mask: bool ``[Q]``, the entries of the queue that are in use; default all.

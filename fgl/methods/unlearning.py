@@ -266,8 +266,8 @@ def usual_radius(initial: Params, model: Params) -> Tensor:
     """Compute ``sqrt(mean ||w - theta||^2 / 3)`` over newly initialised models theta.
 
     A constant tensor, such as a norm layer's weights, always has its initial values. Any other
-    tensor of theta has mean 0 and about the norm of the same tensor in theta_0. So such a tensor
-    adds ``||w||^2 + ||theta_0||^2`` to ``mean ||w - theta||^2``.
+    tensor of theta has mean 0, and its norm is approximately the norm of the same tensor in
+    theta_0. So such a tensor adds ``||w||^2 + ||theta_0||^2`` to ``mean ||w - theta||^2``.
 
     Example:
         >>> usual_radius({"w": torch.tensor([1.0, -1.0])}, {"w": torch.tensor([3.0, 1.0])})

@@ -38,7 +38,7 @@ class Point:
 
     @property
     def values(self) -> dict[str, Any]:
-        """All values by name; "own lr" is the method's, if local training has an lr too."""
+        """All values by name; the method's lr is "own lr" beside an lr of local training."""
         own = {f"own {n}" if n in self.local else n: value for n, value in self.own.items()}
         return {**self.local, **own}
 

@@ -31,7 +31,7 @@ def read_npz(
 
     An archive with ``node_features`` has the layout of the heterophilous graphs: ``node_features``
     are dense, and the archive also has ``node_labels``, ``edges [m, 2]``, ``train_masks``,
-    ``val_masks`` and ``test_masks``. In each array of masks, a row belongs to one split. `split`
+    ``val_masks`` and ``test_masks``. In each array of masks, row i is the mask of split i. `split`
     selects the split; the default is the first. The graph is directed if `name` ends with
     ``_directed``.
 

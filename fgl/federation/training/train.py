@@ -62,7 +62,7 @@ def train(
             replaces autograd: it sets the gradients of the trained leaves. Default none.
 
     Returns:
-        The trained parameters, the loss before each step, and the optimiser's state by
+        The trained parameters, the loss before each step, and the optimiser's state as a dict by
         ``"name/parameter"``. The state is empty if the method does not keep it.
 
     Example:
@@ -132,7 +132,7 @@ def minimise(
             gradients of the leaves. Default a backward pass.
 
     Returns:
-        The trained parameters, the loss before each step, and the optimiser's state by
+        The trained parameters, the loss before each step, and the optimiser's state as a dict by
         ``"name/parameter"``.
 
     Raises:

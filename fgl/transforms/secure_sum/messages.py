@@ -108,7 +108,7 @@ class Terms:
     def limit(self, num_clients: int) -> int:
         """A client's largest possible weight.
 
-        Raise an error if this weight is 0, since clients could then send no upload.
+        Raise an error if this weight is 0, because then no client could send an upload.
         """
         most = largest_weight(num_clients, bits=self.bits, bound=self.bound)
         if most < 1:
