@@ -149,8 +149,8 @@ def _broadcasts(function: Metric) -> bool:
                 results.append(float(function(made_up, y, y >= 0)))
     except Exception:  # it reads columns, or needs other numbers
         return False
-    column, vector, moved = results
-    return abs(column - vector) > 1e-4 > abs(column - moved)
+    column, vector, shuffled = results
+    return abs(column - vector) > 1e-4 > abs(column - shuffled)
 
 
 CLASSES = Target(cross_entropy, {"accuracy": hit_counts, "macro_f1": class_counts})
