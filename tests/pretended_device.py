@@ -16,12 +16,13 @@ libraries, memory, time, and gradients that flow from one device to the other.
     PYTHONPATH=tests python -m pretended_device -m pytest tests/test_cuda.py
 """
 
+import importlib
 import runpy
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
@@ -501,6 +502,8 @@ def place() -> str:
 
 def main(argv: list[str]) -> None:
     """Run a script, or a module after ``-m``, with the pretended device."""
+    with suppress(ImportError):  # torch-sparse cannot be imported there
+        importlib.import_module("torch_geometric")
     with PretendedDevice() as gpu:
         try:
             module = argv[0] == "-m"

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-import test_rows
+import test_rows as touched
 import torch
 from federations import (
     CLASSES,
@@ -115,24 +115,22 @@ def test_replayed_steps_have_the_bits_of_others(
     assert same(got, want)
 
 
-@pytest.mark.parametrize("name", test_rows.TAKEN)
+@pytest.mark.parametrize("name", touched.TAKEN)
 def test_touched_rows_have_the_bits_of_whole_stacks(
     name: str,
     used: list[bool],  # noqa: F811
     monkeypatch: Any,
 ) -> None:
-    there = [own.to("cuda") for own in test_rows.CLIENTS]
-    monkeypatch.setattr(test_rows, "gcn", lambda made=test_rows.gcn: made().cuda())
-    monkeypatch.setattr(
-        test_rows,
-        "fedavg",
-        lambda train=test_rows.ADAM, model=None: fgl.fedavg(
-            (model or test_rows.gcn()).cuda(), train=train
-        ),
-    )
-    method = test_rows.TAKEN[name]()
-    found, want = (test_rows.run(method, there, after=after) for after in (1, 10**9))
-    assert test_rows.equal(found, want)
+    there, plain = [own.to("cuda") for own in touched.CLIENTS], touched.fedavg
+
+    def fedavg(train: Training = touched.ADAM, model: Any = None) -> Any:
+        return plain(train, (model or touched.gcn()).cuda())
+
+    monkeypatch.setattr(touched, "gcn", lambda made=touched.gcn: made().cuda())
+    monkeypatch.setattr(touched, "fedavg", fedavg)
+    method = touched.TAKEN[name]()
+    found, want = (touched.run(method, there, after=after) for after in (1, 10**9))
+    assert touched.equal(found, want)
     assert all(used[2:6]) and not any(used[6:])
 
 
