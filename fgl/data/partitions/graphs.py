@@ -38,7 +38,7 @@ def partition_graph(
 
     Warns:
         UserWarning: if more than half of the edges are lost, or more than half of the pairs in
-        `edge_label_index`. Only edges and pairs whose two nodes belong to clients are counted.
+            `edge_label_index`. Only edges and pairs whose two nodes belong to clients are counted.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 1), torch.tensor([[0, 1], [1, 2]]))
