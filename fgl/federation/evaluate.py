@@ -153,7 +153,6 @@ def _cause(method: Method) -> str:
     )
 
 
-@explained
 def scored(
     model: nn.Module,
     score: Score,
@@ -405,7 +404,6 @@ def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, floa
     return {key: as_number(f"{name}'s {key!r}", value) for key, value in metrics.items()}
 
 
-@explained
 def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
     """Each metric's mean over the clients that have the metric.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..kinds import check_kind, explained
+from ..kinds import check_kind
 from ..seeds import fold_in, stage
 from ..warn import warn
 from .executors import Answer, Executor
@@ -421,7 +421,6 @@ def participants(num_clients: int, participation: float, seed: int) -> list[int]
     return sorted(torch.randperm(num_clients, generator=generator)[:count].tolist())
 
 
-@explained
 def num_participants(num_clients: int, participation: float) -> int:
     """The number of participants: a fraction of the clients, rounded, but at least 1.
 

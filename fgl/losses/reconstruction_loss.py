@@ -64,7 +64,6 @@ def sampled_reconstruction(
     return weighted_mean(loss, torch.cat([own, other])).to(dtype)
 
 
-@explained
 def dense_reconstruction(
     z: Tensor,
     edges: Tensor,

@@ -83,7 +83,6 @@ def _scaled(value: Tensor, factor: Tensor) -> Tensor:
     return (value.double() * short).to(value.dtype)
 
 
-@explained
 def clipped_gradient(
     loss: Callable[..., Tensor],
     params: Mapping[str, Tensor],

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ..checks import reject_if
-from ..kinds import explained
 from ..transfer import to_device
 
 ROOM = 2.0**62  # half of a word's range, so that no sum overflows
@@ -23,7 +22,6 @@ class DoesNotFit(ValueError):
     """
 
 
-@explained
 def encode(value: Tensor, *, weight: int = 1, bits: int, bound: float) -> Tensor:
     """Encode a tensor as ``weight round(value 2^bits)``; integers are not scaled.
 
@@ -57,7 +55,6 @@ def encode(value: Tensor, *, weight: int = 1, bits: int, bound: float) -> Tensor
     return scaled.long() * weight
 
 
-@explained
 def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor) -> Tensor:
     """Mean ``total / weight / 2^bits`` from a sum of encoded values; the mean is rounded once.
 
@@ -88,7 +85,6 @@ def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor)
     return to_device(mean.to(like.dtype), like.device)
 
 
-@explained
 def largest_weight(num_clients: int, *, bits: int, bound: float) -> int:
     """Largest weight of a client for which a sum over `num_clients` clients fits into 64 bits.
 
@@ -99,7 +95,6 @@ def largest_weight(num_clients: int, *, bits: int, bound: float) -> int:
     return math.floor(ROOM / (bound * 2.0**bits) / num_clients)
 
 
-@explained
 def wrapped_sum(words: Iterable[Tensor], *, minus: Iterable[Tensor] = ()) -> Tensor:
     """Sum of int64 tensors minus the sum of the int64 tensors in `minus`, all modulo 2^64.
 

@@ -70,7 +70,6 @@ def gaussian(
     return out
 
 
-@explained
 def on_grid(tensors: Mapping[str, Tensor], *, sigma: float) -> dict[str, Tensor]:
     """Round entries to multiples of `grid_step`, in float64; sums on this grid are exact.
 

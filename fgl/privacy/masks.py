@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from ..checks import reject_if
-from ..kinds import explained
 from .fixed_point import wrapped_sum
 from .shares import CannotUnmask, need, recovered, split
 
@@ -31,7 +30,6 @@ NOTHING, SEED, SECRET = 0, 1, 2  # the secret of which a client reveals a share
 Draw = Callable[[int], bytes]
 
 
-@explained
 def public_key(secret: bytes) -> bytes:
     """The public half of an X25519 key.
 
@@ -44,7 +42,6 @@ def public_key(secret: bytes) -> bytes:
     return key
 
 
-@explained
 def agreed_key(secret: bytes, public: bytes, about: bytes) -> bytes:
     """The key that two clients have in common: X25519, then HKDF-SHA256 with `about` as the info.
 
@@ -67,7 +64,6 @@ def agreed_key(secret: bytes, public: bytes, about: bytes) -> bytes:
     return key
 
 
-@explained
 def mask(seed: bytes, count: int) -> Tensor:
     """The first `count` words of the ChaCha20 key stream of a seed.
 
@@ -83,7 +79,6 @@ def mask(seed: bytes, count: int) -> Tensor:
     return torch.from_numpy(np.frombuffer(stream.update(bytes(8 * count)), "<i8").astype(np.int64))
 
 
-@explained
 def letters(
     row: int, secrets: Sequence[bytes], keys: Tensor, threshold: int, about: bytes, draw: Draw
 ) -> Tensor:
@@ -120,7 +115,6 @@ def letters(
     return as_tensor(b"".join(sealed)).view(number, LETTER)
 
 
-@explained
 def masked(
     words: Tensor, row: int, secrets: Sequence[bytes], keys: Tensor, here: Tensor, about: bytes
 ) -> Tensor:
@@ -154,7 +148,6 @@ def masked(
     return wrapped_sum(plus, minus=minus)
 
 
-@explained
 def revealed(
     row: int, sealing: bytes, keys: Tensor, sealed: Tensor, here: Tensor, sent: Tensor, about: bytes
 ) -> Tensor:
@@ -196,7 +189,6 @@ def revealed(
     return as_tensor(b"".join(shares)).view(len(keys), 1 + KEY)
 
 
-@explained
 def commitment(seed: bytes, about: bytes) -> bytes:
     """A client's commitment to the seed of its own mask; it is sent before any share is revealed.
 
@@ -207,7 +199,6 @@ def commitment(seed: bytes, about: bytes) -> bytes:
     return hashlib.sha256(b"fgl secure sum 1 commits to " + about + seed).digest()
 
 
-@explained
 def told_secrets(
     told: Mapping[int, Tensor],
     keys: Tensor,
@@ -268,7 +259,6 @@ def told_secrets(
     return secrets, false
 
 
-@explained
 def unmasked(
     total: Tensor, keys: Tensor, sent: Tensor, secrets: Mapping[int, bytes], about: bytes
 ) -> Tensor:
@@ -301,7 +291,6 @@ def unmasked(
     return wrapped_sum(plus, minus=minus)
 
 
-@explained
 def as_bytes(value: Tensor) -> bytes:
     """The bytes of a uint8 tensor.
 
@@ -313,7 +302,6 @@ def as_bytes(value: Tensor) -> bytes:
     return raw
 
 
-@explained
 def as_tensor(value: bytes) -> Tensor:
     """Bytes as a uint8 tensor.
 

@@ -7,13 +7,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ..kinds import explained
 from .shares import need
 
 SIGNATURE = 64  # bytes
 
 
-@explained
 def signing_key(secret: bytes) -> bytes:
     """The public half of an Ed25519 key.
 
@@ -25,7 +23,6 @@ def signing_key(secret: bytes) -> bytes:
     return key
 
 
-@explained
 def signature(secret: bytes, what: bytes) -> bytes:
     """Sign some bytes with a private key.
 
@@ -37,7 +34,6 @@ def signature(secret: bytes, what: bytes) -> bytes:
     return signed
 
 
-@explained
 def is_signed(public: bytes, sign: bytes, what: bytes) -> bool:
     """Whether a signature of these bytes is valid for a public key.
 
@@ -55,7 +51,6 @@ def is_signed(public: bytes, sign: bytes, what: bytes) -> bool:
     return True
 
 
-@explained
 def read_private(path: str | PathLike[str]) -> bytes:
     """Read the private key from a file written by ``ssh-keygen -t ed25519 -N ""``.
 
@@ -77,7 +72,6 @@ def read_private(path: str | PathLike[str]) -> bytes:
     return _raw(path, key, "private")
 
 
-@explained
 def read_public(path: str | PathLike[str]) -> bytes:
     """Read the public key from a ``.pub`` file written by ``ssh-keygen -t ed25519``.
 

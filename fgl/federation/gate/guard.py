@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...graph import Graph
-from ...kinds import check_takes, explained
+from ...kinds import check_takes
 from ..method.compose import check_seals
 from ..method.message import Inbox, Message, Params, State, check_message, check_model
 from ..method.method import Method
@@ -33,7 +33,6 @@ class ChangedInPlace(ValueError):
     """
 
 
-@explained
 def checked(method: Method) -> Method:
     """The given method, with a check of the results of each of its functions.
 
@@ -162,7 +161,6 @@ def _checked_joining(
     return replace(joining, say=say, welcome=welcome)
 
 
-@explained
 def check_whole(
     method: Method,
     params: Any,
@@ -239,7 +237,6 @@ class unchanged:  # a class costs half of what `contextmanager` does
             )
 
 
-@explained
 def pair(returned: Any, name: str, wanted: str) -> tuple[Any, Any]:
     """The two values that a function returned. Raise an error if the function returned no pair.
 

@@ -192,7 +192,6 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
         reject_if(name in names, f"{outer} to be given a method without {name}", f"{method}: {why}")
 
 
-@explained
 def check_model_alone(method: Method, outer: str) -> None:
     """Raise an error if clients also train tensors outside the model, which `outer` would drop.
 
@@ -218,7 +217,6 @@ def check_model_alone(method: Method, outer: str) -> None:
         )
 
 
-@explained
 def check_no_joining(method: Method, outer: str, why: str) -> None:
     """Raise an error if clients send a message before the first round (`Method.rules.joining`).
 
@@ -240,7 +238,6 @@ def check_no_joining(method: Method, outer: str, why: str) -> None:
     )
 
 
-@explained
 def check_one_architecture(method: Method, outer: str) -> None:
     """Raise an error if clients have different models, since `outer` needs equal models.
 
@@ -261,7 +258,6 @@ def check_one_architecture(method: Method, outer: str) -> None:
     )
 
 
-@explained
 def unsealed(method: Method) -> Method:
     """The method without seals, for simulated attacks and for tests of internal functions.
 
@@ -312,7 +308,6 @@ def check_seals(method: Method) -> None:
         sealed |= each.sealed
 
 
-@explained
 def check_averages(method: Method, outer: str) -> None:
     """Raise an error unless the server averages like FedAvg, since `outer` replaces the averaging.
 

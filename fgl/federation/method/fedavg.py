@@ -561,7 +561,6 @@ def deploy_received(message: Message, state: State, graph: Graph) -> Params:
     return params
 
 
-@explained
 def accept_all(message: Message, client: int, state: State) -> None:
     """FedAvg's `accept`: accept every message that passes the general checks.
 
@@ -570,7 +569,6 @@ def accept_all(message: Message, client: int, state: State) -> None:
     """
 
 
-@explained
 def accept_equally(message: Message, client: int, state: State) -> None:
     """The server's `accept` for methods in which all clients have the same weight.
 

@@ -53,7 +53,6 @@ def combine(function: Any, first: Mapping[str, Tensor], *others: Mapping[str, Te
     return {name: function(first[name], *(each[name] for each in others)) for name in first}
 
 
-@explained
 def leaves(message: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
     """Pairs of a path and a tensor, in a message's order: ``("model/convs.0.bias", tensor)``.
 
@@ -169,7 +168,6 @@ def check_message(
             check_like(tensor, model[key], f"{name}['model'][{key!r}]")
 
 
-@explained
 def check_model(received: Any, model: Mapping[str, Tensor], name: str = "message['model']") -> None:
     """Check that `received` is a complete model, with the names, shapes and dtypes of `model`.
 
@@ -193,7 +191,6 @@ def check_model(received: Any, model: Mapping[str, Tensor], name: str = "message
         check_like(tensor, model[key], f"{name}[{key!r}]")
 
 
-@explained
 def first_not_finite(message: Mapping[str, Any]) -> str | None:
     """Path of the first tensor that has a NaN or an infinity; None if all entries are finite.
 
@@ -225,7 +222,6 @@ def _check_tensors(value: Any, name: str, depth: int) -> None:
             )
 
 
-@explained
 def check_keys(got: Mapping[str, Any], want: Collection[str], name: str) -> None:
     """Check that `got` has exactly the keys of `want`; the error names missing and extra keys.
 
@@ -592,7 +588,6 @@ def changed_messages(
     return {client: change(message) for client, message in outbox.items()}
 
 
-@explained
 def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
     """Return the message, or the part of a message, that is equal for all clients.
 
