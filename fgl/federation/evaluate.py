@@ -83,7 +83,7 @@ def deployed(
         True
     """
 
-    warned: set[str] = set()
+    warned = {""}
 
     def models(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[int, Params]:
         used = _whole_models(method, clients, outbox, states)
@@ -91,7 +91,7 @@ def deployed(
         if first is not None:
             arguments = outbox[first], states.get(first, {}), clients[first], used[first]
             other = _deploys_otherwise(method, *arguments)
-            if other and other not in warned:
+            if other not in warned:
                 warned.add(other)
                 warn(f"{other}. {_cause(method)}")
         return used
@@ -380,14 +380,13 @@ def _without(
     """The scores of the clients that use no metric's name from `taken`."""
     out: dict[int, Mapping[str, Value]] = {}
     for client, score in scores.items():
-        both = sorted(set(score) & set(taken))
-        if not both:
+        if both := sorted(set(score) & set(taken)):
+            warn(
+                f"Round {index}, client {client}, score: Expected metrics that nothing else has, "
+                f"but got {both[0]!r} again"
+            )
+        else:
             out[client] = score
-            continue
-        warn(
-            f"Round {index}, client {client}, score: Expected metrics that nothing else has, but "
-            f"got {both[0]!r} again",
-        )
     return out
 
 
@@ -397,10 +396,8 @@ def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, floa
     Raise an error if a metric's name is already in use.
     """
     check_names(name, metrics)
-    for key in metrics:
-        reject_if(
-            key in others, f"{name} to return metrics that nothing else has", f"{key!r} again"
-        )
+    again = [key for key in metrics if key in others]
+    reject_if(again, f"{name} to return metrics that nothing else has", f"{again} again")
     return {key: as_number(f"{name}'s {key!r}", value) for key, value in metrics.items()}
 
 
@@ -485,11 +482,9 @@ def _why_none(graphs: Any, client: int, name: str) -> str:
     """Explain from a client's mask and labels why the client lacks a metric."""
     mask_name = "val_mask" if name.startswith("val_") else "test_mask"
     mask, y = getattr(graphs[client], mask_name), graphs[client].y
-    if mask is None or y is None:
-        return f"its score returns none for client {client}"
-    if not bool(mask.any()):
+    if mask is not None and not bool(mask.any()):
         return f"client {client} has no example in {mask_name}"
-    if not y.is_floating_point():
+    if mask is None or y is None or not y.is_floating_point():
         return f"its score returns none for client {client}"
     return f"client {client}'s {kind_of(y, mask)}"
 

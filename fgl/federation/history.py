@@ -65,10 +65,8 @@ def usual_select(
         return select
     validation = [name for name in names if name.startswith("val_") and "/" not in name]
     # A loss is chosen only if there is no other metric.
-    validation.sort(key=lambda name: name.endswith("_loss"))
-    usual = (
-        f"{'-' * less_is_better(validation[0], lower=lower)}{validation[0]}" if validation else ""
-    )
+    first = min(validation, key=lambda name: name.endswith("_loss"), default="")
+    usual = f"{'-' * less_is_better(first, lower=lower)}{first}" if first else ""
     if select and usual:
         warn(
             f"No round has {select}, so {usual} selects the best round{did_you_mean(select, names)}"
@@ -280,8 +278,7 @@ class Result:
         ]
         if count:
             lines.append(f"last  (round {count - 1}): {_told(self.history[-1])}")
-        select = self.selects
-        if select:
+        if select := self.selects:
             best = best_round(self.history, select)
             lines.append(f"best  (round {best.round}, {select}): {_told(best)}")
         up, down = (sum(getattr(r, f"bytes_{way}") for r in self.history) for way in ("up", "down"))
@@ -399,10 +396,9 @@ class Result:
 
     def _module(self, client: int, params: Params) -> nn.Module:
         assert self.method is not None  # `_deployed` has checked it
-        model = self.method.model
-        if self.clients:
-            model = self.method.model_of(self.clients[client])
-        model = copy.deepcopy(model).eval()
+        method = self.method
+        own = method.model_of(self.clients[client]) if self.clients else method.model
+        model = copy.deepcopy(own).eval()
         model.load_state_dict(params)
         model.register_forward_pre_hook(_takes_no_graph)
         return model

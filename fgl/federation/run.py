@@ -325,8 +325,7 @@ def _check_go_back(method: Method, go_back: int, state: State) -> None:
 def _check_history(result: Result, rounds: Sequence[Round]) -> None:
     """Raise an error if a callback changed the list of rounds, which defines the run's position."""
     now = result.history
-    same = isinstance(now, list) and len(now) == len(rounds)
-    if not same or any(a is not b for a, b in zip(now, rounds, strict=True)):
+    if not isinstance(now, list) or [*map(id, now)] != [*map(id, rounds)]:
         raise ValueError(
             f"Round {rounds[-1].round}, a callback: the rounds of result.history were changed, but "
             "must stay as they are"

@@ -216,8 +216,7 @@ def completed(inbox: Inbox, weight: Tensor, old: Any) -> Inbox:
     for name, mask in own.items():
         models[name] = filled(models[name], mask, weight, old[name])
     parts = inbox.messages({"model": models})
-    whole = {client: {**inbox[client], **parts[client]} for client in inbox}
-    return Inbox(whole, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
+    return inbox.with_messages({client: {**inbox[client], **parts[client]} for client in inbox})
 
 
 def filled(values: Tensor, own: Tensor, weight: Tensor, old: Tensor) -> Tensor:

@@ -210,8 +210,7 @@ def without(inbox: Inbox, clients: Sequence[int]) -> Inbox:
         >>> without(Inbox({0: {}, 2: {}}, num_clients=3), [2]).clients
         [0]
     """
-    rest = fed.drop(inbox, clients)
-    return Inbox(rest, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
+    return inbox.with_messages(fed.drop(inbox, clients))
 
 
 def _check_there(clients: Sequence[int], inbox: Inbox) -> None:

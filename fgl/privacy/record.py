@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .accountant import composed_epsilon, epsilon
+from .accountant import composed_epsilon
 
 Record = Mapping[str, Tensor]
 KINDS = ("", "local_gaussian", "central_gaussian", "summed_gaussian", "per_example_gaussian")
@@ -144,9 +144,6 @@ def spent_epsilon(record: Record) -> float:
         6.593
     """
     delta, rounds = float(record["delta"]), _by_noise(record)
-    if "earlier_rounds" not in record:
-        ((noise, times),) = rounds.items()
-        return _of_one(noise, float(times.max()), delta)
     table = torch.stack([times.to(F64) for times in rounds.values()], 1)  # [K, M]
     return max(_of_several(dict(zip(rounds, row, strict=True)), delta) for row in _largest(table))
 
@@ -181,16 +178,6 @@ def _largest(table: Tensor) -> Iterable[list[float]]:
     for row in rows:
         if not bool(((rows >= row).all(1) & (rows > row).any(1)).any()):
             yield row.tolist()
-
-
-def _of_one(noise: Noise, rounds: float, delta: float) -> float:
-    times, used = _whole(noise, rounds)
-    return epsilon(
-        noise_multiplier=used.noise_multiplier,
-        rounds=times,
-        delta=delta,
-        sample_rate=used.sample_rate,
-    )
 
 
 def _of_several(rounds: Mapping[Noise, float], delta: float) -> float:

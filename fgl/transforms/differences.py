@@ -88,8 +88,7 @@ def coded(method: Method, parts: Sequence[str], code: Code) -> Method:
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         whole = {client: decoded(inbox[client], inbox.sent.get(client, {})) for client in inbox}
-        decoded_inbox = Inbox(whole, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
-        return method.aggregate(decoded_inbox, state)
+        return method.aggregate(inbox.with_messages(whole), state)
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         return method.deploy(message, _without_left(state, parts), graph)

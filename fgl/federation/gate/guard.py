@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...checks import reject_if
 from ...graph import Graph
-from ...kinds import check_takes
+from ...kinds import check_kind, check_takes
 from ..method.compose import check_seals
 from ..method.message import Inbox, Message, Params, State, check_message, check_model
 from ..method.method import Method
@@ -254,14 +255,9 @@ def pair(returned: Any, name: str, wanted: str) -> tuple[Any, Any]:
 def _check_outbox(
     outbox: Any, inbox: Inbox, template: Mapping[str, Tensor], max_change: float
 ) -> None:
-    if not isinstance(outbox, Mapping):
-        raise TypeError(
-            f"Expected outbox to be a dict of messages, but got {type(outbox).__name__}"
-        )
+    check_kind("outbox", outbox, Mapping)
     unknown = [client for client in outbox if client not in range(inbox.num_clients)]
-    if unknown:
-        last = inbox.num_clients - 1
-        raise ValueError(f"Expected outbox to name clients from 0 to {last}, but got {unknown}")
+    reject_if(unknown, f"outbox to name clients from 0 to {inbox.num_clients - 1}", unknown)
     for client, message in {id(outbox[k]): (k, outbox[k]) for k in outbox}.values():
         check_message(message, model=template, name=f"outbox[{client}]")
         check_jump(message, inbox.sent.get(client, {}), f"outbox[{client}]", max_change)

@@ -83,12 +83,12 @@ def _noting(
         place, method = next((pair for pair in methods if pair[1]), ("", None))
         rest = {key: value for key, value in arguments.items() if key != place}
         settings, call = _settings(signature, rest, place), _call(signature, rest)
-        _check_inner(method, name, checks)
+        if method is not None:
+            for check in checks:
+                check(method, name)
         with _says_what_a_model_lacks(name):
             built = builder(*args, **kwargs)
-        if not isinstance(built, Method):
-            got = type(built).__name__
-            raise TypeError(f"Expected {name} to return a Method, but got {got}")
+        check_kind(f"{name}'s result", built, Method)
         if sealed and method:
             check_seals(method)
         fields = {*FUNCTIONS, "train", "model", *sealed}
@@ -97,13 +97,6 @@ def _noting(
         return replace(built, layers=(*outer, Layer(name, settings, call, sealed, left, inner)))
 
     return build
-
-
-def _check_inner(method: Method | None, name: str, checks: Collection[Check]) -> None:
-    """Raise an error if the builder `name` does not work with the method that it received."""
-    if method is not None:
-        for check in checks:
-            check(method, name)
 
 
 @contextmanager

@@ -14,13 +14,13 @@ from ...aggregate import mean
 from ...checks import reject_if
 from ...graph import Graph
 from ...graph.windows import by_answer
-from ...kinds import check_takes, explained
+from ...kinds import check_kind, check_takes, explained
 from ...predict import predict, reads, stand_in
 from ...targets import CLASSES, Target, check_no_broadcast, checked_y
 from ...warn import warn
 from .compose import layer
 from .describe import short_name
-from .message import Aggregate, Broadcast, Inbox, Message, Params, State, check_model
+from .message import Aggregate, Broadcast, Inbox, Message, Params, State, check_model, pick
 from .method import Loss, Method, Receive, Training
 from .rules import check_has_shapes
 
@@ -70,12 +70,8 @@ class Means(Mapping[str, Params]):
         """
         values = {} if model is None else {"model": model}
         values |= {key: _plain_mean(inbox, key) for key in equally}
-        entries: dict[int, Message] = {
-            client: {key: message[key] for key in reads if key in message}
-            for client, message in inbox.items()
-        }
-        sent, payers = inbox.sent, inbox.asked
-        return cls(values, Inbox(entries, inbox.num_clients, sent, inbox.round, payers))
+        entries = {client: pick(message, reads) for client, message in inbox.items()}
+        return cls(values, inbox.with_messages(entries))
 
     @property
     def clients(self) -> list[int]:
@@ -235,8 +231,7 @@ def after(
 
 def _plain_mean(inbox: Inbox, key: str) -> Params:
     stacks = inbox.each(key)
-    if not isinstance(stacks, Mapping):
-        raise TypeError(f"Expected {key!r} of an upload to be a dict of tensors, but got a tensor")
+    check_kind(f"{key!r} of an upload", stacks, Mapping)
     return mean(stacks, torch.ones(len(inbox)))
 
 

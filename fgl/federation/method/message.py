@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ...kinds import explained
+from ...kinds import check_kind, explained
 
 Params = dict[str, Tensor]
 Message = dict[str, Any]  # key to a tensor or to a dict of tensors
@@ -269,12 +269,9 @@ def check_names(what: str, metrics: Any) -> None:
         Traceback (most recent call last):
         TypeError: Expected score to name metrics by strings, but got 3
     """
-    if not isinstance(metrics, Mapping):
-        got = type(metrics).__name__
-        raise TypeError(f"Expected {what} to return a dict of metrics, but got {got}")
+    check_kind(f"{what}'s result", metrics, Mapping)
     for key in metrics:
-        if not isinstance(key, str):
-            raise TypeError(f"Expected {what} to name metrics by strings, but got {key!r}")
+        check_kind(f"{what}'s name of a metric", key, str)
 
 
 def as_number(name: str, value: Any) -> float:
@@ -338,6 +335,10 @@ class Inbox(Mapping[int, Message]):
 
     def __len__(self) -> int:
         return len(self._messages)
+
+    def with_messages(self, messages: Mapping[int, Message]) -> Inbox:
+        """The inbox of the same round with other messages."""
+        return Inbox(messages, self.num_clients, self.sent, self.round, self.asked)
 
     def stack(self, key: str) -> Any:
         """Stack the clients' entries under `key`: a tensor ``[K, ...]``, or a dict of tensors.

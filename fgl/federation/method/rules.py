@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ...checks import Count, reject_if
 from ...graph import Graph
-from ...kinds import typed
+from ...kinds import check_kind, typed
 from ...seeds import drawing_from
 from ...sparse import SparseMatrix
 from .describe import architecture, bytes_of
@@ -102,9 +102,8 @@ class Models:
 
     def _made(self, graph: Graph, name: str) -> nn.Module:
         with drawing_from(self._seed, graph.device):
-            module: Any = self.make(graph)
-        if not isinstance(module, nn.Module):
-            raise TypeError(f"Expected {name} to be a module, but got {type(module).__name__}")
+            module = self.make(graph)
+        check_kind(name, module, nn.Module)
         check_has_shapes(module, name)
         module.to(graph.device).eval()  # as the method's model in a run, outside local training
         state = module.state_dict()
@@ -216,9 +215,7 @@ class Ragged:
     """
 
     def __init__(self, values: Any, mask: Tensor | None = None) -> None:
-        if not isinstance(values, Tensor | SparseMatrix):
-            got = type(values).__name__
-            raise TypeError(f"Expected values to be a tensor or a SparseMatrix, but got {got}")
+        check_kind("values", values, Tensor | SparseMatrix)
         shape = tuple(values.shape)
         reject_if(not shape, "values to have a first dimension", "a scalar")
         if mask is not None and tuple(mask.shape) != shape[:1]:

@@ -10,6 +10,7 @@ from torch import Tensor
 from ...checks import check_kind, reject_if
 from ...federation import Message, Method, Params, State, drop, leaves, local_steps
 from ...graph import Graph
+from ...kinds import check_kind as of_kind
 from ...privacy import DoesNotFit
 from ...privacy import masks as parts
 from ...privacy.fixed_point import encode
@@ -30,9 +31,7 @@ class Client:
     def receive(self, message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         inner, request = wire.split(message, state)
         params, context = self.method.receive(inner, wire.of_method(state), graph)
-        if not isinstance(context, Mapping):
-            got = type(context).__name__
-            raise TypeError(f"Expected the context of a secure sum to be a dict, but got {got}")
+        of_kind("the context of a secure sum", context, Mapping)
         request = {name: value.cpu() for name, value in request.items()}  # bytes and masks
         first = {wire.TOLD: dict(leaves(inner))} if request["phase"] == wire.KEYS else {}
         return params, {**context, wire.ASKED: request, **first}
