@@ -397,7 +397,8 @@ def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, floa
     """
     check_names(name, metrics)
     again = [key for key in metrics if key in others]
-    reject_if(again, f"{name} to return metrics that nothing else has", f"{again} again")
+    got = " and ".join(map(repr, again))
+    reject_if(again, f"{name} to return metrics that nothing else has", f"{got} again")
     return {key: as_number(f"{name}'s {key!r}", value) for key, value in metrics.items()}
 
 

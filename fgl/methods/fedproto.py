@@ -91,8 +91,7 @@ def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Met
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = base.receive(message, state, graph)
-        sent = {key: message[key] for key in ("prototypes", "classes") if key in message}
-        return params, {**context, **sent}
+        return params, {**context, **fed.pick(message, ("prototypes", "classes"))}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         with observed(fed.stand_in(base.model)) as passes:

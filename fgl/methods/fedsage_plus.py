@@ -120,7 +120,7 @@ def fedsage_plus(
         if stage == OFFER:
             context |= fed.pick(drawn_step(steps, graph), (*DRAWN, "missing"))
         if stage == STEP:
-            context |= kept_draws(state) or first_draws(steps, graph)
+            context |= kept_draws(state) or fed.pick(drawn_step(steps, graph), DRAWN)
             context |= pulled(model, graph, message if "drawn" in state else {})
         return params, context
 
@@ -166,11 +166,6 @@ def fedsage_plus(
 
 
 # Each stage at a client
-
-
-def first_draws(steps: Any, graph: Graph) -> dict[str, Any]:
-    """Noise and dropout for a client that has made no offer."""
-    return fed.pick(drawn_step(steps, graph), DRAWN)
 
 
 def drawn_step(steps: Any, graph: Graph) -> dict[str, Any]:
@@ -229,14 +224,10 @@ def relayed(inbox: Inbox, state: State) -> tuple[Outbox, State]:
     }
     relay = relays[stage]
     outbox = {k: {"stage": following, **relay(inbox, k)} for k in range(inbox.num_clients)}
-    rows = {"rows": rows_of(inbox)} if stage == OFFER else {}
-    return outbox, {**state, "stage": following, **rows}
-
-
-def rows_of(inbox: Inbox) -> dict[str, Tensor]:
-    """Number of nodes for which each client has generated neighbours."""
-    generated: dict[str, Any] = {str(client): message["made"] for client, message in inbox.items()}
-    return {client: torch.tensor(len(each)) for client, each in generated.items()}
+    if stage == OFFER:  # number of nodes for which each client has generated neighbours
+        rows = {str(k): torch.tensor(len(message["made"])) for k, message in inbox.items()}
+        state = {**state, "rows": rows}
+    return outbox, {**state, "stage": following}
 
 
 def offers_of_others(inbox: Inbox, client: int) -> Message:

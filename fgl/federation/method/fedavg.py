@@ -14,7 +14,7 @@ from ...aggregate import mean
 from ...checks import reject_if
 from ...graph import Graph
 from ...graph.windows import by_answer
-from ...kinds import check_kind, check_takes, explained
+from ...kinds import check_takes, explained
 from ...predict import predict, reads, stand_in
 from ...targets import CLASSES, Target, check_no_broadcast, checked_y
 from ...warn import warn
@@ -231,7 +231,8 @@ def after(
 
 def _plain_mean(inbox: Inbox, key: str) -> Params:
     stacks = inbox.each(key)
-    check_kind(f"{key!r} of an upload", stacks, Mapping)
+    if not isinstance(stacks, Mapping):
+        raise TypeError(f"Expected {key!r} of an upload to be a dict of tensors, but got a tensor")
     return mean(stacks, torch.ones(len(inbox)))
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ...kinds import check_kind, explained
+from ...kinds import explained
 
 Params = dict[str, Tensor]
 Message = dict[str, Any]  # key to a tensor or to a dict of tensors
@@ -269,9 +269,12 @@ def check_names(what: str, metrics: Any) -> None:
         Traceback (most recent call last):
         TypeError: Expected score to name metrics by strings, but got 3
     """
-    check_kind(f"{what}'s result", metrics, Mapping)
+    if not isinstance(metrics, Mapping):
+        got = type(metrics).__name__
+        raise TypeError(f"Expected {what} to return a dict of metrics, but got {got}")
     for key in metrics:
-        check_kind(f"{what}'s name of a metric", key, str)
+        if not isinstance(key, str):
+            raise TypeError(f"Expected {what} to name metrics by strings, but got {key!r}")
 
 
 def as_number(name: str, value: Any) -> float:

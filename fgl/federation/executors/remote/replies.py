@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -291,6 +290,6 @@ def _value(name: str, value: Any) -> Value:
     if len(value) != 2:
         raise ValueError(f"Expected {name} to be a sum and its count, but got {brief(value)}")
     total, count = map(float, value)
-    if not math.isfinite(total) or count < 0 or (count == 0 and total):
+    if count < 0 or (count == 0 and total):
         raise ValueError(f"Expected {name} to have a count above 0, but got {count:g}")
     return total, count
