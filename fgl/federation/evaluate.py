@@ -354,13 +354,7 @@ def score_round(executor: Executor, result: Result, record: Round, plan: Plan) -
 
     The metrics come from the clients' scores, `evaluate` and `watch`.
     """
-    start = time.perf_counter()
-    record.metrics = _scores(executor, result, record.round, plan)
-    record.seconds += time.perf_counter() - start
-
-
-def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[str, float]:
-    """The means of the clients' scores, and the metrics of `evaluate` and `watch`."""
+    start, index = time.perf_counter(), record.round
     scores, merge = executor.score(index, result.outbox), merging(plan.each)
     taken = {} if executor.elsewhere else merge(scores)
     own: dict[str, float] = {}
@@ -371,7 +365,9 @@ def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[
     if plan.watch is not None:
         with stage(plan.seed, index, None, "watch"), unchanged(result.server_state):
             own |= _numbers("watch", plan.watch(result.server_state), taken | own)
-    return (merge(_without(own, scores, index)) if executor.elsewhere else taken) | own
+    taken = merge(_without(own, scores, index)) if executor.elsewhere else taken
+    record.metrics = taken | own
+    record.seconds += time.perf_counter() - start
 
 
 def _without(

@@ -508,10 +508,7 @@ def _spelled(value: float) -> str:
 
 def _equal(one: Params, other: Params) -> bool:
     """Whether two models have equal tensors."""
-    same = one.keys() == other.keys()
-    return same and all(
-        one[name].shape == other[name].shape and torch.equal(one[name], other[name]) for name in one
-    )
+    return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
 
 
 def reason(error: Exception) -> str:

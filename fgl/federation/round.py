@@ -81,8 +81,9 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         if bad_model and result.older
         else _served(method.aggregate, "aggregate", inbox, result, plan, executor.elsewhere)
     )
-    if errors := {**refused, **left_out}:
-        _note_refused(record, errors)
+    for client, error in sorted({**refused, **left_out}.items()):
+        record.dropped[client] = reason(error)
+        warn(f"Round {index}, client {client}: {reason(error)}")
     counted = [client for client in uploads if client not in left_out]
     executor.keep(index, counted)
     if not counted:
@@ -100,13 +101,6 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         record.loss = _mean_loss([answers[k].losses for k in counted if answers[k].num_examples])
     record.seconds = time.perf_counter() - start
     return record
-
-
-def _note_refused(record: Round, refused: Mapping[int, Exception]) -> None:
-    """Record the reason why each upload was refused, and give a warning."""
-    for client, error in sorted(refused.items()):
-        record.dropped[client] = reason(error)
-        warn(f"Round {record.round}, client {client}: {reason(error)}")
 
 
 def _cause(left_out: Mapping[int, Exception]) -> BaseException | None:

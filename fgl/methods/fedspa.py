@@ -86,7 +86,9 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
 
     def accept(message: Message, client: int, state: State) -> None:
         fedavg.accept(message, client, state)
-        check_energy(message.get("energy"))
+        energy = message.get("energy")
+        number = isinstance(energy, Tensor) and not energy.dim() and not energy < 0
+        reject_if(not number, "energy to be a number, at least 0", energy)
         check_squares(message.get("fisher"), shapes)
 
     @torch.no_grad()
@@ -106,12 +108,6 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
         return Broadcast(message, inbox.num_clients), dict(message)
 
     return replace(fedavg, send=send, accept=accept, aggregate=aggregate)
-
-
-def check_energy(energy: Any) -> None:
-    """Raise a ValueError unless the energy in an upload is a number and at least 0."""
-    if not isinstance(energy, Tensor) or energy.dim() or energy < 0:
-        raise ValueError(f"Expected energy to be a number, at least 0, but got {energy}")
 
 
 def check_squares(squares: Any, shapes: Mapping[str, torch.Size]) -> None:

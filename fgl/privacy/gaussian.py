@@ -110,8 +110,7 @@ def grid_step(sigma: float) -> float:
         >>> grid_step(1.5) == 2**-20
         True
     """
-    step: float = 2.0 ** (math.floor(math.log2(sigma)) - FINE)
-    return step
+    return math.ldexp(1.0, math.floor(math.log2(sigma)) - FINE)
 
 
 def standard_normal(shape: torch.Size, unprotected: torch.Generator | None = None) -> Tensor:

@@ -38,8 +38,8 @@ def public_key(secret: bytes) -> bytes:
         32
     """
     x25519: Any = need("cryptography.hazmat.primitives.asymmetric.x25519")
-    key: bytes = x25519.X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
-    return key
+    own = x25519.X25519PrivateKey.from_private_bytes(secret)
+    return bytes(own.public_key().public_bytes_raw())
 
 
 def agreed_key(secret: bytes, public: bytes, about: bytes) -> bytes:
@@ -60,8 +60,7 @@ def agreed_key(secret: bytes, public: bytes, about: bytes) -> bytes:
     own = x25519.X25519PrivateKey.from_private_bytes(secret)
     shared = own.exchange(x25519.X25519PublicKey.from_public_bytes(public))
     kdf = hkdf.HKDF(hashes.SHA256(), length=KEY, salt=None, info=b"fgl secure sum 1 " + about)
-    key: bytes = kdf.derive(shared)
-    return key
+    return bytes(kdf.derive(shared))
 
 
 def mask(seed: bytes, count: int) -> Tensor:
@@ -298,8 +297,7 @@ def as_bytes(value: Tensor) -> bytes:
         >>> as_bytes(as_tensor(b"abc"))
         b'abc'
     """
-    raw: bytes = value.cpu().contiguous().numpy().tobytes()
-    return raw
+    return bytes(value.cpu().contiguous().numpy().tobytes())
 
 
 def as_tensor(value: bytes) -> Tensor:
@@ -313,8 +311,7 @@ def as_tensor(value: bytes) -> Tensor:
 
 
 def _rows(which: Tensor) -> list[int]:
-    rows: list[int] = which.nonzero().flatten().tolist()
-    return rows
+    return list(which.nonzero().flatten().tolist())
 
 
 def _sealing_key(

@@ -19,8 +19,7 @@ def signing_key(secret: bytes) -> bytes:
         >>> len(signing_key(bytes(range(32))))
         32
     """
-    key: bytes = _private(secret).public_key().public_bytes_raw()
-    return key
+    return bytes(_private(secret).public_key().public_bytes_raw())
 
 
 def signature(secret: bytes, what: bytes) -> bytes:
@@ -30,8 +29,7 @@ def signature(secret: bytes, what: bytes) -> bytes:
         >>> len(signature(bytes(range(32)), b"what I saw"))
         64
     """
-    signed: bytes = _private(secret).sign(what)
-    return signed
+    return bytes(_private(secret).sign(what))
 
 
 def is_signed(public: bytes, sign: bytes, what: bytes) -> bool:
@@ -101,5 +99,4 @@ def _raw(path: Any, key: Any, half: str) -> bytes:
     if not isinstance(key, getattr(ed25519, f"Ed25519{half.title()}Key")):
         got = type(key).__name__.strip("_")
         raise ValueError(f"Expected {path} to hold an Ed25519 key, but got {got}")
-    raw: bytes = getattr(key, f"{half}_bytes_raw")()
-    return raw
+    return bytes(getattr(key, f"{half}_bytes_raw")())

@@ -18,6 +18,7 @@ from ..federation import Means, Message, Method, Outbox, Params, State, Training
 from ..graph import Graph
 from ..kinds import typed
 from ..privacy import masks as parts
+from .secure_sum.client import of_seed
 from .secure_sum.transform import secure_sum
 
 BITS = 20  # bits of the fraction: the error of a row is at most 2^-21 per client
@@ -118,7 +119,7 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         mine = _rows(graph)
-        seed = _of_run() if unprotected else secrets.token_bytes(parts.KEY)
+        seed = of_seed(parts.KEY) if unprotected else secrets.token_bytes(parts.KEY)
         x: Any = graph.x
         own = graph.adj.astype(torch.float64) @ x
         sums = own[graph.num_nodes - num_rows :].cpu()
@@ -159,7 +160,3 @@ def _pad(seed: bytes, count: int, width: int) -> Tensor:
     """Multiples of ``2^-20`` drawn uniformly from ``+-2^25``."""
     words = parts.mask(seed, count * width) >> (64 - PAD)
     return words.double().view(count, width) * 2.0**-BITS
-
-
-def _of_run() -> bytes:
-    return parts.as_bytes(torch.randint(256, (parts.KEY,), dtype=torch.uint8))

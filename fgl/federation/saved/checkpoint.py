@@ -334,8 +334,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise Damaged(str(error)) from error
     if payload is None:
         raise Damaged("a truncated or changed file")
-    content: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
-    return content
+    return dict(torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True))
 
 
 def _version(data: bytes) -> int | None:

@@ -224,8 +224,7 @@ def _row(keys: Tensor, exchange: Params) -> int:
 def _rows(keys: Tensor, exchange: Params) -> list[int]:
     """Indices of all rows in the list of keys that have the client's own keys."""
     own = b"".join(parts.public_key(parts.as_bytes(exchange[name])) for name in ("seal", "mask"))
-    rows: list[int] = (keys == parts.as_tensor(own)).all(1).nonzero().flatten().tolist()
-    return rows
+    return list((keys == parts.as_tensor(own)).all(1).nonzero().flatten().tolist())
 
 
 def _check_among(which: Tensor, row: int, threshold: int, number: int) -> None:

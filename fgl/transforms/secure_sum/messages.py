@@ -167,8 +167,7 @@ def told_shares(inbox: Inbox, state: State, exchange: int) -> list[int]:
     last = inbox.round is None or inbox.round % exchange == exchange - 1
     if int(current["phase"]) != SHARES or not last or not inbox.asked:
         return []
-    summed: list[int] = current["clients"][current["sent"]].tolist()
-    return summed
+    return list(current["clients"][current["sent"]].tolist())
 
 
 def of_method(state: State) -> State:

@@ -88,8 +88,7 @@ def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[s
         del values[name]
     values["torch"], values["fgl"] = str(torch.__version__), sys.modules["fgl"].__version__
     text = re.sub(r" #[0-9a-f]{16}", "", json.dumps(values))  # tensors may differ by client
-    agreed: dict[str, Any] = json.loads(text)
-    return agreed
+    return dict(json.loads(text))
 
 
 @torch.no_grad()
