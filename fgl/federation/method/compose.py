@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, ParamSpec, overload
@@ -86,8 +85,13 @@ def _noting(
         if method is not None:
             for check in checks:
                 check(method, name)
-        with _says_what_a_model_lacks(name):
+        try:
             built = builder(*args, **kwargs)
+        except AttributeError as error:
+            if not isinstance(error.obj, nn.Module):
+                raise
+            want = f"a method whose model has {error.name!r}, but got {type(error.obj).__name__}"
+            raise TypeError(f"Expected {name} to be given {want}") from error
         check_kind(f"{name}'s result", built, Method)
         if sealed and method:
             check_seals(method)
@@ -99,28 +103,13 @@ def _noting(
     return build
 
 
-@contextmanager
-def _says_what_a_model_lacks(name: str) -> Iterator[None]:
-    """A context that raises a TypeError if a builder reads an attribute that the model lacks."""
-    try:
-        yield
-    except AttributeError as error:
-        if not isinstance(error.obj, nn.Module):
-            raise
-        raise TypeError(
-            f"Expected {name} to be given a method whose model has {error.name!r}, but got "
-            f"{type(error.obj).__name__}"
-        ) from error
-
-
 def _layers(built: Method, method: Method | None) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
     """Two lists of layers: those of the method that a builder received, and those it added."""
     if method is None:
         return (), built.layers
-    for outer in (method.made_of, method.layers):
-        if built.layers[: len(outer)] == outer:
-            return method.made_of, built.layers[len(outer) :]
-    return method.made_of, built.layers
+    both = method.made_of, method.layers
+    outer = next((each for each in both if built.layers[: len(each)] == each), ())
+    return method.made_of, built.layers[len(outer) :]
 
 
 def _method_of(value: Any) -> Method | None:

@@ -303,7 +303,7 @@ def _again(reply: _Reply, ledger: Ledger) -> tuple[Answer, bool]:
 
     A repeated answer has no privacy cost.
     """
-    ledger.again(num_bytes=len(reply.packed))
+    ledger.note(bytes=len(reply.packed), again=True)
     answer = Answer(
         unpack(reply.packed), reply.losses, reply.num_examples, paid=ledger.paid(reply.asked)
     )

@@ -111,13 +111,6 @@ class Ledger:
         lines = (json.loads(line) for line in self._lines().splitlines())
         return sum(line.get("question") == question for line in lines)
 
-    def again(self, *, num_bytes: int) -> None:
-        """Record that a stored answer is sent again.
-
-        A repeated answer has no privacy cost.
-        """
-        self.note(bytes=num_bytes, again=True)
-
     @contextmanager
     def refusals(self) -> Iterator[None]:
         """A context in which an error that prevents an answer is recorded."""
