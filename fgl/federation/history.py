@@ -384,11 +384,11 @@ class Result:
         reject_if(client not in self.outbox, f"client to be < {len(self.outbox)}", client)
         message, state = self.outbox[client], self.client_states.get(client, {})
         if not self.clients:
-            if self.method.deploy is not deploy_received or self.method.own.models is not None:
-                raise ValueError(
-                    "Expected the clients to be in this process, since their models depend on what "
-                    "they keep, but got clients elsewhere"
-                )
+            reject_if(
+                self.method.deploy is not deploy_received or self.method.own.models is not None,
+                "the clients to be in this process, since their models depend on what they keep",
+                "clients elsewhere",
+            )
             return deploy_received(message, state, None)  # type: ignore[arg-type]
         graph = self.clients[client]
         with self.method.at(graph), torch.no_grad():

@@ -155,8 +155,8 @@ def feddep(
     def accept(message: Message, client: int, state: State) -> None:
         base.accept(message, client, state)
         rows, _ = check_prototypes(message, fedavg.rules.max_examples)
-        if rows.abs().max() > 1.001:  # means of hyperbolic tangents
-            raise ValueError(f"Expected prototypes in [-1, 1], but got {rows.abs().max():g}")
+        # The rows are means of hyperbolic tangents.
+        reject_if(rows.abs().max() > 1.001, "prototypes in [-1, 1]", f"{rows.abs().max():g}")
 
     def relayed(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
         if not outbox:

@@ -116,8 +116,7 @@ def check_squares(squares: Any, shapes: Mapping[str, torch.Size]) -> None:
     got = {name: each.shape for name, each in named.items()}
     reject_if(got != shapes, f"fisher to have the shapes {shapes}", got)
     for name, each in named.items():
-        if each.min() < 0:
-            raise ValueError(f"Expected fisher/{name} to be squares, but got {each.min():g}")
+        reject_if(each.min() < 0, f"fisher/{name} to be squares", f"{each.min():g}")
 
 
 def kind_of(name: str) -> str:

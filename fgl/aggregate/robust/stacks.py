@@ -51,10 +51,9 @@ def check_minority(bad: int, clients: int) -> None:
         TooManyBad: if ``2 bad >= K``.
     """
     check_number("bad", bad, at_least=0, integer=True)
-    if 2 * bad >= clients:
-        raise TooManyBad(
-            f"Expected bad to be less than half of the {clients} clients, but got {bad}"
-        )
+    reject_if(
+        2 * bad >= clients, f"bad to be less than half of the {clients} clients", bad, TooManyBad
+    )
 
 
 def in_order(value: Tensor) -> Tensor:

@@ -216,8 +216,7 @@ def check_jump(new: Mapping[str, Any], old: Mapping[str, Any], name: str, most: 
         if size <= most:
             continue
         bad = first_not_finite({key: value})
-        if bad is not None:
-            raise Diverged(f"Expected {name} to be finite, but got {bad} that is not")
+        reject_if(bad is not None, f"{name} to be finite", f"{bad} that is not", Diverged)
         last = root_mean_square(floats(old.get(key, {})).values())
         if size > most * max(last, 1.0):
             raise Diverged(
@@ -393,11 +392,11 @@ class Limits:
             len(names) > self.metrics, f"a score to have at most {self.metrics} metrics", len(names)
         )
         for name in names:
-            if len(name) > self.metric_length:
-                raise ValueError(
-                    f"Expected the names of metrics to have at most {self.metric_length} letters, "
-                    f"but got {len(name)}"
-                )
+            reject_if(
+                len(name) > self.metric_length,
+                f"the names of metrics to have at most {self.metric_length} letters",
+                len(name),
+            )
             reject_if(not name.isprintable(), "the names of metrics to be printable", f"{name!a}")
 
     def too_many(self, scores: Mapping[int, Mapping[str, Any]]) -> set[str]:
@@ -652,11 +651,11 @@ def _check_form(form: Form, usual: Form) -> None:
     reject_if(not usual, "one form of upload to have more clients than any other", "no majority")
     got, want = _flat(form), _flat(usual)
     for word, paths in (("missing", want.keys() - got), ("extra", got.keys() - want)):
-        if paths:
-            raise ValueError(
-                "Expected the upload to have the entries that those of most clients have, "
-                f"but got {word} {['/'.join(path) for path in sorted(paths)]}"
-            )
+        reject_if(
+            paths,
+            "the upload to have the entries that those of most clients have",
+            f"{word} {['/'.join(path) for path in sorted(paths)]}",
+        )
     path = next(path for path in want if got[path] != want[path])
     name = "/".join(path)
     raise ValueError(f"Expected {name} to be {want[path]} as most clients', but got {got[path]}")

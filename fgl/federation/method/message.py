@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from ...checks import reject_if
 from ...kinds import explained
 
 Params = dict[str, Tensor]
@@ -246,12 +247,10 @@ def check_like(tensor: Tensor, other: Tensor, name: str) -> None:
         Traceback (most recent call last):
         ValueError: Expected client 1's w to have shape [3], but got [2]
     """
-    if tensor.shape != other.shape:
-        raise ValueError(
-            f"Expected {name} to have shape {list(other.shape)}, but got {list(tensor.shape)}"
-        )
-    if tensor.dtype != other.dtype:
-        raise TypeError(f"Expected {name} to be {other.dtype}, but got {tensor.dtype}")
+    reject_if(
+        tensor.shape != other.shape, f"{name} to have shape {list(other.shape)}", list(tensor.shape)
+    )
+    reject_if(tensor.dtype != other.dtype, f"{name} to be {other.dtype}", tensor.dtype, TypeError)
 
 
 def check_names(what: str, metrics: Any) -> None:
@@ -402,11 +401,11 @@ class Inbox(Mapping[int, Message]):
                     f"Expected client {client} to have been sent {key} as a dict, but got a {got}"
                 )
             missing = [name for name in stacks if name not in value]
-            if missing:
-                raise ValueError(
-                    f"Expected client {client} to have been sent all of {key} that it sends, "
-                    f"but got no {missing}"
-                )
+            reject_if(
+                missing,
+                f"client {client} to have been sent all of {key} that it sends",
+                f"no {missing}",
+            )
         return {
             name: stack
             - self._before({c: v[name] for c, v in went.items()}, stack, f"{key}/{name}")
@@ -458,11 +457,11 @@ class Inbox(Mapping[int, Message]):
         return out
 
     def _rows(self, stack: Tensor, path: str) -> tuple[Tensor, ...]:
-        if stack.shape[:1] != (len(self),):
-            raise ValueError(
-                f"Expected {path} to have {len(self)} rows, one per client, "
-                f"but got shape {list(stack.shape)}"
-            )
+        reject_if(
+            stack.shape[:1] != (len(self),),
+            f"{path} to have {len(self)} rows, one per client",
+            f"shape {list(stack.shape)}",
+        )
         return stack.unbind()
 
     def _of_each(self, key: str) -> dict[int, Any]:
@@ -470,8 +469,7 @@ class Inbox(Mapping[int, Message]):
 
         Raise an error if a client lacks the entry.
         """
-        if not self:
-            raise ValueError("Expected the inbox to have a message, but got none")
+        reject_if(not self, "the inbox to have a message", "none")
         for client, message in self.items():
             if key not in message:
                 raise ValueError(
@@ -613,11 +611,11 @@ def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
         if other is sent[0]:
             continue
         got = dict(leaves(other))
-        if got.keys() != want.keys() or any(not got[path].equal(want[path]) for path in want):
-            raise ValueError(
-                f"Expected everybody to have been sent the same {what}, but got one for each: "
-                "this server does not average"
-            )
+        reject_if(
+            got.keys() != want.keys() or any(not got[path].equal(want[path]) for path in want),
+            f"everybody to have been sent the same {what}",
+            "one for each: this server does not average",
+        )
     return sent[0]
 
 

@@ -126,10 +126,9 @@ class Folder:
             disk.try_writing(path, _sealed(content))
             needed = len(content) * (KEEP + 1 - len(self._newest_first()))
             free = shutil.disk_usage(self.path).free
-            if free < needed:
-                raise OSError(
-                    f"Expected {expected}, but got {free} free bytes where {needed} are needed"
-                )
+            reject_if(
+                free < needed, expected, f"{free} free bytes where {needed} are needed", OSError
+            )
             with self._history.open("a+b") as file:
                 file.seek(0)
                 head = file.read(len(HISTORY_HEAD))
@@ -360,11 +359,11 @@ def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any])
         if isinstance(value, dict) and isinstance(other, dict):  # name the entry that differs
             keys = [k for k in value | other if value.get(k) != other.get(k)]
             value, other = ({k: each.get(k) for k in keys} for each in (value, other))
-        if other != value:
-            raise ValueError(
-                f"Expected checkpoint {path} to be of this run with {key}={value}, "
-                f"but got {other}{HINTS.get(key, ': take another folder for another run')}"
-            )
+        reject_if(
+            other != value,
+            f"checkpoint {path} to be of this run with {key}={value}",
+            f"{other}{HINTS.get(key, ': take another folder for another run')}",
+        )
 
 
 def _unpack(content: dict[str, Any], history: list[Round], device: torch.device) -> Result:

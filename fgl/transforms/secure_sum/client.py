@@ -189,11 +189,11 @@ class Client:
 
 def _encoded(message: Message, terms: wire.Terms, num_clients: int) -> Params:
     """A client's summands in fixed point, by path."""
-    if set(message) != set(terms.names):
-        raise ValueError(
-            f"Expected every exchange's upload to be {list(terms.names)}, which a secure sum "
-            f"covers, but got {sorted(message) or 'an empty one'}"
-        )
+    reject_if(
+        set(message) != set(terms.names),
+        f"every exchange's upload to be {list(terms.names)}, which a secure sum covers",
+        sorted(message) or "an empty one",
+    )
     count = message["num_examples"]
     how: Any = {"bits": terms.bits, "bound": terms.bound}
     if count.numel() != 1 or not bool((count.floor() == count) & (count >= 0) & count.isfinite()):
@@ -229,11 +229,11 @@ def _rows(keys: Tensor, exchange: Params) -> list[int]:
 
 def _check_among(which: Tensor, row: int, threshold: int, number: int) -> None:
     check_kind("who is in the sum", which, torch.bool, (number,))
-    if not which[row] or int(which.sum()) < threshold:
-        raise ValueError(
-            f"Expected a sum of at least {threshold} clients, this one among them, "
-            f"but got {int(which.sum())}{'' if which[row] else ' others'}"
-        )
+    reject_if(
+        not which[row] or int(which.sum()) < threshold,
+        f"a sum of at least {threshold} clients, this one among them",
+        f"{int(which.sum())}{('' if which[row] else ' others')}",
+    )
 
 
 def of_seed(count: int) -> bytes:

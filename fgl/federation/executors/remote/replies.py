@@ -259,9 +259,8 @@ def whole(note: Note, name: str) -> int:
 def yes(note: Note, name: str) -> bool:
     """A boolean from a note."""
     value = _field(note, name)
-    if not isinstance(value, bool):
-        raise ValueError(f"Expected {name} to be True or False, but got {brief(value)}")
-    return value
+    reject_if(not isinstance(value, bool), f"{name} to be True or False", brief(value))
+    return bool(value)
 
 
 def table(note: Note, name: str) -> Mapping[str, Any]:
@@ -287,9 +286,7 @@ def _value(name: str, value: Any) -> Value:
         raise ValueError(f"Expected {name} to be a finite number, but got {brief(value)}")
     if not isinstance(value, list):
         return float(value)
-    if len(value) != 2:
-        raise ValueError(f"Expected {name} to be a sum and its count, but got {brief(value)}")
+    reject_if(len(value) != 2, f"{name} to be a sum and its count", brief(value))
     total, count = map(float, value)
-    if count < 0 or (count == 0 and total):
-        raise ValueError(f"Expected {name} to have a count above 0, but got {count:g}")
+    reject_if(count < 0 or (count == 0 and total), f"{name} to have a count above 0", f"{count:g}")
     return total, count
