@@ -61,9 +61,15 @@ def gaussian(
     """
     if unprotected is not None:
         warn(UNPROTECTED)
-    exact = on_grid(tensors, sigma=sigma)
+    return noised(tensors, sigma, unprotected)
+
+
+def noised(
+    tensors: Mapping[str, Tensor], sigma: float, unprotected: torch.Generator | None
+) -> dict[str, Tensor]:
+    """Like `gaussian`, but without a warning about a generator."""
+    exact, out = on_grid(tensors, sigma=sigma), {}
     step = grid_step(sigma)
-    out = {}
     for name, value in exact.items():
         noise = (standard_normal(value.shape, unprotected) * (sigma / step)).round() * step
         out[name] = (value + to_device(noise, value.device)).to(tensors[name].dtype)

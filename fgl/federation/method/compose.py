@@ -92,7 +92,8 @@ def _noting(
                 raise
             want = f"a method whose model has {error.name!r}, but got {type(error.obj).__name__}"
             raise TypeError(f"Expected {name} to be given {want}") from error
-        check_kind(f"{name}'s result", built, Method)
+        got = type(built).__name__
+        reject_if(not isinstance(built, Method), f"{name} to return a Method", got, TypeError)
         if sealed and method:
             check_seals(method)
         fields = {*FUNCTIONS, "train", "model", *sealed}

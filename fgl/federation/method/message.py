@@ -268,12 +268,12 @@ def check_names(what: str, metrics: Any) -> None:
         Traceback (most recent call last):
         TypeError: Expected score to name metrics by strings, but got 3
     """
-    if not isinstance(metrics, Mapping):
-        got = type(metrics).__name__
-        raise TypeError(f"Expected {what} to return a dict of metrics, but got {got}")
+    got, named = type(metrics).__name__, f"{what} to name metrics by strings"
+    reject_if(
+        not isinstance(metrics, Mapping), f"{what} to return a dict of metrics", got, TypeError
+    )
     for key in metrics:
-        if not isinstance(key, str):
-            raise TypeError(f"Expected {what} to name metrics by strings, but got {key!r}")
+        reject_if(not isinstance(key, str), named, repr(key), TypeError)
 
 
 def as_number(name: str, value: Any) -> float:

@@ -102,9 +102,9 @@ class Models:
 
     def _made(self, graph: Graph, name: str) -> nn.Module:
         with drawing_from(self._seed, graph.device):
-            module: Any = self.make(graph)
-        if not isinstance(module, nn.Module):
-            raise TypeError(f"Expected {name} to be a module, but got {type(module).__name__}")
+            module = self.make(graph)
+        got = type(module).__name__
+        reject_if(not isinstance(module, nn.Module), f"{name} to be a module", got, TypeError)
         check_has_shapes(module, name)
         module.to(graph.device).eval()  # as the method's model in a run, outside local training
         state = module.state_dict()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ...checks import reject_if
-from ...federation import Method, Params, combine, in_mode
+from ...federation import Method, Params, in_mode
 from ...graph import EDGE_FIELDS, NODE_FIELDS, Graph
 from ...sparse import SparseMatrix
 from ...sparse.matrix import rows_of
@@ -317,8 +317,6 @@ def made_up(graph: Graph) -> Graph:
 def _elsewhere(method: Method) -> Params:
     """Parameters that differ from a client's initial parameters and from received parameters."""
     torch.manual_seed(0)
-    return combine(_perturbed, {**method.initial(), **method.own.personal})
-
-
-def _perturbed(value: Tensor) -> Tensor:
-    return value + 0.1 * torch.randn_like(value) if value.is_floating_point() else value
+    params = {**method.initial(), **method.own.personal}
+    floats = {name: value for name, value in params.items() if value.is_floating_point()}
+    return params | {name: t + 0.1 * torch.randn_like(t) for name, t in floats.items()}
