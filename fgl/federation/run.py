@@ -366,14 +366,12 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
     if start is None:
         message: Message = {"model": {n: t.clone() for n, t in method.common().items()}}
         start = Result(Broadcast(message, num_clients), dict(message), {}, [])
-    if len(start.outbox) != num_clients:
-        raise ValueError(
-            f"Expected start to be a run of {num_clients} clients, but got {len(start.outbox)}"
-        )
+    before = len(start.outbox)
+    reject_if(before != num_clients, f"start to be a run of {num_clients} clients", before)
     _check_whole_exchange(start)
     _check_same_optimizer(method, start)
-    state, before = carried(method, start, start.server_state), unprotected(method, start)
-    return replace(start, server_state=state, history=[], form={}, older=[], unprotected=before)
+    new: Any = {"history": [], "form": {}, "older": [], "unprotected": unprotected(method, start)}
+    return replace(start, server_state=carried(method, start, start.server_state), **new)
 
 
 def _check_whole_exchange(start: Result) -> None:

@@ -58,10 +58,8 @@ def model_contrast(
         f"received to have the shape of z {list(z.shape)} [n, d]",
         list(received.shape),
     )
-    if previous.dim() != 3 or previous.shape[1:] != z.shape:
-        raise ValueError(
-            f"Expected previous to have shape {['Q', *z.shape]}, but got {list(previous.shape)}"
-        )
+    fits = previous.dim() == 3 and previous.shape[1:] == z.shape
+    reject_if(not fits, f"previous to have shape {['Q', *z.shape]}", list(previous.shape))
     check_length(len(z), mask=mask)
     check_length(len(previous), queue_mask=queue_mask)
     check_number("temperature", temperature, above=0)

@@ -47,11 +47,8 @@ def encode(value: Tensor, *, weight: int = 1, bits: int, bound: float) -> Tensor
     if value.is_floating_point():
         scaled = scaled * 2.0**bits
     scaled = scaled.round()
-    limit = bound * 2.0**bits
-    if scaled.numel() and not bool((scaled.abs() <= limit).all()):  # also rejects NaN
-        raise DoesNotFit(
-            f"Expected values to be at most {bound:g} in size, but got one that is not"
-        )
+    fits = bool((scaled.abs() <= bound * 2.0**bits).all())  # also rejects NaN
+    reject_if(not fits, f"values to be at most {bound:g} in size", "one that is not", DoesNotFit)
     return scaled.long() * weight
 
 
@@ -76,9 +73,8 @@ def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor)
         tensor([ 0.5000, -1.2500])
     """
     whole = torch.div(total, weight, rounding_mode="floor")
-    limit = bound * 2.0**bits
-    if whole.numel() and not bool((whole.double().abs() <= limit).all()):
-        raise DoesNotFit(f"Expected means to be at most {bound:g} in size, but got one that is not")
+    fits = bool((whole.double().abs() <= bound * 2.0**bits).all())
+    reject_if(not fits, f"means to be at most {bound:g} in size", "one that is not", DoesNotFit)
     rest = total - whole * weight
     mean = whole.double() + rest.double() / weight
     mean = mean * 2.0**-bits if like.is_floating_point() else mean.round()

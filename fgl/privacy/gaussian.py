@@ -61,10 +61,10 @@ def gaussian(
     """
     if unprotected is not None:
         warn(UNPROTECTED)
-    return noised(tensors, sigma, unprotected)
+    return plus_noise(tensors, sigma, unprotected)
 
 
-def noised(
+def plus_noise(
     tensors: Mapping[str, Tensor], sigma: float, unprotected: torch.Generator | None
 ) -> dict[str, Tensor]:
     """Like `gaussian`, but without a warning about a generator."""

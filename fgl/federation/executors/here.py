@@ -110,12 +110,9 @@ class Here:
     def __post_init__(self) -> None:
         reject_if(not self.graphs, "clients to be at least one graph", "none")
         check_graphs(self.graphs)
-        number = isinstance(self.at_once, int) and not isinstance(self.at_once, bool)
-        if self.at_once not in ("all", "auto") and not (number and self.at_once >= 1):  # type: ignore[operator]
-            raise ValueError(
-                "Expected clients_at_once to be 'all' or at least 1, or 'auto', "
-                f"but got {self.at_once!r}"
-            )
+        number, want = self.at_once, "clients_at_once to be 'all' or at least 1, or 'auto'"
+        fits = number in ("all", "auto") or (type(number) is int and number >= 1)
+        reject_if(not fits, want, repr(number))
 
     @property
     def graphs(self) -> Sequence[Graph]:

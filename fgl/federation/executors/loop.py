@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ...checks import reject_if
 from ...graph import Graph
 from ...progress import shown
 from ...seeds import fold_in, stage
@@ -160,11 +161,8 @@ class Loop:
             params, context = self.method.receive(message, state, graph)
             entries = context if isinstance(context, Mapping) else {}
             taken = [key for key in ("start", "trained") if key in entries]
-            if taken:
-                raise ValueError(
-                    f"Expected the context of `receive` to have other keys than 'start' and "
-                    f"'trained', but got {taken[0]!r}"
-                )
+            want = "the context of `receive` to have other keys than 'start' and 'trained'"
+            reject_if(taken, want, taken)
         return Ready(client, graph, message, state, params, context)
 
     def _trained(self, index: int, ready: Sequence[Ready]) -> list[Trained]:

@@ -176,11 +176,9 @@ def check_untied(model: nn.Module, name: str = "the model") -> None:
     Example:
         >>> check_untied(torch.nn.Linear(1, 1))
     """
-    names = [key for key, _ in model.named_parameters(remove_duplicate=False)]
-    once = [key for key, _ in model.named_parameters()]
-    if len(names) != len(once):
-        tied = [key for key in names if key not in once]
-        raise ValueError(f"Expected {name}'s parameters to be untied, but got {tied} tied")
+    names = dict(model.named_parameters(remove_duplicate=False))
+    tied = [*names.keys() - dict(model.named_parameters()).keys()]
+    reject_if(tied, f"{name}'s parameters to be untied", f"{sorted(tied)} tied")
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:

@@ -128,11 +128,8 @@ def of_row(like: Graph, x: Tensor, y: Tensor) -> Graph:
 
 def check_method(method: Method) -> None:
     """Raise a ValueError if the method mixes examples or changes gradients."""
-    if method.train.adjust is not None:
-        raise ValueError(
-            "Expected the method's training to have no adjust, since gradients are clipped example "
-            "by example and it would be dropped, but got one"
-        )
+    want = "no adjust, since gradients are clipped example by example and it would be dropped"
+    reject_if(method.train.adjust is not None, f"the method's training to have {want}", "one")
     reject_if(
         method.train.max_grad_norm is not None,
         "max_grad_norm to be None, since gradients are clipped example by example",

@@ -14,7 +14,7 @@ from ...federation import Message, Method, Params, Ragged, State
 from ...graph import Graph
 from ...privacy import clip
 from ...privacy.clip import clipped_gradient
-from ...privacy.gaussian import noised, on_grid, seed_from_system, uniform
+from ...privacy.gaussian import on_grid, plus_noise, seed_from_system, uniform
 from ..clipped import clipped
 from ..gaussian import NO_NOISE, local_noise, noise_source
 from .examples import LOG, Unseen, alone, check_alone, check_method, like_row, of_row, usable
@@ -124,7 +124,7 @@ def per_example_gaussian(
         examples = usable(method, graph, context, fed.training_examples(graph))
         for _ in range(num_steps):
             drawn = examples[uniform(examples.shape, generator).to(examples.device) < sample_rate]
-            noise = noised(zeros, sigma, generator)
+            noise = plus_noise(zeros, sigma, generator)
             yield graph, {**context, "example_noise": noise, **_drawn(graph, drawn)}
 
     def adjust(grads: Params, params: Params, context: Any) -> Params:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ... import federation as fed
-from ...checks import Natural, Positive, Several, check_number
+from ...checks import Natural, Positive, Several, check_number, reject_if
 from ...federation import Method, OfMeans, OfSums, Privacy, Round, State
 from ...kinds import typed
 from ...warn import warn
@@ -86,7 +86,9 @@ def secure_sum(
 
     Source: Bonawitz et al. 2017, https://eprint.iacr.org/2017/281
     """
-    _check_clients(threshold, honest, colluders)
+    least = honest + colluders
+    why = f"for {honest} honest clients in a sum beside {colluders} colluders"
+    reject_if(threshold < least, f"threshold to be at least {least}, {why}", threshold)
     check_number("bits", bits, at_least=0, at_most=48, integer=True)
     _check_means(method)
     sums = isinstance(method.aggregate, OfSums)
@@ -114,14 +116,6 @@ def secure_sum(
     account = None if method.privacy.account is None else serve.account
     privacy = Privacy(ask.costs, (*method.privacy.onward, ASKED, TOLD), account)
     return replace(method, train=train, rules=rules, privacy=privacy, **changed)
-
-
-def _check_clients(threshold: int, honest: int, colluders: int) -> None:
-    if threshold < honest + colluders:
-        raise ValueError(
-            f"Expected threshold to be at least {honest + colluders}, for {honest} honest clients "
-            f"in a sum beside {colluders} colluders, but got {threshold}"
-        )
 
 
 def _check_means(method: Method) -> None:
