@@ -90,21 +90,15 @@ def checked_select(
             minus.
     """
     names = names_of(history)
-    if not names:
-        raise ValueError(
-            f"Expected rounds with {metric or select or 'a metric'}, but got none that has metrics:"
-            " no client had examples to score, or the run had neither a task nor evaluate="
-        )
-    if metric.removeprefix("-") not in names:
-        lacks = f", and no round has {select or 'a validation metric'}" if not metric else ""
-        raise ValueError(
-            f"Expected metric to be one of {', '.join(names)}, perhaps with a minus before it, "
-            f"but got {metric or 'none'}{lacks or did_you_mean(metric, names)}"
-        )
-    if less_is_better(metric, select, lower):
-        raise ValueError(
-            f'Expected metric to be "-{metric}", since less is better, but got "{metric}"'
-        )
+    got = "none that has metrics: no client had examples to score, or the run had neither a task "
+    wanted = f"rounds with {metric or select or 'a metric'}"
+    reject_if(not names, wanted, f"{got}nor evaluate=")
+    lacks = f", and no round has {select or 'a validation metric'}" if not metric else ""
+    wanted = f"metric to be one of {', '.join(names)}, perhaps with a minus before it"
+    got = f"{metric or 'none'}{lacks or did_you_mean(metric, names)}"
+    reject_if(metric.removeprefix("-") not in names, wanted, got)
+    wanted = f'metric to be "-{metric}", since less is better'
+    reject_if(less_is_better(metric, select, lower), wanted, f'"{metric}"')
     return metric
 
 
@@ -484,11 +478,9 @@ class Result:
 
 def _takes_no_graph(model: nn.Module, arguments: tuple[Any, ...]) -> None:
     """Raise an error if a trained model is called with a graph instead of tensors."""
-    if arguments and isinstance(arguments[0], Graph):
-        raise TypeError(
-            f"Expected {type(model).__name__} to be called with tensors, but got a Graph: "
-            "result.predict(graph) calls it with what it reads"
-        )
+    got = "a Graph: result.predict(graph) calls it with what it reads"
+    wrong = any(isinstance(each, Graph) for each in arguments[:1])
+    reject_if(wrong, f"{type(model).__name__} to be called with tensors", got, TypeError)
 
 
 def _some(count: int, what: str) -> str:

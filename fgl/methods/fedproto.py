@@ -204,12 +204,10 @@ def labelled(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         >>> labelled(torch.zeros(2, 2), graph)
         (tensor([1, 0]), tensor([1., 0.]))
     """
-    y = graph.y
-    if y is None or y.is_floating_point() or y.dim() != 1:
-        raise ValueError(
-            "Expected examples to have class labels, whose prototypes are sent, but got "
-            f"{'none' if y is None else y.dtype}"
-        )
+    y: Any = graph.y
+    wrong = y is None or y.is_floating_point() or y.dim() != 1
+    got = getattr(y, "dtype", "none")
+    reject_if(wrong, "examples to have class labels, whose prototypes are sent", got)
     reject_if(
         len(embedding) != len(y), f"one embedding for each of the {len(y)} examples", len(embedding)
     )

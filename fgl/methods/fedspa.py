@@ -71,11 +71,8 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     """
     shapes = {name: each.shape for name, each in fedavg.model.named_parameters() if kind_of(name)}
     shapes = fed.pick(shapes, fed.trainable(fedavg))
-    if not shapes:
-        raise ValueError(
-            "Expected the model to score alike and unlike neighbours, as fgl.nn.SPA does "
-            f"(model='spa' in a task), but got {type(fedavg.model).__name__}"
-        )
+    want = "to score alike and unlike neighbours, as fgl.nn.SPA does (model='spa' in a task)"
+    reject_if(not shapes, f"the model {want}", type(fedavg.model).__name__)
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new_state = fedavg.send(params, context, state, graph)

@@ -83,11 +83,9 @@ def fggp(
     https://github.com/GuanchengWan/FGGP
     """
     model: Any = fedavg.model
-    if type(model) is not GCN or model.summed or not model.convs[0].normalize:
-        raise TypeError(
-            "Expected fggp to be given a fgl.nn.GCN that normalises the client's edges, since the "
-            f"second view has other edges, but got {type(model).__name__}"
-        )
+    fits = type(model) is GCN and not model.summed and model.convs[0].normalize
+    want = "a fgl.nn.GCN that normalises the client's edges, since the second view has other edges"
+    reject_if(not fits, f"fggp to be given {want}", type(model).__name__, TypeError)
     first = drawn(fedavg)
 
     def embed(params: Params, graph: Graph) -> tuple[Tensor, Tensor]:

@@ -134,11 +134,8 @@ def _check_model(fedavg: Method) -> None:
         for name, module in fedavg.model.named_modules()
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats
     ]
-    if counting:
-        raise ValueError(
-            "Expected the model to have no batch norm with running statistics, which an adaptation "
-            f"would count in each of its steps, but got {counting}"
-        )
+    want = "no batch norm with running statistics, which an adaptation would count in each step"
+    reject_if(counting, f"the model to have {want}", counting)
 
 
 def halves(graph: Graph, context: Any) -> dict[str, Ragged]:

@@ -21,7 +21,7 @@ from ..sparse.matrix import check_degrees
 from ..sparse.rows import widened
 from ..warn import warn
 from . import surrogate
-from .inputs import check_one_graph
+from .inputs import check_one_graph, check_sees_all
 from .local import with_own
 
 UPLOAD = ("sums", "num_examples")
@@ -170,7 +170,7 @@ def opfgl(
         with outputs(fed.stand_in(model)) as passes:
             total = fedavg.loss(params, graph, context)
         answers, weight = context["answers"], context["weight"]
-        check_sees_all(passes[-1], answers)
+        check_sees_all("opfgl", len(passes[-1]), len(answers))
         return total + divergence(passes[-1], answers.values, weight.values, answers.mask)
 
     @torch.no_grad()
@@ -221,15 +221,6 @@ def check_not_sampled(steps: Sequence[tuple[Graph, Any]], graph: Graph) -> None:
     """Raise a ValueError if local steps use sampled nodes."""
     if len(steps) and steps[0][0].x is not graph.x:
         raise ValueError("Expected opfgl's local steps to see all nodes, but got sampled ones")
-
-
-def check_sees_all(logits: Tensor, answers: Ragged) -> None:
-    """Raise a ValueError unless a step has logits for all nodes of the teacher's output."""
-    if len(logits) != len(answers):
-        raise ValueError(
-            f"Expected opfgl's local steps to see all {len(answers)} nodes of a client, since "
-            f"it distils at each, but got {len(logits)}"
-        )
 
 
 def divergence(logits: Tensor, answers: Tensor, weight: Tensor, mask: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from .accountant import composed_epsilon
 
 Record = Mapping[str, Tensor]
@@ -78,17 +79,15 @@ def with_noise(
     """
     rounds = _by_noise(record)
     before, uncredited = _kind(record), int(record.get("colluders", torch.tensor(0)))
-    if before and kind and before != kind:
-        raise ValueError(
-            f"Expected start to be a run of {kind}, whose epsilon compares {NEIGHBOURS[kind]}, but "
-            f"got one of {before}, which compares {NEIGHBOURS[before]}: no sum of the two is an "
-            f"epsilon. {APART}"
-        )
-    if before and kind and uncredited != colluders:
-        raise ValueError(
-            f"Expected colluders to be {uncredited}, as in the run that start names, whose sums "
-            f"were credited with the noise of all others, but got {colluders}. {APART}"
-        )
+    both = before and kind
+    want = f"start to be a run of {kind}, whose epsilon compares {NEIGHBOURS.get(kind)}"
+    got = (
+        f"one of {before}, which compares {NEIGHBOURS.get(before)}: no sum of the two is an epsilon"
+    )
+    reject_if(both and before != kind, want, f"{got}. {APART}")
+    why = "as in the run that start names, whose sums were credited with the noise of all others"
+    want = f"colluders to be {uncredited}, {why}"
+    reject_if(both and uncredited != colluders, want, f"{colluders}. {APART}")
     current = rounds.pop(noise, torch.zeros(num_clients, dtype=torch.int64))
     current = current.to(F64) if kind == "summed_gaussian" else current
     earlier = {each: times for each, times in rounds.items() if times.any()}

@@ -44,11 +44,8 @@ def check_codable(method: Method, name: str) -> None:
     decoded them.
     """
     for layer in method.layers:
-        if layer.name in REFUSED:
-            raise ValueError(
-                f"Expected {name} to be given a method without {layer.name} around it, but got "
-                f"{method}: {REFUSED[layer.name]}"
-            )
+        want, why = f"a method without {layer.name} around it", REFUSED.get(layer.name)
+        reject_if(why, f"{name} to be given {want}", f"{method}: {why}")
 
 
 def coded(method: Method, parts: Sequence[str], code: Code) -> Method:

@@ -162,7 +162,7 @@ class Loop:
             entries = context if isinstance(context, Mapping) else {}
             taken = [key for key in ("start", "trained") if key in entries]
             want = "the context of `receive` to have other keys than 'start' and 'trained'"
-            reject_if(taken, want, taken)
+            reject_if(taken, want, " and ".join(map(repr, taken)))
         return Ready(client, graph, message, state, params, context)
 
     def _trained(self, index: int, ready: Sequence[Ready]) -> list[Trained]:

@@ -218,11 +218,8 @@ def check_jump(new: Mapping[str, Any], old: Mapping[str, Any], name: str, most: 
         bad = first_not_finite({key: value})
         reject_if(bad is not None, f"{name} to be finite", f"{bad} that is not", Diverged)
         last = root_mean_square(floats(old.get(key, {})).values())
-        if size > most * max(last, 1.0):
-            raise Diverged(
-                f"Expected {name}[{key!r}] to grow by at most {most:g}, but got {size:.4g} "
-                f"after {last:.4g}"
-            )
+        want, got = f"{name}[{key!r}] to grow by at most {most:g}", f"{size:.4g} after {last:.4g}"
+        reject_if(size > most * max(last, 1.0), want, got, Diverged)
 
 
 def floats(value: Any) -> Params:

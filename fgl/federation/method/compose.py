@@ -192,12 +192,11 @@ def check_model_alone(method: Method, outer: str) -> None:
         Traceback (most recent call last):
         ValueError: Expected local to be given a method that trains the model alone, but got ...
     """
-    if method.own.personal:
-        raise ValueError(
-            f"Expected {outer} to be given a method that trains the model alone, but got "
-            f"{next(iter(method.own.personal))!r} and its like besides: put that method around "
-            f"{outer}"
-        )
+    want, first = (
+        f"{outer} to be given a method that trains the model alone",
+        [*method.own.personal][:1],
+    )
+    reject_if(first, want, f"{first} and its like besides: put that method around {outer}")
 
 
 def check_no_joining(method: Method, outer: str, why: str) -> None:
@@ -307,9 +306,7 @@ def check_averages(method: Method, outer: str) -> None:
         Traceback (most recent call last):
         ValueError: Expected fedamp to be given a method whose server sends the clients' mean, ...
     """
-    if not getattr(method.aggregate, "averages", False):
-        raise ValueError(
-            f"Expected {outer} to be given a method whose server sends the clients' mean, as "
-            f"FedAvg's does, but got another, whose work would be lost: {outer} has a server of "
-            "its own. If it averages, write replace(method, aggregate=fgl.federation.average)"
-        )
+    want = f"{outer} to be given a method whose server sends the clients' mean, as FedAvg's does"
+    way = "If it averages, write replace(method, aggregate=fgl.federation.average)"
+    got = f"another, whose work would be lost: {outer} has a server of its own. {way}"
+    reject_if(not getattr(method.aggregate, "averages", False), want, got)

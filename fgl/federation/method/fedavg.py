@@ -145,11 +145,10 @@ class OfMeans:
         for name in ("__name__", "__qualname__"):  # a checkpoint compares functions by their names
             object.__setattr__(self, name, short_name(self.serve))
         weighted = [key for key in self.equally if key in ("model", "num_examples")]
-        if weighted:
-            raise ValueError(
-                "Expected equally to name keys beside 'model' and 'num_examples', since the mean "
-                f"of the models is weighted by the clients' examples, but got {weighted[0]!r}"
-            )
+        want = (
+            "equally to name keys beside 'model' and 'num_examples', since the mean of the models"
+        )
+        reject_if(weighted, f"{want} is weighted by the clients' examples", weighted)
 
     def __call__(self, inbox: Inbox, state: State) -> Made:
         weight = inbox.stack("num_examples")

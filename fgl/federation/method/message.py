@@ -151,11 +151,9 @@ def check_message(
         ValueError: Expected message['model']['w'] to have shape [3], but got [1]
     """
     _check_tensors(message, name, depth=1)
-    for path, tensor in leaves(message):
-        if tensor.requires_grad:  # it would keep the autograd graph, and lose it in a checkpoint
-            raise ValueError(
-                f"Expected {name}'s {path!r} to be detached, but got one that requires a gradient"
-            )
+    # They would keep the autograd graph, and lose it in a checkpoint.
+    attached = " and ".join(repr(path) for path, t in leaves(message) if t.requires_grad)
+    reject_if(attached, f"{name}'s {attached} to be detached", "one that requires a gradient")
     if model is not None and "model" in message:
         received = message["model"]
         if not isinstance(received, Mapping):
@@ -414,10 +412,7 @@ class Inbox(Mapping[int, Message]):
 
     def _sent(self, client: int, key: str) -> Any:
         message = self.sent.get(client, {})
-        if key not in message:
-            raise ValueError(
-                f"Expected client {client} to have been sent {key!r}, but got {list(message)}"
-            )
+        reject_if(key not in message, f"client {client} to have been sent {key!r}", list(message))
         return message[key]
 
     def _before(self, went: Mapping[int, Tensor], stack: Tensor, path: str) -> Tensor:

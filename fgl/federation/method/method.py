@@ -88,11 +88,9 @@ class Training:
             check_number("max_grad_norm", self.max_grad_norm, above=0)
         both = self.num_steps is not None and self.batches is not None
         reject_if(both, "num_steps to be left out beside batches", self.num_steps)
-        if self.epochs is not None and self.batches is None:
-            raise ValueError(
-                f"Expected epochs to be left out without batches, but got {self.epochs}: "
-                f"num_steps={self.epochs} makes as many steps, each on all training examples"
-            )
+        unused = self.epochs is not None and self.batches is None
+        hint = f"num_steps={self.epochs} makes as many steps, each on all training examples"
+        reject_if(unused, "epochs to be left out without batches", f"{self.epochs}: {hint}")
         for name, arguments in TRAINING.items():
             if (function := getattr(self, name)) is not None:
                 check_takes(name, function, arguments)
@@ -199,7 +197,8 @@ class Method:
             check_kind(name, getattr(self, name), group)
         names = list(self.model.state_dict())
         unknown = [m for m in self.own.modules if not any(is_under(name, [m]) for name in names)]
-        reject_if(unknown, f"own to name modules of {names}", unknown)
+        got = " and ".join(map(repr, unknown))
+        reject_if(unknown, f"own to name modules of {names}", got)
         taken = [name for name in self.own.personal if name in names]
         reject_if(taken, "personal to have names that the model has not", taken)
 

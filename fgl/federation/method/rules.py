@@ -162,12 +162,10 @@ def check_has_shapes(model: nn.Module, name: str = "model") -> None:
         ValueError: Expected model to have parameters of known shapes, but got lazy ones in
             LazyLinear: call it once on a client's data before, model(graph.x, graph.edge_index)
     """
-    if any(map(nn.parameter.is_lazy, [*model.parameters(), *model.buffers()])):
-        raise ValueError(
-            f"Expected {name} to have parameters of known shapes, but got lazy ones in "
-            f"{type(model).__name__}: call it once on a client's data before, "
-            "model(graph.x, graph.edge_index)"
-        )
+    lazy = any(map(nn.parameter.is_lazy, [*model.parameters(), *model.buffers()]))
+    way = "call it once on a client's data before, model(graph.x, graph.edge_index)"
+    got = f"lazy ones in {type(model).__name__}: {way}"
+    reject_if(lazy, f"{name} to have parameters of known shapes", got)
 
 
 def check_untied(model: nn.Module, name: str = "the model") -> None:
@@ -217,13 +215,11 @@ class Ragged:
         check_kind("values", values, Tensor | SparseMatrix)
         shape = tuple(values.shape)
         reject_if(not shape, "values to have a first dimension", "a scalar")
-        if mask is not None and tuple(mask.shape) != shape[:1]:
-            raise ValueError(
-                f"Expected mask to have shape [{shape[0]}], but got {list(mask.shape)}"
-            )
         self.values: Any = values
         if mask is None:
             mask = torch.ones(shape[0], dtype=torch.bool, device=values.device)
+        got = list(mask.shape)
+        reject_if(got != [shape[0]], f"mask to have shape [{shape[0]}]", got)
         self.mask = mask
 
     def __len__(self) -> int:

@@ -109,11 +109,9 @@ class Folder:
                 continue
             self.unscored = _round(content["unscored"]) if "unscored" in content else None
             return _unpack(content, history, device)
-        if lost is not None:  # a new start would discard a good model
-            raise ValueError(
-                f"Expected checkpoint history {self._history} to be as it was saved with {lost}, "
-                "but got one that was cut or changed: put its copy back, or take another folder"
-            )
+        want = f"checkpoint history {self._history} to be as it was saved with {lost}"
+        got = "one that was cut or changed: put its copy back, or take another folder"
+        reject_if(lost is not None, want, got)  # a new start would discard a good model
         return None
 
     def check_room(self, result: Result) -> None:

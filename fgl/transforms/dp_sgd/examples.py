@@ -60,11 +60,9 @@ class Unseen:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        if name not in self._form:
-            raise ValueError(
-                "Expected a method whose receive and send do not ask what a client's examples say, "
-                f"since clipping and noise cover its training alone, but got one that reads {name}"
-            )
+        why = "since clipping and noise cover its training alone"
+        want = f"a method whose receive and send do not ask what a client's examples say, {why}"
+        reject_if(name not in self._form, want, f"one that reads {name}")
         return self._form[name]
 
 

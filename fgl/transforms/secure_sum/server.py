@@ -82,11 +82,9 @@ class Server:
         return signed.of_list(about, exchange["clients"], exchange["sent"], digest)
 
     def _check_masked(self, payload: Mapping[str, Tensor]) -> None:
-        if not payload:
-            raise ValueError(
-                f"Expected values that are finite and at most {self.terms.bound:g} in size, and as "
-                "many examples as can be summed, but got none: the client says that its own are not"
-            )
+        values = f"values that are finite and at most {self.terms.bound:g} in size"
+        want = f"{values}, and as many examples as can be summed"
+        reject_if(not payload, want, "none: the client says that its own are not")
         tensors = dict(fed.leaves({"model": self.method.model.state_dict()}))
         for path, value in payload.items():
             key = path.split("/")[0]
@@ -126,10 +124,8 @@ class Server:
         return {**state, **self.method.privacy.account(inner, wire.of_method(state))}
 
     def _enough(self, count: int, what: str) -> None:
-        if count < self.terms.threshold:
-            raise CannotSum(
-                f"Expected {what} of at least {self.terms.threshold} clients, but got {count}"
-            )
+        least = self.terms.threshold
+        reject_if(count < least, f"{what} of at least {least} clients", count, CannotSum)
 
     def _keys(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
         """Send all clients' keys to every client."""

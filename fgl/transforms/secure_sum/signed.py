@@ -142,10 +142,8 @@ def check_keys(signed: Signatures, asked: Mapping[str, Tensor], row: int, own: i
     check_kind("clients", asked["clients"], torch.int64, (len(keys),))
     check_kind("signatures", asked["signatures"], torch.uint8, (len(keys), SIGNATURE))
     clients = asked["clients"].tolist()
-    if len({*clients}) < len(clients) or clients[row] != own:
-        raise ValueError(
-            f"Expected every client once in the list of keys, this one as {own}, but got {clients}"
-        )
+    wrong = len({*clients}) < len(clients) or clients[row] != own
+    reject_if(wrong, f"every client once in the list of keys, this one as {own}", clients)
     for client, pair, sign in zip(clients, keys, asked["signatures"], strict=True):
         reject_if(
             not signed.holds(client, sign, of_keys(pair)),

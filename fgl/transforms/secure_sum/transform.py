@@ -136,11 +136,8 @@ def _check_means(method: Method) -> None:
         reasons.append(f"its own exchange takes {method.rules.exchange} rounds")
     if method.rules.joining is not None:
         reasons.append("its clients say something when they join, which no sum hides")
-    if reasons:
-        raise ValueError(
-            "Expected a method whose server needs means alone, since a secure sum shows it nothing "
-            f"else, but got {method}: " + "; ".join(reasons)
-        )
+    want = "a method whose server needs means alone, since a secure sum shows it nothing else"
+    reject_if(reasons, want, f"{method}: {'; '.join(reasons)}")
 
 
 @typed

@@ -168,11 +168,9 @@ def check_approved(path: Any, plan: str, unknown: Sequence[str], state: Any) -> 
     if path is None:
         return
     reject_if(state is None, "a state folder beside a list of approved plans", "none", Refusal)
-    if unknown:
-        raise Refusal(
-            "Expected to know all settings of a run, since this site approves plans, but got "
-            f"{' and '.join(unknown)} of a builder without fgl.layer: decorate the builder with it"
-        )
+    want = "to know all settings of a run, since this site approves plans"
+    got = f"{' and '.join(unknown)} of a builder without fgl.layer: decorate the builder with it"
+    reject_if(unknown, want, got, Refusal)
     words = [line.split() for line in Path(path).read_text().splitlines()]
     if plan not in [each[0] for each in words if each]:
         raise Refusal(f"Expected the plan of the run to be approved by the site, but got {plan}")
