@@ -91,14 +91,14 @@ def checked_select(
     """
     names = names_of(history)
     got = "none that has metrics: no client had examples to score, or the run had neither a task "
-    wanted = f"rounds with {metric or select or 'a metric'}"
-    reject_if(not names, wanted, f"{got}nor evaluate=")
+    want = f"rounds with {metric or select or 'a metric'}"
+    reject_if(not names, want, f"{got}nor evaluate=")
     lacks = f", and no round has {select or 'a validation metric'}" if not metric else ""
-    wanted = f"metric to be one of {', '.join(names)}, perhaps with a minus before it"
+    want = f"metric to be one of {', '.join(names)}, perhaps with a minus before it"
     got = f"{metric or 'none'}{lacks or did_you_mean(metric, names)}"
-    reject_if(metric.removeprefix("-") not in names, wanted, got)
-    wanted = f'metric to be "-{metric}", since less is better'
-    reject_if(less_is_better(metric, select, lower), wanted, f'"{metric}"')
+    reject_if(metric.removeprefix("-") not in names, want, got)
+    want = f'metric to be "-{metric}", since less is better'
+    reject_if(less_is_better(metric, select, lower), want, f'"{metric}"')
     return metric
 
 

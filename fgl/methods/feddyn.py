@@ -166,8 +166,8 @@ def share_of(message: Mapping[str, Any], graph: Graph) -> Tensor:
         tensor(1.5000, dtype=torch.float64)
     """
     missing = [key for key in SIZES if key not in message]
-    why = "which the server knows when all clients have joined (Method.rules.joining)"
-    reject_if(missing, f"message to have {missing}, {why}", list(message))
+    reason = "which the server knows when all clients have joined (Method.rules.joining)"
+    reject_if(missing, f"message to have {missing}, {reason}", list(message))
     if not graph.num_train:
         return torch.ones((), dtype=torch.float64)
     total, clients = message["num_examples"], message["num_clients"]

@@ -85,8 +85,8 @@ def with_noise(
         f"one of {before}, which compares {NEIGHBOURS.get(before)}: no sum of the two is an epsilon"
     )
     reject_if(both and before != kind, want, f"{got}. {APART}")
-    why = "as in the run that start names, whose sums were credited with the noise of all others"
-    want = f"colluders to be {uncredited}, {why}"
+    reason = "as in the run that start names, whose sums were credited with the noise of all others"
+    want = f"colluders to be {uncredited}, {reason}"
     reject_if(both and uncredited != colluders, want, f"{colluders}. {APART}")
     current = rounds.pop(noise, torch.zeros(num_clients, dtype=torch.int64))
     current = current.to(F64) if kind == "summed_gaussian" else current

@@ -44,8 +44,8 @@ def check_codable(method: Method, name: str) -> None:
     decoded them.
     """
     for layer in method.layers:
-        want, why = f"a method without {layer.name} around it", REFUSED.get(layer.name)
-        reject_if(why, f"{name} to be given {want}", f"{method}: {why}")
+        want, reason = f"a method without {layer.name} around it", REFUSED.get(layer.name)
+        reject_if(reason, f"{name} to be given {want}", f"{method}: {reason}")
 
 
 def coded(method: Method, parts: Sequence[str], code: Code) -> Method:

@@ -60,8 +60,8 @@ class Unseen:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        why = "since clipping and noise cover its training alone"
-        want = f"a method whose receive and send do not ask what a client's examples say, {why}"
+        reason = "since clipping and noise cover its training alone"
+        want = f"a method whose receive and send do not ask what a client's examples say, {reason}"
         reject_if(name not in self._form, want, f"one that reads {name}")
         return self._form[name]
 

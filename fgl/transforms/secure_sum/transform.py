@@ -87,8 +87,8 @@ def secure_sum(
     Source: Bonawitz et al. 2017, https://eprint.iacr.org/2017/281
     """
     least = honest + colluders
-    why = f"for {honest} honest clients in a sum beside {colluders} colluders"
-    reject_if(threshold < least, f"threshold to be at least {least}, {why}", threshold)
+    reason = f"for {honest} honest clients in a sum beside {colluders} colluders"
+    reject_if(threshold < least, f"threshold to be at least {least}, {reason}", threshold)
     check_number("bits", bits, at_least=0, at_most=48, integer=True)
     _check_means(method)
     sums = isinstance(method.aggregate, OfSums)
