@@ -316,8 +316,8 @@ def _local_score(
     Without test nodes the function returns no metrics.
     """
     tested = [own for own in graphs if own.test_mask is not None and bool(own.test_mask.any())]
-    if not tested or any(own.y is None for own in tested):
-        raise ValueError("Expected clients to have labels and test nodes, but got none")
+    want = "clients to have labels and test nodes"
+    reject_if(not tested or any(own.y is None for own in tested), want, "none")
     for own in tested:
         checked_y(target, own.y)
     answers = [by_answer(own, own.test_mask)[1:] for own in graphs]

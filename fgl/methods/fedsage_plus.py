@@ -264,12 +264,12 @@ def check_offer(model: Any, message: Any, most: float) -> None:
     """Require P neighbours and two counts in each row, and at most `most` rows."""
     generated, count, missing = (message[name] for name in UPLOADS[OFFER])
     _check(model, "made", generated, count.numel())
-    if count.dim() != 1 or count.dtype != generated.dtype:
-        raise ValueError("Expected count to be a number for each node, but got others")
-    if missing.shape != count.shape or missing.dtype != torch.int64:
-        raise ValueError("Expected missing to be an int64 for each node, but got others")
-    if ((missing < 0) | (missing > LARGEST)).any():
-        raise ValueError(f"Expected missing to be in [0, {LARGEST}], but got another number")
+    want = "count to be a number for each node"
+    reject_if(count.dim() != 1 or count.dtype != generated.dtype, want, "others")
+    want = "missing to be an int64 for each node"
+    reject_if(missing.shape != count.shape or missing.dtype != torch.int64, want, "others")
+    got = "another number"
+    reject_if(((missing < 0) | (missing > LARGEST)).any(), f"missing to be in [0, {LARGEST}]", got)
     reject_if(len(count) > most, f"count to be of at most {most:g} nodes", len(count))
 
 

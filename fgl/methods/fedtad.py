@@ -264,9 +264,8 @@ def graph_classes(graph: Graph) -> int:
 
     Raise an error if the labels are not classes.
     """
-    if graph.num_classes is None:
-        raise ValueError("Expected fedtad's clients to have class labels, but got none")
-    return graph.num_classes
+    reject_if(graph.num_classes is None, "fedtad's clients to have class labels", "none")
+    return int(graph.num_classes or 0)
 
 
 def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = walks) -> Tensor:

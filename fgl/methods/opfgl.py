@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from .. import federation as fed
-from ..checks import Count, Natural, Share, Weight, check_number
+from ..checks import Count, Natural, Share, Weight, check_number, reject_if
 from ..federation import Broadcast, Message, Method, OfSums, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
@@ -219,8 +219,8 @@ def opfgl(
 
 def check_not_sampled(steps: Sequence[tuple[Graph, Any]], graph: Graph) -> None:
     """Raise a ValueError if local steps use sampled nodes."""
-    if len(steps) and steps[0][0].x is not graph.x:
-        raise ValueError("Expected opfgl's local steps to see all nodes, but got sampled ones")
+    want = "opfgl's local steps to see all nodes"
+    reject_if(len(steps) and steps[0][0].x is not graph.x, want, "sampled ones")
 
 
 def divergence(logits: Tensor, answers: Tensor, weight: Tensor, mask: Tensor) -> Tensor:

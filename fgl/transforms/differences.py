@@ -148,8 +148,8 @@ def _whole(
     code: Code, template: Params, names: list[str], tables: list[Any], before: Mapping[str, Tensor]
 ) -> Params:
     """A part's tensors: the tensors that the server sent, plus the decoded differences."""
-    if any(not isinstance(t, Mapping) or t.keys() != tables[0].keys() for t in tables):
-        raise ValueError(f"Expected {names} to be dicts with the same names, but got others")
+    wrong = any(not isinstance(t, Mapping) or t.keys() != tables[0].keys() for t in tables)
+    reject_if(wrong, f"{names} to be dicts with the same names", "others")
     check_names(names[0], tables[0], template)
     return {
         name: _added(code.decode([t[name] for t in tables], template[name]), before.get(name))

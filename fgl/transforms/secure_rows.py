@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import federation as fed
-from ..checks import Several
+from ..checks import Several, reject_if
 from ..federation import Means, Message, Method, Outbox, Params, State, Training
 from ..graph import Graph
 from ..kinds import typed
@@ -83,8 +83,8 @@ def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
                 warnings.simplefilter("ignore")
             result = fed.run(summed, graphs, num_rounds=summed.rules.exchange)
         lost = {client for each in result.history for client in each.dropped}
-        if lost or "num_clients" not in result.outbox[0]:
-            raise ValueError(f"Expected sums over all clients, but got none of {sorted(lost)}")
+        got = f"none of {sorted(lost)}"
+        reject_if(lost or "num_clients" not in result.outbox[0], "sums over all clients", got)
         sums = []
         for client, (own, mine) in enumerate(zip(graphs, rows, strict=True)):
             params = method.deploy(result.outbox[client], result.client_states[client], own)

@@ -681,8 +681,7 @@ def _check_count(message: Message, most: float) -> None:
     if "num_examples" not in message:
         return
     for value in message["num_examples"].flatten().tolist():
-        if not 0 <= value <= most:
-            raise ValueError(f"Expected num_examples to be from 0 to {most:g}, but got {value:g}")
+        reject_if(not 0 <= value <= most, f"num_examples to be from 0 to {most:g}", f"{value:g}")
 
 
 def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:

@@ -84,8 +84,8 @@ class Means(Mapping[str, Params]):
         return self.inbox.num_clients
 
     def __getitem__(self, key: str) -> Params:
-        if key not in self._values:
-            raise KeyError(f"Expected a mean of {key!r}, but got those of {list(self._values)}")
+        got = f"those of {list(self._values)}"
+        reject_if(key not in self._values, f"a mean of {key!r}", got, KeyError)
         return self._values[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -230,14 +230,14 @@ def after(
 
 def _plain_mean(inbox: Inbox, key: str) -> Params:
     stacks = inbox.each(key)
-    if not isinstance(stacks, Mapping):
-        raise TypeError(f"Expected {key!r} of an upload to be a dict of tensors, but got a tensor")
+    want = f"{key!r} of an upload to be a dict of tensors"
+    reject_if(not isinstance(stacks, Mapping), want, "a tensor", TypeError)
     return mean(stacks, torch.ones(len(inbox)))
 
 
 def _keys(name: str, keys: Any) -> tuple[str, ...]:
-    if isinstance(keys, str):
-        raise TypeError(f"Expected {name} to be several keys, but got the string {keys!r}")
+    got = f"the string {keys!r}"
+    reject_if(isinstance(keys, str), f"{name} to be several keys", got, TypeError)
     return tuple(keys)
 
 

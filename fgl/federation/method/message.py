@@ -156,8 +156,8 @@ def check_message(
     reject_if(attached, f"{name}'s {attached} to be detached", "one that requires a gradient")
     if model is not None and "model" in message:
         received = message["model"]
-        if not isinstance(received, Mapping):
-            raise TypeError(f"Expected {name}['model'] to be a dict of tensors, but got a Tensor")
+        want = f"{name}['model'] to be a dict of tensors"
+        reject_if(not isinstance(received, Mapping), want, "a Tensor", TypeError)
         for key, tensor in received.items():
             if key not in model:
                 names = f"keys of {list(model)}"

@@ -383,5 +383,5 @@ class Own:
     personal: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
-        if self.models is not None and not self.modules:
-            raise ValueError("Expected modules to name a module beside models, but got none")
+        want = "modules to name a module beside models"
+        reject_if(self.models is not None and not self.modules, want, "none")

@@ -115,8 +115,8 @@ class Client:
         self.terms.check(len(keys))
         row = _row(keys, exchange)
         own = [parts.as_bytes(exchange[name]) for name in ("seal", "mask")]
-        if len(keys.view(-1, parts.KEY).unique(dim=0)) < 2 * len(keys):
-            raise ValueError("Expected every client to have keys of its own, but got two alike")
+        want = "every client to have keys of its own"
+        reject_if(len(keys.view(-1, parts.KEY).unique(dim=0)) < 2 * len(keys), want, "two alike")
         if self.terms.signed:
             signed.check_keys(self.terms.signed, request, row, self.terms.signed.number_of(graph))
             exchange = {**exchange, "clients": request["clients"]}
@@ -157,8 +157,8 @@ class Client:
         """
         keys = exchange["keys"]
         _check_among(sent, _row(keys, exchange), self.terms.threshold, len(keys))
-        if bool((sent & ~exchange["here"]).any()):
-            raise ValueError("Expected those who sent to be among those with letters, but got more")
+        want = "those who sent to be among those with letters"
+        reject_if(bool((sent & ~exchange["here"]).any()), want, "more")
         by = self.terms.signed
         sign = {"signature": by.sign(self._seen(sent, exchange, message), graph)} if by else {}
         return sign, {**exchange, "sent": sent}
@@ -199,8 +199,8 @@ def _encoded(message: Message, terms: wire.Terms, num_clients: int) -> Params:
     if count.numel() != 1 or not bool((count.floor() == count) & (count >= 0) & count.isfinite()):
         raise ValueError(f"Expected num_examples to be a whole number >= 0, but got {count}")
     weight = int(count)
-    if weight > terms.limit(num_clients):
-        raise DoesNotFit(f"Expected at most {terms.limit(num_clients)} examples, but got {weight}")
+    want = f"at most {terms.limit(num_clients)} examples"
+    reject_if(weight > terms.limit(num_clients), want, weight, DoesNotFit)
     paths, values = zip(*leaves(message), strict=True)
     encoded = {}
     for path, value in zip(paths, to_host(*values), strict=True):

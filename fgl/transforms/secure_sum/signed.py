@@ -49,8 +49,8 @@ class Signatures:
     def __init__(self, public: Mapping[int, bytes], own: Key = None) -> None:
         wrong = [client for client, key in public.items() if len(key) != parts.KEY]
         reject_if(wrong, f"keys of {parts.KEY} bytes", f"others of {wrong}")
-        if len({*public.values()}) < len(public):
-            raise ValueError("Expected every client to have a key of its own, but got two alike")
+        want = "every client to have a key of its own"
+        reject_if(len({*public.values()}) < len(public), want, "two alike")
         self.public, self._own = dict(public), own
 
     @classmethod
