@@ -139,7 +139,7 @@ def _note_training(record: Round, executor: Executor, history: Sequence[Round]) 
     if record.one_by_one and not any(each.one_by_one for each in history):
         warn(
             f"Training one client after the other from round {record.round} on, since a batch "
-            f"refused these: {record.one_by_one}",
+            f"refused these: {record.one_by_one}"
         )
 
 

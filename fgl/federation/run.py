@@ -283,7 +283,7 @@ def _resumed(folder: Folder, method: Method, place: Place) -> Result | None:
         warn(
             f"Expected the checkpoint to know all settings of {method}, but got "
             f"{' and '.join(method.unknown)} of a builder without fgl.layer: make sure that its "
-            "settings are unchanged",
+            "settings are unchanged"
         )
     return saved
 

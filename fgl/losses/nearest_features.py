@@ -10,12 +10,7 @@ from .weighted_mean import mask_weight
 
 @explained
 def nearest_features(
-    made: Tensor,
-    count: Tensor,
-    hidden: Tensor,
-    hidden_count: Tensor,
-    *,
-    mask: Tensor | None = None,
+    made: Tensor, count: Tensor, hidden: Tensor, hidden_count: Tensor, *, mask: Tensor | None = None
 ) -> Tensor:
     """Mean squared distance from each generated neighbour to the nearest true neighbour.
 

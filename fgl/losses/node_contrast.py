@@ -109,12 +109,7 @@ class _Contrast(Function):
     @staticmethod
     @full_precision
     def forward(
-        anchor: Tensor,
-        keys: Tensor,
-        y: Tensor,
-        mask: Tensor,
-        divide_by_all: bool,
-        block: int,
+        anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, divide_by_all: bool, block: int
     ) -> tuple[Tensor, Tensor]:
         if _at_once(y, block):
             return _batch_of_one((anchor, keys, y, mask), divide_by_all)

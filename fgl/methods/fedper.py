@@ -15,10 +15,7 @@ from .own_models import own_models
 
 @layer
 def fedper(
-    fedavg: Method,
-    *,
-    shared: Sequence[str],
-    models: Callable[[Graph], nn.Module] | None = None,
+    fedavg: Method, *, shared: Sequence[str], models: Callable[[Graph], nn.Module] | None = None
 ) -> Method:
     """Average the layers named in `shared`; each client keeps all other layers (FedPer).
 

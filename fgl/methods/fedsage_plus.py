@@ -71,10 +71,7 @@ def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Ten
 
 @fed.layer(checks=[fed.check_one_architecture])
 def fedsage_plus(
-    fedavg: Method,
-    *,
-    weight: Weight = 1.0,
-    neighbours: Neighbours = random_neighbours,
+    fedavg: Method, *, weight: Weight = 1.0, neighbours: Neighbours = random_neighbours
 ) -> Method:
     """Train each client's generator of neighbours with gradients from all clients (FedSage+).
 

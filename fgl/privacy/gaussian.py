@@ -25,10 +25,7 @@ UNPROTECTED = (
 
 @explained
 def gaussian(
-    tensors: Mapping[str, Tensor],
-    *,
-    sigma: float,
-    unprotected: torch.Generator | None = None,
+    tensors: Mapping[str, Tensor], *, sigma: float, unprotected: torch.Generator | None = None
 ) -> dict[str, Tensor]:
     """Add Gaussian noise from the operating system to every entry: ``t + N(0, sigma^2)``.
 

@@ -281,7 +281,7 @@ class OfSums:
         if odd:
             warn(
                 f"Clients {odd} sent {self.key!r} of another layout than most: their uploads do "
-                "not count",
+                "not count"
             )
         counting = [each for client, each in parts.items() if client not in odd]
         if not counting:
@@ -519,7 +519,7 @@ def send_mean(means: Means, state: State) -> tuple[Mapping[int, Message], State]
     if "model" not in means:
         warn(
             "Expected num_examples to be positive, but got 0 from all: they keep the old model, "
-            "since no client has a training example with a known answer",
+            "since no client has a training example with a known answer"
         )
         return {}, state
     message: Message = {"model": means["model"]}

@@ -125,10 +125,7 @@ def to(message: Any, device: torch.device) -> Any:
 
 
 def check_message(
-    message: Any,
-    *,
-    model: Mapping[str, Tensor] | None = None,
-    name: str = "message",
+    message: Any, *, model: Mapping[str, Tensor] | None = None, name: str = "message"
 ) -> None:
     """Check a message between a client and the server.
 

@@ -104,7 +104,7 @@ class Folder:
             except Damaged as damage:
                 warn(
                     f"Expected {path} to be a whole checkpoint, but got {damage}; "
-                    "trying the previous one",
+                    "trying the previous one"
                 )
                 continue
             self.unscored = _round(content["unscored"]) if "unscored" in content else None
@@ -176,7 +176,7 @@ class Folder:
         if not text.isdigit():
             warn(
                 f"Expected {note} to hold a number of rounds, but got {text[:20]!r}: the run "
-                f"counts as ended by a callback after {rounds} rounds; delete the file to go on",
+                f"counts as ended by a callback after {rounds} rounds; delete the file to go on"
             )
             return True
         return int(text) == rounds

@@ -318,7 +318,7 @@ def _warn_of_false(false: Mapping[int, frozenset[int]], clients: list[int]) -> N
     for row, tellers in false.items():
         warn(
             f"Secure sum: clients {[clients[teller] for teller in sorted(tellers)]} sent false "
-            f"shares of client {clients[row]}'s secret: these shares are left out",
+            f"shares of client {clients[row]}'s secret: these shares are left out"
         )
 
 
@@ -341,6 +341,6 @@ def _of_one_layout(inbox: Inbox) -> Inbox:
     if others:
         warn(
             f"Secure sum: clients {others} sent tensors of other names or shapes than most: they "
-            "are left out",
+            "are left out"
         )
     return Inbox({c: inbox[c] for c in most}, inbox.num_clients, inbox.sent, inbox.round)

@@ -98,7 +98,7 @@ def secure_sum(
     if unprotected:
         warn(
             "Expected keys of the operating system, but got unprotected=True: keys are drawn from "
-            "the run's seed, which the server knows. This run protects nothing",
+            "the run's seed, which the server knows. This run protects nothing"
         )
     draw = of_seed if unprotected else secrets.token_bytes
     ask = Client(method, terms, draw)
