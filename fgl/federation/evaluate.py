@@ -328,8 +328,7 @@ def _local_score(
         if graph not in scored_graphs:
             return {}
         of = asked(graph, lambda own: logits_of(model, params, own))
-        local = of_clients(target).at(horizons(graph))
-        return local.measure("local_", *of(graph.test_mask))
+        return of_clients(target).at(horizons(graph)).measure("local_", *of(graph.test_mask))
 
     return score
 

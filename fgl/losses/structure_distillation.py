@@ -66,6 +66,5 @@ def structure_distillation(
     theirs = row_log_softmax(pattern, sampled_product(pattern, teacher, teacher) / temperature)
     divergence = row_sum(pattern, theirs.exp() * (theirs - ours))
     weight = pattern.crow.diff() > 0
-    if mask is not None:
-        weight = weight * mask
+    weight = weight * mask if mask is not None else weight
     return weighted_mean(divergence, weight).to(dtype)

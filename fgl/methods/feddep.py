@@ -167,8 +167,7 @@ def feddep(
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         plain = fed.drop(message, KEYS)
-        whole = base.receive(plain, state, graph)[0]
-        return fedavg.deploy({**plain, "model": whole}, state, graph)
+        return fedavg.deploy({**plain, "model": base.receive(plain, state, graph)[0]}, state, graph)
 
     changed: Any = {"receive": receive, "send": send, "accept": accept, "deploy": deploy}
     return replace(base, **changed, aggregate=fed.after(base.aggregate, relayed, reads=KEYS))

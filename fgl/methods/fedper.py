@@ -59,8 +59,7 @@ def fedper(
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, state = base.send(params, context, state, graph)
-        model = message["model"]
-        return {**message, "model": part(model, *shared)}, state
+        return {**message, "model": part(message["model"], *shared)}, state
 
     return replace(base, send=send)
 

@@ -187,8 +187,7 @@ def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tens
         tensor(0.2500)
     """
     y, weight = labelled(embedding, graph)
-    apart = (embedding - rows.detach()[y]).square().mean(-1)
-    return weighted_mean(apart * has[y], weight)
+    return weighted_mean((embedding - rows.detach()[y]).square().mean(-1) * has[y], weight)
 
 
 def labelled(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:

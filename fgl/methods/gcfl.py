@@ -267,8 +267,7 @@ def flat_updates(inbox: Inbox, *, without: Collection[str] = ()) -> Tensor:
         >>> flat_updates(fgl.federation.Inbox({0: {"model": {"w": torch.eye(2)}}}, 1, sent))
         tensor([[ 0., -1., -1.,  0.]])
     """
-    changes = inbox.changes("model")
-    return flat_parameters(fed.drop(changes, without))
+    return flat_parameters(fed.drop(inbox.changes("model"), without))
 
 
 def disagree(updates: Tensor, *, eps1: float, eps2: float) -> bool:

@@ -90,8 +90,7 @@ def graphfl(
         grads = torch.func.grad(lambda own: fedavg.loss({**fixed, **own}, graph, context))(free)
         if not second_order:
             grads = fed.combine(Tensor.detach, grads)
-        new = fed.combine(lambda value, grad: value - adapt_lr * grad, free, grads)
-        return {**fixed, **new}
+        return {**fixed, **fed.combine(lambda value, grad: value - adapt_lr * grad, free, grads)}
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
         for batch, extra in fed.local_steps(fedavg.train, graph, context):

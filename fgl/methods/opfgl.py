@@ -139,8 +139,7 @@ def opfgl(
     )  # fmt: skip
 
     def plain(message: Message, state: State) -> Message:
-        plain_message = fed.drop(message, ["fitted"])
-        return with_own(plain_message, state)
+        return with_own(fed.drop(message, ["fitted"]), state)
 
     @torch.no_grad()
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -232,8 +231,7 @@ def divergence(logits: Tensor, answers: Tensor, weight: Tensor, mask: Tensor) ->
         tensor(0.6931)
     """
     entropy = torch.xlogy(answers, answers).sum(1)
-    each = entropy - (answers * logits.log_softmax(1)).sum(1)
-    return weighted_mean(weight * each, mask)
+    return weighted_mean(weight * (entropy - (answers * logits.log_softmax(1)).sum(1)), mask)
 
 
 def known_labels(graph: Graph) -> Tensor:
@@ -274,8 +272,7 @@ def propagated_labels(graph: Graph, *, steps: int, share: float) -> Tensor:
     labels = first
     for _ in range(steps):
         labels = (share * scale * (adj @ (scale * labels)) + (1 - share) * first).clamp(0, 1)
-    nothing = labels.sum(1, keepdim=True) == 0
-    return torch.where(nothing, 1 / labels.shape[1], labels)
+    return torch.where(labels.sum(1, keepdim=True) == 0, 1 / labels.shape[1], labels)
 
 
 def class_weights(graph: Graph) -> Tensor:
@@ -296,8 +293,7 @@ def class_weights(graph: Graph) -> Tensor:
     neighbours = graph.adj.astype(own.dtype) @ own
     number = neighbours.sum(1)
     agreement = (neighbours * own).sum(1) / torch.where(number == 0, 1, number)
-    homophily = (agreement[:, None] * own).sum(0)
-    return 1 / (1 + homophily.log1p())
+    return 1 / (1 + (agreement[:, None] * own).sum(0).log1p())
 
 
 def expanded(

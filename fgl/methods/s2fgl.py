@@ -300,5 +300,4 @@ def class_means(rows: Tensor, count: Tensor) -> Tensor:
         >>> class_means(torch.tensor([[[1.0]], [[4.0]]]), torch.tensor([[2], [1]]))
         tensor([[2.]])
     """
-    total = (rows * count[..., None]).sum(0)
-    return total / count.sum(0).clamp(min=1)[:, None]
+    return (rows * count[..., None]).sum(0) / count.sum(0).clamp(min=1)[:, None]

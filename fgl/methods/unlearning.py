@@ -57,8 +57,7 @@ def retrained(fedavg: Method, *, client: int | Sequence[int]) -> Method:
         return fedavg.rules.joining.welcome(others, state) if others else (inbox.sent, state)
 
     joining = fedavg.rules.joining and replace(fedavg.rules.joining, welcome=welcome)
-    rules = replace(fedavg.rules, joining=joining)
-    return replace(fedavg, aggregate=aggregate, rules=rules)
+    return replace(fedavg, aggregate=aggregate, rules=replace(fedavg.rules, joining=joining))
 
 
 @fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])

@@ -79,8 +79,7 @@ def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
 
 def _scaled(value: Tensor, factor: Tensor) -> Tensor:
     """``value * factor``, with each entry rounded towards 0."""
-    short = factor * (1 - 2 * torch.finfo(value.dtype).eps)
-    return (value.double() * short).to(value.dtype)
+    return (value.double() * (factor * (1 - 2 * torch.finfo(value.dtype).eps))).to(value.dtype)
 
 
 def clipped_gradient(

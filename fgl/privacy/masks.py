@@ -38,8 +38,7 @@ def public_key(secret: bytes) -> bytes:
         32
     """
     x25519: Any = need("cryptography.hazmat.primitives.asymmetric.x25519")
-    own = x25519.X25519PrivateKey.from_private_bytes(secret)
-    return bytes(own.public_key().public_bytes_raw())
+    return bytes(x25519.X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw())
 
 
 def agreed_key(secret: bytes, public: bytes, about: bytes) -> bytes:

@@ -167,8 +167,7 @@ def _kind(record: Record) -> str:
         return KINDS[int(record["kind"])]
     if "steps" in record:
         return "per_example_gaussian"
-    summed = "rounds" in record and record["rounds"].is_floating_point()
-    return "summed_gaussian" if summed else ""
+    return "summed_gaussian" if "rounds" in record and record["rounds"].is_floating_point() else ""
 
 
 def _largest(table: Tensor) -> Iterable[list[float]]:

@@ -66,8 +66,7 @@ def read_private(path: str | PathLike[str]) -> bytes:
         True
     """
     serialization: Any = need("cryptography.hazmat.primitives.serialization")
-    key = serialization.load_ssh_private_key(Path(path).read_bytes(), None)
-    return _raw(path, key, "private")
+    return _raw(path, serialization.load_ssh_private_key(Path(path).read_bytes(), None), "private")
 
 
 def read_public(path: str | PathLike[str]) -> bytes:
@@ -84,8 +83,7 @@ def read_public(path: str | PathLike[str]) -> bytes:
         True
     """
     serialization: Any = need("cryptography.hazmat.primitives.serialization")
-    key = serialization.load_ssh_public_key(Path(path).read_bytes())
-    return _raw(path, key, "public")
+    return _raw(path, serialization.load_ssh_public_key(Path(path).read_bytes()), "public")
 
 
 def _private(secret: bytes) -> Any:

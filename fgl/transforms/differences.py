@@ -99,8 +99,7 @@ def _left(part: str) -> str:
 
 
 def _without_left(state: State, parts: Sequence[str]) -> State:
-    names = {_left(part) for part in parts}
-    return drop(state, names)
+    return drop(state, {_left(part) for part in parts})
 
 
 def check_names(part: str, value: Any, template: Params) -> None:

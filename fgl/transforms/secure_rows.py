@@ -145,8 +145,7 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
     # The size of pads is intended, and the weights are all 1.
     changed: dict[str, Any] = {"send": send, "deploy": deploy}
     changed["aggregate"] = fed.after(base.aggregate, with_count)
-    rules = replace(base.rules, max_change=math.inf, max_examples=1)
-    return replace(base, **changed, rules=rules)
+    return replace(base, **changed, rules=replace(base.rules, max_change=math.inf, max_examples=1))
 
 
 def _rows(graph: Any) -> Tensor:

@@ -146,8 +146,7 @@ class Loop:
                 context = _with(one.context, trained=record)
                 message, new = self.method.send(done.params, context, one.state, one.graph)
                 check_own(one.client, [message, new], owners)
-            if self.method.train.keep_optimizer:
-                new = {**new, "optimizer": done.optimizer}
+            new = {**new, "optimizer": done.optimizer} if self.method.train.keep_optimizer else new
             self._new[one.client] = new
             full_answer = Answer(message, done.losses, one.graph.num_train)
             answers.append(

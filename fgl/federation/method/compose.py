@@ -251,8 +251,7 @@ def unsealed(method: Method) -> Method:
 
 
 def _unsealed(layer: Layer) -> Layer:
-    inner = tuple(map(_unsealed, layer.inner))
-    return replace(layer, sealed=frozenset(), inner=inner)
+    return replace(layer, sealed=frozenset(), inner=tuple(map(_unsealed, layer.inner)))
 
 
 def check_seals(method: Method) -> None:

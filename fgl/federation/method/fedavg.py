@@ -474,8 +474,7 @@ def adopt_model(model: nn.Module) -> Receive:
         _check_has_model(message)
         own = stand_in(model)
         check_model(message["model"], template if own is model else own.state_dict())
-        params = message["model"]
-        return params, message
+        return message["model"], message
 
     return receive
 

@@ -369,8 +369,7 @@ def _unpack(content: dict[str, Any], history: list[Round], device: torch.device)
     parts = (_placed(content.get(part, {}), device, stays, part) for part in PARTS)
     outbox, server, states, older = parts  # older files lack some parts
     size = content["num_clients"]
-    if content["shared"]:
-        outbox = Broadcast(outbox, size)
+    outbox = Broadcast(outbox, size) if content["shared"] else outbox
     before = [(_outbox(each["outbox"], size), each["server_state"]) for each in older.values()]
     form = json.loads(content.get("form", "{}"))
     result = Result(outbox, server, states, history, form, before)

@@ -91,8 +91,7 @@ def alone(graph: Graph, which: Tensor) -> Graph:
         chosen = graph.select(which)
         chosen.__dict__["num_classes"] = num_classes
         return chosen
-    x = rows_of(graph.x, which).to_dense()
-    return Graph(x, graph.edge_index, y=y, num_classes=num_classes)
+    return Graph(rows_of(graph.x, which).to_dense(), graph.edge_index, y=y, num_classes=num_classes)
 
 
 def like_row(graph: Graph) -> Graph:

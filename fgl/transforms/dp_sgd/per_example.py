@@ -150,8 +150,7 @@ def per_example_gaussian(
     settings_told["steps"] = float(num_steps)
     base = replace(method, receive=receive, send=send, loss=loss, train=train)
     base = replace(base, rules=replace(method.rules, silent=True))
-    silent = clipped(base, length=LONG)
-    return local_noise(silent, kind="per_example_gaussian", **settings_told)
+    return local_noise(clipped(base, length=LONG), kind="per_example_gaussian", **settings_told)
 
 
 def _drawn(graph: Graph, drawn: torch.Tensor) -> dict[str, Any]:

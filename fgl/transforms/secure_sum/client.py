@@ -105,8 +105,7 @@ class Client:
         In the signed mode, a signature of these keys is added.
         """
         by = self.terms.signed
-        sign = {"signature": by.sign(signed.of_keys(pair), graph)} if by else {}
-        return {"keys": pair, **sign}
+        return {"keys": pair, **({"signature": by.sign(signed.of_keys(pair), graph)} if by else {})}
 
     def _letters(self, request: Params, exchange: Params, graph: Graph) -> tuple[Params, Params]:
         """Letters to all other clients: encrypted shares of this client's secrets."""

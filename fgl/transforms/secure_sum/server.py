@@ -212,8 +212,7 @@ class Server:
         summed = [client for row, client in enumerate(clients) if sent[row]]
         means = self._means(wire.unflat(words, hidden), len(summed), len(clients))
         outbox, new = self._served(means, summed, inbox, state)
-        if len(outbox) < inbox.num_clients:
-            outbox = {**_restored(state), **outbox}
+        outbox = {**_restored(state), **outbox} if len(outbox) < inbox.num_clients else outbox
         return outbox, {**new, wire.ASKED: wire.at(wire.KEYS, summed=len(summed))}
 
     def _means(self, total: Params, summed: int, members: int) -> Message:

@@ -189,5 +189,4 @@ def clients_summed(state: State) -> dict[str, float]:
         >>> clients_summed({"secure": {"phase": torch.tensor(0), "summed": torch.tensor(7)}})
         {'clients_summed': 7.0}
     """
-    exchange = state.get(ASKED, {})
-    return {"clients_summed": float(exchange.get("summed", 0))}
+    return {"clients_summed": float(state.get(ASKED, {}).get("summed", 0))}
