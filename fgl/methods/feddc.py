@@ -73,8 +73,7 @@ def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         start, drift, own = context["start"], context["drift"], context["own"]
-        towards = {name: start[name] - drift[name] for name in drift}
-        far = half_square(params, towards, drift)
+        far = half_square(params, {name: start[name] - drift[name] for name in drift}, drift)
         tilt = inner({name: context["common"][name] - own[name] for name in own}, params)
         term: Tensor = penalty / context["share"] * far + tilt
         return fedavg.loss(params, graph, context) + term

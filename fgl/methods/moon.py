@@ -66,8 +66,7 @@ def moon(fedavg: Method, *, contrast: Weight = 1.0, temperature: Positive = 0.5)
 
     @torch.no_grad()
     def embed(params: Params, graph: Graph) -> Tensor:
-        embedded = fed.predict(frozen, params, graph, return_embedding=True)
-        embedding: Tensor = embedded[1]
+        embedding: Tensor = fed.predict(frozen, params, graph, return_embedding=True)[1]
         return embedding
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:

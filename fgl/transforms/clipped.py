@@ -71,8 +71,7 @@ def clipped(method: Method, *, length: Positive) -> Method:
         update = clip(fed.combine(torch.sub, fed.pick(model, names), sent), length=length)
         message = {**message, "model": added(sent, update, list(model))}
         if "num_examples" in message:
-            count = message["num_examples"]
-            message["num_examples"] = torch.ones_like(count)
+            message["num_examples"] = torch.ones_like(message["num_examples"])
         return message, new_state
 
     clipping = replace(method, receive=receive, send=send)

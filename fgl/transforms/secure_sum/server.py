@@ -98,8 +98,7 @@ class Server:
 
     @torch.no_grad()
     def aggregate(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        exchange = state.get(wire.ASKED, wire.START)
-        phase = int(exchange["phase"])
+        phase = int(state.get(wire.ASKED, wire.START)["phase"])
         rounds = self.terms.rounds
         now = phase if inbox.round is None else rounds[inbox.round % len(rounds)]
         if phase == wire.KEYS != now:  # the last exchange was abandoned: wait for the next
