@@ -1,7 +1,5 @@
 """Steps of server optimisers: momentum, Adam, Yogi and Adagrad (FedOpt)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 

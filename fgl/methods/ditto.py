@@ -1,7 +1,5 @@
 """Ditto: each client also trains a personal model that is kept near the global model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """FedDC: each client tracks a drift; drifts correct local training and the mean model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """FedDyn: a client's drift corrects the client's loss; the drifts' sum corrects the mean model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """FedGM: clients condense their graphs, and the server trains on the condensed graphs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """FED-PUB: clients multiply weights by masks; the server mixes models with similar outputs."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace

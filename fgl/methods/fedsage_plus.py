@@ -13,8 +13,6 @@ After the offer, a client keeps the sampled noise and dropout under ``"drawn"``.
 client generates the offered neighbours again, and the returned gradients fit these neighbours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """MOON: a contrastive loss between the trained, the received and the client's last model."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from typing import Any

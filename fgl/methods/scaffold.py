@@ -1,7 +1,5 @@
 """SCAFFOLD: a client adds the server's control variate minus its own variate to each gradient."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

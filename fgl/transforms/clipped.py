@@ -1,7 +1,5 @@
 """Clipped updates: clients send only updates of bounded norm."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any

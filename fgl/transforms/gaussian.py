@@ -1,7 +1,5 @@
 """Gaussian noise for clipped updates, added by clients or by the server, and its epsilon."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """FedGCN's exchange of rows by a secure sum: a client learns only the rows that it requests."""
 
-from __future__ import annotations
-
 import math
 import secrets
 import warnings
