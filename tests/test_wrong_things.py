@@ -87,9 +87,9 @@ RIGHT: dict[str, Any] = {
 COUNTS, SHARES = ("Natural", "Count", "Several"), ("Share", "PositiveShare", "Chance")
 for alias in (*COUNTS, *SHARES, "Weight", "Positive"):
     kind = "int" if alias in COUNTS else "float"
-    BELONGS[alias], RIGHT[alias] = BELONGS[kind], RIGHT[kind]
+    for spelled in (alias, str(getattr(fgl.checks, alias))):  # postponed, or not
+        BELONGS[spelled], RIGHT[spelled] = BELONGS[kind], RIGHT[kind]
     BELONGS[f"{alias} | None"] = {"None"}
-    BELONGS[str(getattr(fgl.checks, alias))] = BELONGS[kind]  # as a setting has it
 
 
 def short(annotation: Any) -> str:
