@@ -218,7 +218,7 @@ def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
         Scalar between 0 and 1. It is 0 for equal distributions, and 1 if no class occurs in both.
 
     Raises:
-        ValueError: if `gamma` is not above 0, or if `earth_mover` raises one.
+        ValueError: if `gamma` is not above 0, or if `earth_mover` raises a ValueError.
 
     Example:
         >>> mixing_coefficient(torch.tensor([1.0, 0.0]), torch.tensor([0.75, 0.25]), gamma=0.5)

@@ -36,7 +36,7 @@ class Target:
         metrics: dict from name to function ``(output, y, mask) -> number``. A function may also
             return a tensor, like `fgl.metrics.rmse`, or like `hit_counts` and `class_counts` in
             `fgl.metrics.classes`. Without examples to score, a function returns NaN.
-        lower: the names of the metrics whose smaller values are better; the object stores a
+        lower: the names of the metrics for which smaller values are better; the object stores a
             frozenset.
 
     Raises:
@@ -271,7 +271,7 @@ def _unprefixed(name: str) -> set[str]:
 
 
 def lower_of(config: Mapping[str, Any]) -> set[str]:
-    """Names of the metrics whose smaller values are better, from the targets in a run's config.
+    """Names of the metrics for which smaller values are better, from the targets in a config.
 
     Example:
         >>> sorted(lower_of({"layers": [{"name": "fedavg", "target": {"lower": ["rmse", "mae"]}}]}))

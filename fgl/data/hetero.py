@@ -51,9 +51,9 @@ def from_hetero(
 
     Raises:
         TypeError: if `data` has no types. For data without types, use `fgl.Graph.from_pyg`.
-        ValueError: if a field has no equivalent in a typed graph, if several node types or several
-            relations have labels, if both nodes and pairs have labels, or if `typed_graph` raises
-            one.
+        ValueError: if a field has no equivalent in a typed graph, or if `typed_graph` raises a
+            ValueError. The error is also raised if several node types, several relations, or both
+            nodes and pairs have labels.
 
     Example:
         >>> from torch_geometric.data import HeteroData  # doctest: +SKIP

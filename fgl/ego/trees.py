@@ -129,8 +129,8 @@ def training_trees(
     Args:
         graph: the client's graph; without a training mask all nodes are training nodes.
         fanouts: see `EgoSampler`.
-        shuffle: whether to return the trees in random order. Otherwise they have the order of the
-            nodes.
+        shuffle: whether to return the trees in random order. If False, the trees have the order of
+            the nodes.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(4, 1), torch.tensor([[1, 2], [0, 1]]))

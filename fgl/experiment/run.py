@@ -109,8 +109,8 @@ class Run:
             nodes were generated.
 
         Raises:
-            ValueError: if `patience` is set for a task without validation, or if `fgl.run` raises
-                one.
+            ValueError: if `patience` is set for a task without validation, or if `fgl.run` raises a
+                ValueError.
         """
         self._check(task)
         torch.set_num_threads(self.threads)

@@ -235,9 +235,9 @@ def evaluate_on(
     Raises:
         TypeError: if the default score is used, ``y`` has a floating dtype, and no target is given.
         ValueError: if there are several clients, and `graph` is a list with a different number of
-            graphs. With the default score also if a single graph lacks labels or test nodes, if a
-            client that has test nodes lacks labels, or if no client has a test node. The returned
-            function raises a ValueError if a model lacks tensors.
+            graphs. With the default score, the error is also raised if a single graph lacks labels
+            or test nodes, if a client that has test nodes lacks labels, or if no client has a test
+            node. The returned function raises a ValueError if a model lacks tensors.
 
     Warns:
         UserWarning: if the default score is used, and the labels of some clients do not define a

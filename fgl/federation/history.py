@@ -168,9 +168,9 @@ class Round:
             string is empty if `clients_at_once` was set.
         untraced: the reason why local steps are not traced from this round on. Only the first such
             round has the reason. The field is ignored when rounds are compared.
-        bytes_down, bytes_up: total size of the messages sent to clients, and of those sent by
-            clients. Malformed messages are not counted. In round 0 `bytes_up` includes the joining
-            messages of all clients.
+        bytes_down, bytes_up: total size of the messages sent to clients, and of the messages sent
+            by clients. Malformed messages are not counted. In round 0 `bytes_up` includes the
+            joining messages of all clients.
         seconds: time from the broadcast to the end of evaluation. The field is ignored when rounds
             are compared.
         metrics: the metrics from `evaluate`, `score` and `watch`.
@@ -363,8 +363,8 @@ class Result:
             The output, such as logits ``[num_nodes, num_classes]``.
 
         Raises:
-            ValueError: if `model` or `model_of` raises one, or if the graph lacks a field that the
-                model reads.
+            ValueError: if `model` or `model_of` raises a ValueError, or if the graph lacks a field
+                that the model reads.
 
         Example:
             >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)

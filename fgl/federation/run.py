@@ -389,7 +389,7 @@ def _check_whole_exchange(start: Result) -> None:
 
 
 def _check_same_optimizer(method: Method, start: Result) -> None:
-    """Raise an error if `start` has kept states of an optimiser that differs from this run's."""
+    """Raise an error if `start` has kept states of an optimiser other than this run's optimiser."""
     methods = [start.method, method] if start.method and any(start.client_states.values()) else []
     if not methods or not all(each.train.keep_optimizer for each in methods):
         return

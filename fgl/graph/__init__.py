@@ -384,9 +384,9 @@ class Graph(Facts):
 
         Raises:
             TypeError: if the nodes or edges of each type are in separate dicts, as in `HeteroData`.
-            ValueError: if a field has no equivalent in a `Graph` and is not ignored, if `x` is
-                missing, if `split` is None although masks hold several splits, if both nodes and
-                pairs have labels, or if `Graph` raises one.
+            ValueError: if a field has no equivalent in a `Graph` and is not ignored, or if `x` is
+                missing. The error is also raised if `split` is None although masks hold several
+                splits, if both nodes and pairs have labels, or if `Graph` raises a ValueError.
 
         Example:
             >>> from types import SimpleNamespace

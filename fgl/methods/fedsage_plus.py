@@ -91,7 +91,8 @@ def fedsage_plus(
             `fgl.nn.NeighbourGenerator`.
         weight: b, at least 0.
         neighbours: ``(graph, count, width) -> features, number``. In each epoch, this function
-            samples real neighbours; a client compares the offers of other clients with them.
+            samples real neighbours, and a client compares the offers of other clients with these
+            neighbours.
 
     Raises:
         ValueError: if `weight` is negative, or if `fedavg` does not sample local steps.

@@ -316,7 +316,7 @@ def shares(reliable: Tensor) -> Tensor:
 
 
 def joined(x: Tensor, neighbours: int) -> Graph:
-    """A graph with edges from each node to the nodes that are most similar by their cosine."""
+    """A graph with edges from each node to the nodes with the largest cosine similarity."""
     unit = torch.nn.functional.normalize(x.detach(), dim=1)
     nearest = (unit @ unit.t()).topk(neighbours, dim=1).indices
     edges = torch.zeros(len(x), len(x), dtype=torch.bool, device=x.device).scatter(1, nearest, True)

@@ -41,7 +41,7 @@ def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Mes
 def mean_for_strangers(
     inbox: Inbox, outbox: dict[int, Message], state: State
 ) -> tuple[dict[int, Message], State]:
-    """Add a message with the mean of the received models for each client that has never taken part.
+    """Add messages with the mean of the received models, for clients that never took part.
 
     Args:
         inbox: the clients' models.

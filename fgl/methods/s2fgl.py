@@ -88,8 +88,8 @@ def s2fgl(
         knowledge: weight of the term with the codebooks. The public code uses .05 times 100, which
             is 5.
         alignment: weight of A.
-        frequencies: number of eigenvectors with small eigenvalues, which is also the number of
-            eigenvectors with large eigenvalues.
+        frequencies: number of eigenvectors with small eigenvalues; equally many eigenvectors with
+            large eigenvalues are used.
         neighbours: number of nodes, other than the node itself, to which the similarity graph
             connects each node.
         books: number of codebooks.

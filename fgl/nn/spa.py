@@ -99,7 +99,7 @@ class SPA(Layers):
 
     Shapes:
         x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix`, with the weights of neighbours in the sums as values; train_labels: int64
+        `SparseMatrix` whose values are the weights of neighbours in the sums; train_labels: int64
         ``[n]``, -1 for an unknown label; by default, all labels are unknown. In a minibatch, the
         labels of the minibatch's own nodes are known.
 

@@ -87,7 +87,7 @@ def mask(seed: bytes, count: int) -> Tensor:
 def letters(
     row: int, secrets: Sequence[bytes], keys: Tensor, threshold: int, about: bytes, draw: Draw
 ) -> Tensor:
-    """A client's encrypted letters, one to each client; each has shares of the sender's secrets.
+    """A client's encrypted letters, one to each client, with shares of the sender's secrets.
 
     The sender has two secrets: the seed of its own mask, and the key from which it derives the
     masks of pairs.

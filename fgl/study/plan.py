@@ -202,7 +202,7 @@ class Plan:
     def _search(
         self, setting: str, method: str, seeds: list[int], records: Records
     ) -> tuple[list[Trial], Point | None, str]:
-        """The trials so far, the chosen point or None, and why the cell was given up or ""."""
+        """The trials so far, the chosen point or None, and the reason to give up the cell or ""."""
         if not self.tunes(method):
             return [], self._wide(method, 0), ""
         trials: list[Trial] = []
@@ -265,7 +265,7 @@ class Plan:
 
 
 def alike(point: Point, trials: list[Trial]) -> list[Point]:
-    """The points of all trials whose space for local training is the given point's space."""
+    """The points of all trials that use the given point's space for local training."""
     return [trial.point for trial in trials if trial.point.which == point.which]
 
 

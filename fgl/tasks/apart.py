@@ -123,7 +123,7 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
 def _copies(
     clients: Sequence[Graph], whole: Graph | None, how: Mapping[str, Any]
 ) -> Iterator[tuple[str, int, int]]:
-    """Scored graphs' names, numbers of held-out copies, and numbers of held-out examples."""
+    """For each scored graph: name, number of held-out copies, and number of held-out examples."""
     hashes = [_recognised(own, **how) for own in clients]
     train = [keys[:, own.training_mask.cpu()] for own, keys in zip(clients, hashes, strict=True)]
     places = {f"client {client}": own for client, own in enumerate(clients)}

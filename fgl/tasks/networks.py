@@ -27,7 +27,7 @@ MODELS: dict[str, Any] = {
 
 @declares
 class Networks(Cut):
-    """Fields of settings with a choice of network, in which clients are parts of one graph."""
+    """Fields of settings that offer several networks, and whose clients are parts of one graph."""
 
     model: Literal["gcn", "gat", "sage", "aux", "spa", "deep", "star"] = "gat"
     """The network of the clients; star also reads encodings of structure, as in FedStar; aux, spa

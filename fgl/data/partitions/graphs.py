@@ -56,7 +56,7 @@ def partition_graph(
 
 
 class CutLoss(NamedTuple):
-    """Numbers of edges and pairs: those whose two nodes belong to clients, and the lost ones.
+    """Numbers of edges and pairs between nodes of clients, and numbers of lost edges and pairs.
 
     Example:
         >>> CutLoss(edges=4, lost_edges=1, pairs=0, lost_pairs=0).lost_edges
@@ -81,7 +81,7 @@ def cut_loss(graph: Graph, parts: Sequence[Tensor]) -> CutLoss:
 
     Returns:
         Four numbers. `edges` and `pairs` count the edges and the pairs whose two nodes belong to
-        clients. `lost_edges` and `lost_pairs` count the lost ones among them.
+        clients. `lost_edges` and `lost_pairs` count how many of them are lost.
 
     Raises:
         ValueError: if `graph` is a collection, since its graphs are never cut, or if a node id is

@@ -116,9 +116,8 @@ def overlapping_partition(
         part.
 
     Raises:
-        ValueError: if a proportion is out of range, if a proportion is smaller than `common`, or if
-            the proportions are so large that some nodes in addition to the common nodes must belong
-            to all clients.
+        ValueError: if a proportion is out of range or smaller than `common`, or if the proportions
+            are so large that more nodes than the common nodes must belong to all clients.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(10, 1), torch.tensor([[0], [1]]))

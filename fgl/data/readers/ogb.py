@@ -242,7 +242,7 @@ def _masks(folder: Path, num_examples: int, ignore: Collection[str]) -> dict[str
 
 
 def _only(folder: Path, file: str) -> Path | None:
-    """The split that has this file; None if no split has the file, an error if several have it."""
+    """The split that has this file, or None; raises an error if several splits have the file."""
     splits = sorted(path.parent for path in folder.glob(f"*/{file}"))
     reject_if(
         len(splits) > 1, f"{folder} to hold one split", ", ".join(path.name for path in splits)

@@ -89,15 +89,15 @@ def edge_split(
             an error is raised if every edge has its reverse.
 
     Returns:
-        The split. In three cases no edge is held out (`EdgeSplit.trains_only`), and a warning is
-        given: if a positive fraction gives no edge, if no training edge would be left, or if fewer
-        pairs without an edge exist than edges would be held out.
+        The split. No edge is held out (`EdgeSplit.trains_only`) if a positive fraction gives no
+        edge, if no training edge would be left, or if there are fewer pairs without an edge than
+        edges to hold out. In these three cases a warning is given.
 
     Raises:
-        ValueError: if a fraction is negative; if the sum of the fractions is 1 or more; if the
-            graph has pairs; if edges have fields and `directed` is False; if `directed` is True and
-            every edge has its reverse; or if `directed` is True and a relation holds the reverses
-            of a second relation.
+        ValueError: if a fraction is negative, if the sum of the fractions is 1 or more, or if the
+            graph has pairs. If `directed` is False, the error is also raised if edges have fields.
+            If `directed` is True, it is also raised if every edge has its reverse, or if a relation
+            holds the reverses of a second relation.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -349,8 +349,9 @@ def negative_edges(
         num: number of pairs.
         replacement: whether a pair may be drawn twice.
         directed: whether a pair and its reverse are different pairs.
-        node_type: int64 ``[num_nodes]``, the types of the nodes. If it is given, a pair is drawn
-            only between two types that an edge joins, about as often as edges join these two types.
+        node_type: int64 ``[num_nodes]``, the types of the nodes. With this argument, a pair is
+            drawn only between two types that an edge joins. The number of drawn pairs between two
+            types is roughly proportional to the number of edges between them.
         generator: random generator on the CPU; default torch's global generator.
 
     Returns:

@@ -177,7 +177,7 @@ def all_reversed(keys: Tensor, num_nodes: int) -> bool:
 
 
 def units_of(keys: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The distinct keys, sorted, and the index of each key among these; None if all keys differ.
+    """The sorted distinct keys, and the index of each key in them; None if all keys differ.
 
     Args:
         keys: int64 ``[num_edges]``; edges that belong together have equal keys.

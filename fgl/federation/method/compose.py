@@ -40,8 +40,8 @@ def layer(
     Each method that the decorated builder returns records the builder and its arguments.
 
     The arguments of the builder are stored as part of a run. A run cannot be resumed from a
-    checkpoint that has different arguments. ``repr(method)`` shows the arguments, and `refuse`
-    finds the builder by its name.
+    checkpoint if its arguments differ from the stored arguments. ``repr(method)`` shows the
+    arguments, and `refuse` finds the builder by its name.
 
     Args:
         builder: a function that returns a method.
@@ -121,7 +121,7 @@ def _says_what_a_model_lacks(name: str) -> Iterator[None]:
 
 
 def _layers(built: Method, method: Method | None) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
-    """Two lists of layers: those of the method that a builder received, and those it added."""
+    """Two lists: the layers of the method that a builder received, and the layers that it added."""
     if method is None:
         return (), built.layers
     for outer in (method.made_of, method.layers):

@@ -382,9 +382,10 @@ class Inbox(Mapping[int, Message]):
         """The clients' changes, stacked as ``[K, ...]``: the entry sent minus the entry received.
 
         Raises:
-            TypeError: if `stack` raises one, or if a client received a tensor but sent a dict.
-            ValueError: if `stack` raises one, if a client received no such entry, or if the
-                received entry's shape differs from the sent entry's.
+            TypeError: if `stack` raises a TypeError, or if a client received a tensor but sent a
+                dict.
+            ValueError: if `stack` raises a ValueError, if a client received no such entry, or if
+                the received entry's shape differs from the sent entry's.
 
         Example:
             >>> sent = {0: {"w": torch.tensor(1.0)}, 1: {"w": torch.tensor(5.0)}}

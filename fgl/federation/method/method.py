@@ -134,8 +134,8 @@ class Method:
 
     Messages and states are dicts of named tensors. A message or state may contain dicts of tensors,
     but no deeper nesting. A method is immutable: `fedavg` returns a method, and
-    ``dataclasses.replace`` returns a copy with some fields replaced. cloudpickle can pickle a
-    method, as loky and Ray do; Python's pickle cannot, since methods contain local functions.
+    ``dataclasses.replace`` returns a copy with some fields replaced. cloudpickle, which loky and
+    Ray use, can pickle a method. Python's pickle cannot, since methods contain local functions.
 
     Args:
         model: the architecture. The module holds the initial parameters; trained parameters are
@@ -232,7 +232,7 @@ class Method:
 
     @property
     def unknown(self) -> list[str]:
-        """Functions of all layers that may have settings which no builder recorded."""
+        """Functions, from all layers, that may have settings which no builder recorded."""
         listed = [layer.settings["unknown"] for layer in self.made_of if layer.name == "replace"]
         return list(dict.fromkeys(name for names in listed for name in names))
 
@@ -251,7 +251,7 @@ class Method:
         return self.model if models is None else models(graph)
 
     def at(self, graph: Graph) -> AbstractContextManager[None]:
-        """A context in which a call of `self.model` calls the client's own model, if it has one."""
+        """A context in which `self.model` calls the client's own model, if there is one."""
         models = self.own.models
         return nullcontext() if models is None else standing_in(self.model, models(graph))
 

@@ -149,8 +149,9 @@ def scoring(evaluate: Any, known: Sequence[Graph]) -> list[str]:
     """The name of a score function, and a digest of the data that the function scores.
 
     Args:
-        evaluate: the function. The function's data are in its closure, and in the closures of
-            functions that it calls: graphs, and held-out pairs that are stored with a graph.
+        evaluate: the function. Its data are graphs, and held-out pairs that are stored with a
+            graph. They are in the closure of the function, and in the closures of functions that it
+            calls.
         known: graphs that the digest leaves out, since the run compares them anyway.
 
     Example:
@@ -162,7 +163,7 @@ def scoring(evaluate: Any, known: Sequence[Graph]) -> list[str]:
 
 
 def _graphs_in(value: Any, visited: set[int], depth: int = DEPTH) -> Iterator[Any]:
-    """The data that a function can reach: graphs, and dataclasses that hold a graph and tensors."""
+    """The graphs that a function can reach, and its dataclasses of a graph and tensors."""
     if isinstance(value, str | int | float) or id(value) in visited or depth == 0:
         return
     visited.add(id(value))

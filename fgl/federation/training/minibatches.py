@@ -29,8 +29,8 @@ class Steps(Sequence[Step]):
 
     Args:
         count: number of steps.
-        make: ``number -> graph, context``, called with the number of a step. If it is called twice
-            with a number, it must return equal values.
+        make: ``number -> graph, context``, called with the number of a step. Two calls with the
+            same number must return equal values.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))

@@ -30,7 +30,7 @@ COUNTS = ("num_nodes", "num_graphs", "num_train", "num_examples")
 
 
 class Unseen:
-    """A view of a client's graph that hides all examples, so that no message can contain one.
+    """A view of a client's graph that hides all examples, so that messages cannot contain them.
 
     The view always reports 1 example and 1 node, since the true numbers are private too.
 

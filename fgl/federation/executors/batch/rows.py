@@ -110,7 +110,7 @@ def compacted(
 
 
 class _Uses(NamedTuple):
-    """Names of a tensor, its views and its summands; and numbers of the operations on these."""
+    """Names of a tensor, of its views and of its summands; numbers of the operations on them."""
 
     names: set[str]
     bags: set[int]
@@ -154,7 +154,7 @@ def _renumbered(
 
 
 def _products(recorder: Recorder, calls: Sequence[Call], stack: Tensor) -> _Uses | None:
-    """All uses of a stack; None unless each use is a view or a product, and one is a product."""
+    """All uses of a stack; None unless all are views or products, and at least one is a product."""
     uses = _Uses({recorder.name(stack)}, set(), set(), set())
     for number, call in enumerate(calls):
         count = sum(name in uses.names for name in call.reads)

@@ -125,7 +125,7 @@ class Tracer:
     def _recorded(self, traces: list[Trace], step: Step) -> Tensor:
         """Take an ordinary step.
 
-        If the step changed only tensors, also record it.
+        The step is also recorded if it changed only tensors.
         """
         method = step.view.method
         holdings = Holdings([method.loss, stand_in(method.model)])
@@ -258,8 +258,8 @@ class CompactTrace(Trace):
     """A trace that trains only the touched rows of some stacks, see `compacted`.
 
     In a round, a cohort uses this trace either in all steps or in no step. In the 1st, 4th, 16th,
-    64th round and so on that uses the trace, ordinary steps are taken too. The results of both must
-    be bit-identical.
+    64th round and so on that uses the trace, ordinary steps are taken too. The trace and the
+    ordinary steps must have bit-identical results.
 
     Args:
         trace: the trace of whole stacks.

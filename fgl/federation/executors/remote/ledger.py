@@ -120,7 +120,7 @@ class Ledger:
 
     @contextmanager
     def refusals(self) -> Iterator[None]:
-        """A context in which an error that prevents an answer is recorded."""
+        """A context that records every error that prevents an answer."""
         try:
             yield
         except Exception as error:
