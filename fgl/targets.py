@@ -136,8 +136,8 @@ def check_no_broadcast(name: str, function: Metric, output: Tensor, y: Tensor) -
 def _broadcasts(function: Metric) -> bool:
     """Whether a column of made-up outputs is compared with all answers at once.
 
-    Then the result differs from a vector's, and is the same for outputs in another order. The
-    function's own state and the global generator stay as they are.
+    Then the result differs from the result for a vector, and does not depend on the outputs' order.
+    The function's own state and the global generator stay as they are.
     """
     output, y = torch.tensor([[0.5], [-1.0], [2.0]]), torch.tensor([1.0, 0.0, 1.0])
     results = []

@@ -73,8 +73,8 @@ def deployed(
         ValueError: if a model lacks some tensors. The returned function raises this error.
 
     Warns:
-        UserWarning: if the returned function is called during a run, and the run's method deploys
-            other models than `method` does. The warning is given only once.
+        UserWarning: if the returned function is called during a run, and if the run's method
+            deploys models other than the models of `method`. The warning is given only once.
 
     Example:
         >>> model = torch.nn.Linear(1, 1)
@@ -167,8 +167,8 @@ def scored(
         score: ``(params, graph) -> metrics``; see `evaluate_on`.
         pairs: dict from any key to a pair (parameters, graph). A pair that occurs twice is scored
             once.
-        own: dict from the keys of `pairs` to models, if clients have their own models; each
-            replaces `model` for its key. Default none.
+        own: dict from the keys of `pairs` to models, if clients have their own models; each of
+            these models replaces `model` for its key. Default none.
 
     Returns:
         The metrics of each pair as Python numbers. All metrics are copied from the device at the

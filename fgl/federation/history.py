@@ -244,7 +244,8 @@ class Result:
         clients: the clients' graphs, if clients are in this process.
         select: the task's metric by which the best round is selected; "" without a task.
         unprotected: dict from client to the number of its unprotected answers in earlier runs, if
-            this run continues a run (`start`). Empty if the server's state counts answers.
+            this run continues a run (`start`). The dict is empty if the server's state has the
+            numbers of answers.
 
     Example:
         >>> Result({0: {"model": {}}}, {}, {}, [Round(0, [0], metrics={"val_auc": 0.5})])
@@ -356,7 +357,7 @@ class Result:
             graph: a graph, such as a new client's graph. It must have all fields that the model
                 reads.
             client: number of the client whose model is used; needed if clients have different
-                models. Default the model that all clients share.
+                models. By default the model that all clients share is used.
             options: keyword arguments for the model, such as ``return_embedding=True``.
 
         Returns:

@@ -71,8 +71,8 @@ def run(
 
     Args:
         method: the method to run.
-        clients: one graph per client, a task, or a place. A task also scores the method. A place is
-            used for remote clients, such as ``fgl.federation.Flower(grid, num_clients=4)``. Each
+        clients: one graph per client, a task, or a place. A task also scores the method. For remote
+            clients, pass a place, such as ``fgl.federation.Flower(grid, num_clients=4)``. Each
             remote client computes its own score and keeps its state, so `evaluate` does not receive
             the clients' states.
         num_rounds: total number of rounds, including the rounds before a resume.
@@ -127,9 +127,10 @@ def run(
 
     Raises:
         ValueError: if there are no clients, if an argument is out of range, if a round has too few
-            participants, or if a message has a missing key, an extra key or an invalid shape. Also
-            if the checkpoint is of a different run or format, or if a second run uses the folder.
-            An error inside a client is raised again, with the round, the client and the stage.
+            participants, or if a message has a missing key, an extra key or an invalid shape. The
+            error is also raised if the checkpoint belongs to a different run or has a different
+            format, or if a second run uses the folder. An error inside a client is raised again,
+            with the round, the client and the stage.
         TypeError: if an argument has an invalid type, such as a model in place of the method, or if
             the features and the model have different floating types.
         RuntimeError: if three consecutive rounds used no upload, if three consecutive exchanges

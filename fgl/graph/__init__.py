@@ -275,8 +275,8 @@ class Graph(Facts):
         """Append new nodes; none of them is a training, validation or test node.
 
         New nodes are in no mask. The label of a new node is the placeholder 0, or NaN for float
-        targets. If the graph has no training mask, the result gets a training mask of the old
-        nodes. Features stay sparse only if the old and the new features are both sparse.
+        targets. If the graph has no training mask, the result gets a training mask that selects the
+        old nodes. Features stay sparse only if the old and the new features are both sparse.
 
         Args:
             x: float ``[m, num_features]``, the new nodes' features.

@@ -178,7 +178,7 @@ def pairs_of(labels: Tensor, pairs: Tensor | None, edge_index: Tensor | None) ->
 
 
 def flat(y: Tensor | None) -> Tensor | None:
-    """Labels ``[n, 1]`` as ``[n]``."""
+    """Convert labels ``[n, 1]`` to ``[n]``."""
     return y.squeeze(1) if y is not None and y.dim() == 2 and y.shape[1] == 1 else y
 
 

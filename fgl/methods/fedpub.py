@@ -50,8 +50,8 @@ def fedpub(
     m. The sum is over the tensors n of the model. The client starts from its own m. In the first
     round, all entries of m are 1. The last term of this loss is used from the second round on. For
     predictions, the client sets all entries of m with ``|m| < l1`` to 0. The client sends W and
-    ``e_i``. The masked model embeds the nodes of `probes`, and ``e_i`` is the embeddings' mean. The
-    server could not compute ``e_i``, since the server has no masks. Client i gets
+    ``e_i``. The masked model embeds the nodes of `probes`, and ``e_i`` is the mean of these
+    embeddings. The server could not compute ``e_i``, since the server has no masks. Client i gets
     ``sum_j S_ij W_j``. The matrix S has the entries ``exp(scale cos(e_i, e_j))``, and each row is
     divided by the row's sum. A new client gets the mean of the models. Each client keeps its masks
     and its batch norm statistics. The mixes of a round do not include models of absent clients.

@@ -62,11 +62,11 @@ def s2fgl(
     its gradient differs from the public code's gradient. One reason is the eigenvalue 0. Here this
     eigenvalue has the same eigenvectors for h as for g; in the public code it has different
     eigenvectors for h and for g (see decision 2841 for numbers). If a client has fewer nodes than
-    `frequencies`, as many frequencies are used as the client has nodes. The public code raises an
-    error if the first fifth of the ranked nodes has at most `frequencies` nodes. The public code
-    also raises an error for clients without training nodes. Here a client without training nodes
-    does not change its model. Without training nodes, both added terms of the loss are minimal at
-    the start, so Adam would only follow rounding errors.
+    `frequencies`, its number of nodes is used instead. The public code raises an error if the first
+    fifth of the ranked nodes has at most `frequencies` nodes. The public code also raises an error
+    for clients without training nodes. Here a client without training nodes does not change its
+    model. Without training nodes, both added terms of the loss are minimal at the start, so Adam
+    would only follow rounding errors.
 
     In the public code, a codebook also uses labels of validation and test nodes. In the public
     code, the codebooks lack each class whose number is larger than all class numbers of the first

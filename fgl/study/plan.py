@@ -38,7 +38,7 @@ class Point:
 
     @property
     def values(self) -> dict[str, Any]:
-        """All values by name; the method's lr is "own lr" beside an lr of local training."""
+        """All values by name; if local training also has an lr, the method's lr is "own lr"."""
         own = {f"own {n}" if n in self.local else n: value for n, value in self.own.items()}
         return {**self.local, **own}
 

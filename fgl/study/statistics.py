@@ -54,7 +54,7 @@ def difference(gains: Sequence[float]) -> Difference:
         >>> round(found.low, 4), round(found.high, 4)
         (-0.0048, 0.0448)
 
-    Source: Student's t test of paired samples, as `scipy.stats.ttest_1samp`
+    Source: Student's t test of paired samples; `scipy.stats.ttest_1samp` computes the same test
     """
     from scipy import stats
 

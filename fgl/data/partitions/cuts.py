@@ -271,10 +271,10 @@ def ldg_partition(
     previous pass counts.
 
     Nodes are placed in blocks of consecutive ids. For speed, all nodes of one block are placed at
-    once, so the choice of a node's part ignores the new parts of the nodes in its block. No part
-    exceeds the capacity in this case either. The function needs memory for the edges, for a table
-    of size block x clients, for about 30 bytes per node, and for one byte per edge. Edges that are
-    sorted by target can be passed as a memory-mapped file.
+    once. So the choice for a node does not depend on the choices for other nodes of the block. No
+    part exceeds the capacity in this case either. The function needs memory for the edges, for a
+    table of size block x clients, for about 30 bytes per node, and for one byte per edge. Edges
+    that are sorted by target can be passed as a memory-mapped file.
 
     Args:
         graph: a graph with both directions of every edge, since an edge affects only its target.

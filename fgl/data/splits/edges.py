@@ -27,8 +27,8 @@ class EdgeSplit:
             node, larger node), or as (source, target) in a directed split.
         val_edges, test_edges: int64 ``[2, *]``, the held-out edges, stored like `train_edges`.
         val_negatives, test_negatives: int64 ``[2, *]``, distinct pairs of nodes that no edge joins
-            in the whole graph. There are as many pairs as held-out edges, and they join the types
-            of nodes that the held-out edges join.
+            in the whole graph. There are as many pairs as held-out edges. The pairs join the same
+            types of nodes as the held-out edges.
 
     Example:
         >>> empty = torch.zeros(2, 0, dtype=torch.int64)

@@ -16,9 +16,10 @@ def turned_relations(
 ) -> dict[tuple[int, int], float]:
     """Find pairs of relations: most edges of the first relation have a reverse in the second.
 
-    A pair may also consist of one relation twice. Let d be the fraction of all possible edges that
-    the second relation contains. A fraction d of the first relation's edges then has a reverse in
-    the second relation by chance. "Most" therefore means a fraction of more than ``(1 + d) / 2``.
+    The two relations of a pair may be the same relation. Let d be the fraction of all possible
+    edges that the second relation contains. A fraction d of the first relation's edges then has a
+    reverse in the second relation by chance. "Most" therefore means a fraction of more than
+    ``(1 + d) / 2``.
 
     Args:
         edges: int64 ``[2, num_edges]``; repeats are allowed, and self-loops are ignored.

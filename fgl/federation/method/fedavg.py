@@ -336,8 +336,9 @@ def fedavg(
 
     Raises:
         TypeError: if `model` is not a module.
-        ValueError: if the model has lazy layers that have not seen data. Also if a loss is given
-            together with a target other than class labels, since this loss would ignore the target.
+        ValueError: if the model has lazy layers that have not seen data. The error is also raised
+            if a loss is given together with a target other than class labels, since this loss would
+            ignore the target.
 
     Example:
         >>> fedavg(fgl.nn.GCN(4, 8, 2)).send.__name__

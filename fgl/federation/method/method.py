@@ -47,8 +47,8 @@ class Training:
             just before its step.
         epochs: number of passes that the pairs from `batches` make over a client's examples in a
             round; default 1. Each pass has the same number of steps. `fgl.methods.fedselect` reads
-            this number. `epochs` does not repeat the pairs: for 3 passes of minibatches use
-            ``partial(node_minibatches, num_epochs=3)``; without minibatches use `num_steps`.
+            this number. `epochs` does not repeat the pairs. To pass over the minibatches 3 times,
+            use ``partial(node_minibatches, num_epochs=3)``. Without minibatches, use `num_steps`.
         max_grad_norm: the gradient is clipped to this norm; default no clipping.
         keep_optimizer: whether a client keeps the optimiser's state until the client's next round.
             The client's state has it under ``"optimizer"``. By default each round starts with a new

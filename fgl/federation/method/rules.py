@@ -279,8 +279,8 @@ class Rules:
         exchange: number of consecutive rounds that have the same participants. If `exchange` is
             above 1 and no upload of a round is accepted, `aggregate` is called with an empty inbox
             and may abandon the exchange. If this call raises an error, the run continues.
-        participants: smallest allowed number of participants of a round. If a round has fewer, the
-            run raises an error.
+        participants: smallest allowed number of participants of a round. If a round has fewer
+            participants, the run raises an error.
         silent: if True, clients send only their messages. If False, clients also send losses and
             numbers of examples, and the history records both.
         ragged: keys of an upload whose shapes, inner names or presence may differ between clients

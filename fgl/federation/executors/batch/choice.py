@@ -74,8 +74,9 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     batch. For many graphs, products with dense weights take most of the time. Such products depend
     less on the cache than sparse products do.
 
-    Clients that have their own models are batched by kind of model. A number of clients is chosen
-    for each kind of model that several clients have. The result is the smallest of these numbers.
+    Clients that have their own models are batched by kind of model. If several clients have a kind
+    of model, this function chooses how many of these clients train at once. The result is the
+    smallest number over all kinds.
 
     The result is the same on every computer, since the cache size is a constant and is not
     measured. If a loss does not work in a batch, the first round detects this error, and `fgl.run`

@@ -1,4 +1,4 @@
-"""Rows of a parameter that a client's data touch: a traced step may train only these rows.
+"""Touched rows: a traced step may train only the rows of a parameter that clients' data use.
 
 The parameter of a first layer on sparse features has a row for each feature. A small client has few
 of the features. A recording can show that only products with sparse features use a parameter. In
