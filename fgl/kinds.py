@@ -151,7 +151,7 @@ def explained(function: Function) -> Function:
     Raises:
         TypeError: when called with an unknown argument, or without a required argument. The error
             suggests the most similar argument. The error is also raised if the function fails and
-            if the type of an argument does not fit the argument's annotation.
+            the type of an argument does not fit the argument's annotation.
 
     Example:
         >>> @explained

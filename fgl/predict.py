@@ -79,7 +79,7 @@ def reads(model: nn.Module) -> Reads:
 
 
 def _parameters(model: nn.Module) -> dict[str, bool]:
-    """The parameters of a `forward` method; for each name, whether the parameter is required."""
+    """Dict from each parameter name of a `forward` method to whether the parameter is required."""
     inner = getattr(model, "reads_like", getattr(model, "_orig_mod", None))  # torch.compile's
     if isinstance(inner, nn.Module):
         return _parameters(inner)

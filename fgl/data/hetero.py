@@ -183,7 +183,7 @@ def _of_types(name: str, masks: dict[Any, Any], types: Collection[str], all_: bo
 
 
 def _pairs(data: Any, fields: Fields) -> dict[str, Any]:
-    """The labelled pairs of a relation (node ids of the whole graph); the pairs' labels and masks.
+    """The labelled pairs of a relation, as node ids of the whole graph; their labels; their masks.
 
     The masks of relations are removed from `fields`.
     """

@@ -353,7 +353,7 @@ def together(*evaluates: Evaluate) -> Evaluate:
 def score_round(executor: Executor, result: Result, record: Round, plan: Plan) -> None:
     """Add a round's metrics to its record.
 
-    The metrics come from the clients' scores, `evaluate` and `watch`.
+    The metrics come from three sources: the clients' scores, `evaluate` and `watch`.
     """
     start = time.perf_counter()
     record.metrics = _scores(executor, result, record.round, plan)

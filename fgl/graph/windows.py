@@ -18,7 +18,7 @@ CELLS = 2**20  # nodes x times that a model reads at once during evaluation
 
 
 def check_windows(graph: Any) -> None:
-    """Raise an error if a window uses times outside the series or targets not after its inputs.
+    """Raise an error if a window's times are outside the series or its targets precede its inputs.
 
     Raises:
         ValueError: if a window is invalid; the error names the field.

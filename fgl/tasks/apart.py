@@ -191,7 +191,7 @@ def _with_labels(key: Tensor, graph: Graph) -> Tensor:
 
 
 def _unlabelled(graph: Graph, steps: int) -> Tensor:
-    """Hashes of examples; `steps` times, the hashes of an example's neighbours are mixed in.
+    """Hashes of examples; each of `steps` steps mixes in the hashes of an example's neighbours.
 
     If examples are pairs, two nodes are neighbours if an edge or a pair joins these nodes, since a
     split turns edges into pairs.
@@ -271,7 +271,7 @@ def _trained_windows(whole: Graph, clients: Sequence[Graph]) -> Tensor:
 
 
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
-    """Warn if many tested graphs (over a tenth, and over two) are copies of training graphs.
+    """Warn if more than a tenth of the tested graphs, and more than two, copy training graphs.
 
     A smaller number of copies is normal: in NCI1, one of sixty molecules occurs twice. A warning is
     also given if all tested graphs are copies of training graphs.

@@ -1,4 +1,4 @@
-"""Links of clients with held-out edges (FedVGAE's protocol for links)."""
+"""Links at clients; each client is scored on held-out edges (FedVGAE's protocol for links)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes of disjoint clients, cut from one graph; scores use the whole graph (as in FGSSL)."""
+"""Nodes of clients that are disjoint parts of one graph; scores use the whole graph (FGSSL)."""
 
 from __future__ import annotations
 

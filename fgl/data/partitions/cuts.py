@@ -329,7 +329,7 @@ def ldg_partition(
 
 
 def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """For each node, the index after its last source; all edges' sources, sorted by target."""
+    """For each node, the index after its last source; and the edges' sources, sorted by target."""
     source, target = edge_index
     if bool((target[1:] < target[:-1]).any()):
         source = source[target.argsort(stable=True)]

@@ -159,7 +159,7 @@ def _table(
 
 
 def _rows(path: Path) -> tuple[list[str], list[int], list[list[str]]]:
-    """Names of the columns; for every row, the line number and the fields."""
+    """Names of the columns, and for every row its line number and its fields."""
     lines, rows = [], []
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:

@@ -87,7 +87,7 @@ def _features(
 def _heterophilous(
     path: Path, arrays: dict[str, NDArray[Any]], is_directed: bool, split: int
 ) -> Graph:
-    """The graph in an archive of the heterophilous graphs, with one of the archive's splits."""
+    """Build one of the heterophilous graphs from its archive, with one of the archive's splits."""
     features, labels, edges, *roles = (_one(path, arrays, key) for key in HETEROPHILOUS)
     x = matrices.checked_array(f"node_features in {path}", features, "biuf", (None, None))
     n, what = len(x), f"edges in {path}"

@@ -14,7 +14,7 @@ SAMPLE = 4096  # number of edges that are checked first
 def turned_relations(
     edges: Tensor, relation: Tensor | None, num_nodes: int, *, only: int | None = None
 ) -> dict[tuple[int, int], float]:
-    """Find pairs of relations: most edges of the first relation have a reverse in the second.
+    """Find pairs of relations in which most edges of the first have a reverse in the second.
 
     The two relations of a pair may be the same relation. Let d be the fraction of all possible
     edges that the second relation contains. A fraction d of the first relation's edges then has a

@@ -256,7 +256,7 @@ def _check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class OfSums:
-    """A method's `aggregate` that reads only the sum of one upload entry over clients.
+    """A method's `aggregate` that reads one entry of the uploads, and only as a sum over clients.
 
     The function `serve` receives only the sum and no individual upload. So such a method works with
     `fgl.transforms.secure_sum` without any change. Under a secure sum, clients send only this entry

@@ -135,7 +135,7 @@ class Batch(Loop):
 
 
 def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:
-    """Group the positions of clients: contexts in a group have equal keys, also in nested dicts.
+    """Group the positions of clients whose contexts have equal keys, also in their nested dicts.
 
     If clients have their own parts of the model, the shapes of these parts must also be equal
     within a group.

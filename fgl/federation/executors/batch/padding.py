@@ -96,7 +96,7 @@ def _compare_in(training: bool, view: View, start: Params, clients: Sequence[int
     names = trainable(view.method)
 
     def both(at: Params) -> tuple[Params, Tensor, Tensor]:
-        """The parameters; the clients' losses outside the batch; their losses in the batch."""
+        """The parameters, the clients' losses outside the batch, and their losses in the batch."""
         ones = [_alone(view, at, client) for client in clients]
         set_seed(0)
         losses = _whole(view).losses(_stacks(view, at))
