@@ -171,7 +171,7 @@ ANSWERS = Target(binary_cross_entropy, {"auc": mean_auc, "ap": mean_average_prec
 
 @explained
 def checked_y(target: Target, y: Tensor | None) -> Tensor:
-    """The labels, after a check that these labels fit the target.
+    """Check that labels fit a target, and return the labels.
 
     Args:
         target: the target of the run.

@@ -308,7 +308,7 @@ def to_hetero(graph: Graph, like: Any) -> Any:
             types, the relations, and the names of the fields that each type and relation has.
 
     Returns:
-        A new object of the class that `like` has. Within a type, nodes have the order of the graph.
+        A new object of the class of `like`. Within a type, nodes have the order of the graph.
         Features are dense. Reverse relations (``both=True``) are named ``(b, "rev_r", a)``, as in
         PyG's `ToUndirected`. `node_id` becomes PyG's ``n_id``. If the graph has a mask that `like`
         lacks, the mask is written to the types with labels. A reverse relation is left out if the

@@ -207,7 +207,7 @@ class Counting:
 
 
 def _checked(methods: Any, setting: Any, seeds: Iterable[int]) -> list[int]:
-    """The seeds, after a check of the methods, the setting and the seeds."""
+    """Check the methods, the setting and the seeds, and return the seeds."""
     reject_if(
         not isinstance(methods, Mapping) or not methods,
         'methods to be functions by name, {"SCAFFOLD": fgl.methods.scaffold}',

@@ -79,7 +79,7 @@ def usual_select(
 def checked_select(
     history: Sequence[Any], metric: str, select: str, lower: Collection[str] = ()
 ) -> str:
-    """The name of the metric that selects the best round, after a check.
+    """Check the metric that selects the best round, and return the metric's name.
 
     Args:
         history: the rounds of a run.

@@ -291,7 +291,7 @@ def check_gradients(model: Any, sent: Any, client: int, rows: Any) -> None:
 
 
 def _check(model: Any, name: str, value: Tensor, rows: int) -> None:
-    """Raise a ValueError unless a tensor has the shape and dtype of neighbours of `rows` nodes."""
+    """Raise a ValueError unless a tensor holds features of neighbours for `rows` nodes."""
     places: int = model.num_neighbours
     want = (rows, places, model.features[2].out_features // places)
     reject_if(

@@ -216,7 +216,7 @@ def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
 
 
 def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
-    """Mean KL divergence between softmaxes over a codebook's rows, of cosines with g and with h.
+    """Mean KL divergence between softmaxes of cosines with a codebook's rows: for g and for h.
 
     Args:
         h: float ``[n, d]``.

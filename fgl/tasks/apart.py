@@ -27,7 +27,7 @@ def warn_of_trained(
 ) -> None:
     """Warn if a training example is also in a validation or test mask.
 
-    The masks of the clients are checked, and the masks of the whole graph.
+    The masks of the clients and of the whole graph are checked.
 
     Args:
         clients: the clients' graphs; `node_id` of a graph identifies nodes of the whole graph.
@@ -403,7 +403,7 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
 
 
 def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
-    """By kind of known fact: the estimated number of labels that the facts reveal, and a total.
+    """For each kind of known fact: an estimate of how many labels these facts reveal, and a total.
 
     The total is the number of tested pairs; if labels are 1 and 0, only pairs with label 1 count.
     """

@@ -525,7 +525,7 @@ def _evaluate_answers(
 
 
 def _majority(tests: Sequence[Graph], clients: Sequence[Graph]) -> float:
-    """The mean test accuracy of each client's most frequent training class."""
+    """Mean test accuracy of always predicting the client's most frequent training class."""
     pairs: Any = [
         (own.labels[own.training_mask], _masked(test, "test_mask", k).y)
         for k, (own, test) in enumerate(zip(clients, tests, strict=True))

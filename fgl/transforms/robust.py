@@ -90,7 +90,7 @@ def robust(
 
 
 def mean_server(method: Method, outer: str) -> OfMeans:
-    """Return a method's server, after a check that the server reads only means.
+    """Check that a method's server reads only means, and return the server.
 
     Raise an error if the server reads the whole inbox.
 

@@ -66,9 +66,8 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
 
     Args:
         folder: the folder ``raw``.
-        ignore: names of tables that the warning should not mention, such as ``"node_year"``. Also
-            names of negative pairs to leave out, such as ``"edge_neg"``, and the name of a pickled
-            split to leave out.
+        ignore: names of tables that the warning should not mention, such as ``"node_year"``. To
+            leave out negative pairs or a pickled split, add their names, such as ``"edge_neg"``.
 
     Raises:
         ValueError: if a file is missing or malformed, if there are several graphs and nodes have

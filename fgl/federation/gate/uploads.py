@@ -74,8 +74,8 @@ def changes(
         uploads: the messages by client, dicts of tensors.
         sent: the server's messages by client; a missing entry counts as 0.
         forms: an object for each client. Clients with the same object have uploads with equal names
-            and shapes; these uploads are measured together. Default a separate object for each
-            client.
+            and shapes; these uploads are measured together. By default each client has a separate
+            object.
 
     Returns:
         Two dicts. The first has the `Change` by client and key. The key ``"num_examples"`` and keys

@@ -163,7 +163,7 @@ def scoring(evaluate: Any, known: Sequence[Graph]) -> list[str]:
 
 
 def _graphs_in(value: Any, visited: set[int], depth: int = DEPTH) -> Iterator[Any]:
-    """The graphs that a function can reach, and its dataclasses of a graph and tensors."""
+    """The graphs that a function can reach, and the dataclasses with a graph that it can reach."""
     if isinstance(value, str | int | float) or id(value) in visited or depth == 0:
         return
     visited.add(id(value))
@@ -177,7 +177,7 @@ def _graphs_in(value: Any, visited: set[int], depth: int = DEPTH) -> Iterator[An
 
 
 def _parts(value: Any) -> Sequence[Any]:
-    """The values that a container, a dataclass of a graph or a function refers to."""
+    """The values to which a container, a function or a dataclass of a graph refers."""
     if is_dataclass(value) and isinstance(getattr(value, "graph", None), Graph):
         return [getattr(value, each.name) for each in fields(value)]
     if isinstance(value, functools.partial):

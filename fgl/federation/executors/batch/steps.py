@@ -288,6 +288,6 @@ class StepPlan:
 
 
 def _base(graph: Graph) -> Graph:
-    """The graph to which `with_train_mask` was applied, or the graph itself."""
+    """The graph from which `with_train_mask` made the given graph, or else the given graph."""
     base: Graph = graph.__dict__.get("masked", graph)
     return base

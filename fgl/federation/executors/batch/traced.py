@@ -181,8 +181,8 @@ class Trace:
         keys: keys of the context entries that the loss reads, if clients have different contexts.
         form: the conditions under which the operations are valid.
         holdings: the Python objects that must not have changed.
-        pinned: pairs of a position and an input, for inputs to which the loss also has a direct
-            reference. These inputs must stay the same objects.
+        pinned: the inputs to which the loss also has a direct reference, each with its position.
+            These inputs must stay the same objects.
     """
 
     def __init__(
@@ -432,7 +432,7 @@ def _random_states(states: Sequence[Tensor], device: torch.device) -> Iterator[N
 
 @contextmanager
 def _still(tracer: Tracer, holdings: Holdings) -> Iterator[None]:
-    """A context: a changed Python object or random state outside torch ends tracing."""
+    """A context that ends tracing if a Python object or a random state outside torch changes."""
     before = _states()
     yield
     if _states() != before:
