@@ -26,7 +26,7 @@ class Reads(NamedTuple):
     """The fields of a graph that a `forward` method reads, found by the names of its parameters.
 
     Args:
-        edge_index: whether the forward reads edges or positions, as PyG's models do. Otherwise the
+        edge_index: True if the forward reads edges or positions in PyG's format. Otherwise the
             first arguments of the forward are `Graph.inputs`.
         names: parameters that are passed by name, in order.
         needed: the names in `names` of parameters without a default.

@@ -159,8 +159,8 @@ def running_network(
     """Running average of the network over rounds: ``D^-1 max(0, beta A + (1 - beta) A_E)``.
 
     Args:
-        previous: float ``[k, k]``: A, the result of this function in the previous round. In the
-            second round, A is the first round's property network after `normalize_rows`.
+        previous: float ``[k, k]``, the matrix A that this function returned in the previous round.
+            In the second round, A is the first round's property network after `normalize_rows`.
         embedding_similarity: float ``[k, k]``, this round's ``A_E``.
         beta: weight of the previous network.
 

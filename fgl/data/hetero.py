@@ -88,7 +88,7 @@ Fields = dict[str, dict[Any, Any]]  # field name -> type of nodes or edges -> va
 
 
 def _fields(data: Any, ignore: Collection[str]) -> Fields:
-    """For each field, a dict from the node types or edge types that have the field to its values.
+    """For each field, a dict from node types or edge types to the values of the field.
 
     Raises:
         ValueError: if a field has no equivalent in a typed graph and is not ignored.
@@ -141,7 +141,7 @@ def _read_adj(fields: Fields) -> None:
 
 
 def _read_masks(data: Any, fields: Fields, split: int | None) -> None:
-    """Select one split of each mask; build the masks of those types that have ids instead."""
+    """Select one split of each mask; for types with ids instead of masks, build the masks."""
     for name in MASKS:
         fields[name] = {of: pyg.one_split(name, mask, split) for of, mask in fields[name].items()}
     for of in data.node_types:

@@ -234,7 +234,7 @@ def evaluate_on(
 
     Raises:
         TypeError: if the default score is used, ``y`` has a floating dtype, and no target is given.
-        ValueError: if there are several clients, and `graph` is a list with a different number of
+        ValueError: if there are several clients and `graph` is a list with a different number of
             graphs. With the default score, the error is also raised if a single graph lacks labels
             or test nodes, if a client that has test nodes lacks labels, or if no client has a test
             node. The returned function raises a ValueError if a model lacks tensors.
@@ -378,7 +378,7 @@ def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[
 def _without(
     taken: Collection[str], scores: Mapping[int, Mapping[str, Value]], index: int
 ) -> dict[int, Mapping[str, Value]]:
-    """The scores of the clients that use no metric's name from `taken`."""
+    """Leave out scores of clients with a metric name in `taken`, and warn about each."""
     out: dict[int, Mapping[str, Value]] = {}
     for client, score in scores.items():
         both = sorted(set(score) & set(taken))

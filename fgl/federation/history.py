@@ -413,8 +413,8 @@ class Result:
 
         Args:
             metric: the metric's name. If smaller values are better, put a minus before the name, as
-                in ``"-val_rmse"``. Default the task's metric, or the first validation metric if the
-                task names no metric.
+                in ``"-val_rmse"``. By default it is the task's metric, or the first validation
+                metric if the task names no metric.
 
         Raises:
             ValueError: if no round has the metric, if smaller values are better and the name has no
@@ -531,7 +531,7 @@ def reason(error: Exception) -> str:
 
 
 def shortened(text: str) -> str:
-    """A client's text for the history, without unprintable characters and not too long.
+    """A client's text for the history, shortened and without unprintable characters.
 
     Example:
         >>> shortened("a\x1b[2Jb"), len(shortened("a" * 1000))

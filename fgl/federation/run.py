@@ -144,8 +144,8 @@ def run(
     If clients are in this process, the run ends after a malformed upload, or if `aggregate` raises
     an error itself. If clients are in other processes, the server ignores a malformed upload. If
     `aggregate` raises an error in this case, or if its result is far too large, the server calls it
-    again without the uploads that changed most, up to half of the uploads. If a round uses no
-    upload, the server keeps the old model.
+    again and leaves out the uploads that changed most, but at most half of the uploads. If a round
+    uses no upload, the server keeps the old model.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -261,7 +261,7 @@ def _ended(callbacks: Sequence[Callback], result: Result, folder: Folder, *, sav
 def _executor(
     place: Place, method: Method, result: Result, plan: Plan, config: Mapping[str, Any] | None
 ) -> Executor:
-    """The executor of a run that continues from a result; both share the states of clients.
+    """The executor of a run that continues from a result, with the client states of the result.
 
     If clients are in this process, the new executor has the graphs of the result's next round.
     """

@@ -291,8 +291,9 @@ class Graph(Facts):
                 has, and not allowed for a field that it lacks.
 
         Raises:
-            TypeError, ValueError: as for a `Graph`, if the graph is a collection, if `fields` lacks
-                a field that the graph has, or if `fields` has a field that the graph lacks.
+            TypeError, ValueError: if `Graph` raises this error, if the graph is a collection, if
+                `fields` lacks a field that the graph has, or if `fields` has a field that the graph
+                lacks.
 
         Example:
             >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -357,8 +358,9 @@ class Graph(Facts):
 
         Args:
             device: the target device.
-            features: whether `x` is also moved. If features are not moved, such as mapped features
-                (`fgl.data.map_features`), `fgl.sampler.NeighbourSampler` reads them in minibatches.
+            features: whether `x` is also moved. If features are not moved (for example, mapped
+                features, see `fgl.data.map_features`), `fgl.sampler.NeighbourSampler` reads them in
+                minibatches.
 
         Raises:
             ValueError: if torch has no such device.

@@ -134,7 +134,7 @@ def _times_nodes(time: Any, x: Any, edge_index: Any) -> bool:
 
 
 def hint(unread: Collection[str], *, of_nodes: bool = False) -> str:
-    """A hint on reading a field of nodes or edges: the field's name in a `Graph` is different."""
+    """A hint for an unread field: how a `Graph` stores such data of nodes or edges."""
     if of_nodes and {"time", "t"} & {*unread}:
         return "a Graph has times of edges alone, and a column of x holds those of nodes; "
     if {"time", "t"} & {*unread}:

@@ -40,7 +40,7 @@ def own_models(
             that all clients have in common. The loss of `fedavg` then calls the client's own model.
         draw: if true, every client initialises its own model, and starts from this model until the
             server has aggregated once. If false, all clients start from the common initial model.
-        before: whether a client's state contains ``"adopted"``: the model from which the client
+        before: whether a client's state contains ``"adopted"``, the model from which the client
             started its last round.
         own: names of modules. Clients may have different modules of these names, and never send
             them.

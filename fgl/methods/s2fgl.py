@@ -180,7 +180,7 @@ def s2fgl(
 
 
 def check_sees_all(h: Tensor, g: Tensor) -> None:
-    """Raise a ValueError unless the received model's output has a row for each node of a step."""
+    """Raise a ValueError unless the received model's output has a row for each node in use."""
     reject_if(
         h.shape != g.shape,
         f"s2fgl to see a client's {len(g)} nodes in every step",

@@ -30,9 +30,9 @@ class Hetero(nn.Module):
         model: called as ``model(x_dict, edge_index_dict)``. If its ``forward`` has an argument
             ``edge_attr_dict``, this argument is passed too. The model returns a row for each node
             of the target type, or a dict from type to rows; the dict contains the target type. If
-            the target is a relation, the model is also called with ``edge_label_index=``, int64
-            ``[2, p]``, and returns a row for each of these p pairs. The indices count the nodes of
-            a type from 0.
+            the target is a relation, the model gets one more argument: ``edge_label_index=``, p
+            pairs of nodes as int64 ``[2, p]``. The model then returns a row for each pair. The
+            indices count the nodes of a type from 0.
         columns: dict from node type to number of features, in the order of the graph's types. A
             type without features has one column.
         relations: ``(source type, name, target type)``, in the order of the graph's relations. If
@@ -151,7 +151,7 @@ class Hetero(nn.Module):
         return full
 
     def _check_ends(self, error: KeyError | None = None) -> None:
-        """Raise an error if no rows come for a type because no relation ends at this type."""
+        """Raise an error if the model gives a type no rows since no relation ends at the type."""
         lost = self.target if error is None else next(iter(error.args), None)
         if lost in self.columns and all(lost != end for _, _, end in self.relations):
             raise ValueError(

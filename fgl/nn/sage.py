@@ -51,11 +51,11 @@ class SAGEConv(nn.Module):
         return out + x @ self.lin_r.weight.t()
 
     def on_trees(self, x: Tensor, fanouts: Sequence[int]) -> Tensor:
-        """Apply the convolution to all nodes of trees but the leaves; no list of edges is needed.
+        """Apply the convolution to all nodes of trees except leaves; no list of edges is needed.
 
         Args:
-            x: float ``[num_trees, size, in_channels]``, with the nodes of a tree in the order of
-                the levels, from the centre on.
+            x: float ``[num_trees, size, in_channels]``, in which the nodes of a tree are ordered by
+                level, the centre first.
             fanouts: number of children of a node, for each level of the trees.
 
         Returns:
@@ -77,8 +77,8 @@ def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
     """For each inner node of trees of a fixed shape, the mean over its children.
 
     Args:
-        x: float ``[num_trees, size, F]``, with the nodes of a tree in the order of the levels, from
-            the centre on.
+        x: float ``[num_trees, size, F]``, in which the nodes of a tree are ordered by level, the
+            centre first.
         fanouts: number of children of a node, for each level of the trees.
 
     Returns:

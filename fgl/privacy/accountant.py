@@ -130,8 +130,9 @@ def _event(noise_multiplier: float, sample_rate: float) -> Any:
 def _of_losses(noise_multiplier: float) -> Any:
     """A privacy accountant with a grid of losses that is fine enough for the noise.
 
-    The grid ends at the privacy loss of a step without sampling in which the noise is 10 standard
-    deviations. The package dp-accounting treats larger losses as a tail with mass e^-50.
+    Consider a step without sampling whose noise is 10 standard deviations. The grid ends at the
+    privacy loss of this step. The package dp-accounting treats larger losses as a tail with mass
+    e^-50.
     """
     farthest = 10 / noise_multiplier + 0.5 / noise_multiplier**2
     return _dp_accounting("pld").pld.PLDAccountant(value_discretization_interval=farthest / POINTS)

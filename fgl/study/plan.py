@@ -105,8 +105,8 @@ class Plan:
         local: alternative search spaces of local training; each trial uses one of them.
         stages: the total number of trials after the first call of `fgl.study`, after the second
             call, and so on.
-        tuning_seeds: seeds of the trials; with ``"each"``, tuning is repeated for every test seed,
-            with this seed as the only seed.
+        tuning_seeds: seeds of the trials; with ``"each"``, tuning is repeated for every test seed
+            and uses only this seed.
         seeds: seeds of the test runs.
         rounds, tuning_rounds: number of rounds of a test run, and number of rounds of a trial.
         patience: a run stops after this number of rounds without a better validation score.

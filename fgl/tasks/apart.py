@@ -271,7 +271,7 @@ def _trained_windows(whole: Graph, clients: Sequence[Graph]) -> Tensor:
 
 
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
-    """Warn if more than a tenth of the tested graphs, and more than two, copy training graphs.
+    """Warn if over a tenth of the tested graphs, and more than two, are copies of training graphs.
 
     A smaller number of copies is normal: in NCI1, one of sixty molecules occurs twice. A warning is
     also given if all tested graphs are copies of training graphs.

@@ -81,7 +81,7 @@ class Networks(Cut):
     def model_for(
         self, graph: Graph, seed: int, more: Mapping[str, Any] | None = None
     ) -> nn.Module:
-        """The network for graphs with the given graph's sizes before any structural encodings."""
+        """The network for graphs of the given graph's sizes, without structural encodings."""
         options: dict[str, Any] = {"dropout": self.dropout, **(more or {})}
         if self.hops:
             options |= {"normalize": False, "summed": True}

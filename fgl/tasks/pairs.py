@@ -59,7 +59,7 @@ def pair_task(
 
     With `ranking`, the true ends of pairs are ranked among all nodes. For example, pairs can be
     triples of a knowledge graph. In each local step, every training pair gets `negatives` sampled
-    pairs with a new target, and as many with a new source. New targets and sources are sampled
+    pairs with a new target, and equally many with a new source. New targets and sources are sampled
     uniformly; only training pairs are excluded.
 
     Args:

@@ -46,9 +46,10 @@ def ranking(
         chunk: number of triples to score at a time.
 
     Returns:
-        ``(model, *, test=True) -> score``; a score is ``(params, graph) -> {"val_mrr", "test_mrr",
-        "test_hits@1", ...}``, without the metrics of a mask that gives no question. If the model's
-        score of a node is NaN, the metric is NaN.
+        ``(model, *, test=True) -> score``; a score is
+        ``(params, graph) -> {"val_mrr", "test_mrr", "test_hits@1", ...}``. The metrics of a mask
+        are missing if the mask gives no question. If the model's score of a node is NaN, the metric
+        is NaN.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0], [1]]), y=torch.ones(1),

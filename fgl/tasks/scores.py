@@ -248,7 +248,7 @@ def evaluate_ego(
     Returns:
         ``(outbox, states) -> metrics``, empty if no client has taken part. ``local_f1``,
         ``global_f1``, ``val_f1`` and ``val_loss`` are means over the ``scored_clients``.
-        ``local_unseen_f1`` counts only test nodes of a client on which no other client trains
+        ``local_unseen_f1`` counts a client's test node only if no other client trains on this node
         (`unseen_nodes`). ``local_unseen_f1`` is a mean over the ``unseen_clients`` with such nodes;
         without such clients the metric is left out. The metrics of single clients are
         ``local_f1/0``, ``global_f1/0``, ``local_unseen_f1/0``, ...

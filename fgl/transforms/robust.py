@@ -37,7 +37,7 @@ def robust(
         bucket: number of clients per bucket. Clients are put into random buckets, and the rule gets
             the mean of each bucket. The means of honest buckets differ less from each other than
             single honest updates do. But the rule gets fewer inputs, so hostile clients affect a
-            larger fraction of its inputs.
+            larger fraction of the inputs.
         untouched: keys of an upload, except ``"model"``, that the server reads by `OfMeans.equally`
             or `OfMeans.reads`. The rule does not change these entries, so hostile clients can
             influence them.

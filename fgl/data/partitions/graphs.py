@@ -157,7 +157,7 @@ def _stored(graphs: Iterable[Graph], folder: str | os.PathLike[str] | None) -> l
 def _edges_inside(edge_index: Tensor, owner: Tensor, num_parts: int) -> tuple[Tensor, Tensor]:
     """Ids of the edges with both ends in one part, sorted by part, and the number of ids per part.
 
-    The parts must be disjoint. All edges are then read once in all, and not once per part.
+    The parts must be disjoint. All edges are then read only once, and not once per part.
     """
     source, target = owner[edge_index[0]], owner[edge_index[1]]
     edges = ((source == target) & (source >= 0)).nonzero().squeeze(1)

@@ -102,8 +102,8 @@ def overlapping_partition(
 
     Args:
         graph: the graph.
-        proportions: one fraction per client, between 0 and 1: the fraction of the nodes that the
-            client draws. Numbers of nodes are rounded.
+        proportions: for each client, the fraction of the nodes that it draws, between 0 and 1.
+            Numbers of nodes are rounded.
         common: fraction of the nodes that all clients hold (the overlap ratio in the paper's Table
             6). The common nodes are drawn first. Any node that is not common is missing from at
             least one client. By default no common nodes are drawn, and clients draw independently.

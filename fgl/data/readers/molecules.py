@@ -207,8 +207,8 @@ def _check_columns(path: Path, header: list[str], name: str, columns: Collection
 def _numbers_rows(column: str, rows: list[list[str]], place: int) -> bool:
     """Whether a column holds indices of the rows instead of a target.
 
-    The numbers in such a column count the rows, or they are distinct and the column has a name that
-    is usual for an index.
+    Such a column counts the rows, or it holds distinct numbers under a name that is usual for an
+    index.
     """
     if UNNAMED.fullmatch(column):
         return True

@@ -122,7 +122,7 @@ def _of_pairs(folder: Path, split: Path, ignore: Collection[str]) -> Graph:
 
 
 def _tensors(path: Path, ignore: Collection[str]) -> dict[str, Tensor]:
-    """Read tensors from a file of `torch.save`; raise an error if the file holds anything else."""
+    """Read tensors that `torch.save` wrote; raise an error if the file holds anything else."""
     try:
         content = torch.load(path, "cpu", weights_only=True)
     except pickle.UnpicklingError as error:

@@ -72,8 +72,8 @@ def edge_split(
 
     The returned graph has only the training edges, so message passing never uses a held-out edge.
     By default, both directions of a held-out edge are removed. The function also draws negative
-    pairs: pairs of nodes that no edge joins. If nodes have types, the negative pairs join the types
-    of nodes that the held-out edges join. In some graphs, such as graphs of users and items, edges
+    pairs: pairs of nodes that no edge joins. If nodes have types, the negative pairs join the same
+    types of nodes as the held-out edges. In some graphs, such as graphs of users and items, edges
     join only nodes of two groups: the sources and the targets. In such a graph, each negative pair
     joins a source and a target, even if edges are stored in both directions.
 
@@ -96,8 +96,8 @@ def edge_split(
     Raises:
         ValueError: if a fraction is negative, if the sum of the fractions is 1 or more, or if the
             graph has pairs. If `directed` is False, the error is also raised if edges have fields.
-            If `directed` is True, it is also raised if every edge has its reverse, or if a relation
-            holds the reverses of a second relation.
+            If `directed` is True, the error is also raised if every edge has its reverse, or if a
+            relation holds the reverses of a second relation.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -261,8 +261,8 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
 
     Returns:
         The split of ``split.graph.subgraph(nodes)``. This split has only training edges if no
-        held-out edge joins two of the nodes, or if fewer pairs without an edge exist than held-out
-        edges. The split may also have test edges and no validation edges.
+        held-out edge joins two of the nodes, or if there are fewer pairs without an edge than
+        held-out edges. The split may also have test edges and no validation edges.
 
     Example:
         >>> whole = fgl.data.splits.edge_split(fgl.data.load("synthetic"))

@@ -1,9 +1,9 @@
 """Pairs of nodes encoded as numbers, and samplers that draw pairs without an edge.
 
 Every node may have a side: the type of the node, the role as a source or as a target, or the colour
-in a bipartite graph. If nodes have sides, edges join only certain combinations of sides. A pair
-with a combination that no edge has can never be an edge, so this pair is useless as a negative
-example.
+in a bipartite graph. If nodes have sides, an edge can join two nodes only for certain combinations
+of their sides. A pair with a combination that no edge has can never be an edge, so this pair is
+useless as a negative example.
 """
 
 from typing import Any
@@ -163,8 +163,8 @@ class FreePairsLike:
 
     Args:
         edge_index, num_nodes, directed: as for `FreePairs`.
-        like: int64 ``[2, p]``, the given pairs. For each given pair, a pair of nodes with the sides
-            of the given pair's nodes is drawn.
+        like: int64 ``[2, p]``, the given pairs. For each given pair, a pair is drawn whose nodes
+            have the sides of the given pair's nodes.
         side: int64 ``[num_nodes]``, at least 0; None if an edge may join any two nodes.
 
     Example:
@@ -232,7 +232,7 @@ def _by_side(edges: Tensor, side: Tensor, directed: bool) -> Tensor:
 def _free_between(
     edges: Tensor, first: Tensor, second: Tensor, directed: bool
 ) -> tuple[Any, Tensor, Tensor]:
-    """Two lists of nodes, and a sampler of pairs from the first to the second without an edge."""
+    """Two lists of nodes, and a sampler of unlinked pairs from the first to the second list."""
     rows, columns = (mask.nonzero().squeeze(1) for mask in (first, second))
     place = torch.stack([(mask.cumsum(0) - 1)[e] for mask, e in zip((first, second), edges)])  # noqa: B905
     if torch.equal(first, second):

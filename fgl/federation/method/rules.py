@@ -113,7 +113,7 @@ class Models:
         return module
 
     def _once(self, module: nn.Module) -> _Own:
-        """The stored model with equal modules and equal initial tensors; a new model is stored."""
+        """The stored model that equals `module`, with its initial tensors; or else `module`."""
         first = {name: t.detach().clone() for name, t in module.state_dict().items()}
         shapes = tuple((name, t.dtype, t.shape, t.device) for name, t in first.items())
         kind = json.dumps(architecture(module)), shapes

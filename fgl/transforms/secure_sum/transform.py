@@ -50,7 +50,7 @@ def secure_sum(
             no single upload, or a `fgl.federation.OfSums`.
         threshold: number of clients that must complete an exchange. The threshold must be at least
             ``honest + colluders``. The threshold must also be more than half of the number of
-            participants. With `signed`, it must be more than two thirds of this number.
+            participants. With `signed`, the threshold must be more than two thirds of this number.
         honest: the smallest number of honest clients in a sum, at least 2. Each honest upload is
             hidden in the sum of all honest uploads. If a sum had only one honest client, the
             colluders could subtract their own uploads and would learn the honest upload.

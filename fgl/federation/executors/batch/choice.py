@@ -129,7 +129,7 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
 
 
 def _choose_of_kinds(method: Method, clients: Sequence[Graph], cache: int | None) -> Choice:
-    """The smallest number of clients chosen for any kind of model that several clients have."""
+    """Choose a number of clients for each kind of model; return the smallest of these numbers."""
     kinds: dict[Hashable, list[Graph]] = {}
     for graph in clients:
         kinds.setdefault(kind_of(method, graph), []).append(graph)
