@@ -45,12 +45,16 @@ class Hetero(nn.Module):
             columns. A relation without edge features has the number 0 or is not listed.
 
     Shapes:
-        x: float ``[num_nodes, sum of columns]``, dense; edge_index: int64 ``[2, E]``; node_type:
-        int64 ``[num_nodes]``; edge_type: int64 ``[E]``; edge_attr: float ``[E, columns]``;
-        train_mask: bool ``[num_nodes]``, which serves only to check the types of training nodes;
-        edge_label_index: int64 ``[2, p]``, the pairs, if the target is a relation; output:
-        ``[num_nodes, out_channels]``, with 0 for nodes that are not of the target type; if the
-        target is a relation, the rows of the pairs.
+        - x: float ``[num_nodes, sum of columns]``, dense.
+        - edge_index: int64 ``[2, E]``.
+        - node_type: int64 ``[num_nodes]``.
+        - edge_type: int64 ``[E]``.
+        - edge_attr: float ``[E, columns]``.
+        - train_mask: bool ``[num_nodes]``. It serves only to check the types of training nodes.
+        - edge_label_index: int64 ``[2, p]``; the pairs that the model scores if the target is a
+          relation.
+        - output: ``[num_nodes, out_channels]``, with 0 for nodes that are not of the target type.
+          If the target is a relation, the output has a row for each pair instead.
 
     Raises:
         ValueError: if the target or an end of a relation is not in `columns`, if `edge_columns`

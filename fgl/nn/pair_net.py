@@ -28,10 +28,11 @@ class PairNet(nn.Module):
         num_layers: number of layers.
 
     Shapes:
-        x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix` with ``A[target, source]``; edge_label_index: int64 ``[2, p]``; edge_attr:
-        float ``[nnz, edge_dim]``, in the order of the matrix's entries; output: ``[p,
-        out_channels]``.
+        - x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`.
+        - edges: ``edge_index`` or a `SparseMatrix` with ``A[target, source]``.
+        - edge_label_index: int64 ``[2, p]``.
+        - edge_attr: float ``[nnz, edge_dim]``, in the order of the matrix's entries.
+        - output: ``[p, out_channels]``.
 
     Example:
         >>> net = PairNet(4, 8, 1, edge_dim=0)

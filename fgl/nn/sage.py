@@ -28,9 +28,10 @@ class SAGEConv(nn.Module):
         out_channels: width of the output.
 
     Shapes:
-        x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix` with ``A[target, source]``, in which an entry 0 means no edge and all other
-        values are ignored; output: ``[num_nodes, out_channels]``.
+        - x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`.
+        - edges: ``edge_index`` or a `SparseMatrix` with ``A[target, source]``. A zero entry means
+          no edge; all other values are ignored.
+        - output: ``[num_nodes, out_channels]``.
 
     Example:
         >>> SAGEConv(4, 2)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape
@@ -161,11 +162,11 @@ class EgoSAGE(nn.Module):
             (Theorem 4.1).
 
     Shapes:
-        ``model(x, edges)``: logits ``[num_nodes, C]`` on a graph;
-        ``model(x, trees=trees)``: logits ``[num_trees, C]`` for the centres of the trees, with node
-        features x and node indices ``trees``, int64 ``[num_trees, size]``;
-        ``model(r)``: logits for trees of embeddings ``[num_trees, size, hidden_channels]``;
-        ``model(x, reduce=True)``: embeddings ``[num_nodes, hidden_channels]``.
+        - ``model(x, edges)``: logits ``[num_nodes, C]`` on a graph.
+        - ``model(x, trees=trees)``: logits ``[num_trees, C]`` for the centres of the trees. Here x
+          are features of nodes, and ``trees`` are indices of nodes, int64 ``[num_trees, size]``.
+        - ``model(r)``: logits for trees of embeddings ``[num_trees, size, hidden_channels]``.
+        - ``model(x, reduce=True)``: embeddings ``[num_nodes, hidden_channels]``.
 
     Raises:
         TypeError: if a fan-out is not an integer.

@@ -31,9 +31,9 @@ class SPAConv(nn.Module):
         out_channels: width of the output.
 
     Shapes:
-        x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: a `SparseMatrix`; kinds:
-        three matrices (`SparseMatrix`) with the edges to unlike, to alike and to unknown
-        neighbours.
+        - x: float ``[n, in_channels]``, dense or `SparseMatrix`.
+        - edges: a `SparseMatrix`.
+        - kinds: the three matrices that the function `kinds` returns.
 
     Example:
         >>> edges = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [1, 2]]), 3)
@@ -99,10 +99,11 @@ class SPA(Layers):
         dropout: probability of dropping a feature or a hidden unit in training.
 
     Shapes:
-        x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix` whose values are the weights of neighbours in the sums; train_labels: int64
-        ``[n]``, -1 for an unknown label; by default, all labels are unknown. In a minibatch, the
-        labels of the minibatch's own nodes are known.
+        - x: float ``[n, in_channels]``, dense or `SparseMatrix`.
+        - edges: ``edge_index`` or a `SparseMatrix`. Its values are the neighbours' weights in the
+          sums.
+        - train_labels: int64 ``[n]``, -1 for an unknown label; by default, all labels are unknown.
+          In a minibatch, the labels of the minibatch's own nodes are known.
 
     Returns:
         Logits ``[n, out_channels]``; with ``return_embedding=True`` also the output of the last
@@ -143,14 +144,16 @@ class SPA(Layers):
 
 
 def kinds(edges: SparseMatrix, train_labels: Tensor) -> list[SparseMatrix]:
-    """Three matrices: edges between unlike nodes, between alike nodes, and at unlabelled nodes.
+    """Split edges by kind: ends with different labels, with the same label, or without labels.
 
     Args:
         edges: ``A[target, source]``.
         train_labels: int64 ``[n]``, negative for an unknown label.
 
     Returns:
-        Three matrices; the sum of the matrices is `edges`.
+        Three matrices with the sum `edges`. The first has the edges whose ends have different
+        labels. The second has the edges whose ends have the same label. The third has all other
+        edges, each with at least one unlabelled end.
 
     Example:
         >>> edges = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [1, 2]]), 3)
