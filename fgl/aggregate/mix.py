@@ -127,7 +127,7 @@ def _size(value: Tensor, dim: int) -> Tensor:
 
 
 def _above(size: Tensor) -> Tensor:
-    """The next power of two above a number.
+    """The next power of two above 1.001 times a number.
 
     In the bits of the number, the exponent grows by one, and all other bits become 0.
     """

@@ -235,9 +235,9 @@ class Result:
         client_states: each client's state.
         history: one `Round` per round.
         form: the agreed names, dtypes and shapes of uploads; later uploads must have this form.
-            Empty if too few clients have sent the same form.
-        older: outboxes and server states of earlier rounds, the oldest first. Empty unless the run
-            was started with `go_back`.
+            The form is empty if too few clients have sent the same form.
+        older: outboxes and server states of earlier rounds, the oldest first. The list is empty
+            unless the run was started with `go_back`.
         config: the config of the run. The config's entry ``"layers"`` has the arguments of the
             method's builders, from the innermost to the outermost builder.
         method: the method that was run; None if the result was unpickled or created by hand.

@@ -59,7 +59,7 @@ def fedpub(
     This method follows the public code, except for the penalties. In the public code, the penalties
     have no gradient, since ``state_dict()`` detaches its tensors. Here the penalties have a
     gradient, as in the loss of the paper. A client without a labelled training example has no
-    penalties. With penalties alone, the client's masks would shrink to 0.
+    penalties. Otherwise the penalties would shrink this client's masks to 0.
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models. The public code

@@ -155,7 +155,7 @@ class Hetero(nn.Module):
         return full
 
     def _check_ends(self, error: KeyError | None = None) -> None:
-        """Raise an error if the model gives a type no rows since no relation ends at the type."""
+        """Raise an error if a type lacks rows because no relation ends at this type."""
         lost = self.target if error is None else next(iter(error.args), None)
         if lost in self.columns and all(lost != end for _, _, end in self.relations):
             raise ValueError(

@@ -226,10 +226,12 @@ def told_secrets(
         threshold: number of shares that are needed to recover a secret.
 
     Returns:
-        Two dicts by row. The first has the secrets: the seed of each client that sent words, and
-        the key of each client that sent only letters. The second names the senders of false shares:
-        for each secret with false shares, the rows of the clients that sent them. Only false shares
-        that recovery noticed are listed.
+        Two dicts, whose keys are rows. The first dict has the secrets: the seed of each client that
+            sent words, and
+        the key of each client that sent only letters. The second dict names the senders of false
+        shares: for each secret with false shares, the rows of the clients that sent false shares.
+            Only
+        false shares that recovery noticed are listed.
 
     Raises:
         CannotUnmask: if too few shares of a secret arrived, or if the secret cannot be recovered

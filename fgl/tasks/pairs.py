@@ -238,7 +238,7 @@ class Pairs(Cut):
         return _task_of(clients, model, self.local.training(), ANSWERS, links)
 
     def whole(self, seed: int) -> Graph:
-        """The graph of all clients: earlier edges are messages, later edges are predicted."""
+        """The graph of all clients; earlier edges are messages, and later edges are predicted."""
         synthetic = self.dataset == "synthetic"
         graph = data.ratings() if synthetic else data.load(self.dataset)
         if graph.edge_attr is None or graph.edge_time is None:

@@ -27,7 +27,7 @@ class Task:
     """A federation's learning problem: the clients, FedAvg for these clients, and the scores.
 
     A task contains functions that were defined in functions. So cloudpickle, which loky and Ray
-    use, can pickle a task, but Python's pickle cannot.
+    use, can pickle a task. Python's pickle cannot pickle a task.
 
     Args:
         clients: the clients' graphs.

@@ -81,7 +81,7 @@ def cut_loss(graph: Graph, parts: Sequence[Tensor]) -> CutLoss:
 
     Returns:
         Four numbers. `edges` and `pairs` count the edges and the pairs whose two nodes belong to
-        clients. `lost_edges` and `lost_pairs` count how many of them are lost.
+        clients. `lost_edges` and `lost_pairs` count the edges and the pairs that are lost.
 
     Raises:
         ValueError: if `graph` is a collection, since its graphs are never cut, or if a node id is

@@ -117,7 +117,7 @@ def overlapping_partition(
 
     Raises:
         ValueError: if a proportion is out of range or smaller than `common`, or if the proportions
-            are so large that more nodes than the common nodes must belong to all clients.
+            are too large: all clients would then share further nodes besides the common nodes.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(10, 1), torch.tensor([[0], [1]]))

@@ -54,7 +54,7 @@ class EdgeSplit:
 
 
 class DirectedSplit(EdgeSplit):
-    """An `EdgeSplit` in which a pair differs from its reverse."""
+    """An `EdgeSplit` in which a pair and its reverse are two different pairs."""
 
     directed = True
 

@@ -107,7 +107,7 @@ class FreeCells(_Free):
         *,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Draw an empty cell of each row that has one; all empty cells of a row are equally likely.
+        """Draw one empty cell of each row with empty cells; a row's empty cells are equally likely.
 
         Args:
             rows: int64 ``[p]``, the rows for which columns are drawn; repeats are allowed.

@@ -188,7 +188,7 @@ def _of_types(graph: Graph) -> Tensor:
 
 
 def _pairs_alike(graph: Graph, examples: Tensor) -> Tensor | None:
-    """Group of each pair; copies and reverses share a group. None if all groups have one pair."""
+    """Group of each pair, shared with its copies and reverses; None if all groups have one pair."""
     low, high = graph.edge_label_index.cpu()[:, examples].sort(0).values  # type: ignore[union-attr]
     key = low * graph.num_nodes + high
     return units_of(key)[1]

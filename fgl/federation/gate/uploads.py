@@ -261,7 +261,7 @@ class _Norms:
     def add(self, tensors: Sequence[Tensor], old: Tensor | None) -> int:
         """Add tensors to be measured; if `old` is given, their differences from `old` are measured.
 
-        Return the index of these tensors in the result of `read`.
+        Return the index at which the result of `read` has the norms of these tensors.
         """
         self.sources.append((tensors, old))
         self.norms.append(list(_norms(tensors, old)))

@@ -135,8 +135,8 @@ class Method:
     Messages and states are dicts of named tensors. A message or state may contain dicts of tensors,
     but no deeper nesting. A method is immutable: `fedavg` returns a method, and
     ``dataclasses.replace`` returns a copy with some fields replaced. The package cloudpickle, which
-    loky and Ray use, can pickle a method. Python's pickle cannot, since methods contain local
-    functions.
+    loky and Ray use, can pickle a method. Python's pickle cannot pickle a method, since methods
+    contain local functions.
 
     Args:
         model: the architecture. The module holds the initial parameters; trained parameters are

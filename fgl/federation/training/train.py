@@ -129,7 +129,7 @@ def minimise(
         layout: memory layout of the tensors; default unchanged.
         keep: whether to return the optimiser's state.
         differentiate: ``(layout, params, leaves, *batch) -> loss``, a function that sets the
-            gradients of the leaves. Default a backward pass.
+            gradients of the leaves; default a backward pass.
 
     Returns:
         The trained parameters, the loss before each step, and the optimiser's state: a dict with

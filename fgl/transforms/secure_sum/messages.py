@@ -32,7 +32,7 @@ class Terms:
 
     Args:
         threshold: number of clients that must complete an exchange.
-        equally: keys of an upload. The sum of the values at these keys has no weights.
+        equally: keys of an upload whose values are summed without weights.
         bits, bound: a number in fixed point has `bits` bits after the point, and its magnitude is
             at most `bound`.
         colluders: number of clients that may collude with the server.

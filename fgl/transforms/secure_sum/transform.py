@@ -55,7 +55,7 @@ def secure_sum(
             hidden in the sum of all honest uploads. If a sum had only one honest client, the
             colluders could subtract their own uploads and would learn the honest upload.
         colluders: number of clients that may show the server everything they know. With `signed`,
-            these clients may even help a dishonest server. Every sum may contain all of them.
+            these clients may even help a dishonest server. Every sum may contain all these clients.
         signed: keys for signatures. In an additional round, clients sign the server's list of
             clients in the sum. A server that sends clients different lists gets no shares if
             ``2 threshold > n + colluders``, where n is the number of clients in the exchange.

@@ -408,7 +408,7 @@ class _Member(Graph):
 
 @explained
 def batch_norms(model: nn.Module) -> list[nn.Module]:
-    """Layers that mix examples, so that padding would change the result.
+    """Layers that mix examples; padding would change the results of these layers.
 
     A batch of unequal clients must have no such layers.
 

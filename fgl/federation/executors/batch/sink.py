@@ -36,7 +36,7 @@ class SunkReading(Reading):
         edge_index: int64 ``[2, E]``; padding points to the sink.
         num_nodes: number of nodes of the largest client; the sink node has this index.
         num_graphs: number of graphs of the client that has the most graphs; the sink's graph has
-            this index. None if each client has one graph.
+            this index. The argument is None if each client has one graph.
         zero: a batched int64 zero, one per client.
     """
 

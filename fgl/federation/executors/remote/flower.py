@@ -75,7 +75,7 @@ def client_app(
             SuperNode's log has the whole error.
 
     Returns:
-        The client app. Name it in the ``pyproject.toml`` of a Flower app.
+        The client app. The ``pyproject.toml`` of a Flower app must name this app.
     """
 
     def query(message: Message, context: Context) -> Message:
