@@ -23,8 +23,8 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
 
     Args:
         stack: dict from name to ``[K, ...]``, such as updates; integers are mixed and rounded. If A
-            is dense, one client's NaN or infinity reaches every other client, even a client that
-            gives it weight 0.
+            is dense, one client's NaN or infinity reaches every other client, whatever the weights
+            in A are.
         matrix: the client matrix A, float ``[K, K]``: a dense or sparse Tensor, or another object
             that supports ``@``, such as a `SparseMatrix`. Rows are not normalised.
         self_weight: rho, between 0 and 1: a client's weight for its own tensors. The client's

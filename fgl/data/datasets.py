@@ -68,10 +68,10 @@ def load(
     graph. The node types are, in this order: papers (8920 feature columns), authors (1 column) and
     conferences (20 columns). The relations are ``(paper, by, author)``, ``(paper, at, conf)`` and
     their reverses. ``"chickenpox"`` and ``"england_covid"`` are time series with
-    ``x [num_nodes, num_times, 1]`` and ``y [num_nodes, num_times]``. Their edges are the edges in
-    the files. In ``"england_covid"``, `edge_time` holds the day of each edge. ``"metr-la-like"`` is
-    a synthetic time series with the size of METR-LA. `fgl.data.splits.windows` splits these time
-    series.
+    ``x [num_nodes, num_times, 1]`` and ``y [num_nodes, num_times]``. The edges of the time series
+    are the edges in the files. In ``"england_covid"``, `edge_time` holds the day of each edge.
+    ``"metr-la-like"`` is a synthetic time series with the size of METR-LA.
+    `fgl.data.splits.windows` splits these time series.
 
     Args:
         name: name of the dataset.

@@ -56,7 +56,7 @@ class EgoSampler:
 
     Args:
         graph: the graph, or its adjacency ``A[target, source]``.
-        fanouts: number of children per node, one number for each level; any number of levels.
+        fanouts: for each level, the number of children of each node.
 
     Raises:
         TypeError: if a fan-out is not an integer.

@@ -83,7 +83,7 @@ def checked_select(
 
     Args:
         history: the rounds of a run.
-        metric: a metric's name. It begins with a minus if smaller values are better.
+        metric: a metric's name, with a minus before the name if smaller values are better.
         select: the task's metric.
         lower: names of metrics for which smaller values are better. Losses need not be named.
 
@@ -122,7 +122,7 @@ def best_round(history: Sequence[Scored], select: str = "val_accuracy") -> Score
 
     Args:
         history: the rounds of a run, at least one.
-        select: the metric's name. Put a minus before it if smaller values are better.
+        select: the metric's name, with a minus before the name if smaller values are better.
 
     Returns:
         The best round.
@@ -354,8 +354,8 @@ class Result:
         """The trained model's output for a graph, in evaluation mode and without gradients.
 
         Args:
-            graph: a graph, such as a new client's graph. It must have all fields that the model
-                reads.
+            graph: a graph, such as a new client's graph. The graph must have all fields that the
+                model reads.
             client: number of the client whose model is used; needed if clients have different
                 models. By default the model that all clients share is used.
             options: keyword arguments for the model, such as ``return_embedding=True``.
@@ -413,8 +413,8 @@ class Result:
 
         Args:
             metric: the metric's name. If smaller values are better, put a minus before the name, as
-                in ``"-val_rmse"``. By default it is the task's metric, or the first validation
-                metric if the task names no metric.
+                in ``"-val_rmse"``. The default is the task's metric, or the first validation metric
+                if the task names no metric.
 
         Raises:
             ValueError: if no round has the metric, if smaller values are better and the name has no

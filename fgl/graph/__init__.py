@@ -72,7 +72,7 @@ class Graph(Facts):
             reads standardised windows, and the model's output is converted to the units of `y`.
         window_index: int64 ``[num_examples, steps]``, the times of `x` in each window.
         horizon_index: int64 ``[num_examples, h]``, the times of `y` that are the targets of each
-            window. They are later than the times in the window's row of `window_index`.
+            window. These times are later than the times in the window's row of `window_index`.
 
     Raises:
         TypeError: if a field has a wrong type or a wrong dtype.

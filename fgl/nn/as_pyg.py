@@ -114,7 +114,7 @@ def _sizes(linear: Any) -> tuple[int, int]:
 
 
 class StackTwin(nn.Module):
-    """PyG's convolutions, with ReLU and dropout between; a linear map follows if the model has one.
+    """PyG's convolutions with ReLU and dropout between them, then the model's linear map, if any.
 
     ``forward(x, edge_index, *of_edges)`` passes the arguments `of_edges` to each convolution.
 

@@ -40,7 +40,7 @@ def epsilon(
 ) -> float:
     """Epsilon after `rounds` uses of the Gaussian mechanism, for a given delta.
 
-    Without sampling, the result is exact. It equals the epsilon of one Gaussian mechanism with
+    Without sampling, the result is exact: the epsilon of one Gaussian mechanism with
     ``noise_multiplier / sqrt(rounds)`` (Balle and Wang 2018, Theorem 8). With a `sample_rate`, the
     privacy loss of Poisson sampling is rounded up to a grid, and the losses of all rounds are
     composed (Doroshenko et al. 2022). This result is never below the true epsilon, and exceeds it
@@ -64,7 +64,7 @@ def epsilon(
             than the default epsilon. Orders for which the series does not converge are omitted.
 
     Returns:
-        Epsilon. It is 0 for no rounds and infinite without noise.
+        Epsilon: 0 without rounds, and infinite without noise.
 
     Raises:
         ImportError: if the extra `private` is not installed.
@@ -227,7 +227,7 @@ def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -
         delta: the probability with which the bound may fail, above 0 and below 1.
 
     Returns:
-        Epsilon. It is 0 without uses, and infinite if a use has no noise. Epsilon is valid only for
+        Epsilon: 0 without uses, and infinite if a use has no noise. The result is valid only for
         neighbouring data sets that every mechanism covers. A mechanism that covers replacing all
         data of a client also covers replacing one example. The reverse is not true.
 

@@ -214,8 +214,8 @@ def _corrupted(train: Training, num_clients: int, count: int) -> Any:
     """A client's steps: the graph, and triples in which the tail or the head is replaced at random.
 
     Only training triples are excluded when negatives are sampled. If validation and test triples
-    were excluded too, these triples would never be negatives, and a model could recognise them by
-    this.
+    were excluded too, these triples would never be negatives. A model could then recognise these
+    triples.
     """
 
     def tables(graph: Graph) -> tuple[FreeCells, FreeCells]:

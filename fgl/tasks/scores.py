@@ -314,7 +314,7 @@ def evaluate_pooled(
     tests: Sequence[Graph] | None = None,
     target: Target = CLASSES,
 ) -> Evaluate:
-    """Score all clients' test examples together; examples are predicted by their client's model.
+    """Score all clients' test examples together; each example is predicted by its client's model.
 
     A metric can be undefined for one client, but defined for all clients together. For example, the
     AUC is undefined for a client if all labels of the client are equal.
@@ -427,8 +427,8 @@ def evaluate_graphs(
             the target needs.
         tests: one collection with labels per client. If a collection has a test mask, only the
             graphs in this mask are scored; without masks, all graphs are scored.
-        clients: the clients' training graphs. If they have validation masks, metrics
-            that begin with ``val_`` and ``pooled_test_`` are added.
+        clients: the clients' training graphs. If these graphs have validation masks, metrics that
+            begin with ``val_`` and ``pooled_test_`` are added.
         target: meaning of the values of ``graph.y``; default class labels.
         each: as for `evaluate_own`.
 

@@ -73,8 +73,8 @@ def read_molecules(
             ``torch_geometric.utils.from_smiles``.
 
     Returns:
-        The molecules. Their targets y are float32 ``[num_graphs]``, or ``[num_graphs, t]`` for t >
-        1 targets; unknown values are NaN.
+        The molecules. The targets y are float32 ``[num_graphs]``, or ``[num_graphs, t]`` for t > 1
+        targets; unknown values are NaN.
 
     Raises:
         ValueError: if the file is missing or malformed, if a column is missing, or if no molecule

@@ -1,8 +1,8 @@
 """Safe reader of pickled arrays, SciPy's CSR matrices and dicts of lists.
 
 Python's unpickler calls functions that are named in the file, and deeply nested tuples can crash
-the process. This reader never calls functions that are named in a file. It supports only the
-opcodes that dataset files contain.
+the process. This reader never calls functions that are named in a file. Only the opcodes that
+dataset files contain are supported.
 """
 
 import pickletools

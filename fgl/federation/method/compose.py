@@ -48,8 +48,8 @@ def layer(
         sealed: fields of the method, such as ``"send"`` or ``"rules.silent"``, that no outer
             builder may change. The builder guarantees a property, such as privacy, only for its own
             functions. A run raises an error if a sealed field was replaced.
-        checks: functions ``(method, name) -> None``, such as `check_averages`. They raise an error
-            if the builder called ``name`` does not work with the method.
+        checks: functions ``(method, name) -> None``, such as `check_averages`. Each check raises an
+            error if the builder called ``name`` does not work with the method.
 
     Returns:
         The decorated builder. The builder's input is the first argument that is a method or a task;

@@ -374,7 +374,7 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
     Returns:
         ``(params, graph, context) -> scalar``. This function raises a ValueError if the graph has
         no labels, if the names or shapes of the parameters differ from the model's, or if the
-        output has fewer classes than the labels. It also raises a ValueError if the examples are
+        output has fewer classes than the labels. A ValueError is also raised if the examples are
         pairs and the output has a row per node. This function raises a TypeError if labels have a
         floating dtype and no target is given, or if the model does not return a tensor.
 

@@ -51,8 +51,8 @@ class Training:
             use ``partial(node_minibatches, num_epochs=3)``. Without minibatches, use `num_steps`.
         max_grad_norm: the gradient is clipped to this norm; default no clipping.
         keep_optimizer: whether a client keeps the optimiser's state until the client's next round.
-            The client's state has it under ``"optimizer"``. By default each round starts with a new
-            optimiser.
+            The client's state then has the optimiser's state under ``"optimizer"``. By default each
+            round starts with a new optimiser.
         adjust: ``(grads, params, context) -> grads``, called after clipping and before the
             optimiser's step. `grads` has a gradient for each trained tensor. This gradient is zero
             if the loss does not depend on the tensor.

@@ -125,7 +125,7 @@ class Models:
         return models[-1]
 
     def described(self, graph: Graph) -> dict[str, Any]:
-        """A client's own part as JSON: shapes, and a digest of the architecture."""
+        """The shapes of a client's own part, and a digest of the part's architecture, as JSON."""
         own = self._of(graph)
         shapes = {n: list(t.shape) for n, t in own.first.items() if n not in self.common}
         text = json.dumps(architecture(own.module)).encode()

@@ -150,8 +150,8 @@ def scoring(evaluate: Any, known: Sequence[Graph]) -> list[str]:
 
     Args:
         evaluate: the function. Its data are graphs, and held-out pairs that are stored with a
-            graph. They are in the closure of the function, and in the closures of functions that it
-            calls.
+            graph. The data are in the closures of this function and of all functions that this
+            function calls.
         known: graphs that the digest leaves out, since the run compares them anyway.
 
     Example:

@@ -183,8 +183,9 @@ def graph_minibatches(
 
     The last minibatch is kept, even if it is small. If one minibatch contains all graphs, the
     minibatch is the collection itself, and its cached adjacency is used. Graphs outside the
-    training mask are in no minibatch, so they do not affect batch norm. With
-    ``Training(num_steps=...)`` they do affect it, since each step uses the whole collection.
+    training mask are in no minibatch, so these graphs do not affect batch norm. With
+    ``Training(num_steps=...)``, such graphs affect batch norm, since each step uses the whole
+    collection.
 
     Args:
         graph: a collection.

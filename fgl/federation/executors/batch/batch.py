@@ -61,7 +61,7 @@ class Batch(Loop):
         self._cohorts: dict[tuple[int, ...], Cohort] = {}
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
-        """Form groups of clients that have similar sizes and optimisers with equal step counts.
+        """Form groups of clients with similar sizes and with equal step counts of their optimisers.
 
         The groups have nearly equal numbers of clients.
 

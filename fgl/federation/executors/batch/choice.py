@@ -69,10 +69,10 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     batch pads all clients to the size of the largest client. So the largest D is first multiplied
     by ``D / mean D``, where ``mean D`` is the mean over all clients. The product is then compared
     with the cache. Clients also train one at a time if three times the estimate exceeds the cache.
-    Clients that hold many graphs have one rule in place of these two: they train one at a time only
-    if the largest D exceeds three fifths of the cache. Otherwise at least ten clients share a
-    batch. For many graphs, products with dense weights take most of the time. Such products depend
-    less on the cache than sparse products do.
+    For clients that hold many graphs, one rule replaces these two rules: such clients train one at
+    a time only if the largest D exceeds three fifths of the cache. Otherwise at least ten clients
+    share a batch. For many graphs, products with dense weights take most of the time. Such products
+    depend less on the cache than sparse products do.
 
     Clients that have their own models are batched by kind of model. If several clients have a kind
     of model, this function chooses how many of these clients train at once. The result is the
