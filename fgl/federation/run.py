@@ -412,7 +412,13 @@ def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:
         f"num_rounds to be at least the {rounds} rounds of the checkpoint in {folder.path}",
         num_rounds,
     )
-    if not unscored and (rounds == num_rounds or folder.has_stopped(rounds)):
+    if not unscored and rounds == num_rounds:
+        return False
+    if not unscored and folder.has_stopped(rounds):
+        warn(
+            f"A callback ended the run in {folder.path} after {rounds} of {num_rounds} rounds, so "
+            f"these rounds are returned; delete {folder.path / 'stopped'} to go on"
+        )
         return False
     folder.check_room(result)
     return True

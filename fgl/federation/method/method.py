@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ...checks import check_number, reject_if
 from ...graph import Graph
-from ...kinds import check_kind, check_takes
+from ...kinds import check_kind, check_takes, shown
 from ...predict import standing_in
 from .describe import FUNCTIONS, HOOKS, Layer, hides, short, written
 from .message import Aggregate, Message, Params, State
@@ -95,6 +95,12 @@ class Training:
                 f"Expected epochs to be left out without batches, but got {self.epochs}: "
                 f"num_steps={self.epochs} makes as many steps, each on all training examples"
             )
+        reject_if(
+            not callable(self.optimizer),
+            "optimizer to be a function, such as lambda params: torch.optim.Adam(params, lr=0.01)",
+            shown(self.optimizer),
+            TypeError,
+        )
         for name, arguments in TRAINING.items():
             if (function := getattr(self, name)) is not None:
                 check_takes(name, function, arguments)
