@@ -324,7 +324,7 @@ def _check_go_back(method: Method, go_back: int, state: State) -> None:
 
 
 def _check_history(result: Result, rounds: Sequence[Round]) -> None:
-    """Raise an error if a callback changed the list of rounds, which defines the run's position."""
+    """Raise an error if a callback changed the list of rounds."""
     now = result.history
     same = isinstance(now, list) and len(now) == len(rounds)
     if not same or any(a is not b for a, b in zip(now, rounds, strict=True)):

@@ -1,4 +1,4 @@
-"""A run of a study, and the record of the run, which is written even if the run fails."""
+"""A run of a study; the record of the run is written even if the run fails."""
 
 import functools
 import math

@@ -194,7 +194,7 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
 
 @explained
 def check_model_alone(method: Method, outer: str) -> None:
-    """Raise an error if clients also train tensors outside the model, which `outer` would drop.
+    """Raise an error if clients also train tensors outside the model; `outer` drops such tensors.
 
     Args:
         method: the method that is passed to `outer`.

@@ -266,7 +266,7 @@ class OfSums:
     that are left out.
 
     Args:
-        key: key of the entry, which is a dict of floating-point tensors.
+        key: key of the entry; the entry is a dict of floating-point tensors.
         serve: ``(sums, num_clients, state) -> outbox, state``.
 
     Example:

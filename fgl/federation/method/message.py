@@ -303,8 +303,8 @@ class Inbox(Mapping[int, Message]):
         sent: the messages that the server sent in this round, by client; default unknown.
         round: number of the round, from 0; default unknown.
         asked: the clients that received a request in this round, including clients whose answers
-            did not arrive. By default these are the clients of `messages`. A remote client is
-            listed once for each of its answers that may have had a privacy cost.
+            did not arrive. The default is the clients of `messages`. A remote client is listed once
+            for each of its answers that may have had a privacy cost.
 
     Example:
         >>> inbox = Inbox({4: {"n": torch.tensor(1)}, 2: {"n": torch.tensor(3)}}, num_clients=5)

@@ -59,7 +59,7 @@ def secure_sum(
         signed: keys for signatures. In an additional round, clients sign the server's list of
             clients in the sum. A server that sends clients different lists gets no shares if
             ``2 threshold > n + colluders``, where n is the number of clients in the exchange.
-        bits: number of bits after the point of a number in fixed point, whose last digit is
+        bits: number of bits after the point in a fixed-point number; the last bit is worth
             ``2^-bits``.
         bound: largest magnitude of an entry that clients send. A client whose upload has a larger
             entry sends nothing.

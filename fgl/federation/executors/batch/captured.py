@@ -82,7 +82,7 @@ def _side(device: torch.device) -> torch.cuda.Stream:
 
 
 def _waits(call: Call, inputs: Sequence[Tensor]) -> bool:
-    """Whether the CPU waits for the operation's result, which is impossible in a CUDA graph."""
+    """Whether the CPU waits for the operation's result; a CUDA graph cannot contain such a wait."""
     mode = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Synchronization debug mode")

@@ -32,7 +32,7 @@ FEWEST = 3  # clients that are worth a batch
 
 
 class Choice(NamedTuple):
-    """A choice: number of clients in a batch, reason for it, and whether batches are impossible.
+    """A choice of a number of clients per batch, its reason, and whether batches are impossible.
 
     Example:
         >>> print(Choice(8, "together they fit the cache"))

@@ -161,7 +161,7 @@ class Filtered(TorchFunctionMode):
 
 
 def _mask_of(key: Any) -> Tensor | None:
-    """The mask in an index ``[mask]`` or ``[:, mask]``, which selects along the last dimension."""
+    """The mask in an index ``[mask]`` or ``[:, mask]`` that selects along the last dimension."""
     last = key[-1] if isinstance(key, tuple) and key else key
     alone = not isinstance(key, tuple) or key[:-1] == (slice(None),) * (len(key) - 1)
     is_mask = isinstance(last, Tensor) and last.dtype == torch.bool and last.dim() == 1
