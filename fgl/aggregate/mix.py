@@ -27,7 +27,7 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
             in A are.
         matrix: the client matrix A, float ``[K, K]``: a dense or sparse Tensor, or another object
             that supports ``@``, such as a `SparseMatrix`. Rows are not normalised.
-        self_weight: rho, between 0 and 1: a client's weight for its own tensors. The client's
+        self_weight: rho, a client's weight for its own tensors, between 0 and 1. The client's
             diagonal entry in the matrix adds to this weight.
 
     Returns:

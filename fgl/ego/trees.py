@@ -27,7 +27,7 @@ def levels(fanouts: Sequence[int]) -> list[int]:
     """Index of the first node of each level of a tree, followed by the tree's number of nodes.
 
     Args:
-        fanouts: number of children per node, one number for each level, at least 1.
+        fanouts: for each level, the number of children of each node, at least 1.
 
     Returns:
         ``[0, 1, 1 + s_1, 1 + s_1 + s_1 s_2, ...]``; the list has one more entry than the tree has

@@ -378,7 +378,7 @@ def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[
 def _without(
     taken: Collection[str], scores: Mapping[int, Mapping[str, Value]], index: int
 ) -> dict[int, Mapping[str, Value]]:
-    """Leave out scores of clients with a metric name in `taken`, and warn about each."""
+    """Leave out the scores of clients with a metric name in `taken`, and warn."""
     out: dict[int, Mapping[str, Value]] = {}
     for client, score in scores.items():
         both = sorted(set(score) & set(taken))

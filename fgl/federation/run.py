@@ -85,8 +85,8 @@ def run(
         clients_at_once: number of clients that train as one batch, or ``"all"``. If it is 1,
             clients train one at a time. In a batch, all clients are padded to the size of the
             largest client and share random numbers. By default `fgl.federation.choose` selects the
-            number; it selects the same number on every computer. If clients cannot train as a
-            batch, a warning is given and clients train one at a time, see `Round.one_by_one`.
+            number, which is the same on every computer. If clients cannot train as a batch, a
+            warning is given and clients train one at a time, see `Round.one_by_one`.
         evaluate: ``(outbox, client_states) -> metrics``, called after every round; default the
             task's function.
         score: ``(params, graph) -> metrics``. It is called for each client, with the model that the
@@ -276,7 +276,7 @@ def _executor(
 
 
 def _resumed(folder: Folder, method: Method, place: Place) -> Result | None:
-    """Load a run from its folder to the clients' device; if unknown, to the model's device."""
+    """Load a run from its folder to the clients' device, or to the model's if clients have none."""
     tensors = method.model.state_dict().values()
     devices = [*place.devices, *(tensor.device for tensor in tensors), torch.device("cpu")]
     saved = folder.load(devices[0])

@@ -68,7 +68,7 @@ def fedpub(
             graphs, the probes are a collection too.
         sparsity: l1, the weight of the masks' size, at least 0. An entry of a mask is treated as 0
             if its magnitude is below l1.
-        proximity: l2, at least 0: the weight of the penalty for distance from the received W.
+        proximity: l2, the weight of the penalty for distance from the received W, at least 0.
         scale: factor of the cosines, at least 0. A larger factor gives more weight to similar
             clients; 0 gives all clients equal weights. The default of the public code is 10. The
             public scripts use 3 for disjoint clients and 5 for overlapping clients.

@@ -38,12 +38,12 @@ def s2fgl(
 
     A client ranks its nodes by ``max_j P_ij t_j + restart sum_j P_ij t_j``. Here
     ``P = (I - (1 - restart) D^-1 A)^-1``. The value t_j is 1 if node j is a training node, and 0
-    otherwise. The client then looks at the first third of the ranked nodes. For each class, it
-    sends the number and the mean embedding of the nodes of this class. The server computes `books`
-    codebooks. For each codebook, a random fraction of the clients is sampled. A row of the codebook
-    is the mean embedding of one class over these clients, or 0 if none of them has the class. Let c
-    run over all rows of all codebooks, let h be a client's embeddings, and let g be the embeddings
-    of the received model. From the second round on, the loss is
+    otherwise. The client then looks at the first third of the ranked nodes. For each class, the
+    client sends the number and the mean embedding of the nodes of this class. The server computes
+    `books` codebooks. For each codebook, a random fraction of the clients is sampled. A row of the
+    codebook is the mean embedding of one class over these clients, or 0 if none of them has the
+    class. Let c run over all rows of all codebooks, let h be a client's embeddings, and let g be
+    the embeddings of the received model. From the second round on, the loss is
 
     ``CE + knowledge mean_i KL(softmax_c cos(g_i, c), softmax_c cos(h_i, c)) + alignment A(h, g)``,
 

@@ -92,9 +92,9 @@ def unlearned(
     cannot choose participants. So all clients train in the round of the ascent, but only uploads of
     clients to be forgotten are used. The authors initialise some models w and use the mean of
     ``||w_ref - w||^2 / 3`` as the square of the radius. The default radius uses the expected value
-    of this mean. For the expected value, most tensors of a new model have mean 0, and approximately
-    the norms of the same tensors in the initial model. All other tensors, such as a norm layer's
-    weights, have constant values.
+    of this mean. In this calculation, most tensors of a new model have mean 0 and about the norm of
+    the same tensor in the initial model. All other tensors, such as a norm layer's weights, have
+    constant values.
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models.

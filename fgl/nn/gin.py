@@ -126,8 +126,8 @@ class GIN(OfGraphs):
     Raises:
         ValueError: if `num_layers` is not positive, if `dropout` is not between 0 and 1, or if
             `pooling` is unknown.
-        TypeError, ValueError: in a call, if `pool` has the wrong dtype, the wrong shape, or a
-            negative entry.
+        TypeError, ValueError: when called with a `pool` that has the wrong dtype, the wrong shape,
+            or a negative entry.
 
     Example:
         >>> batch = torch.tensor([0, 0, 1])

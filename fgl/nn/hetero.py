@@ -27,12 +27,12 @@ class Hetero(nn.Module):
     clients train one after the other.
 
     Args:
-        model: called as ``model(x_dict, edge_index_dict)``. If its ``forward`` has an argument
-            ``edge_attr_dict``, this argument is passed too. The model returns a row for each node
-            of the target type, or a dict from type to rows; the dict contains the target type. If
-            the target is a relation, the model gets one more argument: ``edge_label_index=``, p
-            pairs of nodes as int64 ``[2, p]``. The model then returns a row for each pair. The
-            indices count the nodes of a type from 0.
+        model: called as ``model(x_dict, edge_index_dict)``. The argument ``edge_attr_dict`` is
+            passed too if the model's ``forward`` has such an argument. The model returns a row for
+            each node of the target type, or a dict from type to rows; the dict contains the target
+            type. If the target is a relation, the model gets one more argument:
+            ``edge_label_index=``, p pairs of nodes as int64 ``[2, p]``. The model then returns a
+            row for each pair. The indices count the nodes of a type from 0.
         columns: dict from node type to number of features, in the order of the graph's types. A
             type without features has one column.
         relations: ``(source type, name, target type)``, in the order of the graph's relations. If

@@ -144,7 +144,7 @@ class SPA(Layers):
 
 
 def kinds(edges: SparseMatrix, train_labels: Tensor) -> list[SparseMatrix]:
-    """Split edges by kind: ends with different labels, with the same label, or without labels.
+    """Split edges by the labels of their ends: different labels, equal labels, or an unknown label.
 
     Args:
         edges: ``A[target, source]``.

@@ -53,8 +53,8 @@ class SSP(nn.Module):
           embedding e, ``[num_graphs, hidden_channels]``, is returned too.
 
     Raises:
-        TypeError, ValueError: if a number is out of range, or, in a call, if x is a `SparseMatrix`
-            or has no spectrum.
+        TypeError, ValueError: if a number is out of range. A call raises the error if x is a
+            `SparseMatrix` or has no spectrum.
 
     Example:
         >>> batch = torch.tensor([0, 0, 0, 1, 1])

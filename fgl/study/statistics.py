@@ -42,9 +42,9 @@ class Difference:
 def difference(gains: Sequence[float]) -> Difference:
     """The mean ``m`` of paired differences, and the mean's interval ``m ± t s / sqrt(n)``.
 
-    The interval is infinite and ``p`` is 1 if there are fewer than two differences, or if one of
-    them is not finite. If all differences are 0, ``p`` is 1. If all differences are equal but not
-    0, ``p`` is 0.
+    The interval is infinite and ``p`` is 1 if there are fewer than two differences, or if a
+    difference is not finite. If all differences are 0, ``p`` is 1. If all differences are equal but
+    not 0, ``p`` is 0.
 
     Args:
         gains: the differences, one for each seed.

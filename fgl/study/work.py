@@ -38,8 +38,8 @@ def work(
     Args:
         folder: the study's folder.
         index: the worker's number, if one process started several workers. If there is too little
-            memory, all workers but the first wait. None (the default) is for a process that joins a
-            running study.
+            memory, all workers except the first wait. None (the default) is for a process that
+            joins a running study.
         plan: the plan; default the plan in the folder.
         advance: function; it is called with the finished runs whenever the folder has been read.
     """

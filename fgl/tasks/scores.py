@@ -100,7 +100,8 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
         Metrics are NaN if the model's scores are NaN, for example after divergence.
 
     Raises:
-        ValueError: in a call of the function, if the graph is not the graph of a split.
+        ValueError: if the returned function is called with a graph that is not the graph of a
+            split.
 
     Example:
         >>> split = fgl.data.splits.edge_split(fgl.data.load("synthetic"))
@@ -198,7 +199,8 @@ def evaluate_own(
             reason.
 
     Raises:
-        ValueError: in a call of the result, if no client has a metric, or if a model is incomplete.
+        ValueError: when the returned function is called, if no client has a metric, or if a model
+            is incomplete.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -332,8 +334,8 @@ def evaluate_pooled(
         begin with ``pooled_test_``.
 
     Raises:
-        ValueError: if no client has a test example, or, in a call of the result, if a model is
-            incomplete.
+        ValueError: if no client has a test example. The returned function raises this error if a
+            model is incomplete.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -442,7 +444,7 @@ def evaluate_graphs(
         TypeError: if ``y`` contains numbers and no target for numbers is given.
         ValueError: if a collection lacks labels or a `batch`, if a collection has masks but no test
             mask, if a mask is empty, or if `clients` and `tests` have different lengths (with a
-            target, a single client is allowed). A call of the result raises this error if a model
+            target, a single client is allowed). The returned function raises this error if a model
             is incomplete.
 
     Example:

@@ -199,7 +199,7 @@ class FreePairsLike:
 
     @property
     def enough(self) -> bool:
-        """Whether there are enough free pairs to give each given pair a separate one."""
+        """Whether there are enough free pairs to draw a separate free pair for each given pair."""
         return all(free.count >= len(own) for free, _, _, own in self.parts)
 
     def __call__(

@@ -200,8 +200,8 @@ def check_jump(new: Mapping[str, Any], old: Mapping[str, Any], name: str, most: 
         new: dict of tensors, at most one dict deep.
         old: the message or state that `new` replaces; a missing entry counts as an entry of size 1.
         name: the name of the message or state in errors.
-        most: largest allowed ratio of the new root mean square to the old one. If the old root mean
-            square is below 1, the ratio is computed with 1 instead.
+        most: largest allowed ratio of the new root mean square to the old root mean square. If the
+            old root mean square is below 1, the ratio is computed with 1 instead.
 
     Example:
         >>> check_jump({"w": torch.full((2,), 1e30)}, {"w": torch.ones(2)}, "state", 1e6)

@@ -149,8 +149,8 @@ def scoring(evaluate: Any, known: Sequence[Graph]) -> list[str]:
     """The name of a score function, and a digest of the data that the function scores.
 
     Args:
-        evaluate: the function. Its data are graphs, and held-out pairs that are stored with a
-            graph. The data are in the closures of this function and of all functions that this
+        evaluate: the function. The data are graphs, and held-out pairs that are stored with a
+            graph. These data are in the closures of this function and of all functions that this
             function calls.
         known: graphs that the digest leaves out, since the run compares them anyway.
 

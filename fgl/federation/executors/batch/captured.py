@@ -25,8 +25,8 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
         inputs: inputs of `call`; not changed.
 
     Returns:
-        The function that replays the graph. It is `call` itself if an input is not on a GPU, if an
-        input has overlapping elements, or if an operation waits for the GPU.
+        The function that replays the graph. The function `call` itself is returned if an input is
+        not on a GPU, if an input has overlapping elements, or if an operation waits for the GPU.
 
     Example:
         >>> def double(x):
