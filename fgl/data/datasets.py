@@ -86,8 +86,8 @@ def load(
             should not mention. A warning names all unread content that is not in `ignore`.
 
     Returns:
-        The graph. Its x is a float32 `SparseMatrix`, or a Tensor if the features in the file are
-        dense (GraphSAINT, Wiki-CS, heterophilous graphs, ``attr_matrix`` in ``NAME.npz``).
+        The graph. The graph's x is a float32 `SparseMatrix`, or a Tensor if the features in the
+        file are dense (GraphSAINT, Wiki-CS, heterophilous graphs, ``attr_matrix`` in ``NAME.npz``).
 
     Raises:
         ValueError: if the name is unknown, if a file is malformed or has a wrong checksum, or if

@@ -216,11 +216,12 @@ def neighbour_sums(
         graph: the whole graph.
         parts: int64 node ids, one tensor per client. No node may be in two parts.
         hops: 0, 1 or 2.
-        total: a function that adds up the requested rows from the graphs of `asked_rows`. It
-            returns two values: the rows for each client (float64 ``[rows, F + 1]``), and the number
-            of bytes sent. With two hops, clients also request the rows of their neighbours at other
-            clients. The last entry of a row is the degree of the row's node. The sums do not
-            include nodes that no client holds. By default the rows are added without encryption.
+        total: a function that adds up the requested rows from the graphs of `asked_rows`. This
+            function returns two values: the rows for each client (float64 ``[rows, F + 1]``), and
+            the number of bytes sent. With two hops, clients also request the rows of their
+            neighbours at other clients. The last entry of a row is the degree of the row's node.
+            The sums do not include nodes that no client holds. By default the rows are added
+            without encryption.
 
     Raises:
         ValueError: if `hops` is below 0 or above 2, if a node is in two parts, or if `total` is

@@ -66,8 +66,8 @@ def deployed(
         clients: the clients' graphs.
 
     Returns:
-        A function ``(outbox, states) -> client to params``. Its result has one entry for each
-        client in the outbox.
+        A function ``(outbox, states) -> client to params``. The result of this function has one
+        entry for each client in the outbox.
 
     Raises:
         ValueError: if a model lacks some tensors. The returned function raises this error.

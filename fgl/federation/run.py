@@ -89,9 +89,9 @@ def run(
             warning is given and clients train one at a time, see `Round.one_by_one`.
         evaluate: ``(outbox, client_states) -> metrics``, called after every round; default the
             task's function.
-        score: ``(params, graph) -> metrics``. It is called for each client, with the model that the
-            client deploys and with the client's graph. The means over clients are added to the
-            round's metrics.
+        score: ``(params, graph) -> metrics``, called for each client with the model that the client
+            deploys and with the client's graph. The means over clients are added to the round's
+            metrics.
         watch: ``(server_state) -> metrics``, called after each round. The returned metrics are
             added to the round's metrics.
         callbacks: functions ``(round, result)``, called after each round. If a callback returns

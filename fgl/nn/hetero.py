@@ -50,7 +50,8 @@ class Hetero(nn.Module):
         - node_type: int64 ``[num_nodes]``.
         - edge_type: int64 ``[E]``.
         - edge_attr: float ``[E, columns]``.
-        - train_mask: bool ``[num_nodes]``. It serves only to check the types of training nodes.
+        - train_mask: bool ``[num_nodes]``. This mask serves only to check the types of training
+          nodes.
         - edge_label_index: int64 ``[2, p]``; the pairs that the model scores if the target is a
           relation.
         - output: ``[num_nodes, out_channels]``, with 0 for nodes that are not of the target type.

@@ -100,8 +100,8 @@ class SPA(Layers):
 
     Shapes:
         - x: float ``[n, in_channels]``, dense or `SparseMatrix`.
-        - edges: ``edge_index`` or a `SparseMatrix`. Its values are the neighbours' weights in the
-          sums.
+        - edges: ``edge_index`` or a `SparseMatrix`. The matrix's values are the neighbours' weights
+          in the sums.
         - train_labels: int64 ``[n]``, -1 for an unknown label; by default, all labels are unknown.
           In a minibatch, the labels of the minibatch's own nodes are known.
 
@@ -151,9 +151,9 @@ def kinds(edges: SparseMatrix, train_labels: Tensor) -> list[SparseMatrix]:
         train_labels: int64 ``[n]``, negative for an unknown label.
 
     Returns:
-        Three matrices with the sum `edges`. The first has the edges whose ends have different
-        labels. The second has the edges whose ends have the same label. The third has all other
-        edges, each with at least one unlabelled end.
+        Three matrices with the sum `edges`. The first matrix has the edges whose ends have
+        different labels. The second matrix has the edges whose ends have the same label. The third
+        matrix has all other edges, each with at least one unlabelled end.
 
     Example:
         >>> edges = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [1, 2]]), 3)

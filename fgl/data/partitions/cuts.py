@@ -53,9 +53,9 @@ def louvain_partition(
             communities are found, and the smaller they are.
         seed: random seed of Louvain.
         engine: library that runs Louvain. The published tables were made with ``"networkx"``.
-            ``"igraph"`` (the extra `partitions`) is faster on large graphs. Its communities differ
-            from those of networkx, but have equal quality. With networkx, a warning is given if the
-            graph has more than 1,000,000 edges.
+            ``"igraph"`` (the extra `partitions`) is faster on large graphs. The communities of
+            igraph differ from those of networkx, but have equal quality. With networkx, a warning
+            is given if the graph has more than 1,000,000 edges.
 
     Returns:
         One sorted int64 tensor of node ids per client; every node belongs to exactly one client.

@@ -62,7 +62,7 @@ def turned_relations(
 def _shares(
     queries: Tensor, keys: Tensor, num_nodes: int, kinds: int
 ) -> dict[tuple[int, int], float]:
-    """For pairs of relations, the fraction of the first's edges with a reverse in the second."""
+    """Fractions of a relation's edges with a reverse in a second relation, by pair of relations."""
     if queries.numel() == 0:
         return {}
     ends, relation = queries // kinds, queries % kinds

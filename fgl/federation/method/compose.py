@@ -40,7 +40,7 @@ def layer(
     Each method that the decorated builder returns records the builder and its arguments.
 
     The arguments of the builder are stored as part of a run. A run cannot be resumed from a
-    checkpoint if its arguments differ from the stored arguments. ``repr(method)`` shows the
+    checkpoint if an argument differs from the stored argument. ``repr(method)`` shows the
     arguments, and `refuse` finds the builder by its name.
 
     Args:

@@ -147,23 +147,22 @@ class Method:
     Args:
         model: the architecture. The module holds the initial parameters; trained parameters are
             passed as plain dicts of tensors.
-        loss: ``(params, graph, context) -> scalar``. It returns the loss that a client minimises.
+        loss: ``(params, graph, context) -> scalar``, the loss that a client minimises.
         receive: ``(message, state, graph) -> params, context``. Training starts from `params`, and
             the loss gets `context`. If `context` is a dict, the entry ``"start"`` with `params` is
             added to it.
-        send: ``(params, context, state, graph) -> message, state``. It returns the client's upload
-            and the client's new state. If `context` is a dict, its entry ``"trained"`` is a dict:
+        send: ``(params, context, state, graph) -> message, state``, the client's upload and the
+            client's new state. If `context` is a dict, its entry ``"trained"`` is a dict:
             ``"num_steps"`` is the number of steps taken (int64), and ``"losses"`` has the loss
             before each step (float64 ``[num_steps]``).
-        aggregate: ``(inbox, state) -> outbox, state``, called at the server. It computes the next
-            message for each client from the uploads. The first state is ``{"model": initial}``. A
-            client that is not in the outbox keeps its last message. A message may have only some of
-            the model's tensors.
-        deploy: ``(message, state, graph) -> params``. It returns the complete model that a client
-            uses after the round. `message` is the server's next message. Scores are computed with
-            this model.
+        aggregate: ``(inbox, state) -> outbox, state``, called at the server. This function computes
+            the next message for each client from the uploads. The first state is
+            ``{"model": initial}``. A client that is not in the outbox keeps its last message. A
+            message may have only some of the model's tensors.
+        deploy: ``(message, state, graph) -> params``, the complete model that a client uses after
+            the round. `message` is the server's next message. Scores are computed with this model.
         train: optimiser and local steps, see `Training`.
-        accept: ``(message, client, state) -> None``. It checks an upload at the server; `state` is
+        accept: ``(message, client, state) -> None``, a check of an upload at the server; `state` is
             the server's state. If `accept` raises, the upload is refused: the server does not use
             it, the history records the reason, a warning is given, and the round continues.
         layers: the builders of this method with their arguments, from the innermost to the
