@@ -276,7 +276,7 @@ def _executor(
 
 
 def _resumed(folder: Folder, method: Method, place: Place) -> Result | None:
-    """Load a run from its folder to the clients' device, or to the model's if clients have none."""
+    """Load a run from its folder to the clients' device, or else to the model's device."""
     tensors = method.model.state_dict().values()
     devices = [*place.devices, *(tensor.device for tensor in tensors), torch.device("cpu")]
     saved = folder.load(devices[0])
