@@ -22,7 +22,7 @@ def to_pyg(model: nn.Module) -> nn.Module:
     """Build a twin of a model from PyTorch Geometric's layers, with equal weights and outputs.
 
     The twin's `forward` method takes ``(x, edge_index)`` and then the arguments of PyG's layers:
-    `edge_weight` for a `GCN`, `edge_type` for an `RGCN`. For `GIN` and `GINE` the arguments are
+    `edge_weight` for a `GCN`, and `edge_type` for an `RGCN`. For `GIN` and `GINE` the arguments are
     ``(x, edge_index, edge_attr=None, batch=None, batch_size=None)``. In evaluation mode the twin
     and the model have equal outputs up to rounding. A twin can be exported with ``torch.export``
     and to ONNX. A twin applies no dropout to the input or to attention. A twin's input features
