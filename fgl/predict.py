@@ -32,7 +32,7 @@ class Reads(NamedTuple):
         needed: the names in `names` of parameters without a default.
         strange: the names of parameters that have no default and are not fields of a graph.
         unnamed: whether the first parameter gets the features because its name is not a field.
-        alone: the name of the forward's parameter if there is only one, which is an error.
+        alone: the name of the forward's parameter if there is only one; such a forward is an error.
 
     Example:
         >>> reads(fgl.nn.GCN(4, 8, 2)).names
