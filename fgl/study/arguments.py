@@ -48,18 +48,11 @@ def check_settings(plan: Plan) -> None:
                 f"fgl.tasks.Nodes(clients=5), or to be a function of a seed, but got a "
                 f"{type(setting).__name__}" + SAME * isinstance(setting, Task)
             )
-        for space in [*plan.local, *map(plan.local_of, plan.methods)]:
-            check_local(label, setting, space)
-
-
-def check_local(label: str, setting: Any, local: Mapping[str, Any]) -> None:
-    """Raise an error if a setting lacks a field of local training."""
-    unknown = [] if callable(setting) else [key for key in local if key not in flat(setting)]
-    if unknown:
-        raise ValueError(
-            f"Expected local to name fields of {label}, such as "
-            f"{', '.join(list(flat(setting))[:20])}, but got {', '.join(unknown)}"
-        )
+        keys = {key for m in plan.methods for key in plan.local_of(m)}.union(*plan.local)
+        fields = [*keys] if callable(setting) or not keys else [*flat(setting)]
+        unknown = sorted(keys.difference(fields))
+        known = f"local to name fields of {label}, such as {', '.join(fields[:20])}"
+        reject_if(unknown, known, ", ".join(unknown))
 
 
 def check_seeds(seeds: Iterable[int], argument: str = "seeds") -> list[int]:

@@ -116,7 +116,7 @@ def compare(
             calls += [] if patience is None else [early_stop(patience, task.select)]
             place = None if folders is None else folders[job.method] / f"seed-{job.seed}"
             with seeded(job.seed):
-                report = play(plan, job, method, task, calls, place)
+                report = play(plan, job, method, task, callbacks=calls, checkpoint=place)
             advance(num_rounds - len(played))
             # An unknown metric raises an error after the first run, not after all runs.
             metric, at = chosen_metric(report, task.select, metric, at)

@@ -93,7 +93,8 @@ def _run(plan: Plan, job: Job, folder: Path | None) -> dict[str, Any]:
             "compared, but got a task without one"
         )
     place = None if folder is None or not plan.checkpoint else folder / "checkpoints" / job.id
-    report = play(plan, job, method, own, _stops(plan.patience, job.rounds, own), place)
+    stops = _stops(plan.patience, job.rounds, own)
+    report = play(plan, job, method, own, callbacks=stops, checkpoint=place)
     metric, at = chosen_metric(report, own.select, None, None)
     name = own.select.removeprefix("-")
     best = report["metrics"].get(name, {}).get("best_val", math.nan)

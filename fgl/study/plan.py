@@ -243,7 +243,8 @@ class Plan:
         return trials, _best(trials, records), ""
 
     def _wide(self, method: str, index: int) -> Point:
-        local, own = sobol_point(WIDE, index // len(self.local))
+        place = index // len(self.local) if self.tunes(method) else None
+        local, own = sobol_point(WIDE, place)
         space = self.local[index % len(self.local)]
         values = wide_values(self.methods[method].space, own)
         new_local = {**wide_values(space, local), **self.local_of(method)}

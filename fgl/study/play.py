@@ -2,14 +2,13 @@
 
 import functools
 import inspect
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from ..checks import check_choice
 from ..experiment import report as written
 from ..experiment.fields import changed
-from ..federation import Callback, Method, run
+from ..federation import Method, run
 from ..tasks import Task
 from .plan import Job, Plan
 
@@ -49,17 +48,9 @@ def method_of(name: str, build: Any, task: Task) -> tuple[Method, Task]:
     return built, task
 
 
-def play(
-    plan: Plan,
-    job: Job,
-    method: Method,
-    task: Task,
-    callbacks: Sequence[Callback],
-    checkpoint: Path | None,
-) -> dict[str, Any]:
-    """Run a method and return the run's report, without tensors."""
-    how: Any = {"seed": job.seed, "callbacks": callbacks, "checkpoint": checkpoint, **plan.how}
-    result = run(method, task, num_rounds=job.rounds, **how)
+def play(plan: Plan, job: Job, method: Method, task: Task, **how: Any) -> dict[str, Any]:
+    """Run a method and return the run's report, without tensors; `how` goes to `fgl.run`."""
+    result = run(method, task, num_rounds=job.rounds, seed=job.seed, **how, **plan.how)
     about: Any = {"dataset": "", "clients": len(task.clients), "rounds": job.rounds}
     about |= {"seed": job.seed, "config": {**result.config, "method": repr(result.method)}}
     report = written(result, recipe=job.method, **about, select=task.select)
