@@ -167,6 +167,8 @@ def run(
     place = _place(clients, on, clients_at_once, score, start)
     place.check(method)
     _check_participants(method, place.num_clients, participation)
+    if checkpoint is None:  # a run in a folder may continue with more rounds
+        _check_rounds(method, place, num_rounds, start)
     guarded, scores = checked(method), evaluate or place.evaluate(method, each=each)
     result = _first(method, place.num_clients, start)
     _check_go_back(method, go_back, result.server_state)
@@ -306,6 +308,19 @@ def _check_participants(method: Method, num_clients: int, participation: float) 
             f"{method.layers[-1].name if method.layers else 'the method'} needs them, but got "
             f"{count} of {num_clients} clients"
         )
+
+
+def _check_rounds(method: Method, place: Place, num_rounds: int, start: Result | None) -> None:
+    """Raise an error if a run ends before its method unlearns, or before late clients join."""
+    least, first = method.rules.rounds, getattr(place, "first_rounds", 0)
+    if start is not None and start.method is not None and start.method.rules.rounds == least:
+        least -= len(start.history)
+    reject_if(0 < num_rounds < least, f"num_rounds to be at least {least} for {method}", num_rounds)
+    reject_if(
+        0 < num_rounds <= first,
+        f"num_rounds to be above {first}, the rounds before late clients and classes appear",
+        num_rounds,
+    )
 
 
 def _check_go_back(method: Method, go_back: int, state: State) -> None:

@@ -108,8 +108,8 @@ def unlearned(
 
     Raises:
         ValueError: if a number is out of range, if the server of `fedavg` does not simply average
-            the models, or if clients train tensors outside the model. A round raises this error if
-            there is no such client.
+            the models, or if clients train tensors outside the model. A run raises this error if it
+            has no checkpoint and at most `at` rounds, or if there is no such client.
 
     Example:
         >>> method = unlearned(fgl.fedavg(torch.nn.Linear(1, 1)), client=1, at=5)
@@ -186,7 +186,7 @@ def unlearned(
 
     train = replace(training, adjust=adjust, settle=settle, keep_optimizer=False)
     method = replace(fedavg, receive=receive, loss=loss, send=send, train=train)
-    return replace(method, aggregate=aggregate)
+    return replace(method, aggregate=aggregate, rules=replace(fedavg.rules, rounds=at + 1))
 
 
 def numbers_of(client: int | Sequence[int]) -> list[int]:

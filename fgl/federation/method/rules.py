@@ -281,6 +281,8 @@ class Rules:
             and may abandon the exchange. If this call raises an error, the run continues.
         participants: smallest allowed number of participants of a round. If a round has fewer, the
             run raises an error.
+        rounds: smallest allowed number of rounds of a run, such as one above the `at` of
+            `fgl.methods.unlearned`; a shorter run without a checkpoint raises an error.
         silent: if True, clients send only their messages. If False, clients also send losses and
             numbers of examples, and the history records both.
         ragged: keys of an upload whose shapes, inner names or presence may differ between clients
@@ -296,7 +298,7 @@ class Rules:
         joining: messages of all clients before the first round; default none.
 
     Raises:
-        ValueError: if `exchange` or `participants` is not positive.
+        ValueError: if `exchange`, `participants` or `rounds` is not positive.
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
@@ -307,6 +309,7 @@ class Rules:
 
     exchange: Count = 1
     participants: Count = 1
+    rounds: Count = 1
     silent: bool = False
     ragged: Collection[str] = frozenset()
     max_examples: float = math.inf
