@@ -73,7 +73,7 @@ class Run:
 
     def __post_init__(self) -> None:
         if self.clients_at_once not in ("all", "auto"):
-            _check_at_once(self.clients_at_once)
+            check_count(clients_at_once=self.clients_at_once)
         for name in ("json", "plot"):
             if getattr(self, name):
                 try_writing(name, Path(getattr(self, name)))
@@ -216,14 +216,6 @@ def write(path: Path, text: str) -> None:
     with check_disk(f"json to be written to {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-
-
-def _check_at_once(value: Any) -> None:
-    try:
-        check_count(clients_at_once=value)
-    except (TypeError, ValueError) as error:
-        text = str(error).replace(">= 1", '>= 1, "all" or "auto"')
-        raise about("clients_at_once", type(error)(text)) from None
 
 
 def _tell(name: str, summary: Mapping[str, Any], result: Result) -> None:
