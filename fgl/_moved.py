@@ -56,9 +56,8 @@ NOW = {
         "fgl.privacy.gaussian": "on_grid",
     },
     "fgl.properties": {
-        "fgl.properties.encodings": "degree_one_hot walk_returns",
-        "fgl.properties.measures": "PROPERTIES average_degree closeness degree_variance density "
-        "negative_scale_free_exponent network_entropy",
+        "fgl.properties.encodings": "walk_returns",
+        "fgl.properties.measures": "PROPERTIES",
     },
     "fgl.pseudo": {"fgl.pseudo.graph": "project", "fgl.pseudo.quality": "describe"},
     "fgl.sparse": {
