@@ -57,8 +57,7 @@ def retrained(fedavg: Method, *, client: int | Sequence[int]) -> Method:
         return fedavg.rules.joining.welcome(others, state) if others else (inbox.sent, state)
 
     joining = fedavg.rules.joining and replace(fedavg.rules.joining, welcome=welcome)
-    rules = replace(fedavg.rules, joining=joining)
-    return replace(fedavg, aggregate=aggregate, rules=rules)
+    return replace(fedavg, aggregate=aggregate, rules=replace(fedavg.rules, joining=joining))
 
 
 @fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
@@ -210,8 +209,7 @@ def without(inbox: Inbox, clients: Sequence[int]) -> Inbox:
         >>> without(Inbox({0: {}, 2: {}}, num_clients=3), [2]).clients
         [0]
     """
-    rest = fed.drop(inbox, clients)
-    return Inbox(rest, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
+    return inbox.with_messages(fed.drop(inbox, clients))
 
 
 def _check_there(clients: Sequence[int], inbox: Inbox) -> None:
