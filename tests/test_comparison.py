@@ -136,9 +136,7 @@ def test_a_wrong_metric_is_refused_after_one_run_and_a_wrong_method_before() -> 
         ),
     ],
 )
-def test_what_cannot_be_compared_is_refused(
-    methods: Any, setting: Any, how: Any, text: str
-) -> None:
+def test_what_no_comparison_takes(methods: Any, setting: Any, how: Any, text: str) -> None:
     with pytest.raises((TypeError, ValueError), match=text):
         fgl.compare(methods, setting, num_rounds=1, **{"seeds": [0], **how})
 

@@ -242,9 +242,7 @@ def test_numbers_of_graphs_that_have_no_classes(tmp_path: Path, text: str, width
             load_graphs("tiny", write(tmp_path / "bad", "graph_labels", graph_attributes=bad))
 
 
-def test_the_task_of_classes_says_who_takes_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_of_classes_take_no_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "graph_labels", graph_attributes="1\n2\n3\n")
     monkeypatch.setenv("FGL_DATA", str(tmp_path))
     with pytest.raises(TypeError, match="a class for each graph.*: fgl.tasks.graph_task takes"):

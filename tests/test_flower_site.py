@@ -121,9 +121,7 @@ def ledger(root: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("folder", [True, False])
-def test_a_round_has_one_answer_and_draws_its_noise_once(
-    folder: bool, tmp_path: Any, reached: Any
-) -> None:
+def test_a_round_has_one_answer_and_one_noise(folder: bool, tmp_path: Any, reached: Any) -> None:
     """An answer with other bits, or one to another question, would be worth another epsilon."""
     method, clients = noisy()
     grid = Post(apps(method, clients), **({"state": str(tmp_path)} if folder else {}))
@@ -204,9 +202,7 @@ def summed(root: Any, num_rounds: int = 4) -> tuple[fgl.Method, Post, fgl.Result
 
 
 @pytest.mark.parametrize("later", [0, 1, 40])
-def test_a_server_that_goes_back_does_not_get_both_secrets(
-    later: int, tmp_path: Any, reached: Any
-) -> None:
+def test_a_server_that_goes_back_gets_one_secret(later: int, tmp_path: Any, reached: Any) -> None:
     """It has shares of everybody's own mask, and asks for those of client 0's common masks."""
     _, grid, _ = summed(tmp_path)
 
@@ -222,9 +218,7 @@ def test_a_server_that_goes_back_does_not_get_both_secrets(
         assert OVER.search(why(reply))
 
 
-def test_a_server_that_goes_back_does_not_get_two_uploads_with_one_mask(
-    tmp_path: Any, reached: Any
-) -> None:
+def test_a_server_that_goes_back_gets_one_upload_with_a_mask(tmp_path: Any, reached: Any) -> None:
     _, grid, _ = summed(tmp_path, num_rounds=3)
     question = grid.of(2, 101)
 
@@ -347,9 +341,7 @@ def test_a_process_that_is_quicker_at_any_moment_gives_the_only_answer(
 
 
 @pytest.mark.filterwarnings("ignore:Round")
-def test_the_server_counts_what_a_site_can_have_paid(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_server_counts_what_a_site_paid(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill after the charge, answers lost where there is no folder, and a site that lies."""
     method, clients = noisy()
 
@@ -506,9 +498,7 @@ def test_an_exchange_costs_one_answer_wherever_the_noise_is(inside: bool, tmp_pa
 
 @pytest.mark.filterwarnings("ignore:Round")
 @pytest.mark.parametrize("told", [torch.tensor(0), torch.tensor(2.5), torch.tensor([2])])
-def test_a_budget_is_not_deceived_about_what_is_asked(
-    told: Any, tmp_path: Any, reached: Any
-) -> None:
+def test_a_budget_is_not_deceived_by_questions(told: Any, tmp_path: Any, reached: Any) -> None:
     """The server asks for a masked upload, and says beside it that it asks for something free."""
     method = secure_sum(tiny(), threshold=2)
     grid = at_sites(Post(apps(method, lines(3))), tmp_path, epsilon=1.0)
@@ -539,9 +529,7 @@ def test_a_budget_and_approved_plans_need_a_folder() -> None:
 
 
 @pytest.mark.slow
-def test_a_full_ledger_is_rotated_and_forgets_nothing(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rotated_ledger_forgets_nothing(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fgl.federation.executors.remote.ledger.SIZE", 500)
     monkeypatch.setattr("fgl.federation.executors.remote.ledger.FILES", 3)
     book = Ledger(tmp_path, {"round": 0})
@@ -623,9 +611,7 @@ def closure(factor: float) -> Any:
 
 
 @pytest.mark.parametrize("within", [False, True])
-def test_a_site_that_approves_plans_refuses_what_a_plan_does_not_see(
-    within: bool, tmp_path: Any
-) -> None:
+def test_a_site_that_approves_plans_refuses_what_no_plan_sees(within: bool, tmp_path: Any) -> None:
     """Two closures of one name have one plan: one that was approved would let the other pass."""
     made, clients = stateful()
     plans, reasons = [], []

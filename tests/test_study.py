@@ -404,9 +404,7 @@ def test_another_metric_needs_no_run(folder: Path) -> None:
     assert found.metric("a") == "test_auc" and times == finished(folder)
 
 
-def test_failed_runs_are_made_again_when_asked(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_failed_runs_are_made_anew(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = min((folder / "runs").glob("*.json"))
     before = json.loads(first.read_text())
     broken = {"status": "failed", "error": "OSError: no space", "validation": None}
@@ -725,7 +723,7 @@ def test_a_study_survives_kills_and_others_join(alone: dict[str, Any], tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc")
-def test_parents_with_different_plans_share_a_folder_and_workers_end_in_a_long_call(
+def test_parents_of_other_plans_share_a_folder_and_workers_end_in_long_calls(
     tmp_path: Path,
 ) -> None:
     script = """

@@ -94,9 +94,7 @@ QUICK = {("fedavg", "nodes"), ("fedavg", "gat"), ("scaffold", "nodes"), ("fgssl"
         for name, task in TRAINED
     ],
 )
-def test_a_row_has_the_bits_of_ordinary_steps(
-    name: str, task: str, at_once: Any, tracers: Tracers
-) -> None:
+def test_a_row_has_ordinary_bits(name: str, task: str, at_once: Any, tracers: Tracers) -> None:
     method, made = conformance.case(name, task)
     rounds = 3 * method.rules.exchange
     try:
