@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -90,13 +91,16 @@ def test_a_function_of_a_task_may_make_another_task() -> None:
     assert " ± " not in repr(found)
 
 
-def test_a_comparison_stops_early_and_names_its_metric() -> None:
+def test_a_comparison_stops_early_and_names_its_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+    shown = "fgl.experiment.comparison.shown"
+    monkeypatch.setattr(shown, lambda *_, **__: nullcontext(steps.append))
     flat = fgl.tasks.Nodes(
         clients=2, hidden=4, model="gcn", partition="random", local=fgl.tasks.Local(lr=0.0)
     )
     how: Any = {"num_rounds": 9, "seeds": [0], "patience": 2}
     found = fgl.compare({"a": lambda fedavg: fedavg}, flat.load, metric="test_macro_f1", **how)
-    assert len(found.reports["a"][0]["bytes"]) == 3
+    assert len(found.reports["a"][0]["bytes"]) == 3 and sum(steps) == 9
     assert found.metric == "test_macro_f1"
     with pytest.raises(ValueError, match="metric to be one of .*test_macro_f1"):
         fgl.compare({"a": lambda fedavg: fedavg}, flat, num_rounds=1, seeds=[0], metric="auc")

@@ -256,6 +256,12 @@ def test_a_pickled_split_of_ids_is_refused_and_the_advice_works(tmp_path: Path) 
         ({"edge": torch.tensor([[0, 1, 2]])}, r"edge in .*valid\.pt to have shape"),
         ({"head": torch.tensor([0])}, "source_node and target_node, but got .'head'.*load_triples"),
         ({"source_node": torch.tensor([0]), "target_node": torch.tensor([0, 1])}, "target_node"),
+        ({"source_node": torch.tensor([0])}, r"but got \['source_node'\]"),
+        ({"source_node": torch.tensor([0]), "target_node": torch.tensor([5])}, "target_node in"),
+        (
+            CITATION["valid"] | {"target_node_neg": torch.tensor([[2, 3]])},
+            "to have 2 rows of target_node_neg, but got 1",
+        ),
     ],
 )
 def test_it_names_the_wrong_pairs(tmp_path: Path, part: dict[str, Any], message: str) -> None:

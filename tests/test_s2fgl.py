@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close, double, graph, receive_as_a_run
+from federations import close, double, graph, receive_as_a_run, seeded
 from torch import Tensor
 
 import fgl
@@ -142,6 +142,19 @@ def test_counts_are_of_the_first_third_of_the_nodes() -> None:
         near = [i for i in order(own)[: own.num_nodes // 3] if own.train_mask[i]]  # type: ignore[index]
         want = [sum(int(own.y[i]) == c for i in near) for c in range(3)]  # type: ignore[index]
         assert upload["counts"].tolist() == want  # type: ignore[union-attr]
+
+
+def test_padding_is_in_no_projection() -> None:
+    h, g = torch.randn(2, 9, 5, generator=seeded()).double()
+    mask = torch.arange(9) < 7
+    found = MODULE.by_frequency(h, g, mask, frequencies=FREQUENCIES, neighbours=NEIGHBOURS)
+    pairs = [torch.stack([torch.outer(v, v) @ x for v in vectors(x)]) for x in (h[:7], g[:7])]
+    close(found, (pairs[0] - pairs[1]).square().mean((1, 2)).sum(), atol=1e-12)
+
+
+def test_ranks_are_those_of_double_precision() -> None:
+    own = graph(90, train=0.3)
+    assert MODULE.ranked(own, restart=RESTART).tolist() == order(own)
 
 
 def test_no_node_has_no_rank() -> None:
