@@ -528,18 +528,26 @@ def test_a_budget_and_approved_plans_need_a_folder() -> None:
     assert "Expected a state folder" in dropped[1]
 
 
-@pytest.mark.slow
 def test_a_rotated_ledger_forgets_nothing(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fgl.federation.executors.remote.ledger.SIZE", 500)
     monkeypatch.setattr("fgl.federation.executors.remote.ledger.FILES", 3)
+    spent = "fgl.federation.executors.remote.ledger.composed_epsilon"
+    monkeypatch.setattr(
+        spent, lambda uses, delta: sum(n / kind[0] ** 2 for kind, n in uses.items())
+    )
     book = Ledger(tmp_path, {"round": 0})
     costs = [{"noise_multiplier": 5.0}, {"noise_multiplier": 3.0, "sample_rate": 0.1, "steps": 2}]
     for number in range(20):
         book.charge(costs[number % 2], num_bytes=9)
-    want = fgl.privacy.accountant.composed_epsilon({(5.0, 1.0): 10, (3.0, 0.1): 20}, delta=1e-5)
-    assert book.epsilon_after({}) == want
-    assert len(list(tmp_path.glob("ledger-*.jsonl"))) == 3
+    assert book.epsilon_after({}) == 10 / 5**2 + 20 / 3**2
+    *old, new = sorted(tmp_path.glob("ledger*.jsonl"))
+    last = int(old[-1].stem[-6:])
+    assert [path.name for path in old] == [f"ledger-{last - k:06d}.jsonl" for k in (2, 1, 0)]
+    assert last > 4 and {len(path.read_text().splitlines()) for path in old} == {4}
     assert all(path.stat().st_size <= 500 for path in tmp_path.glob("*.jsonl"))
+    for path in (*old, new):
+        carried = json.loads(path.read_text().splitlines()[0])
+        assert carried["carried"] is True and path.stat().st_mode & 0o77 == 0
 
 
 def test_half_a_line_is_cut_off_and_a_damaged_one_refuses(tmp_path: Any) -> None:
