@@ -95,7 +95,7 @@ def twin(rounds: int, leak: bool) -> tuple[dict[str, Tensor], Any]:
         for own in CLIENTS:
             ranking, params = order(own), model
             g = forward(model, own)[1]
-            for _ in range(3):
+            for _ in range(2):
                 leaves = {n: v.detach().requires_grad_() for n, v in params.items()}
                 out, h = forward(leaves, own)
                 mask: Any = own.train_mask
@@ -121,16 +121,16 @@ def twin(rounds: int, leak: bool) -> tuple[dict[str, Tensor], Any]:
 
 @pytest.mark.parametrize("at_once", [1, "all"])
 def test_it_is_s2fgl_by_numbers(at_once: Any) -> None:
-    train = fgl.Training(partial(torch.optim.SGD, lr=LR), num_steps=3)
+    train = fgl.Training(partial(torch.optim.SGD, lr=LR), num_steps=2)
     method = s2fgl(
         fgl.fedavg(net(), train=train), knowledge=KNOWLEDGE, alignment=ALIGNMENT,
         frequencies=FREQUENCIES, neighbours=NEIGHBOURS, books=2, book_share=1.0, restart=RESTART,
     )  # fmt: skip
-    result = fgl.run(method, CLIENTS, num_rounds=3, clients_at_once=at_once)
-    model, book = twin(3, leak=False)
+    result = fgl.run(method, CLIENTS, num_rounds=2, clients_at_once=at_once)
+    model, book = twin(2, leak=False)
     close(result.outbox[0]["model"], model, atol=1e-12)
     close(result.outbox[0]["books"].flatten(0, 1), book, atol=1e-12)
-    assert not twin(3, leak=True)[1].equal(book)
+    assert not twin(2, leak=True)[1].equal(book)
 
 
 def test_counts_are_of_the_first_third_of_the_nodes() -> None:
