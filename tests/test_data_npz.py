@@ -233,9 +233,7 @@ def test_malformed_saint(tmp_path: Path, key: str, value: Any, message: str) -> 
         read_saint(saint(tmp_path, **{key: value}), "tiny")
 
 
-def test_cora_full_has_features_of_ones_as_in_pyg(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cora_full_has_ones_as_in_pyg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "cora_full" / "raw", npz()).joinpath("tiny.npz")
     path = path.rename(path.with_name("cora.npz"))
     row = catalogue.GRAPHS["cora_full"]

@@ -373,7 +373,7 @@ def test_the_first_word_chooses(capsys: pytest.CaptureFixture[str]) -> None:
         cli(mains, argv=["links"], presets={"cora": {}})
 
 
-def test_help_loads_no_dataset(
+def test_help_loads_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Setting, "load", lambda *_: pytest.fail("loaded"))
@@ -520,7 +520,7 @@ def test_baseline(method: str, task: str, flags: list[str], tmp_path: Path) -> N
         ("fedsage louvain-nodes --model gcn", "(model sage), but got a GCN"),
     ],
 )
-def test_what_cannot_be_is_told(
+def test_what_cannot_be_is_said(
     words: str, wanted: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
