@@ -111,8 +111,8 @@ def _finder(room: str, other: Callable[[str], Any] | None) -> Callable[[str], An
             for place in ("fgl.methods", "fgl", room)
             for each in sys.modules[place].__all__
         }
-        near = difflib.get_close_matches(name.lower(), paths, n=1, cutoff=0.7)
-        meant = f": did you mean {paths[near[0]]}?" if near else ""
+        nearest = difflib.get_close_matches(name.lower(), paths, n=1, cutoff=0.7)
+        meant = f": did you mean {paths[nearest[0]]}?" if nearest else ""
         raise AttributeError(f"module {room!r} has no attribute {name!r}{meant}")
 
     return find

@@ -104,7 +104,7 @@ def _drawn(mask: Tensor, share: float, generator: Draws) -> Tensor:
 
 
 def share_nodes(graphs: Sequence[Graph]) -> bool:
-    """Whether clients share training nodes, and each shared node has one class at all clients.
+    """Whether clients share training nodes and each shared node has one class at all clients.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([0, 1]))
@@ -225,7 +225,7 @@ def damaged(
     Raises:
         TypeError: if an entry of `graphs` is not a graph, or if `how` is not a `Damage`.
         ValueError: if the function for one kind of damage (`lose_edges`, `move_edges`, ...) raises
-            one.
+            a ValueError.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")

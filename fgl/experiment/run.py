@@ -108,8 +108,8 @@ class Run:
             nodes were generated.
 
         Raises:
-            ValueError: if `patience` is set for a task without validation, or if `fgl.run` raises
-                one.
+            ValueError: if `patience` is set for a task without validation, or if `fgl.run` raises a
+                ValueError.
         """
         if self.patience is not None and not task.select:
             raise ValueError(

@@ -106,8 +106,8 @@ def laplacian_spectrum(
 ) -> Tensor:
     """Spectrum of each graph's Laplacian: ``L = D - A = U diag(lambda) U^T``.
 
-    The row of the i-th node of a graph holds the eigenvalue ``lambda_i`` (in ascending order) and
-    ``U_i1 ... U_in``, followed by zeros up to `width`. Computation time grows with the cube of the
+    Eigenvalues are in ascending order. The row of the i-th node of a graph holds ``lambda_i`` and
+    ``U_i1 ... U_in``; zeros fill the remaining columns. Computation time grows with the cube of the
     number of nodes of a graph.
 
     Args:

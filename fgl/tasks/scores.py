@@ -92,7 +92,8 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
         Metrics are NaN if the model's scores are NaN, for example after divergence.
 
     Raises:
-        ValueError: in a call of the function, if the graph is not the graph of a split.
+        ValueError: if the returned function is called with a graph that is not the graph of a
+            split.
 
     Example:
         >>> split = fgl.data.splits.edge_split(fgl.data.load("synthetic"))
@@ -190,7 +191,8 @@ def evaluate_own(
             reason.
 
     Raises:
-        ValueError: in a call of the result, if no client has a metric, or if a model is incomplete.
+        ValueError: when the returned function is called, if no client has a metric, or if a model
+            is incomplete.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -240,7 +242,7 @@ def evaluate_ego(
     Returns:
         ``(outbox, states) -> metrics``, empty if no client has taken part. ``local_f1``,
         ``global_f1``, ``val_f1`` and ``val_loss`` are means over the ``scored_clients``.
-        ``local_unseen_f1`` counts only test nodes of a client on which no other client trains
+        ``local_unseen_f1`` counts a client's test node only if no other client trains on this node
         (`unseen_nodes`). ``local_unseen_f1`` is a mean over the ``unseen_clients`` with such nodes;
         without such clients the metric is left out. The metrics of single clients are
         ``local_f1/0``, ``global_f1/0``, ``local_unseen_f1/0``, ...
@@ -306,7 +308,7 @@ def evaluate_pooled(
     tests: Sequence[Graph] | None = None,
     target: Target = CLASSES,
 ) -> Evaluate:
-    """Score all clients' test examples together; examples are predicted by their client's model.
+    """Score all clients' test examples together; each example is predicted by its client's model.
 
     A metric can be undefined for one client, but defined for all clients together. For example, the
     AUC is undefined for a client if all labels of the client are equal.
@@ -324,8 +326,8 @@ def evaluate_pooled(
         begin with ``pooled_test_``.
 
     Raises:
-        ValueError: if no client has a test example, or, in a call of the result, if a model is
-            incomplete.
+        ValueError: if no client has a test example. The returned function raises this error if a
+            model is incomplete.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -420,8 +422,8 @@ def evaluate_graphs(
             the target needs.
         tests: one collection with labels per client. If a collection has a test mask, only the
             graphs in this mask are scored; without masks, all graphs are scored.
-        clients: the clients' training graphs. If they have validation masks, metrics
-            that begin with ``val_`` and ``pooled_test_`` are added.
+        clients: the clients' training graphs. If these graphs have validation masks, metrics that
+            begin with ``val_`` and ``pooled_test_`` are added.
         target: meaning of the values of ``graph.y``; default class labels.
         each: as for `evaluate_own`.
 
@@ -435,7 +437,7 @@ def evaluate_graphs(
         TypeError: if ``y`` contains numbers and no target for numbers is given.
         ValueError: if a collection lacks labels or a `batch`, if a collection has masks but no test
             mask, if a mask is empty, or if `clients` and `tests` have different lengths (with a
-            target, a single client is allowed). A call of the result raises this error if a model
+            target, a single client is allowed). The returned function raises this error if a model
             is incomplete.
 
     Example:
@@ -518,7 +520,7 @@ def _evaluate_answers(
 
 
 def _majority(tests: Sequence[Graph], clients: Sequence[Graph]) -> float:
-    """The mean test accuracy of each client's most frequent training class."""
+    """Mean test accuracy of always predicting the client's most frequent training class."""
     pairs: Any = [
         (own.labels[own.training_mask], _masked(test, "test_mask", k).y)
         for k, (own, test) in enumerate(zip(clients, tests, strict=True))

@@ -100,7 +100,7 @@ def _lines(text: str) -> list[tuple[int, str]]:
 
 
 def check_range(path: Path, rows: NDArray[Any], low: int, high: int) -> None:
-    """Raise a ValueError if a row has a number below `low` or not below `high`; name the row."""
+    """Raise a ValueError that names the row if a number is below `low`, or is `high` or more."""
     rows = rows[:, None] if rows.ndim == 1 else rows
     out = (rows < low) | (rows >= high)
     if out.any():
