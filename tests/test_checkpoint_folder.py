@@ -258,9 +258,7 @@ def test_a_full_disk_is_said_with_path_and_round(
     assert same(end(go(tmp_path)), undisturbed)
 
 
-def test_a_disk_with_room_for_one_file_is_too_small(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_room_for_one_file_is_too_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=8000)  # a file here has some 4,000 bytes
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     text = r"before round 0, but got 8000 free bytes where \d+ are needed"

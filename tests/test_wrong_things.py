@@ -187,6 +187,9 @@ def test_an_unknown_argument_of_everything_public_is_named() -> None:
     assert asked > 450, asked
 
 
+def usage(a: int, b: int, *more: int, c: int = 1, d: int = 2, **how: int) -> None: ...
+
+
 # A wrong call, and what its error says.
 NODES = fgl.tasks.Nodes
 MEANT: dict[str, tuple[Callable[[], Any], str]] = {
@@ -210,6 +213,10 @@ MEANT: dict[str, tuple[Callable[[], Any], str]] = {
         "num_rounds to be given, but got rounds=1: compare(",
     ),
     "two values": (lambda: fgl.fedavg(model(), model=model()), "Expected one value of model"),
+    "settings": (
+        fgl.kinds.explained(usage),
+        "a, b to be given, but got none: usage(a, b, c=..., d=..., ...)",
+    ),
     "client": (lambda: RESULT.model_of("a"), "client to be an integer >= 0, but got 'a'"),
     "device": (lambda: graph().to("gpu"), "device to be one that torch has here, but got 'gpu'"),
     "dataset": (lambda: NODES(dataset="Cora").load(), "did you mean 'cora'?"),

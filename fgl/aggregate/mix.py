@@ -59,9 +59,8 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
     others = dense * (1 - self_weight)
     out = {}
     for name, value in stack.items():
-        if value.shape[:1] != (shape[0],):
-            got = list(value.shape)
-            raise ValueError(f"Expected stack[{name!r}] to have {shape[0]} clients, but got {got}")
+        got = list(value.shape)
+        reject_if(got[:1] != shape[:1], f"stack[{name!r}] to have {shape[0]} clients", got)
         dtype, same = exact(value), self_weight == 1 or not value.numel()
         out[name] = value.clone() if same else _mix_one(value, others, self_weight, sparse, dtype)
     return out

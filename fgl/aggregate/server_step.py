@@ -120,8 +120,8 @@ def _check_state(params: Mapping[str, Tensor], state: Any, rule: str, correction
     if not state or rule == "sgd":
         return
     for name, old in params.items():
-        if old.is_floating_point() and name not in state.get("v", {}):
-            raise ValueError(f"Expected state['v'] to hold {name!r} for {rule}, but got none")
+        want = f"state['v'] to hold {name!r} for {rule}"
+        reject_if(old.is_floating_point() and name not in state.get("v", {}), want, "none")
 
 
 def _second_moment(rule: str, v: Tensor, square: Tensor, beta2: float) -> Tensor:

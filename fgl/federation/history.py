@@ -65,10 +65,8 @@ def usual_select(
         return select
     validation = [name for name in names if name.startswith("val_") and "/" not in name]
     # A loss is chosen only if there is no other metric.
-    validation.sort(key=lambda name: name.endswith("_loss"))
-    usual = (
-        f"{'-' * less_is_better(validation[0], lower=lower)}{validation[0]}" if validation else ""
-    )
+    first = min(validation, key=lambda name: name.endswith("_loss"), default="")
+    usual = f"{'-' * less_is_better(first, lower=lower)}{first}" if first else ""
     if select and usual:
         warn(
             f"No round has {select}, so {usual} selects the best round{did_you_mean(select, names)}"
@@ -92,21 +90,15 @@ def checked_select(
             minus.
     """
     names = names_of(history)
-    if not names:
-        raise ValueError(
-            f"Expected rounds with {metric or select or 'a metric'}, but got none that has metrics:"
-            " no client had examples to score, or the run had neither a task nor evaluate="
-        )
-    if metric.removeprefix("-") not in names:
-        lacks = f", and no round has {select or 'a validation metric'}" if not metric else ""
-        raise ValueError(
-            f"Expected metric to be one of {', '.join(names)}, perhaps with a minus before it, "
-            f"but got {metric or 'none'}{lacks or did_you_mean(metric, names)}"
-        )
-    if less_is_better(metric, select, lower):
-        raise ValueError(
-            f'Expected metric to be "-{metric}", since less is better, but got "{metric}"'
-        )
+    got = "none that has metrics: no client had examples to score, or the run had neither a task "
+    want = f"rounds with {metric or select or 'a metric'}"
+    reject_if(not names, want, f"{got}nor evaluate=")
+    lacks = f", and no round has {select or 'a validation metric'}" if not metric else ""
+    want = f"metric to be one of {', '.join(names)}, perhaps with a minus before it"
+    got = f"{metric or 'none'}{lacks or did_you_mean(metric, names)}"
+    reject_if(metric.removeprefix("-") not in names, want, got)
+    want = f'metric to be "-{metric}", since less is better'
+    reject_if(less_is_better(metric, select, lower), want, f'"{metric}"')
     return metric
 
 
@@ -281,8 +273,7 @@ class Result:
         ]
         if count:
             lines.append(f"last  (round {count - 1}): {_told(self.history[-1])}")
-        select = self.selects
-        if select:
+        if select := self.selects:
             best = best_round(self.history, select)
             lines.append(f"best  (round {best.round}, {select}): {_told(best)}")
         up, down = (sum(getattr(r, f"bytes_{way}") for r in self.history) for way in ("up", "down"))
@@ -388,11 +379,11 @@ class Result:
         reject_if(client not in self.outbox, f"client to be < {len(self.outbox)}", client)
         message, state = self.outbox[client], self.client_states.get(client, {})
         if not self.clients:
-            if self.method.deploy is not deploy_received or self.method.own.models is not None:
-                raise ValueError(
-                    "Expected the clients to be in this process, since their models depend on what "
-                    "they keep, but got clients elsewhere"
-                )
+            reject_if(
+                self.method.deploy is not deploy_received or self.method.own.models is not None,
+                "the clients to be in this process, since their models depend on what they keep",
+                "clients elsewhere",
+            )
             return deploy_received(message, state, None)  # type: ignore[arg-type]
         graph = self.clients[client]
         with self.method.at(graph), torch.no_grad():
@@ -400,10 +391,9 @@ class Result:
 
     def _module(self, client: int, params: Params) -> nn.Module:
         assert self.method is not None  # `_deployed` has checked it
-        model = self.method.model
-        if self.clients:
-            model = self.method.model_of(self.clients[client])
-        model = copy.deepcopy(model).eval()
+        method = self.method
+        own = method.model_of(self.clients[client]) if self.clients else method.model
+        model = copy.deepcopy(own).eval()
         model.load_state_dict(params)
         model.register_forward_pre_hook(_takes_no_graph)
         return model
@@ -489,11 +479,9 @@ class Result:
 
 def _takes_no_graph(model: nn.Module, arguments: tuple[Any, ...]) -> None:
     """Raise an error if a trained model is called with a graph instead of tensors."""
-    if arguments and isinstance(arguments[0], Graph):
-        raise TypeError(
-            f"Expected {type(model).__name__} to be called with tensors, but got a Graph: "
-            "result.predict(graph) calls it with what it reads"
-        )
+    got = "a Graph: result.predict(graph) calls it with what it reads"
+    wrong = any(isinstance(each, Graph) for each in arguments[:1])
+    reject_if(wrong, f"{type(model).__name__} to be called with tensors", got, TypeError)
 
 
 def _some(count: int, what: str) -> str:
@@ -513,10 +501,7 @@ def _spelled(value: float) -> str:
 
 def _equal(one: Params, other: Params) -> bool:
     """Whether two models have equal tensors."""
-    same = one.keys() == other.keys()
-    return same and all(
-        one[name].shape == other[name].shape and torch.equal(one[name], other[name]) for name in one
-    )
+    return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
 
 
 def reason(error: Exception) -> str:

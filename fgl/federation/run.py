@@ -168,6 +168,8 @@ def run(
     place = _place(clients, on, clients_at_once, score, start)
     place.check(method)
     _check_participants(method, place.num_clients, participation)
+    if checkpoint is None:  # a run in a folder may continue with more rounds
+        _check_rounds(method, place, num_rounds, start)
     guarded, scores = checked(method), evaluate or place.evaluate(method, each=each)
     result = _first(method, place.num_clients, start)
     _check_go_back(method, go_back, result.server_state)
@@ -284,7 +286,7 @@ def _resumed(folder: Folder, method: Method, place: Place) -> Result | None:
         warn(
             f"Expected the checkpoint to know all settings of {method}, but got "
             f"{' and '.join(method.unknown)} of a builder without fgl.layer: make sure that its "
-            "settings are unchanged",
+            "settings are unchanged"
         )
     return saved
 
@@ -301,12 +303,23 @@ def _check_counted(history: Sequence[Round], exchange: int, limits: Limits) -> N
 def _check_participants(method: Method, num_clients: int, participation: float) -> None:
     """Raise an error if a round has fewer participants than the method needs."""
     count = num_participants(num_clients, participation)
-    if count < method.rules.participants:
-        raise ValueError(
-            f"Expected participation to give at least {method.rules.participants} participants, as "
-            f"{method.layers[-1].name if method.layers else 'the method'} needs them, but got "
-            f"{count} of {num_clients} clients"
-        )
+    least = method.rules.participants
+    name = method.layers[-1].name if method.layers else "the method"
+    want = f"participation to give at least {least} participants, as {name} needs them"
+    reject_if(count < least, want, f"{count} of {num_clients} clients")
+
+
+def _check_rounds(method: Method, place: Place, num_rounds: int, start: Result | None) -> None:
+    """Raise an error if a run ends before its method unlearns, or before late clients join."""
+    least, first = method.rules.rounds, getattr(place, "first_rounds", 0)
+    if start is not None and start.method is not None and start.method.rules.rounds == least:
+        least -= len(start.history)
+    reject_if(0 < num_rounds < least, f"num_rounds to be at least {least} for {method}", num_rounds)
+    reject_if(
+        0 < num_rounds <= first,
+        f"num_rounds to be above {first}, the rounds before late clients and classes appear",
+        num_rounds,
+    )
 
 
 def _check_go_back(method: Method, go_back: int, state: State) -> None:
@@ -326,8 +339,7 @@ def _check_go_back(method: Method, go_back: int, state: State) -> None:
 def _check_history(result: Result, rounds: Sequence[Round]) -> None:
     """Raise an error if a callback changed the list of rounds."""
     now = result.history
-    same = isinstance(now, list) and len(now) == len(rounds)
-    if not same or any(a is not b for a, b in zip(now, rounds, strict=True)):
+    if not isinstance(now, list) or [*map(id, now)] != [*map(id, rounds)]:
         raise ValueError(
             f"Round {rounds[-1].round}, a callback: the rounds of result.history were changed, but "
             "must stay as they are"
@@ -353,11 +365,9 @@ def _place(
     place: Any = clients
     if isinstance(place, type) or not hasattr(place, "identity"):
         return Here(place, at_once, score)
-    if at_once != "auto" or score is not None:
-        raise ValueError(
-            "Expected clients_at_once and score to be left out beside a place, which has its own, "
-            f"as Here(task, at_once=1, score=score), but got {at_once!r} and {short(score)}"
-        )
+    way = "which has its own, as Here(task, at_once=1, score=score)"
+    want = f"clients_at_once and score to be left out beside a place, {way}"
+    reject_if(at_once != "auto" or score is not None, want, f"{at_once!r} and {short(score)}")
     if start is not None and start.client_states and not isinstance(place, Here):
         raise ValueError("Expected start to hold no client's state with clients elsewhere")
     return cast(Place, place)
@@ -368,25 +378,21 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
     if start is None:
         message: Message = {"model": {n: t.clone() for n, t in method.common().items()}}
         start = Result(Broadcast(message, num_clients), dict(message), {}, [])
-    if len(start.outbox) != num_clients:
-        raise ValueError(
-            f"Expected start to be a run of {num_clients} clients, but got {len(start.outbox)}"
-        )
+    before = len(start.outbox)
+    reject_if(before != num_clients, f"start to be a run of {num_clients} clients", before)
     _check_whole_exchange(start)
     _check_same_optimizer(method, start)
-    state, before = carried(method, start, start.server_state), unprotected(method, start)
-    return replace(start, server_state=state, history=[], form={}, older=[], unprotected=before)
+    new: Any = {"history": [], "form": {}, "older": [], "unprotected": unprotected(method, start)}
+    return replace(start, server_state=carried(method, start, start.server_state), **new)
 
 
 def _check_whole_exchange(start: Result) -> None:
     """Raise an error if `start` ended within an exchange; runs begin with a new exchange."""
     exchange = 1 if start.method is None else start.method.rules.exchange
-    if len(start.history) % exchange:
-        raise ValueError(
-            f"Expected start to be a run of whole exchanges, each of {exchange} rounds of "
-            f"{start.method}, but got {len(start.history)} rounds: "
-            f"num_rounds={-(-len(start.history) // exchange) * exchange} ends the last exchange"
-        )
+    rounds = len(start.history)
+    want = f"start to be a run of whole exchanges, each of {exchange} rounds of {start.method}"
+    way = f"num_rounds={-(-rounds // exchange) * exchange} ends the last exchange"
+    reject_if(rounds % exchange, want, f"{rounds} rounds: {way}")
 
 
 def _check_same_optimizer(method: Method, start: Result) -> None:

@@ -53,8 +53,7 @@ def sampled_reconstruction(
 
     Source: FedVGAE, IEEE Transactions on Big Data 2024; Kipf and Welling 2016
     """
-    if negatives is None:
-        negatives = _uniform_pairs(z.shape[0], edges)
+    negatives = _uniform_pairs(z.shape[0], edges) if negatives is None else negatives
     own = mask_weight("mask", mask, edges.shape[1:], z)
     other = mask_weight("negative_mask", negative_mask, negatives.shape[1:], z)
     # Masked-out pairs are replaced by node 0 with itself, because 0 times infinity is not 0.
@@ -64,7 +63,6 @@ def sampled_reconstruction(
     return weighted_mean(loss, torch.cat([own, other])).to(dtype)
 
 
-@explained
 def dense_reconstruction(
     z: Tensor,
     edges: Tensor,

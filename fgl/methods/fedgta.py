@@ -212,5 +212,4 @@ def confidence(probabilities: Tensor, graph: Graph) -> Tensor:
     ones = probabilities.new_ones(len(probabilities), 1)
     degree = (graph.adj.astype(ones.dtype) @ ones)[:, 0]
     negative = (probabilities * (probabilities + 1e-8).log()).sum(1)
-    total = (degree * (negative + probabilities.shape[1] / math.e)).sum()
-    return total.clamp(min=0)
+    return (degree * (negative + probabilities.shape[1] / math.e)).sum().clamp(min=0)

@@ -186,16 +186,10 @@ def masked(params: Mapping[str, Tensor], *, bound: float = 0.0) -> Params:
 
     Source: Baek et al. 2023, https://arxiv.org/abs/2206.10206
     """
-    out = {}
-    for name, value in params.items():
-        if name.startswith(MASK):
-            continue
-        mask = params.get(MASK + name)
-        if mask is None:
-            out[name] = value
-        else:
-            pruned = torch.where(mask.abs() < bound, 0, mask) if bound else mask
-            out[name] = value * pruned
+    out = {name: value for name, value in params.items() if not name.startswith(MASK)}
+    for name in [name for name in out if MASK + name in params]:
+        mask = params[MASK + name]
+        out[name] = out[name] * (torch.where(mask.abs() < bound, 0, mask) if bound else mask)
     return out
 
 

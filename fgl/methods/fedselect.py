@@ -115,11 +115,12 @@ def fedselect(
         if not weight.any():
             return fedavg.aggregate(inbox, state)
         outbox, new = fedavg.aggregate(completed(inbox, weight, state["model"]), state)
-        if "model" not in new:  # in the next round, fills entries that no client shares
-            raise ValueError(
-                "Expected fedselect to be given a method whose server keeps one model for all, "
-                f"but got a state with {list(new)}"
-            )
+        # In the next round, the model fills entries that no client shares.
+        reject_if(
+            "model" not in new,
+            "fedselect to be given a method whose server keeps one model for all",
+            f"a state with {list(new)}",
+        )
         return outbox, new
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
@@ -216,8 +217,7 @@ def completed(inbox: Inbox, weight: Tensor, old: Any) -> Inbox:
     for name, mask in own.items():
         models[name] = filled(models[name], mask, weight, old[name])
     parts = inbox.messages({"model": models})
-    whole = {client: {**inbox[client], **parts[client]} for client in inbox}
-    return Inbox(whole, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
+    return inbox.with_messages({client: {**inbox[client], **parts[client]} for client in inbox})
 
 
 def filled(values: Tensor, own: Tensor, weight: Tensor, old: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from .. import federation as fed
-from ..checks import Count, Natural, Weight, check_number
+from ..checks import Count, Natural, Weight, check_number, reject_if
 from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..graph.fields import learned
@@ -121,11 +121,11 @@ def fedtad(
     def accept(message: Message, client: int, state: State) -> None:
         fedavg.accept(message, client, state)
         reliable = check_entry(message, "reliability", [classes])
-        if reliable.abs().max() > fedavg.rules.max_examples:  # a node adds at most 1
-            raise ValueError(
-                f"Expected reliability to be at most {fedavg.rules.max_examples:g}, but got "
-                f"{float(reliable.abs().max()):g}"
-            )
+        reject_if(
+            reliable.abs().max() > fedavg.rules.max_examples,
+            f"reliability to be at most {fedavg.rules.max_examples:g}",
+            f"{float(reliable.abs().max()):g}",
+        )
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         outbox, new = fedavg.aggregate(inbox, state)
@@ -264,9 +264,8 @@ def graph_classes(graph: Graph) -> int:
 
     Raise an error if the labels are not classes.
     """
-    if graph.num_classes is None:
-        raise ValueError("Expected fedtad's clients to have class labels, but got none")
-    return graph.num_classes
+    reject_if(graph.num_classes is None, "fedtad's clients to have class labels", "none")
+    return int(graph.num_classes or 0)
 
 
 def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = walks) -> Tensor:

@@ -169,12 +169,8 @@ def gcfl(
         for cluster in before["clusters"][clients].unique().tolist():
             rows = (trained & (before["clusters"][clients] == cluster)).nonzero().squeeze(1)
             begun_again = bool(parents) and seq_length > 0
-            long_enough = not begun_again and bool((lengths[clients[rows]] >= seq_length).all())
-            if (
-                rounds > first_round
-                and long_enough
-                and disagree(updates[rows], eps1=eps1, eps2=eps2)
-            ):
+            enough = not begun_again and bool((lengths[clients[rows]] >= seq_length).all())
+            if rounds > first_round and enough and disagree(updates[rows], eps1=eps1, eps2=eps2):
                 part = min_cut(similarity(updates[rows], sequences[clients[rows]]))
                 parents[int(clusters.max()) + 1] = cluster
                 clusters[clients[rows[part]]] = clusters.max() + 1
@@ -273,8 +269,7 @@ def flat_updates(inbox: Inbox, *, without: Collection[str] = ()) -> Tensor:
         >>> flat_updates(fgl.federation.Inbox({0: {"model": {"w": torch.eye(2)}}}, 1, sent))
         tensor([[ 0., -1., -1.,  0.]])
     """
-    changes = inbox.changes("model")
-    return flat_parameters(fed.drop(changes, without))
+    return flat_parameters(fed.drop(inbox.changes("model"), without))
 
 
 def disagree(updates: Tensor, *, eps1: float, eps2: float) -> bool:

@@ -97,5 +97,4 @@ def initial_parameters(method: Method) -> Params:
         >>> list(initial_parameters(fgl.fedavg(torch.nn.BatchNorm1d(1))))
         ['weight', 'bias']
     """
-    names = trainable(method)
-    return pick(method.initial(), names)
+    return pick(method.initial(), trainable(method))

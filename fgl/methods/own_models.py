@@ -80,8 +80,7 @@ def own_models(
         sent = message.get("model", {})
         if draw and same(sent, initial):  # nothing is aggregated yet
             sent = {}
-        whole = {**message, "model": {**kept_by(state, graph), **sent}}
-        return fedavg.receive(whole, state, graph)
+        return fedavg.receive({**message, "model": {**kept_by(state, graph), **sent}}, state, graph)
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, state = fedavg.send(params, context, state, graph)
@@ -144,8 +143,7 @@ def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         with fed.standing_in(plain.model, models(graph)):
             message, state = plain.send(params, context, state, graph)
-        sent = fed.pick(message["model"], models.common)
-        return {**message, "model": sent}, state
+        return {**message, "model": fed.pick(message["model"], models.common)}, state
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         with fed.standing_in(plain.model, models(graph)):

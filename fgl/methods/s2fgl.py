@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import Count, PositiveShare, Share, Weight, reject_if
+from ..checks import Count, PositiveShare, Share, Weight
 from ..federation import Means, Message, Method, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
 from ..nn import observed
 from ..sparse import gather_rows
 from .fedproto import prototypes
-from .inputs import check_prototypes
+from .inputs import check_prototypes, check_sees_all
 
 RAMP = 1e-6  # separates eigenvectors of the same eigenvalue
 
@@ -137,7 +137,7 @@ def s2fgl(
         with observed(fedavg.model) as passes:
             total = fedavg.loss(params, graph, context)
         h, g, focus = passes[-1].embedding, context["before"].values, context["focus"]
-        check_sees_all(h, g)
+        check_sees_all("s2fgl", len(h), len(g))
         book_loss = by_book(h, g, context["books"].flatten(0, 1), context["before"].mask)
         some = graph.training_mask.any().to(total.dtype)  # else gradients are rounding
         total = total + some * knowledge * book_loss
@@ -176,15 +176,6 @@ def s2fgl(
     aggregate = fed.after(fedavg.aggregate, with_books, reads=("prototypes", "counts"))
     return replace(
         fedavg, receive=receive, loss=loss, send=send, accept=accept, aggregate=aggregate
-    )
-
-
-def check_sees_all(h: Tensor, g: Tensor) -> None:
-    """Raise a ValueError unless the received model's output has a row for each node in use."""
-    reject_if(
-        h.shape != g.shape,
-        f"s2fgl to see a client's {len(g)} nodes in every step",
-        f"{len(h)}: it does not train on drawn nodes",
     )
 
 
@@ -309,5 +300,4 @@ def class_means(rows: Tensor, count: Tensor) -> Tensor:
         >>> class_means(torch.tensor([[[1.0]], [[4.0]]]), torch.tensor([[2], [1]]))
         tensor([[2.]])
     """
-    total = (rows * count[..., None]).sum(0)
-    return total / count.sum(0).clamp(min=1)[:, None]
+    return (rows * count[..., None]).sum(0) / count.sum(0).clamp(min=1)[:, None]

@@ -212,7 +212,6 @@ def _dp_accounting(part: str = "") -> Any:
     return imported("dp_accounting", *how)
 
 
-@explained
 def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -> float:
     """Epsilon of a sequence of several Gaussian mechanisms, for a given delta.
 

@@ -25,10 +25,7 @@ UNPROTECTED = (
 
 @explained
 def gaussian(
-    tensors: Mapping[str, Tensor],
-    *,
-    sigma: float,
-    unprotected: torch.Generator | None = None,
+    tensors: Mapping[str, Tensor], *, sigma: float, unprotected: torch.Generator | None = None
 ) -> dict[str, Tensor]:
     """Add Gaussian noise from the operating system to every entry: ``t + N(0, sigma^2)``.
 
@@ -61,16 +58,21 @@ def gaussian(
     """
     if unprotected is not None:
         warn(UNPROTECTED)
-    exact = on_grid(tensors, sigma=sigma)
+    return plus_noise(tensors, sigma, unprotected)
+
+
+def plus_noise(
+    tensors: Mapping[str, Tensor], sigma: float, unprotected: torch.Generator | None
+) -> dict[str, Tensor]:
+    """Like `gaussian`, but without a warning about a generator."""
+    exact, out = on_grid(tensors, sigma=sigma), {}
     step = grid_step(sigma)
-    out = {}
     for name, value in exact.items():
         noise = (standard_normal(value.shape, unprotected) * (sigma / step)).round() * step
         out[name] = (value + to_device(noise, value.device)).to(tensors[name].dtype)
     return out
 
 
-@explained
 def on_grid(tensors: Mapping[str, Tensor], *, sigma: float) -> dict[str, Tensor]:
     """Round entries to multiples of `grid_step`, in float64; sums on this grid are exact.
 
@@ -111,8 +113,7 @@ def grid_step(sigma: float) -> float:
         >>> grid_step(1.5) == 2**-20
         True
     """
-    step: float = 2.0 ** (math.floor(math.log2(sigma)) - FINE)
-    return step
+    return math.ldexp(1.0, math.floor(math.log2(sigma)) - FINE)
 
 
 def standard_normal(shape: torch.Size, unprotected: torch.Generator | None = None) -> Tensor:

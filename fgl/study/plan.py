@@ -153,9 +153,16 @@ class Plan:
         return itertools.product(self.settings, self.methods)
 
     def jobs(self, records: Records) -> Iterator[Job]:
-        """All runs known so far, in the order of the cells."""
-        for setting, method in self.cells():
-            yield from self.cell(setting, method, records).jobs
+        """All runs known so far: setting by setting, trials before tests, and seed by seed."""
+        place = {seed: index for index, seed in enumerate(self.seeds)}
+        for setting in self.settings:
+            jobs = [job for m in self.methods for job in self.cell(setting, m, records).jobs]
+            yield from sorted(jobs, key=lambda job: place.get(job.seed, -1))
+
+    def local_of(self, method: str) -> Values:
+        """The values of local training that `fgl.tune` has chosen for a method; else {}."""
+        values: Values = getattr(self.methods[method].build, "local", {})
+        return values
 
     def count(self) -> int:
         """The total number of runs, provided that no cell is given up."""
@@ -236,15 +243,18 @@ class Plan:
         return trials, _best(trials, records), ""
 
     def _wide(self, method: str, index: int) -> Point:
-        local, own = sobol_point(WIDE, index // len(self.local))
+        place = index // len(self.local) if self.tunes(method) else None
+        local, own = sobol_point(WIDE, place)
         space = self.local[index % len(self.local)]
         values = wide_values(self.methods[method].space, own)
-        return Point(wide_values(space, local), values, index % len(self.local))
+        new_local = {**wide_values(space, local), **self.local_of(method)}
+        return Point(new_local, values, index % len(self.local))
 
     def _near(self, method: str, best: Point, wide: list[Trial], index: int) -> Point:
         local, own = sobol_point(NEAR, index)
         space, tried = self.local[best.which], alike(best, wide)
         new_local = near_values(space, best.local, [p.local for p in tried], local)
+        new_local |= self.local_of(method)
         own_space = self.methods[method].space
         new_own = near_values(own_space, best.own, [p.own for p in tried], own)
         return Point(new_local, new_own, best.which)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from .. import federation as fed
+from .. import targets
 from ..checks import check_classes, reject_if
 from ..data.partitions.major_label import unseen_nodes
 from ..data.splits import EdgeSplit
@@ -24,16 +25,7 @@ from ..metrics import hit_rows
 from ..metrics.classes import hit_counts, on_host
 from ..metrics.ranking import auc_and_average_precision
 from ..sparse.batched_pattern import Member
-from ..targets import (
-    CLASSES,
-    Target,
-    checked_y,
-    of_clients,
-    scored_alone,
-    selected,
-    undefined_metrics,
-    warn_undefined,
-)
+from ..targets import CLASSES, Target
 from ..transfer import to_host
 
 
@@ -69,7 +61,7 @@ def node_scores(
 
     @torch.no_grad()
     def score(params: Params, graph: Graph) -> dict[str, float]:
-        checked_y(target, graph.y)
+        targets.checked_y(target, graph.y)
         metrics: dict[str, Any] = {}
         with fed.in_mode(model, False):
             of = asked(graph, lambda own: logits_of(model, params, own))
@@ -77,9 +69,9 @@ def node_scores(
                 first = target.metrics[target.first]
                 metrics[f"val_{target.first}"] = first(*of(graph.val_mask))
             if test and graph.test_mask is not None:
-                own = of_clients(target).at(horizons(graph))
+                own = targets.of_clients(target).at(horizons(graph))
                 metrics |= own.measure("test_", *of(graph.test_mask))
-        return scored_alone(on_host(metrics)[0])
+        return targets.scored_alone(on_host(metrics)[0])
 
     return score
 
@@ -158,7 +150,7 @@ def validation(score: Score, select: str) -> Callable[[Params, Graph], float]:
 
     def validate(params: Params, graph: Graph) -> float:
         metrics: Mapping[str, Any] = score(params, graph)
-        return selected(metrics, select)
+        return targets.selected(metrics, select)
 
     return validate
 
@@ -353,7 +345,7 @@ def evaluate_pooled(
     }
     reject_if(not tested, "a client to have test examples", "none")
     for own, _ in tested.values():
-        checked_y(target, own.y)
+        targets.checked_y(target, own.y)
     first, _ = next(iter(tested.values()))
     target = target.at(horizons(first))
 
@@ -369,7 +361,7 @@ def evaluate_pooled(
                     output, y, rows = of(mask)
                 parts.append((output, y) if rows is None else (output[rows], y[rows]))
         outputs, answers = (torch.cat(each) for each in zip(*parts, strict=True))
-        return scored_alone(on_host(target.measure("pooled_test_", outputs, answers))[0])
+        return targets.scored_alone(on_host(target.measure("pooled_test_", outputs, answers))[0])
 
     return evaluate
 
@@ -387,20 +379,21 @@ def with_pooled(
 
     A warning names the clients with an undefined metric.
     """
-    warn_undefined(target, [by_answer(own, own.val_mask)[1:] for own in tests], "val_")
+    targets.warn_undefined(target, [by_answer(own, own.val_mask)[1:] for own in tests], "val_")
     questions = [by_answer(own, own.test_mask)[1:] for own in tests]
     answered = [(y, mask) for y, mask in questions if y is not None and mask is not None]
     if not answered:
         return evaluate
     instead, lost = _instead(target, answered)
-    if not warn_undefined(target, questions, "test_", instead=instead) or lost:
+    if not targets.warn_undefined(target, questions, "test_", instead=instead) or lost:
         return evaluate
     return fed.together(evaluate, evaluate_pooled(method, clients, tests=tests, target=target))
 
 
 def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[str]]:
     """End of a warning on undefined metrics, and names of metrics undefined even after pooling."""
-    lost = undefined_metrics(target, *(torch.cat(part) for part in zip(*answered, strict=True)))
+    y, mask = (torch.cat(part) for part in zip(*answered, strict=True))
+    lost = targets.undefined_metrics(target, y, mask)
     if lost:
         return ", nor is there one of all clients' answers together", lost
     return "; pooled_test_... are of all clients' answers together", lost
@@ -461,7 +454,7 @@ def evaluate_graphs(
     if any(graph.batch is None for graph in (*tests, *clients)):
         raise ValueError("Expected tests and clients to be collections, but got no batch")
     for graph in (*tests, *clients):
-        checked_y(target, graph.y)
+        targets.checked_y(target, graph.y)
     for client, graph in enumerate(tests):
         others = [name for name in ("train_mask", "val_mask") if getattr(graph, name) is not None]
         if others and graph.test_mask is None:
@@ -481,7 +474,7 @@ def evaluate_graphs(
     if not classes:
         return _evaluate_answers(method, tests, clients, target, each)
     if any(map(has_validation, clients)):
-        accuracy = _evaluate_answers(method, tests, clients, of_clients(target), each)
+        accuracy = _evaluate_answers(method, tests, clients, targets.of_clients(target), each)
         majority = {"majority_accuracy": _majority(tests, clients)}
         return lambda outbox, states: {**accuracy(outbox, states), **majority}
     return _evaluate_classes(method, tests, clients, target, each)
@@ -497,8 +490,8 @@ def _evaluate_answers(
         k: _masked(own, "val_mask", k) for k, own in enumerate(clients) if has_validation(own)
     }
     questions: list[Any] = [(graph.y, graph.example_mask) for graph in tests]
-    warn_undefined(target, questions, "test_", instead=_instead(target, questions)[0])
-    warn_undefined(target, [(own.y, own.val_mask) for own in clients], "val_")
+    targets.warn_undefined(target, questions, "test_", instead=_instead(target, questions)[0])
+    targets.warn_undefined(target, [(own.y, own.val_mask) for own in clients], "val_")
     answers: list[Any] = [graph.y for graph in tests]
     held_out: dict[int, Any] = {k: graph.y for k, graph in validated.items()}
     first, merge = target.metrics[target.first], fed.merging(each, None, target.lower)
@@ -520,7 +513,7 @@ def _evaluate_answers(
             validation = {f"val_{target.first}": first(val[k], held_out[k], None)}
             scores[k] = {**validation, **scores.get(k, {})}
         pooled = target.measure("pooled_test_", torch.cat(outputs), torch.cat(answers))
-        *own, pooled = map(scored_alone, on_host(*scores.values(), pooled))
+        *own, pooled = map(targets.scored_alone, on_host(*scores.values(), pooled))
         return {**merge(dict(zip(scores, own, strict=True))), **pooled}
 
     return evaluate

@@ -108,7 +108,7 @@ def _heterophilous(
         matrices.dense_features(path, x),
         directed(ends, n) if is_directed else undirected(ends, n),
         y=matrices.checked_labels(f"node_labels in {path}", labels, n),
-        **matrices.masks_of(path, [torch.from_numpy(mask[split]) for mask in masks], n),  # type: ignore[arg-type]
+        **matrices.masks_of([torch.from_numpy(mask[split]) for mask in masks], n),  # type: ignore[arg-type]
     )
 
 
@@ -142,7 +142,7 @@ def read_saint(folder: Path, name: str, *, ignore: Collection[str] = ()) -> Grap
         what = f"{key!r} in {role}"
         nodes = matrices.checked_array(what, roles[key], "iu", (None,)).astype(np.int64)
         parts.append(matrices.checked_edges(what, nodes, n))
-    masks: dict[str, Any] = matrices.masks_of(role, parts, n)
+    masks: dict[str, Any] = matrices.masks_of(parts, n)
     warn_unread(adj, _weights(arrays, "data"), ignore)
     return Graph(matrices.dense_features(feats, matrix), edges, y=labels, **masks)
 

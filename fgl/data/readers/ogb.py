@@ -117,7 +117,7 @@ def _of_pairs(folder: Path, split: Path, ignore: Collection[str]) -> Graph:
     fields["edge_label_index"] = torch.cat([pairs for pairs, _ in parts], 1)
     fields["y"] = torch.cat([y for _, y in parts])
     own = torch.arange(len(fields["y"])).split([len(y) for _, y in parts])
-    fields |= masks_of(split, own, len(fields["y"]))
+    fields |= masks_of(own, len(fields["y"]))
     return Graph(**fields)
 
 
@@ -237,7 +237,7 @@ def _masks(folder: Path, num_examples: int, ignore: Collection[str]) -> dict[str
         return {}
     paths = need(where, [f"{role}.csv.gz" for role in ROLES])
     parts = [checked_edges(str(p), _table(p, np.int64, 1)[:, 0], num_examples) for p in paths]
-    return masks_of(where, parts, num_examples)
+    return masks_of(parts, num_examples)
 
 
 def _only(folder: Path, file: str) -> Path | None:

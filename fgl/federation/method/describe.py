@@ -294,5 +294,4 @@ def bytes_of(tensor: Tensor) -> bytes:
         b'\\x01\\x02'
     """
     flat = tensor.detach().cpu().contiguous().flatten()
-    content: bytes = flat.view(torch.uint8).numpy().tobytes()
-    return content
+    return bytes(flat.view(torch.uint8).numpy().tobytes())

@@ -86,15 +86,11 @@ class Training:
                 check_number(name, getattr(self, name), at_least=0, integer=True)
         if self.max_grad_norm is not None:
             check_number("max_grad_norm", self.max_grad_norm, above=0)
-        if self.num_steps is not None and self.batches is not None:
-            raise ValueError(
-                f"Expected num_steps to be left out beside batches, but got {self.num_steps}"
-            )
-        if self.epochs is not None and self.batches is None:
-            raise ValueError(
-                f"Expected epochs to be left out without batches, but got {self.epochs}: "
-                f"num_steps={self.epochs} makes as many steps, each on all training examples"
-            )
+        both = self.num_steps is not None and self.batches is not None
+        reject_if(both, "num_steps to be left out beside batches", self.num_steps)
+        unused = self.epochs is not None and self.batches is None
+        hint = f"num_steps={self.epochs} makes as many steps, each on all training examples"
+        reject_if(unused, "epochs to be left out without batches", f"{self.epochs}: {hint}")
         reject_if(
             not callable(self.optimizer),
             "optimizer to be a function, such as lambda params: torch.optim.Adam(params, lr=0.01)",
@@ -207,9 +203,9 @@ class Method:
         for name, group in GROUPS.items():
             check_kind(name, getattr(self, name), group)
         names = list(self.model.state_dict())
-        for module in self.own.modules:
-            if not any(is_under(name, [module]) for name in names):
-                raise ValueError(f"Expected own to name modules of {names}, but got {module!r}")
+        unknown = [m for m in self.own.modules if not any(is_under(name, [m]) for name in names)]
+        got = " and ".join(map(repr, unknown))
+        reject_if(unknown, f"own to name modules of {names}", got)
         taken = [name for name in self.own.personal if name in names]
         reject_if(taken, "personal to have names that the model has not", taken)
 

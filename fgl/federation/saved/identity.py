@@ -20,7 +20,17 @@ from ..method.method import Method, OptimizerFactory
 from ..method.rules import without_noise
 
 # Fields of `Method` and of its rules that have their own comparison.
-NOT_FIELDS = ("model", "train", "layers", "rules", "privacy", "own", "participants", "joining")
+NOT_FIELDS = (
+    "model",
+    "train",
+    "layers",
+    "rules",
+    "privacy",
+    "own",
+    "participants",
+    "rounds",
+    "joining",
+)
 
 
 def identity(

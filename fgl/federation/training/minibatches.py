@@ -57,7 +57,6 @@ class Steps(Sequence[Step]):
         return self.make(chosen)
 
 
-@explained
 def local_steps(how: Training, graph: Graph, context: Any) -> Sequence[Step]:
     """The graph and context of each step: from `how.batches`, or the whole graph without `batches`.
 
@@ -95,7 +94,6 @@ def heard(steps: Sequence[Step]) -> Iterator[Step]:
             advance(1)
 
 
-@explained
 def num_steps(how: Training) -> int:
     """Number of local steps without `batches`, where each step uses the client's whole graph.
 
@@ -139,7 +137,6 @@ def node_minibatches(
             yield with_train_mask(graph, mask), context
 
 
-@explained
 def training_examples(graph: Graph) -> Tensor:
     """Indices (int64) of the training examples: nodes, graphs or windows.
 
@@ -158,7 +155,6 @@ def training_examples(graph: Graph) -> Tensor:
     return rows.nonzero().squeeze(1)
 
 
-@explained
 def with_train_mask(graph: Graph, mask: Tensor) -> Graph:
     """The given graph with a new training mask.
 

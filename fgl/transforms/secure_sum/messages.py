@@ -111,11 +111,9 @@ class Terms:
         Raise an error if this weight is 0, because then no client could send an upload.
         """
         most = largest_weight(num_clients, bits=self.bits, bound=self.bound)
-        if most < 1:
-            raise ValueError(
-                f"Expected bound * 2^bits to be at most 2^62 / {num_clients} clients, so that each "
-                f"may weigh at least 1, but got bits={self.bits} and bound={self.bound:g}"
-            )
+        want = f"at most 2^62 / {num_clients} clients, so that each may weigh at least 1"
+        got = f"bits={self.bits} and bound={self.bound:g}"
+        reject_if(most < 1, f"bound * 2^bits to be {want}", got)
         return most
 
 
@@ -167,8 +165,7 @@ def told_shares(inbox: Inbox, state: State, exchange: int) -> list[int]:
     last = inbox.round is None or inbox.round % exchange == exchange - 1
     if int(current["phase"]) != SHARES or not last or not inbox.asked:
         return []
-    summed: list[int] = current["clients"][current["sent"]].tolist()
-    return summed
+    return list(current["clients"][current["sent"]].tolist())
 
 
 def of_method(state: State) -> State:

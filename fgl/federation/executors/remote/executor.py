@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ....checks import reject_if
 from ....warn import warn
 from ...gate.uploads import Limits
 from ...history import of_whom, reason, shortened
@@ -379,9 +380,8 @@ class RemoteClients:
         return replies.handshake(note)
 
     def _check_name(self, client: int, node: int) -> None:
-        if not 0 <= client < self.num_clients:
-            last = self.num_clients - 1
-            raise ValueError(f"Expected client to be from 0 to {last}, but got {client}")
+        last = self.num_clients - 1
+        reject_if(not 0 <= client <= last, f"client to be from 0 to {last}", client)
         if self.post.names and self.post.names[client] not in self._there.get(node, ()):
             want, got = self.post.names[client], self._there.get(node)
             raise ValueError(f"Expected client {client} to be the node {want}, but got {got}")

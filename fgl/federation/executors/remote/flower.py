@@ -314,8 +314,7 @@ class Flower:
     # The methods below make a `Post`, by which `RemoteClients` reaches the clients.
 
     def nodes(self) -> dict[int, tuple[str, ...]]:
-        nodes = self.grid.get_nodes()
-        return {node.node_id: (node.name, node.public_key.hex()) for node in nodes}
+        return {node.node_id: (node.name, node.public_key.hex()) for node in self.grid.get_nodes()}
 
     def letters(
         self, notes: Mapping[int, Mapping[str, Any]], messages: Mapping[int, Sent]
