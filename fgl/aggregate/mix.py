@@ -23,11 +23,11 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
 
     Args:
         stack: dict from name to ``[K, ...]``, such as updates; integers are mixed and rounded. If A
-            is dense, one client's NaN or infinity reaches every other client, even a client that
-            gives it weight 0.
+            is dense, one client's NaN or infinity reaches every other client, whatever the weights
+            in A are.
         matrix: the client matrix A, float ``[K, K]``: a dense or sparse Tensor, or another object
             that supports ``@``, such as a `SparseMatrix`. Rows are not normalised.
-        self_weight: rho, between 0 and 1: a client's weight for its own tensors. The client's
+        self_weight: rho, a client's weight for its own tensors, between 0 and 1. The client's
             diagonal entry in the matrix adds to this weight.
 
     Returns:
@@ -126,7 +126,7 @@ def _size(value: Tensor, dim: int) -> Tensor:
 
 
 def _above(size: Tensor) -> Tensor:
-    """The next power of two above a number.
+    """The next power of two above 1.001 times a number.
 
     In the bits of the number, the exponent grows by one, and all other bits become 0.
     """

@@ -53,16 +53,16 @@ def server_step(
         The new model, and the moments to pass to the next call.
 
     Raises:
-        ValueError: if the rule is unknown, if the bias of a rule other than adam is to be
-            corrected, if `target` lacks a tensor of `params` or has it with a different shape, or
-            if `state` lacks moments of the rule.
+        ValueError: if the rule is unknown, or if the bias of a rule other than adam is to be
+            corrected. The error is also raised if `target` lacks a tensor of `params` or has a
+            different shape for it, or if `state` lacks moments of the rule.
 
     Example:
         >>> new, _ = server_step({"w": torch.zeros(1)}, {"w": torch.ones(1)}, {}, lr=0.5, beta1=0.0)
         >>> new
         {'w': tensor([0.5000])}
 
-    Source: Reddi et al. 2021, https://arxiv.org/abs/2003.00295, Algorithm 2; the correction is
+    Source: Reddi et al. 2021, https://arxiv.org/abs/2003.00295, Algorithm 2; the correction is from
     Kingma and Ba 2015, https://arxiv.org/abs/1412.6980, Algorithm 1
     """
     check_choice("rule", rule, ("sgd", "adam", "yogi", "adagrad"))

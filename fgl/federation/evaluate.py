@@ -66,15 +66,15 @@ def deployed(
         clients: the clients' graphs.
 
     Returns:
-        A function ``(outbox, states) -> client to params``. Its result has one entry for each
-        client in the outbox.
+        A function ``(outbox, states) -> client to params``. The result of this function has one
+        entry for each client in the outbox.
 
     Raises:
         ValueError: if a model lacks some tensors. The returned function raises this error.
 
     Warns:
-        UserWarning: if the returned function is called during a run, and the run's method deploys
-            other models than `method` does. The warning is given only once.
+        UserWarning: if the returned function is called during a run, and if the run's method
+            deploys models other than the models of `method`. The warning is given only once.
 
     Example:
         >>> model = torch.nn.Linear(1, 1)
@@ -166,8 +166,8 @@ def scored(
         score: ``(params, graph) -> metrics``; see `evaluate_on`.
         pairs: dict from any key to a pair (parameters, graph). A pair that occurs twice is scored
             once.
-        own: dict from the keys of `pairs` to models, if clients have their own models; each
-            replaces `model` for its key. Default none.
+        own: dict from the keys of `pairs` to models, if clients have their own models; each of
+            these models replaces `model` for its key. Default none.
 
     Returns:
         The metrics of each pair as Python numbers. All metrics are copied from the device at the
@@ -233,10 +233,10 @@ def evaluate_on(
 
     Raises:
         TypeError: if the default score is used, ``y`` has a floating dtype, and no target is given.
-        ValueError: if there are several clients, and `graph` is a list with a different number of
-            graphs. With the default score also if a single graph lacks labels or test nodes, if a
-            client that has test nodes lacks labels, or if no client has a test node. The returned
-            function raises a ValueError if a model lacks tensors.
+        ValueError: if there are several clients and `graph` is a list with a different number of
+            graphs. With the default score, the error is also raised if a single graph lacks labels
+            or test nodes, if a client that has test nodes lacks labels, or if no client has a test
+            node. The returned function raises a ValueError if a model lacks tensors.
 
     Warns:
         UserWarning: if the default score is used, and the labels of some clients do not define a
@@ -351,7 +351,7 @@ def together(*evaluates: Evaluate) -> Evaluate:
 def score_round(executor: Executor, result: Result, record: Round, plan: Plan) -> None:
     """Add a round's metrics to its record.
 
-    The metrics come from the clients' scores, `evaluate` and `watch`.
+    The metrics come from three sources: the clients' scores, `evaluate` and `watch`.
     """
     start, index = time.perf_counter(), record.round
     scores, merge = executor.score(index, result.outbox), merging(plan.each)
@@ -372,7 +372,7 @@ def score_round(executor: Executor, result: Result, record: Round, plan: Plan) -
 def _without(
     taken: Collection[str], scores: Mapping[int, Mapping[str, Value]], index: int
 ) -> dict[int, Mapping[str, Value]]:
-    """The scores of the clients that use no metric's name from `taken`."""
+    """Leave out the scores of clients with a metric name in `taken`, and warn."""
     out: dict[int, Mapping[str, Value]] = {}
     for client, score in scores.items():
         if both := sorted(set(score) & set(taken)):

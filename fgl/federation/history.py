@@ -77,11 +77,11 @@ def usual_select(
 def checked_select(
     history: Sequence[Any], metric: str, select: str, lower: Collection[str] = ()
 ) -> str:
-    """The name of the metric that selects the best round, after a check.
+    """Check the metric that selects the best round, and return the metric's name.
 
     Args:
         history: the rounds of a run.
-        metric: a metric's name. It begins with a minus if smaller values are better.
+        metric: a metric's name, with a minus before the name if smaller values are better.
         select: the task's metric.
         lower: names of metrics for which smaller values are better. Losses need not be named.
 
@@ -114,7 +114,7 @@ def best_round(history: Sequence[Scored], select: str = "val_accuracy") -> Score
 
     Args:
         history: the rounds of a run, at least one.
-        select: the metric's name. Put a minus before it if smaller values are better.
+        select: the metric's name, with a minus before the name if smaller values are better.
 
     Returns:
         The best round.
@@ -160,9 +160,9 @@ class Round:
             string is empty if `clients_at_once` was set.
         untraced: the reason why local steps are not traced from this round on. Only the first such
             round has the reason. The field is ignored when rounds are compared.
-        bytes_down, bytes_up: total size of the messages sent to clients, and of those sent by
-            clients. Malformed messages are not counted. In round 0 `bytes_up` includes the joining
-            messages of all clients.
+        bytes_down, bytes_up: total size of the messages sent to clients, and of the messages sent
+            by clients. Malformed messages are not counted. In round 0 `bytes_up` includes the
+            joining messages of all clients.
         seconds: time from the broadcast to the end of evaluation. The field is ignored when rounds
             are compared.
         metrics: the metrics from `evaluate`, `score` and `watch`.
@@ -227,16 +227,17 @@ class Result:
         client_states: each client's state.
         history: one `Round` per round.
         form: the agreed names, dtypes and shapes of uploads; later uploads must have this form.
-            Empty if too few clients have sent the same form.
-        older: outboxes and server states of earlier rounds, the oldest first. Empty unless the run
-            was started with `go_back`.
+            The form is empty if too few clients have sent the same form.
+        older: outboxes and server states of earlier rounds, the oldest first. The list is empty
+            unless the run was started with `go_back`.
         config: the config of the run. The config's entry ``"layers"`` has the arguments of the
             method's builders, from the innermost to the outermost builder.
         method: the method that was run; None if the result was unpickled or created by hand.
         clients: the clients' graphs, if clients are in this process.
         select: the task's metric by which the best round is selected; "" without a task.
         unprotected: dict from client to the number of its unprotected answers in earlier runs, if
-            this run continues a run (`start`). Empty if the server's state counts answers.
+            this run continues a run (`start`). The dict is empty if the server's state has the
+            numbers of answers.
 
     Example:
         >>> Result({0: {"model": {}}}, {}, {}, [Round(0, [0], metrics={"val_auc": 0.5})])
@@ -344,18 +345,18 @@ class Result:
         """The trained model's output for a graph, in evaluation mode and without gradients.
 
         Args:
-            graph: a graph, such as a new client's graph. It must have all fields that the model
-                reads.
+            graph: a graph, such as a new client's graph. The graph must have all fields that the
+                model reads.
             client: number of the client whose model is used; needed if clients have different
-                models. Default the model that all clients share.
+                models. By default the model that all clients share is used.
             options: keyword arguments for the model, such as ``return_embedding=True``.
 
         Returns:
             The output, such as logits ``[num_nodes, num_classes]``.
 
         Raises:
-            ValueError: if `model` or `model_of` raises one, or if the graph lacks a field that the
-                model reads.
+            ValueError: if `model` or `model_of` raises a ValueError, or if the graph lacks a field
+                that the model reads.
 
         Example:
             >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -402,8 +403,8 @@ class Result:
 
         Args:
             metric: the metric's name. If smaller values are better, put a minus before the name, as
-                in ``"-val_rmse"``. Default the task's metric, or the first validation metric if the
-                task names no metric.
+                in ``"-val_rmse"``. The default is the task's metric, or the first validation metric
+                if the task names no metric.
 
         Raises:
             ValueError: if no round has the metric, if smaller values are better and the name has no
@@ -515,7 +516,7 @@ def reason(error: Exception) -> str:
 
 
 def shortened(text: str) -> str:
-    """A client's text for the history, without unprintable characters and not too long.
+    """A client's text for the history, shortened and without unprintable characters.
 
     Example:
         >>> shortened("a\x1b[2Jb"), len(shortened("a" * 1000))

@@ -388,7 +388,7 @@ def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[i
 
 
 def kept(result: Result) -> list[Mapping[str, Any]]:
-    """Messages and states of the next round, which scores and callbacks must not change."""
+    """The next round's messages and states, which scores and callbacks must not change."""
     return [*result.outbox.values(), result.server_state, *result.client_states.values()]
 
 

@@ -22,7 +22,7 @@ def sampled_reconstruction(
     mask: Tensor | None = None,
     negative_mask: Tensor | None = None,
 ) -> Tensor:
-    """Reconstruction loss over the edges and as many sampled pairs (FedVGAE, Eq. 7).
+    """Reconstruction loss over the edges and equally many sampled pairs (FedVGAE, Eq. 7).
 
     ``(sum_edges softplus(-z_u . z_v) + sum_negatives softplus(z_u . z_v)) / (edges + negatives)``,
     the mean binary cross-entropy of the logits. The function takes O(num_edges d) time and builds

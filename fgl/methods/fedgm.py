@@ -41,7 +41,7 @@ def fedgm(
     """Train the server's model on small graphs that reproduce the clients' gradients (FedGM).
 
     In its first round, a client with n training nodes creates ``int(reduction n)`` condensed nodes.
-    A class has about the same fraction of the condensed nodes as of the training nodes. A condensed
+    Classes are about as frequent among the condensed nodes as among the training nodes. A condensed
     node starts with the features of a random training node of the same class. All pairs of
     condensed nodes are connected by edges (`PairWeights`). The client repeats two actions
     `condense_steps` times: it initialises a new model, and it takes one Adam step. Adam changes the

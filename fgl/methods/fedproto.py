@@ -189,7 +189,7 @@ def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tens
 
 
 def labelled(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Labels, 0 outside the training split; and the training mask as numbers.
+    """Labels (0 outside the training split), and the training mask as numbers.
 
     Raises:
         ValueError: if there are no class labels, or if the number of embeddings is not the number

@@ -86,7 +86,8 @@ def fedsage_plus(
             `fgl.nn.NeighbourGenerator`.
         weight: b, at least 0.
         neighbours: ``(graph, count, width) -> features, number``. In each epoch, this function
-            samples real neighbours; a client compares the offers of other clients with them.
+            samples real neighbours, and a client compares the offers of other clients with these
+            neighbours.
 
     Raises:
         ValueError: if `weight` is negative, or if `fedavg` does not sample local steps.
@@ -274,7 +275,7 @@ def check_gradients(model: Any, sent: Any, client: int, rows: Any) -> None:
 
 
 def _check(model: Any, name: str, value: Tensor, rows: int) -> None:
-    """Raise a ValueError unless a tensor has the shape and dtype of neighbours of `rows` nodes."""
+    """Raise a ValueError unless a tensor holds features of neighbours for `rows` nodes."""
     places: int = model.num_neighbours
     want = (rows, places, model.features[2].out_features // places)
     reject_if(

@@ -59,8 +59,8 @@ def fedselect(
             no further entry of this weight is selected.
         every: number of rounds between a client's selections, at least 1; only rounds in which the
             client takes part are counted.
-        passes: the passes of an epoch in order: True for a pass that changes the personal entries,
-            False for a pass that changes the shared entries.
+        passes: one bool per pass of an epoch, in order. True means that the pass changes the
+            personal entries, and False means that it changes the shared entries.
 
     Raises:
         ValueError: if a number is out of range, if `passes` is empty, or if `fedavg` is a

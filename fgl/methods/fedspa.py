@@ -54,7 +54,7 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models.
-        feature_share: fraction of the features from which the energy is computed, above 0 and at
+        feature_share: the energy is computed from this fraction of the features, above 0 and at
             most 1.
 
     Raises:

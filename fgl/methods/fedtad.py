@@ -46,7 +46,7 @@ def fedtad(
     fit: Weight = 1.0,
     diversity: Weight = 1.0,
 ) -> Method:
-    """FedAvg, after which the mean model learns from reliable clients on generated graphs (FedTAD).
+    """Run FedAvg; the mean model also learns from reliable clients on generated graphs (FedTAD).
 
     A client also sends its reliability for each class (see `class_reliability`). ``w_kc`` is client
     k's reliability for class c, divided by the sum of all participants' reliabilities for class c.
@@ -313,7 +313,7 @@ def shares(reliable: Tensor) -> Tensor:
 
 
 def joined(x: Tensor, neighbours: int) -> Graph:
-    """A graph with edges from each node to the nodes that are most similar by their cosine."""
+    """A graph with edges from each node to the nodes with the largest cosine similarity."""
     unit = torch.nn.functional.normalize(x.detach(), dim=1)
     nearest = (unit @ unit.t()).topk(neighbours, dim=1).indices
     edges = torch.zeros(len(x), len(x), dtype=torch.bool, device=x.device).scatter(1, nearest, True)

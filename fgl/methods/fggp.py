@@ -241,7 +241,7 @@ def edge_loss(logits: Tensor, matrix: Tensor, graph: Graph) -> Tensor:
 
 
 def believed(logits: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Labels and confidences of nodes: training nodes have true labels, other nodes predicted ones.
+    """Labels and confidences of nodes: true for training nodes, predicted for other nodes.
 
     Padding has confidence 0.
     """

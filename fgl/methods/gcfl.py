@@ -111,7 +111,8 @@ def gcfl(
             dataset.
         eps2: bound for the norms of single updates, at least 0. A cluster splits only if one of its
             updates has a norm above the bound. The public code uses .045 to .4.
-        first_round: number of rounds before the first split, in which the method equals FedAvg.
+        first_round: number of rounds before the first split; in these rounds the method equals
+            FedAvg.
         similarity: a function ``(updates [k, P], sequences [k, seq_length]) -> [k, k]`` that
             compares the present clients of one cluster. The similarities must be symmetric and
             non-negative.
@@ -198,7 +199,8 @@ def gcfl_plus(
             this norm is below the bound.
         eps2: bound for the norms of single updates, at least 0. A cluster splits only if one of its
             updates has a norm above the bound.
-        first_round: number of rounds before the first split, in which the method equals FedAvg.
+        first_round: number of rounds before the first split; in these rounds the method equals
+            FedAvg.
         seq_length: number of rounds that are compared, at least 1.
         sequence: the entries of a sequence: either the norms of the client's updates, or the norms
             of the client's gradients after local training. Clients send norms of gradients as

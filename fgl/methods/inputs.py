@@ -21,7 +21,7 @@ def network_of(method: Method, kind: type[Network], outer: str, way: str) -> Net
         method: the argument of `outer`.
         kind: a class of `fgl.nn`.
         outer: name of the calling builder.
-        way: text for the error message that says how to build a suitable method.
+        way: end of the error message; it says how to build a suitable method.
 
     Raises:
         ValueError: if the model is not of the class `kind`.

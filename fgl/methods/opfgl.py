@@ -67,9 +67,9 @@ def opfgl(
 
     The sum is over the client's n nodes v, with ``gamma_v = clamp(distil sum_c F_vc / (1 + log(1 +
     H_c)))``. The matrix ``F`` has the propagated labels (see `propagated_labels`). Each training
-    node has a fraction: how many of the node's training neighbours have the node's class. ``H_c``
-    is the sum of the fractions of all training nodes of class c. So for frequent classes a client
-    learns more from its own labels, and for rare classes more from f_g.
+    node has a score: the fraction of the node's training neighbours that have the node's class.
+    ``H_c`` is the sum of the scores of all training nodes of class c. So for frequent classes a
+    client learns more from its own labels, and for rare classes more from f_g.
 
     Before the sums are computed, some nodes that are not training nodes also get labels. Such a
     node gets a label under two conditions. First, the node's degree is at least `min_degree`.
@@ -276,9 +276,9 @@ def propagated_labels(graph: Graph, *, steps: int, share: float) -> Tensor:
 def class_weights(graph: Graph) -> Tensor:
     """Weight of each class in the distillation: ``1 / (1 + log(1 + H_c))``, float64 ``[C]``.
 
-    Each training node has a fraction: how many of the node's training neighbours have the node's
-    class. ``H_c`` is the sum of the fractions of all training nodes of class c. A node without a
-    training neighbour has the fraction 0.
+    Each training node has a score: the fraction of the node's training neighbours that have the
+    node's class. ``H_c`` is the sum of the scores of all training nodes of class c. A node without
+    a training neighbour has the score 0.
 
     Example:
         >>> edges = torch.tensor([[0, 1], [1, 0]])

@@ -38,7 +38,7 @@ def own_models(
             that all clients have in common. The loss of `fedavg` then calls the client's own model.
         draw: if true, every client initialises its own model, and starts from this model until the
             server has aggregated once. If false, all clients start from the common initial model.
-        before: whether a client's state contains ``"adopted"``: the model from which the client
+        before: whether a client's state contains ``"adopted"``, the model from which the client
             started its last round.
         own: names of modules. Clients may have different modules of these names, and never send
             them.
@@ -50,8 +50,8 @@ def own_models(
     Raises:
         TypeError: if `draw` is true and the model cannot be re-initialised (see `drawn`).
         ValueError: if clients train tensors outside the model, if the model lacks a module in
-            `own`, if `own` is given without `models` or `models` without `own`, or if both are
-            given and `draw` is true.
+            `own`, or if only one of `own` and `models` is given. The error is also raised if `own`,
+            `models` and `draw` are given together.
 
     Example:
         >>> method = own_models(fgl.fedavg(torch.nn.Linear(1, 1)))

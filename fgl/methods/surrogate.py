@@ -160,7 +160,8 @@ class Condensation:
     10 steps, then the features for 40 steps, and so on.
 
     Args:
-        hops: number of propagation steps in the rows from which moments are computed.
+        hops: moments are computed from rows that hold the results of this number of propagation
+            steps.
         per_class: number of nodes that each class has in the graph.
         steps: number of steps.
         feature_lr: learning rate of the Adam for features.

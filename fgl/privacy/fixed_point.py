@@ -82,7 +82,7 @@ def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor)
 
 
 def largest_weight(num_clients: int, *, bits: int, bound: float) -> int:
-    """Largest weight of a client for which a sum over `num_clients` clients fits into 64 bits.
+    """Largest weight that clients may have so that a sum over all of them fits into 64 bits.
 
     Example:
         >>> largest_weight(10, bits=28, bound=1024)

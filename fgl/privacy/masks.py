@@ -80,7 +80,7 @@ def mask(seed: bytes, count: int) -> Tensor:
 def letters(
     row: int, secrets: Sequence[bytes], keys: Tensor, threshold: int, about: bytes, draw: Draw
 ) -> Tensor:
-    """A client's encrypted letters, one to each client; each has shares of the sender's secrets.
+    """A client's encrypted letters, one to each client, with shares of the sender's secrets.
 
     The sender has two secrets: the seed of its own mask, and the key from which it derives the
     masks of pairs.
@@ -215,10 +215,12 @@ def told_secrets(
         threshold: number of shares that are needed to recover a secret.
 
     Returns:
-        Two dicts by row. The first has the secrets: the seed of each client that sent words, and
-        the key of each client that sent only letters. The second names the senders of false shares:
-        for each secret with false shares, the rows of the clients that sent them. Only false shares
-        that recovery noticed are listed.
+        Two dicts, whose keys are rows. The first dict has the secrets: the seed of each client that
+            sent words, and
+        the key of each client that sent only letters. The second dict names the senders of false
+        shares: for each secret with false shares, the rows of the clients that sent false shares.
+            Only
+        false shares that recovery noticed are listed.
 
     Raises:
         CannotUnmask: if too few shares of a secret arrived, or if the secret cannot be recovered

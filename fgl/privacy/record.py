@@ -125,9 +125,9 @@ def spent_epsilon(record: Record) -> float:
     """The largest epsilon of any client; a client's epsilon is computed from all its replies.
 
     If a client's replies have several kinds of noise, the replies are composed. Without sampling,
-    the replies are equivalent to one Gaussian mechanism. Its ``1 / noise_multiplier^2`` is the sum
-    of ``rounds / noise_multiplier^2`` over the replies. With sampling, the privacy losses of the
-    replies are composed.
+    the replies are equivalent to one Gaussian mechanism. The ``1 / noise_multiplier^2`` of this
+    mechanism is the sum of ``rounds / noise_multiplier^2`` over the replies. With sampling, the
+    privacy losses of the replies are composed.
 
     Args:
         record: the record from `with_noise`.

@@ -26,8 +26,8 @@ def clipped(method: Method, *, length: Positive) -> Method:
     protects data only if updates are clipped.
 
     Args:
-        method: the method. Its uploads must contain ``"model"`` and ``"num_examples"``, and nothing
-            else.
+        method: the method. The method's uploads must contain ``"model"`` and ``"num_examples"``,
+            and nothing else.
         length: the largest norm of an update, above 0.
 
     Returns:

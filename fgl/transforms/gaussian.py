@@ -59,7 +59,7 @@ def local_gaussian(
 
     Raises:
         ValueError: if a number is out of range. The method's functions also raise this error where
-            `clipped` raises one.
+            `clipped` raises a ValueError.
 
     Example:
         >>> method = local_gaussian(fgl.fedavg(torch.nn.Linear(1, 1)), length=1, noise_multiplier=2)
@@ -116,7 +116,7 @@ def central_gaussian(
 
     Raises:
         ValueError: if a number is out of range. The method's functions also raise this error where
-            `clipped` or `robust` raises one.
+            `clipped` or `robust` raises a ValueError.
 
     Example:
         >>> method = central_gaussian(

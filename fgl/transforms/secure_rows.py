@@ -49,9 +49,9 @@ def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
         unprotected: as for `secure_sum`. If true, pads are also derived from the run's seed.
 
     Returns:
-        A function of the list of graphs from `fgl.data.asked_rows`. Its results are the requested
-        rows of each client, float64 ``[rows, F + 1]``, and the number of bytes of all uploads and
-        downloads.
+        A function of the list of graphs from `fgl.data.asked_rows`. The results of this function
+        are the requested rows of each client, float64 ``[rows, F + 1]``, and the number of bytes of
+        all uploads and downloads.
 
     Raises:
         ValueError: as `secure_sum`. The returned function raises a ValueError if a client drops

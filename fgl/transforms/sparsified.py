@@ -31,7 +31,7 @@ def sparsified(
         method: the method. The method's uploads must contain a ``"model"``, as in FedAvg.
         share: fraction of a tensor's entries that is sent, above 0 and at most 1. At least one
             entry of each tensor is sent.
-        feedback: whether clients keep the entries that they do not send for the next round. If
+        feedback: whether clients keep, for the next round, the entries that they do not send. If
             false, these entries are lost.
         parts: the entries of an upload that are sparsified. For SCAFFOLD, add ``"shift"``.
 

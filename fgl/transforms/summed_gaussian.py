@@ -73,7 +73,7 @@ def summed_gaussian(
 
     Raises:
         ValueError: if a number is out of range. The method's functions also raise this error where
-            `clipped` or `secure_sum` raises one.
+            `clipped` or `secure_sum` raises a ValueError.
 
     Example:
         >>> method = summed_gaussian(

@@ -87,10 +87,10 @@ class Here:
 
     Args:
         clients: one graph per client, or a task. A task also scores the method.
-        at_once: number of clients that train as one batch, or ``"all"``. If it is 1, clients train
-            one at a time. By default `fgl.federation.choose` selects the number.
-        score: ``(params, graph) -> metrics``. It is called for each client, with the model that the
-            client deploys and with the client's graph.
+        at_once: number of clients that train as one batch, or ``"all"``. With 1, clients train one
+            at a time. By default `fgl.federation.choose` selects the number.
+        score: ``(params, graph) -> metrics``, called for each client with the model that the client
+            deploys and with the client's graph.
 
     Raises:
         TypeError: if `clients` are neither graphs nor a task.

@@ -35,7 +35,7 @@ class ChangedInPlace(ValueError):
 
 
 def checked(method: Method) -> Method:
-    """The given method, with a check of the results of each of its functions.
+    """Wrap a method so that the results of all its functions are checked.
 
     A function of the checked method raises an error if it returns an invalid value, or if it
     changes a value that must stay the same.
@@ -105,7 +105,7 @@ def checked(method: Method) -> Method:
 
 
 def _explained(function: Callable[..., Any], method: Method) -> Callable[..., Any]:
-    """The function with a clearer error: the error names the entry that a message lacks.
+    """Wrap a function so that its error names the entry that a message lacks.
 
     The first argument of the function is a message, an inbox, or the parameters before `send`.
     """
@@ -336,8 +336,8 @@ def check_own(client: int, messages: Any, seen: dict[int, tuple[int, Tensor, int
     Args:
         client: the client.
         messages: the client's message and state.
-        seen: tensors of the earlier clients, as a dict from memory address to client, tensor and
-            version. The call adds this client's tensors.
+        seen: tensors of the earlier clients. The dict maps a memory address to a tuple: client,
+            tensor, version. The call adds this client's tensors.
 
     Example:
         >>> tensor, seen = torch.zeros(1), {}

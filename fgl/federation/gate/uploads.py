@@ -73,14 +73,14 @@ def changes(
     Args:
         uploads: the messages by client, dicts of tensors.
         sent: the server's messages by client; a missing entry counts as 0.
-        forms: an object for each client. If two clients have the same object, the uploads of both
-            have equal names and shapes, and are measured together. Default a separate object for
-            each client.
+        forms: an object for each client. Clients with the same object have uploads with equal names
+            and shapes; these uploads are measured together. By default each client has a separate
+            object.
 
     Returns:
-        Two dicts. The first has the `Change` by client and key. The key ``"num_examples"`` and keys
-        without a floating-point tensor are left out. The second result is a dict from client to
-        error, for uploads that are not finite.
+        Two dicts. The first dict has the `Change` by client and key. The key ``"num_examples"`` and
+        keys without a floating-point tensor are left out. The second dict has errors by client, for
+        uploads that are not finite.
 
     Example:
         >>> uploads = {3: {"model": {"w": torch.tensor([3.0])}}}
@@ -200,8 +200,8 @@ def check_jump(new: Mapping[str, Any], old: Mapping[str, Any], name: str, most: 
         new: dict of tensors, at most one dict deep.
         old: the message or state that `new` replaces; a missing entry counts as an entry of size 1.
         name: the name of the message or state in errors.
-        most: largest allowed ratio of the new root mean square to the old one. If the old one is
-            below 1, the value 1 is used in its place.
+        most: largest allowed ratio of the new root mean square to the old root mean square. If the
+            old root mean square is below 1, the ratio is computed with 1 instead.
 
     Example:
         >>> check_jump({"w": torch.full((2,), 1e30)}, {"w": torch.ones(2)}, "state", 1e6)
@@ -257,7 +257,7 @@ class _Norms:
     def add(self, tensors: Sequence[Tensor], old: Tensor | None) -> int:
         """Add tensors to be measured; if `old` is given, their differences from `old` are measured.
 
-        Return the index of these tensors in the result of `read`.
+        Return the index at which the result of `read` has the norms of these tensors.
         """
         self.sources.append((tensors, old))
         self.norms.append(list(_norms(tensors, old)))
@@ -361,7 +361,7 @@ class Limits:
         return NOTE + 16 * sum(map(len, method.common()))
 
     def check_bytes(self, method: Method, upload: int, note: int = 0) -> None:
-        """Raise a ValueError if an upload is too large, or if the data sent with this upload are.
+        """Raise a ValueError if an upload, or the data sent with it, has too many bytes.
 
         Example:
             >>> Limits(upload_bytes=1000).check_bytes(fgl.fedavg(torch.nn.Linear(1, 1)), 1001)
@@ -687,12 +687,12 @@ def _check_count(message: Message, most: float) -> None:
 def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:
     """Errors for clients whose change of an entry exceeds the first or the second bound.
 
-    The first bound is `most` times the median of all changes in the round that are not 0. The first
-    bound applies only to a change that is larger than the sent entry, or larger than 1 if no entry
-    was sent. If the number of changes is even, the upper median is used. With the lower median,
-    half of the clients could send almost unchanged models. The server would then refuse the other
-    half's uploads. The second bound is `most` times the size of the sent entry. A size below 1 is
-    replaced by 1. The second bound also limits the growth of the server's own message.
+    The first bound is `most` times the median of the round's nonzero changes. The first bound
+    applies only to a change that is larger than the sent entry, or larger than 1 if no entry was
+    sent. If the number of changes is even, the upper median is used. With the lower median, half of
+    the clients could send almost unchanged models. The server would then refuse the other half's
+    uploads. The second bound is `most` times the size of the sent entry. A size below 1 is replaced
+    by 1. The second bound also limits the growth of the server's own message.
     """
     diverged: dict[int, Diverged] = {}
     by_key: dict[str, dict[int, Change]] = {}

@@ -39,16 +39,16 @@ def layer(
     Each method that the decorated builder returns records the builder and its arguments.
 
     The arguments of the builder are stored as part of a run. A run cannot be resumed from a
-    checkpoint that has different arguments. ``repr(method)`` shows the arguments, and `refuse`
-    finds the builder by its name.
+    checkpoint if an argument differs from the stored argument. ``repr(method)`` shows the
+    arguments, and `refuse` finds the builder by its name.
 
     Args:
         builder: a function that returns a method.
         sealed: fields of the method, such as ``"send"`` or ``"rules.silent"``, that no outer
             builder may change. The builder guarantees a property, such as privacy, only for its own
             functions. A run raises an error if a sealed field was replaced.
-        checks: functions ``(method, name) -> None``, such as `check_averages`. They raise an error
-            if the builder called ``name`` does not work with the method.
+        checks: functions ``(method, name) -> None``, such as `check_averages`. Each check raises an
+            error if the builder called ``name`` does not work with the method.
 
     Returns:
         The decorated builder. The builder's input is the first argument that is a method or a task;
@@ -105,7 +105,7 @@ def _noting(
 
 
 def _layers(built: Method, method: Method | None) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
-    """Two lists of layers: those of the method that a builder received, and those it added."""
+    """Two lists: the layers of the method that a builder received, and the layers that it added."""
     if method is None:
         return (), built.layers
     both = method.made_of, method.layers
@@ -176,7 +176,7 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
 
 
 def check_model_alone(method: Method, outer: str) -> None:
-    """Raise an error if clients also train tensors outside the model, which `outer` would drop.
+    """Raise an error if clients also train tensors outside the model; `outer` drops such tensors.
 
     Args:
         method: the method that is passed to `outer`.

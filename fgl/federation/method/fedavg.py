@@ -252,7 +252,7 @@ def _check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class OfSums:
-    """A method's `aggregate` that reads only the sum of one upload entry over clients.
+    """A method's `aggregate` that reads one entry of the uploads, and only as a sum over clients.
 
     The function `serve` receives only the sum and no individual upload. So such a method works with
     `fgl.transforms.secure_sum` without any change. Under a secure sum, clients send only this entry
@@ -262,7 +262,7 @@ class OfSums:
     that are left out.
 
     Args:
-        key: key of the entry, which is a dict of floating-point tensors.
+        key: key of the entry; the entry is a dict of floating-point tensors.
         serve: ``(sums, num_clients, state) -> outbox, state``.
 
     Example:
@@ -332,8 +332,9 @@ def fedavg(
 
     Raises:
         TypeError: if `model` is not a module.
-        ValueError: if the model has lazy layers that have not seen data. Also if a loss is given
-            together with a target other than class labels, since this loss would ignore the target.
+        ValueError: if the model has lazy layers that have not seen data. The error is also raised
+            if a loss is given together with a target other than class labels, since this loss would
+            ignore the target.
 
     Example:
         >>> fedavg(fgl.nn.GCN(4, 8, 2)).send.__name__
@@ -369,7 +370,7 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
     Returns:
         ``(params, graph, context) -> scalar``. This function raises a ValueError if the graph has
         no labels, if the names or shapes of the parameters differ from the model's, or if the
-        output has fewer classes than the labels. It also raises a ValueError if the examples are
+        output has fewer classes than the labels. A ValueError is also raised if the examples are
         pairs and the output has a row per node. This function raises a TypeError if labels have a
         floating dtype and no target is given, or if the model does not return a tensor.
 

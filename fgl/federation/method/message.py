@@ -293,8 +293,8 @@ class Inbox(Mapping[int, Message]):
         sent: the messages that the server sent in this round, by client; default unknown.
         round: number of the round, from 0; default unknown.
         asked: the clients that received a request in this round, including clients whose answers
-            did not arrive. Default the clients of `messages`. A remote client is listed once for
-            each of its answers that may have had a privacy cost.
+            did not arrive. The default is the clients of `messages`. A remote client is listed once
+            for each of its answers that may have had a privacy cost.
 
     Example:
         >>> inbox = Inbox({4: {"n": torch.tensor(1)}, 2: {"n": torch.tensor(3)}}, num_clients=5)
@@ -376,9 +376,10 @@ class Inbox(Mapping[int, Message]):
         """The clients' changes, stacked as ``[K, ...]``: the entry sent minus the entry received.
 
         Raises:
-            TypeError: if `stack` raises one, or if a client received a tensor but sent a dict.
-            ValueError: if `stack` raises one, if a client received no such entry, or if the
-                received entry's shape differs from the sent entry's.
+            TypeError: if `stack` raises a TypeError, or if a client received a tensor but sent a
+                dict.
+            ValueError: if `stack` raises a ValueError, if a client received no such entry, or if
+                the received entry's shape differs from the sent entry's.
 
         Example:
             >>> sent = {0: {"w": torch.tensor(1.0)}, 1: {"w": torch.tensor(5.0)}}

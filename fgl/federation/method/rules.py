@@ -113,7 +113,7 @@ class Models:
         return module
 
     def _once(self, module: nn.Module) -> _Own:
-        """The stored model with equal modules and equal initial tensors; a new model is stored."""
+        """The stored model that equals `module`, with its initial tensors; or else `module`."""
         first = {name: t.detach().clone() for name, t in module.state_dict().items()}
         shapes = tuple((name, t.dtype, t.shape, t.device) for name, t in first.items())
         kind = json.dumps(architecture(module)), shapes
@@ -125,7 +125,7 @@ class Models:
         return models[-1]
 
     def described(self, graph: Graph) -> dict[str, Any]:
-        """A client's own part as JSON: shapes, and a digest of the architecture."""
+        """The shapes of a client's own part, and a digest of the part's architecture, as JSON."""
         own = self._of(graph)
         shapes = {n: list(t.shape) for n, t in own.first.items() if n not in self.common}
         text = json.dumps(architecture(own.module)).encode()
@@ -271,8 +271,10 @@ class Rules:
         exchange: number of consecutive rounds that have the same participants. If `exchange` is
             above 1 and no upload of a round is accepted, `aggregate` is called with an empty inbox
             and may abandon the exchange. If this call raises an error, the run continues.
-        participants: smallest allowed number of participants of a round. If a round has fewer, the
-            run raises an error.
+        participants: smallest allowed number of participants of a round. If a round has fewer
+            participants, the run raises an error.
+        rounds: smallest allowed number of rounds of a run, such as one above the `at` of
+            `fgl.methods.unlearned`; a shorter run without a checkpoint raises an error.
         silent: if True, clients send only their messages. If False, clients also send losses and
             numbers of examples, and the history records both.
         ragged: keys of an upload whose shapes, inner names or presence may differ between clients
@@ -288,7 +290,7 @@ class Rules:
         joining: messages of all clients before the first round; default none.
 
     Raises:
-        ValueError: if `exchange` or `participants` is not positive.
+        ValueError: if `exchange`, `participants` or `rounds` is not positive.
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
@@ -299,6 +301,7 @@ class Rules:
 
     exchange: Count = 1
     participants: Count = 1
+    rounds: Count = 1
     silent: bool = False
     ragged: Collection[str] = frozenset()
     max_examples: float = math.inf
@@ -331,7 +334,7 @@ class Privacy:
             result is a dict. ``"noise_multiplier"`` describes the noise that the client adds.
             ``"steps"`` and ``"sample_rate"`` are present only if they differ from 1. The result is
             empty if the answer does not depend on the client's data. The default is the cost of an
-            answer without noise, which a site with a budget refuses to send.
+            answer without noise; a site with a budget refuses to send such an answer.
         onward: entries of a client's state that never return to earlier values. A remote client
             keeps the newest values, even if its server resumes from an earlier round.
         account: ``(inbox, state) -> state``, called after a round without a result. The inbox has

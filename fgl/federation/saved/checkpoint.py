@@ -173,13 +173,7 @@ class Folder:
         if not rounds or not note.is_file():
             return False
         text = note.read_bytes().strip()
-        if not text.isdigit():
-            warn(
-                f"Expected {note} to hold a number of rounds, but got {text[:20]!r}: the run "
-                f"counts as ended by a callback after {rounds} rounds; delete the file to go on"
-            )
-            return True
-        return int(text) == rounds
+        return not text.isdigit() or int(text) == rounds
 
     @property
     def _history(self) -> Path:

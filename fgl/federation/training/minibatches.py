@@ -29,8 +29,8 @@ class Steps(Sequence[Step]):
 
     Args:
         count: number of steps.
-        make: ``number -> graph, context``, called with the number of a step. If it is called twice
-            with a number, it must return equal values.
+        make: ``number -> graph, context``, called with the number of a step. Two calls with the
+            same number must return equal values.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -179,8 +179,9 @@ def graph_minibatches(
 
     The last minibatch is kept, even if it is small. If one minibatch contains all graphs, the
     minibatch is the collection itself, and its cached adjacency is used. Graphs outside the
-    training mask are in no minibatch, so they do not affect batch norm. With
-    ``Training(num_steps=...)`` they do affect it, since each step uses the whole collection.
+    training mask are in no minibatch, so these graphs do not affect batch norm. With
+    ``Training(num_steps=...)``, such graphs affect batch norm, since each step uses the whole
+    collection.
 
     Args:
         graph: a collection.

@@ -110,7 +110,7 @@ def _moments(
 
 
 def named(name: str, hook: Adjust) -> Adjust:
-    """The given hook, with a check that each result has the argument's names and shapes.
+    """Wrap a hook; each result must have the names and shapes of the hook's argument.
 
     Example:
         >>> forgetful = named("adjust", lambda grads, params, context: {})

@@ -30,7 +30,7 @@ COUNTS = ("num_nodes", "num_graphs", "num_train", "num_examples")
 
 
 class Unseen:
-    """A view of a client's graph that hides all examples, so that no message can contain one.
+    """A view of a client's graph that hides all examples, so that messages cannot contain them.
 
     The view always reports 1 example and 1 node, since the true numbers are private too.
 
@@ -138,7 +138,7 @@ def check_method(method: Method) -> None:
 
 @torch.no_grad()
 def check_alone(method: Method, graph: Graph, context: Any) -> None:
-    """Raise an error unless the loss over made-up examples is the mean of their single losses.
+    """Raise an error unless the loss over made-up examples is the mean of the examples' losses.
 
     The check reads only the form of the client's graph and none of its examples, so an error
     reveals no example. The loss is called in evaluation mode, at random parameters, so that no term

@@ -58,7 +58,7 @@ def per_example_gaussian(
     without edges. A graph with edges raises an error, for two reasons. A node influences the
     gradients of its neighbours, and an edge influences the gradients of all nodes that receive
     messages along it. The loss of the method must be the mean of the losses of single examples;
-    otherwise the method raises an error. Each round checks this with made-up examples. The method
+    otherwise the method raises an error. Each round checks the loss on made-up examples. The method
     also raises an error if its function `receive` or `send` reads an example. Graphs are processed
     one after another. So clients with graphs cannot train as one batch.
 

@@ -30,9 +30,9 @@ class Terms:
 
     Args:
         threshold: number of clients that must complete an exchange.
-        equally: keys of an upload. The sum of the values at these keys has no weights.
-        bits, bound: a number in fixed point has `bits` bits after the point and at most the
-            magnitude `bound`.
+        equally: keys of an upload whose values are summed without weights.
+        bits, bound: a number in fixed point has `bits` bits after the point, and its magnitude is
+            at most `bound`.
         colluders: number of clients that may collude with the server.
         signed: in the signed mode, the keys with which clients sign; otherwise None.
         models: whether clients send models. If false, clients send only values that are summed (see
@@ -140,7 +140,7 @@ def as_message(paths: Mapping[str, Tensor]) -> Message:
 
 
 def split(message: Message, state: State) -> tuple[Message, dict[str, Tensor]]:
-    """Return the method's message, kept for an exchange, and the server's request."""
+    """Split a message: the method's message, kept for an exchange, and the server's request."""
     if "phase" not in message:
         return message, dict(START)
     reject_if(TOLD not in state, "the state to have the exchange's first message", "none")

@@ -311,7 +311,7 @@ def _restored(state: State) -> dict[int, Message]:
 def _warn_of_false(false: Mapping[int, frozenset[int]], clients: list[int]) -> None:
     """Warn of false shares.
 
-    For each false share, the sender or the owner lied. The correct shares are enough to go on.
+    For each false share, the sender or the owner lied. The correct shares are enough to continue.
     """
     for row, tellers in false.items():
         warn(

@@ -62,7 +62,7 @@ class Signatures:
         The files of public keys must be in the order of the clients.
 
         Raises:
-            ValueError: if a file has a key of another kind than Ed25519.
+            ValueError: if a file has a key that is not an Ed25519 key.
         """
         keys = dict(enumerate(map(ed25519.read_public, public)))
         return cls(keys, None if own is None else ed25519.read_private(own))

@@ -48,16 +48,16 @@ def secure_sum(
             no single upload, or a `fgl.federation.OfSums`.
         threshold: number of clients that must complete an exchange. The threshold must be at least
             ``honest + colluders``. The threshold must also be more than half of the number of
-            participants. With `signed`, it must be more than two thirds of this number.
+            participants. With `signed`, the threshold must be more than two thirds of this number.
         honest: the smallest number of honest clients in a sum, at least 2. Each honest upload is
             hidden in the sum of all honest uploads. If a sum had only one honest client, the
             colluders could subtract their own uploads and would learn the honest upload.
         colluders: number of clients that may show the server everything they know. With `signed`,
-            these clients may even help a dishonest server. Every sum may contain all of them.
+            these clients may even help a dishonest server. Every sum may contain all these clients.
         signed: keys for signatures. In an additional round, clients sign the server's list of
             clients in the sum. A server that sends clients different lists gets no shares if
             ``2 threshold > n + colluders``, where n is the number of clients in the exchange.
-        bits: number of bits after the point of a number in fixed point, whose last digit is
+        bits: number of bits after the point in a fixed-point number; the last bit is worth
             ``2^-bits``.
         bound: largest magnitude of an entry that clients send. A client whose upload has a larger
             entry sends nothing.

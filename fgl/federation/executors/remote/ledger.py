@@ -111,7 +111,7 @@ class Ledger:
 
     @contextmanager
     def refusals(self) -> Iterator[None]:
-        """A context in which an error that prevents an answer is recorded."""
+        """A context that records every error that prevents an answer."""
         try:
             yield
         except Exception as error:
@@ -171,7 +171,7 @@ class Ledger:
     def _lines(self) -> bytes:
         """All complete lines.
 
-        A kill of the process can leave an incomplete last line. The answer of this line was not
+        If the process is killed, the last line may be incomplete. The answer of this line was not
         sent.
         """
         data = self._path.read_bytes() if self.folder and self._path.exists() else b""

@@ -1,4 +1,4 @@
-"""Replies of remote clients, with a check of each field, and reports of errors at clients."""
+"""Replies of remote clients, checks of their fields, and reports of errors at clients."""
 
 import json
 import logging
