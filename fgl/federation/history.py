@@ -1,7 +1,5 @@
 """The history of a run: a record of each round, and the result after the last round."""
 
-from __future__ import annotations
-
 import copy
 import csv
 import math
