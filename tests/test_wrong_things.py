@@ -209,7 +209,10 @@ MEANT: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: compared(rounds=1),
         "num_rounds to be given, but got rounds=1: compare(",
     ),
-    "two values": (lambda: fgl.fedavg(model(), model=model()), "Expected one value of model"),
+    "two values": (
+        lambda: fgl.fedavg(model(), model=model()),
+        "values for argument 'model'",
+    ),
     "client": (lambda: RESULT.model_of("a"), "client to be an integer >= 0, but got 'a'"),
     "device": (lambda: graph().to("gpu"), "device to be one that torch has here, but got 'gpu'"),
     "dataset": (lambda: NODES(dataset="Cora").load(), "did you mean 'cora'?"),
