@@ -254,6 +254,11 @@ def _misnamed(
         value = shown(kwargs[key])
         return TypeError(f"Expected an argument of {name}, but got {key}={value}: {hint}{usage}")
     places = [key for key, each in own.items() if each.kind in POSITIONAL]
+    if len(args) - me > len(places) and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        return TypeError(
+            f"Expected at most {len(places)} of {name}'s arguments without their names, but got "
+            f"{len(args) - me}: {usage}"
+        )
     required = [k for k, each in own.items() if each.default is EMPTY and each.kind not in VARIADIC]
     absent = [key for key in required if key not in {*places[: len(args) - me], *kwargs}]
     if absent:
