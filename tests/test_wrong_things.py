@@ -212,7 +212,10 @@ MEANT: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: compared(rounds=1),
         "num_rounds to be given, but got rounds=1: compare(",
     ),
-    "two values": (lambda: fgl.fedavg(model(), model=model()), "Expected one value of model"),
+    "two values": (
+        lambda: fgl.fedavg(model(), model=model()),
+        "values for argument 'model'",
+    ),
     "settings": (
         fgl.kinds.explained(usage),
         "a, b to be given, but got none: usage(a, b, c=..., d=..., ...)",
