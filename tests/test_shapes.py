@@ -100,7 +100,7 @@ BOUNDS: list[tuple[Callable[[Any], Any], str, tuple[Any, ...], tuple[Any, ...]]]
     (lambda v: largest(X, share=v), "share", (0.0, 1.1), (0.1, 1.0)),
     (lambda v: privacy.clip({"w": X}, length=v), "length", (0.0,), (1e-9,)),
     (lambda v: privacy.epsilon(noise_multiplier=1, rounds=v, delta=0.1), "rounds", (-1, 0.5), (0,)),
-    (lambda v: privacy.epsilon(noise_multiplier=1, rounds=1, delta=v), "delta", (0.0, 1.0), (0.5,)),
+    (lambda v: privacy.epsilon(noise_multiplier=1, rounds=0, delta=v), "delta", (0.0, 1.0), (0.5,)),
     (lambda v: fgl.Training(num_steps=v), "num_steps", (-1, 0.5), (0,)),
     (lambda v: fgl.Training(max_grad_norm=v), "max_grad_norm", (0.0,), (1e-9,)),
     (lambda v: check_labels(X[:, :2], v), "y to be", (Y, Y - 1), (MASK, Y % 2, Y[:0])),
