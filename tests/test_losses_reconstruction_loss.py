@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from federations import seeded
 from torch import Tensor
 from torch.func import grad, vmap
 
@@ -183,6 +184,21 @@ def test_vmap_equals_the_loop_and_leaves_padding_out() -> None:
 def test_malformed(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(rows(0))
+
+
+def test_divergence_is_torchs() -> None:
+    mu, log_sigma = torch.randn(2, 6, 3, generator=seeded()).double()
+    normal, own = torch.distributions.Normal, torch.distributions.kl_divergence
+    each = own(normal(mu, log_sigma.exp()), normal(0.0, 1.0)).sum(1)
+    mask = torch.arange(6) < 4
+    assert torch.isclose(kl_divergence(mu, log_sigma), each.mean())
+    assert torch.isclose(kl_divergence(mu, log_sigma, mask=mask), each[:4].mean())
+
+
+def test_two_rows_have_one_pair() -> None:
+    z, edges = torch.tensor([[1.0], [2.0]]), torch.zeros(2, 40, dtype=torch.int64)
+    one, none = (-torch.nn.functional.logsigmoid(torch.tensor(s)) for s in (1.0, -2.0))
+    assert torch.isclose(sampled_reconstruction(z, edges), (one + none) / 2)
 
 
 def test_what_is_masked_out_may_be_infinite() -> None:

@@ -13,18 +13,22 @@ from federations import graph, graphs, model, same
 from torch import Tensor
 
 import fgl
+from fgl._moved import _finder
 from fgl.aggregate.robust.stacks import lengths
 from fgl.client_network.features import unit_centred
 from fgl.client_network.grouping import finch
 from fgl.data.splits import class_capped_split, edge_split
+from fgl.data.splits.free_pairs import FreePairsLike
+from fgl.experiment.plots import _direction
 from fgl.federation import Inbox, Ragged
 from fgl.federation.evaluate import _rate, _why_none
-from fgl.federation.history import _takes_no_graph
+from fgl.federation.history import _spelled, _takes_no_graph
 from fgl.federation.method.message import check_message, compact
 from fgl.federation.run import _place
 from fgl.federation.training.optimizer import Layout, change_grads, made, named, state_of
 from fgl.graph.facts import check_graphs
 from fgl.graph.tables import Table
+from fgl.methods.fedgm import first_features
 from fgl.properties import measures
 from fgl.pseudo.uploads import check_upload
 from fgl.tasks import apart
@@ -32,7 +36,7 @@ from fgl.tasks.mended import _places
 from fgl.transforms.dp_sgd.examples import alone, check_alone, made_up
 
 NET, CLIENTS = model(dropout=0.0), graphs()[:2]
-METHOD, ONE = fgl.fedavg(NET), torch.ones(1)
+METHOD, ONE, SGD = fgl.fedavg(NET), torch.ones(1), torch.optim.SGD
 PAIRS = graph(y=torch.tensor([0, 1]), edge_label_index=torch.tensor([[0, 1], [2, 3]]),
               train_mask=None, val_mask=None, test_mask=None, num_classes=2)  # fmt: skip
 BARE = fgl.Graph(torch.eye(3), torch.zeros(2, 0).long())
@@ -177,6 +181,42 @@ def test_settings_hand_their_seeds_on() -> None:
     sizes = [len(p) for p in fgl.data.partitions.dirichlet_partition(y, 3, alpha=0.3, seed=2)]
     folds = zip(*task.folds_of(seed=2), strict=True)
     assert [train.num_graphs + test.num_graphs for train, test in folds] == sizes
+
+
+def test_small_things_of_many_rooms() -> None:
+    """Each would go unnoticed if it were otherwise: an argument that is handed on, or a bound."""
+    assert [_spelled(v) for v in (-1e-5, 0.0, 1e-3)] == ["-1e-05", "0.0000", "0.0010"]
+    ends = ("test_macro_f1", "test_hits@3", "test_gap", "test_rmse", "val_ap")
+    high, low = " (higher is better)", " (lower is better)"
+    assert [_direction(name) for name in ends] == [high, high, "", low, high]
+    with pytest.warns(DeprecationWarning, match="fgl.sparse.Pattern is deprecated .* write fgl"):
+        assert _finder("fgl.sparse", None)("Pattern") is fgl.sparse.pattern.Pattern
+    assert _finder("fgl.sparse", str.upper)("other") == "OTHER"
+    with pytest.raises(AttributeError, match="'fgl.sparse' has no attribute 'other'"):
+        _finder("fgl.sparse", None)("other")
+    steps, link = fgl.Training(num_steps=3), [edge_split(own) for own in CLIENTS]
+    task = fgl.tasks.link_task(link, fgl.nn.VGAE(6, 4, 2), steps)
+    assert task.fedavg.train.epochs == 3 and task.fedavg.train.num_steps is None
+    fedsage = fgl.tasks.sampled_node_task(graph(), CLIENTS, NET, SGD, fanouts=(1,), batch_size=1)
+    batches = [own.num_nodes for own, _ in fedsage.fedavg.train.batches(CLIENTS[0], {})]  # type: ignore[misc]
+    assert max(batches) == 2
+    task = fgl.tasks.subgraph_node_task(CLIENTS, NET, steps)
+    assert "test_accuracy_before" in fgl.run(task.fedavg, task, num_rounds=1).history[0].metrics
+    setting = fgl.tasks.Nodes(damage=fgl.data.Damage(missing_edges=0.5))
+    lost = [setting.damaged([graph()], seed)[0].edge_index.tolist() for seed in (1, 1, 2)]
+    assert lost[0] == lost[1] != lost[2]
+    own = graph(x=torch.arange(120.0).view(20, 6))
+    rows = first_features(own, torch.tensor([0, 0, 2]))[:, 0].long() // 6
+    assert own.labels[rows].tolist() == [0, 0, 2] and own.train_mask[rows].all()  # type: ignore[index]
+    like, side = torch.tensor([[1], [2]]), torch.tensor([0, 1, 2, 2])
+    free = FreePairsLike(torch.tensor([[0, 1], [3, 2]]), 4, like, side=side)
+    assert free.enough and free().tolist() == [[1], [3]]
+    with pytest.raises(ValueError, match="passes"):
+        fgl.methods.fedselect(METHOD, passes=())
+    hidden = torch.tensor([[[3.0], [-1.0]]])
+    for count, want in ((1, 9.0), (2, 1.0), (0, 0.0)):
+        found = fgl.losses.nearest_features(hidden[:, :1] * 0, ONE, hidden, torch.tensor([count]))
+        assert float(found) == want
 
 
 def test_an_attack_without_attackers_or_uploads() -> None:
