@@ -214,14 +214,10 @@ def test_files_of_no_address(
         load("known")
 
 
-def test_synthetic_and_dense(offline: Path) -> None:
-    sparse, dense = load("synthetic"), load("synthetic", dense=True)
+def test_synthetic(offline: Path) -> None:
+    sparse = load("synthetic")
     assert isinstance(sparse.x, SparseMatrix)
-    assert isinstance(dense.x, torch.Tensor)
-    assert torch.equal(sparse.x.to_dense(), dense.x)
     assert torch.equal(sparse.edge_index, fgl.data.csbm().edge_index)
-    known: Any = load("known", dense=True)
-    assert torch.equal(known.x, load("known").x.to_dense())
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, source: Any, **headers: str) -> None:

@@ -53,7 +53,7 @@ def write(folder: Path, **changed: str | None) -> Path:
         ({"raw/node-label": "0\n2\n-1\n2\n0\n"}, "to be at least 0, but got -1"),
         ({"raw/node-label": None}, r"none named \['node-label\.csv\.gz'\]"),
         ({"split/time/test": "5\n"}, r"test\.csv\.gz to be in \[0, 5\), but got 5"),
-        ({"split/time/test": "0\n"}, "to give a node one role, but got several for 0"),
+        ({"split/time/test": "0\n"}, "to be in one mask, but got 1 in both"),
         ({"split/time/valid": None}, r"none named \['valid\.csv\.gz'\]"),
         ({"split/year/train": "0\n"}, "to hold one split, but got time, year"),
     ],

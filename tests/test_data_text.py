@@ -266,4 +266,4 @@ def test_tables(tmp_path: Path) -> None:
 
 def test_folder_with_gml(tmp_path: Path) -> None:
     write(tmp_path / "tiny" / "raw", GML)
-    assert load("tiny", tmp_path, dense=True).x.shape == (3, 64)
+    assert load("tiny", tmp_path).x.shape == (3, 64)

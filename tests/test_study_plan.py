@@ -130,7 +130,7 @@ def test_a_failed_trial_is_the_worst_and_a_mistake_in_the_first_gives_the_cell_u
         cell = plan.cell("a", "FedAvg", {first.id: record})
         assert bool(cell.lost) is lost and (len(cell.jobs) == 1) is lost
     plan = planned(local=[{}], stages=[12])
-    first = next(plan.jobs({}))
+    first = plan.cell("a", "FedAvg", {}).jobs[0]
     assert first.rounds == 10 and first.seed == 0  # nothing to tune: a test run
     cell = plan.cell("a", "FedAvg", {first.id: record | {"kind": "TypeError"}})
     assert cell.whole and len(cell.jobs) == 1

@@ -225,6 +225,7 @@ MEANT: dict[str, tuple[Callable[[], Any], str]] = {
     "nodes": (lambda: graph().subgraph("abc"), "nodes to be an int64 tensor, but got str"),
     "graphs": (lambda: fgl.Graph.join(3), "graphs to be a sequence, each a fgl.Graph"),
     "seed": (lambda: NODES().load(seed="a"), "seed to be an integer, but got 'a'"),
+    "optimizer": (lambda: fgl.Training("adam"), "torch.optim.Adam(params, lr=0.01), but"),
 }
 RESULT = fgl.run(METHOD, CLIENTS, num_rounds=0)
 SCORED = fgl.Result({}, {}, {}, [fgl.federation.Round(0, [0], metrics={"val_accuracy": 0.5})])
@@ -328,6 +329,9 @@ def test_a_function_of_something_else_is_named_with_its_arguments() -> None:
             call()
             pytest.fail(name)
         assert words in str(caught.value), f"{name}: {caught.value}"
+    for room, name in ((fgl, "FedProx"), (fgl.methods, "fedproxx")):
+        with pytest.raises(AttributeError, match="fgl.methods.fedprox"):
+            getattr(room, name)
 
 
 def test_scaffold_around_scaffold_is_refused() -> None:
