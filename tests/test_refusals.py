@@ -9,7 +9,7 @@ from typing import Any
 import networkx as nx
 import pytest
 import torch
-from federations import graph, graphs, model, same
+from federations import graph, graphs, model, refuses, same
 from torch import Tensor
 
 import fgl
@@ -197,10 +197,10 @@ def test_small_things_of_many_rooms() -> None:
     rows = first_features(own, torch.tensor([0, 0, 2]))[:, 0].long() // 6
     assert own.labels[rows].tolist() == [0, 0, 2] and own.train_mask[rows].all()  # type: ignore[index]
     like, side = torch.tensor([[1], [2]]), torch.tensor([0, 1, 2, 2])
-    free = FreePairsLike(torch.tensor([[0, 1], [3, 2]]), 4, like, side=side)
-    assert free.enough and free().tolist() == [[1], [3]]
-    with pytest.raises(ValueError, match="passes"):
-        fgl.methods.fedselect(METHOD, passes=())
+    for pair in (like, like.flip(0)):
+        free = FreePairsLike(torch.tensor([[0, 1], [3, 2]]), 4, pair, side=side)
+        assert free.enough and free().tolist() == [[1], [3]]
+    refuses("passes", lambda: fgl.methods.fedselect(METHOD, passes=()))
     hidden = torch.tensor([[[3.0], [-1.0]]])
     for count, want in ((1, 9.0), (2, 1.0), (0, 0.0)):
         found = fgl.losses.nearest_features(hidden[:, :1] * 0, ONE, hidden, torch.tensor([count]))
