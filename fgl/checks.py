@@ -229,7 +229,7 @@ def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
 
 
 def check_classes(logits: Tensor, classes: int | None = None) -> None:
-    """Raise an error if `logits` has fewer than `classes` columns, or fewer than two.
+    """Raise an error if `logits` has fewer than `classes` columns, or fewer than two columns.
 
     With only one column, each row would predict class 0, and the cross-entropy would be 0.
 

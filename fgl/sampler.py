@@ -119,11 +119,12 @@ class NeighbourSampler:
         """Sample the nodes and edges of a minibatch, without checks.
 
         Returns:
-            Four tensors. The first holds the nodes, int32 ``[n]``. The second holds the number of
-            sampled neighbours of each expanded node, int64; the expanded nodes are the first nodes.
-            The third and the fourth, both int32 ``[m]``, have one entry per sampled edge. The third
-            holds the index of the edge's source among the nodes, and the fourth holds the edge's
-            index in the adjacency. Edges are ordered by expanded node.
+            Four tensors. The first tensor holds the nodes, int32 ``[n]``. The second tensor holds
+            the number of sampled neighbours of each expanded node, int64; the expanded nodes are
+            the first nodes. The other two tensors, both int32 ``[m]``, have one entry per sampled
+            edge. The third tensor holds the index of the edge's source among the nodes, and the
+            fourth tensor holds the edge's index in the adjacency. Edges are ordered by expanded
+            node.
         """
         frontier = seeds.int()
         nodes, counts, entries, sources = [frontier], [], [], []

@@ -155,7 +155,7 @@ HOSTILE = [1e30, -1e30, 1e9, -3.0, 0.0, 2.0]
     lie=st.sampled_from(HOSTILE),
     split=st.booleans(),
 )
-def test_a_minority_cannot_break_it(
+def test_no_minority_breaks_it(
     number: int, share: float, seed: int, lie: float, split: bool
 ) -> None:
     """Entry by entry within the honest ones, or within a known distance of their mean."""

@@ -252,9 +252,7 @@ def test_a_loss_that_is_not_defined_beside_its_parameters(leaks: bool, strict: b
         (lambda loss: None, r"the loss to be a scalar tensor, but got None"),
     ],
 )
-def test_a_loss_that_is_no_scalar_with_a_gradient(
-    clients_at_once: Any, value: Any, error: str
-) -> None:
+def test_a_loss_without_a_scalar_gradient(clients_at_once: Any, value: Any, error: str) -> None:
     base = fedavg(model(dropout=0.0))
     wrong = replace(base, loss=lambda *given: value(base.loss(*given)))
     with pytest.raises((TypeError, ValueError), match=rf"Round 0, .*Expected {error}"):

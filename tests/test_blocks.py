@@ -43,9 +43,7 @@ def typed(data: fgl.Graph) -> fgl.Graph:
 
 @pytest.mark.parametrize("block_size", [7, 59])
 @pytest.mark.parametrize("name", ["GAT", "SAGE", "GCN", "GIN", "RGCN"])
-def test_any_model_says_in_blocks_what_it_says_of_the_whole_graph(
-    name: str, block_size: int
-) -> None:
+def test_any_model_says_in_blocks_what_it_says_of_all_nodes(name: str, block_size: int) -> None:
     torch.manual_seed(0)
     if name == "RGCN":
         model, hops = fgl.nn.RGCN(FEATURES, 8, CLASSES, num_relations=3, num_layers=2), 2

@@ -173,7 +173,7 @@ def test_a_history_of_something_else_is_not_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize("note", ["", "\n", "three", "\x00\x00"])
 def test_an_empty_note_of_the_end_counts_and_is_named(note: str, folder: Path) -> None:
     (folder / "stopped").write_text(note)
-    with pytest.warns(UserWarning, match=r"stopped to hold a number .* delete the file") as caught:
+    with pytest.warns(UserWarning, match="after 3 of 4 rounds.*delete .*stopped") as caught:
         assert len(go(folder).history) == 3
     assert caught[0].filename == __file__
     (folder / "stopped").unlink()
@@ -258,9 +258,7 @@ def test_a_full_disk_is_said_with_path_and_round(
     assert same(end(go(tmp_path)), undisturbed)
 
 
-def test_a_disk_with_room_for_one_file_is_too_small(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_room_for_one_file_is_too_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=8000)  # a file here has some 4,000 bytes
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     text = r"before round 0, but got 8000 free bytes where \d+ are needed"

@@ -294,9 +294,7 @@ def test_edges_of_sums_are_not_damaged(small: None) -> None:
 
 
 @pytest.mark.parametrize("method", ["fedavg", "local", "fedper"])
-def test_unseen_clients_never_train_and_are_scored_with_what_others_are_sent(
-    method: str, small: None
-) -> None:
+def test_unseen_clients_never_train_and_are_scored_like_others(method: str, small: None) -> None:
     setting = tasks.SubgraphNodes(clients=4, hidden=4, dropout=0.0, skew=Skew(unseen=1))
     made, all_of_them = (kind.load(seed=0) for kind in (setting, tasks.SubgraphNodes(clients=4, hidden=4)))  # fmt: skip  # noqa: E501
     assert len(made.clients) == 3 and all(
@@ -366,7 +364,7 @@ def test_somebody_must_train(small: None) -> None:
             kind(clients=3, hidden=4, skew=Skew(unseen=1)).load(seed=0)
 
 
-def test_domains_are_read_by_one_network_and_have_classes_of_their_own(
+def test_domains_have_one_network_and_classes_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wide = data.csbm(num_nodes=100, num_features=35, words_per_set=5, seed=2)

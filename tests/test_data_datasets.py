@@ -43,9 +43,7 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("tqdm", [True, False])
-def test_download(
-    tmp_path: Path, source: Path, tqdm: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loads(tmp_path: Path, source: Path, tqdm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not tqdm:
         monkeypatch.setitem(sys.modules, "tqdm", None)
     target = tmp_path / "a" / "b" / "copy"
@@ -164,9 +162,7 @@ def zipped(path: Path, members: dict[str, bytes]) -> str:
     return path.as_uri()
 
 
-def test_members_of_a_zip_file(
-    offline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_members_of_a_zip(offline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     contents = {"a.txt": b"0 1\n", "b.txt": b"1 2\n"}
     members = {"x/a.txt": b"0 1\n", "x/deep/b.txt": b"1 2\n", "../c.txt": b"", "x/README": b"!"}
     url = zipped(tmp_path / "x.zip", members)
@@ -199,7 +195,7 @@ def test_members_of_a_zip_file(
     assert names(folder) == ["a.txt"]
 
 
-def test_files_without_an_address(
+def test_files_of_no_address(
     offline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = write(tmp_path / "mine" / "known" / "raw", "known").parents[1]
@@ -218,14 +214,10 @@ def test_files_without_an_address(
         load("known")
 
 
-def test_synthetic_and_dense(offline: Path) -> None:
-    sparse, dense = load("synthetic"), load("synthetic", dense=True)
+def test_synthetic(offline: Path) -> None:
+    sparse = load("synthetic")
     assert isinstance(sparse.x, SparseMatrix)
-    assert isinstance(dense.x, torch.Tensor)
-    assert torch.equal(sparse.x.to_dense(), dense.x)
     assert torch.equal(sparse.edge_index, fgl.data.csbm().edge_index)
-    known: Any = load("known", dense=True)
-    assert torch.equal(known.x, load("known").x.to_dense())
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, source: Any, **headers: str) -> None:

@@ -181,9 +181,7 @@ def test_a_folder_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("missing", ["rdkit", "torch_geometric.utils"])
-def test_a_missing_package_is_named(
-    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_packages(missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
     folder = write(tmp_path, "smiles,a\nC,1\n")
     text = r"Expected (rdkit|torch_geometric) .* but got none: pip install -e '\.\[molecules\]'"

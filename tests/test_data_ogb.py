@@ -53,14 +53,12 @@ def write(folder: Path, **changed: str | None) -> Path:
         ({"raw/node-label": "0\n2\n-1\n2\n0\n"}, "to be at least 0, but got -1"),
         ({"raw/node-label": None}, r"none named \['node-label\.csv\.gz'\]"),
         ({"split/time/test": "5\n"}, r"test\.csv\.gz to be in \[0, 5\), but got 5"),
-        ({"split/time/test": "0\n"}, "to give a node one role, but got several for 0"),
+        ({"split/time/test": "0\n"}, "to be in one mask, but got 1 in both"),
         ({"split/time/valid": None}, r"none named \['valid\.csv\.gz'\]"),
         ({"split/year/train": "0\n"}, "to hold one split, but got time, year"),
     ],
 )
-def test_it_names_the_file_that_is_wrong(
-    tmp_path: Path, changed: dict[str, Any], message: str
-) -> None:
+def test_it_names_the_wrong_file(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
     write(tmp_path / "mine", **changed)
     with pytest.raises(ValueError, match=message):
         load("mine", tmp_path)
@@ -151,7 +149,7 @@ def test_edges_of_graphs_that_are_stored_both_ways_are_not_doubled(tmp_path: Pat
         ({"raw/edge-feat": "1\n"}, "edge-feat.* 3 rows, but got 1"),
     ],
 )
-def test_it_names_the_file_of_graphs_that_is_wrong(
+def test_it_names_the_wrong_file_of_graphs(
     tmp_path: Path, changed: dict[str, Any], message: str
 ) -> None:
     write_graphs(tmp_path / "mine", **changed)
@@ -258,11 +256,15 @@ def test_a_pickled_split_of_ids_is_refused_and_the_advice_works(tmp_path: Path) 
         ({"edge": torch.tensor([[0, 1, 2]])}, r"edge in .*valid\.pt to have shape"),
         ({"head": torch.tensor([0])}, "source_node and target_node, but got .'head'.*load_triples"),
         ({"source_node": torch.tensor([0]), "target_node": torch.tensor([0, 1])}, "target_node"),
+        ({"source_node": torch.tensor([0])}, r"but got \['source_node'\]"),
+        ({"source_node": torch.tensor([0]), "target_node": torch.tensor([5])}, "target_node in"),
+        (
+            CITATION["valid"] | {"target_node_neg": torch.tensor([[2, 3]])},
+            "to have 2 rows of target_node_neg, but got 1",
+        ),
     ],
 )
-def test_it_names_the_pairs_that_are_wrong(
-    tmp_path: Path, part: dict[str, Any], message: str
-) -> None:
+def test_it_names_the_wrong_pairs(tmp_path: Path, part: dict[str, Any], message: str) -> None:
     where = write_pairs(tmp_path / "mine", COLLAB | {"valid": part})
     with pytest.raises(ValueError, match=message):
         load("mine", tmp_path)

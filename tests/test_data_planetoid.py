@@ -236,6 +236,7 @@ def test_what_would_end_python_is_refused(tmp_path: Path) -> None:
         "a dtype": b"\x80\x02cnumpy\ndtype\n" + deep[2:] + b"\x85R" + end,
         "a memo": b"\x80\x02K\x01r\xff\xff\xff\xff" + end,
         "bytes": b"\x80\x04\x8e" + (10**16).to_bytes(8, "little") + end,
+        "bytes that grow": b"\x80\x05\x96" + (10**16).to_bytes(8, "little") + end,
     }
     for what, content in bags.items():
         part = "ally" if what == "a dtype" else "graph"

@@ -163,7 +163,7 @@ def test_malformed_acm(tmp_path: Path, file: str, content: str | bytes, message:
         read_acm(write(tmp_path, {**ACM, file: content}), "tiny")
 
 
-def test_letters_are_no_digits_in_any_language(
+def test_letters_of_any_language_are_no_digits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a Turkish locale numpy reads U+FFFD as the number 65485."""
@@ -266,4 +266,4 @@ def test_tables(tmp_path: Path) -> None:
 
 def test_folder_with_gml(tmp_path: Path) -> None:
     write(tmp_path / "tiny" / "raw", GML)
-    assert load("tiny", tmp_path, dense=True).x.shape == (3, 64)
+    assert load("tiny", tmp_path).x.shape == (3, 64)

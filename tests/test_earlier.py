@@ -154,7 +154,8 @@ def test_what_cannot_come_later_is_refused() -> None:
         for setting in (fgl.tasks.Links, fgl.tasks.OwnNodes)
     )
     whole = replace(task, whole=task.clients[0])
-    central = fgl.tasks.centralized(earlier(whole, clients=[1], rounds=2))
+    late = earlier(whole, clients=[1], rounds=2)
+    central = fgl.tasks.centralized(late)
     numbers = [own.replace(y=own.y.float(), num_classes=None) for own in graphs()]  # type: ignore[union-attr]
     for call, kind, said in [
         (lambda: earlier(task, clients=[4]), ValueError, "clients"),
@@ -168,7 +169,8 @@ def test_what_cannot_come_later_is_refused() -> None:
             ValueError,
             "rounds",
         ),
-        (lambda: fgl.run(central.fedavg, central, num_rounds=1), ValueError, "clients"),
+        (lambda: fgl.run(central.fedavg, central, num_rounds=3), ValueError, "clients"),
+        (lambda: fgl.run(late.fedavg, late, num_rounds=2), ValueError, "num_rounds to be above 2"),
         (lambda: earlier(replace(task, clients=numbers), classes=[0]), TypeError, "class labels"),
     ]:
         with pytest.raises(kind, match=said):

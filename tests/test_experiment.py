@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import sys
 from dataclasses import dataclass, replace
@@ -310,11 +309,7 @@ def test_a_report_that_cannot_be_written_is_said_before_training(
         patch.setattr("fgl.experiment.run.run", never)
         if sys.platform == "linux":  # root may write anywhere, it seems
             said = refused(capsys, main, "--json", "/proc/new/out.json")
-            assert "Expected json to name a file that can be written, which /proc/new/out" in said
-        patch.setattr(os, "access", lambda place, mode: place != tmp_path)
-        said = refused(capsys, main, "--json", str(path))
-        assert f"--json: Expected json to name a file that can be written, but got {path}" in said
-    assert not path.parent.exists()
+            assert "--json: Expected json to name a file that can be written, but got " in said
     try_writing("json", path)
     assert path.parent.exists() and not path.exists()  # it leaves no file of its own
     with monkeypatch.context() as patch:  # and what nobody could have known
@@ -378,7 +373,7 @@ def test_the_first_word_chooses(capsys: pytest.CaptureFixture[str]) -> None:
         cli(mains, argv=["links"], presets={"cora": {}})
 
 
-def test_help_loads_no_dataset(
+def test_help_loads_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Setting, "load", lambda *_: pytest.fail("loaded"))
@@ -525,7 +520,7 @@ def test_baseline(method: str, task: str, flags: list[str], tmp_path: Path) -> N
         ("fedsage louvain-nodes --model gcn", "(model sage), but got a GCN"),
     ],
 )
-def test_what_cannot_be_is_told(
+def test_what_cannot_be_is_said(
     words: str, wanted: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:

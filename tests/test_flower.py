@@ -263,7 +263,7 @@ def test_a_node_that_differs_is_refused_by_name(other: Any, config: Any, what: s
 
 
 @pytest.mark.filterwarnings("ignore:.*clinic 10. is refused")
-def test_other_threads_and_other_versions_are_refused_by_name(
+def test_other_threads_and_versions_are_refused_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     method, clients = fedavg(model()), graphs()

@@ -46,9 +46,7 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("options", "kind", "text"), BAD_ARGUMENTS)
-def test_bad_argument(
-    options: dict[str, Any], kind: type[Exception], text: str, tmp_path: Path
-) -> None:
+def test_refuses(options: dict[str, Any], kind: type[Exception], text: str, tmp_path: Path) -> None:
     arguments = {"clients": graphs(), "num_rounds": 1, "checkpoint": tmp_path / "c", **options}
     with pytest.raises(kind, match=text):
         fgl.run(fedavg(model()), **arguments)
@@ -159,9 +157,7 @@ def test_a_bad_upload_of_this_process_raises_and_the_round_before_it_is_safe(
 @pytest.mark.few
 @pytest.mark.parametrize("at", [(0, 0), (1, 2)])
 @pytest.mark.parametrize("what", BAD_UPLOADS)
-def test_a_bad_upload_from_elsewhere_costs_its_client_the_round(
-    what: str, at: tuple[int, int]
-) -> None:
+def test_bad_uploads_from_elsewhere_cost_the_round(what: str, at: tuple[int, int]) -> None:
     """Whoever comes first: bit-equal to the run in which that client was absent."""
     change, kind, text = BAD_UPLOADS[what]
     with pytest.warns(UserWarning, match=f"Round {at[0]}, client {at[1]}: Expected .*{text}"):
@@ -339,7 +335,7 @@ def test_where_nothing_helps_the_server_keeps_its_old_model() -> None:
 
 @pytest.mark.filterwarnings("ignore:Round .*the server keeps the old model")
 @pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
-def test_a_server_that_raises_in_every_round_is_not_hostile_clients_for_ever(
+def test_servers_that_raise_in_every_round_are_not_hostile_clients_for_ever(
     tmp_path: Path,
 ) -> None:
     """In the third round in a row the run says so, a resume between them or not."""

@@ -19,9 +19,9 @@ CLIENTS = double(graphs((12, 16, 14)))
 C, D, HOPS, PER, LR = 3, 6, 2, 2, 0.05
 HOW: dict[str, Any] = {
     **{"propagations": HOPS, "expand": 2, "sure": 0.6, "min_degree": 3, "label_steps": 3},
-    **{"label_share": 0.8, "nodes_per_class": PER, "condense_steps": 55, "feature_lr": 0.03},
+    **{"label_share": 0.8, "nodes_per_class": PER, "condense_steps": 9, "feature_lr": 0.03},
     **{"edge_lr": 0.01, "condense_width": 4, "alignment": 3.0, "smoothness": 0.7},
-    **{"fit_steps": 6, "fit_lr": LR, "distil": 0.9, "distil_least": 0.2, "distil_most": 0.5},
+    **{"fit_steps": 3, "fit_lr": LR, "distil": 0.9, "distil_least": 0.2, "distil_most": 0.5},
 }
 
 
@@ -51,6 +51,8 @@ def first_edges(width: int, hidden: int) -> fgl.nn.pair_weights.PairWeights:
 
 @pytest.fixture
 def same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert SURROGATE.TURNS == (10, 40)
+    monkeypatch.setattr(SURROGATE, "TURNS", (2, 5))
     monkeypatch.setattr(SURROGATE, "first_features", first_features)
     monkeypatch.setattr(SURROGATE, "PairWeights", lambda *sizes, parts: first_edges(*sizes))
 
@@ -190,7 +192,7 @@ def made_graph(aim: list[tuple[int, Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         for adam in adams:
             adam.zero_grad()
         loss.backward()
-        adams[0 if step % 50 < 10 else 1].step()
+        adams[0 if step % 7 < 2 else 1].step()
     return x.detach(), edge_weights(edges, x).detach()
 
 

@@ -19,6 +19,7 @@ from torch_geometric.data import Batch, Data
 import fgl
 from fgl import Method
 from fgl.federation import choose
+from fgl.federation.executors.batch.sink import SunkReading
 from fgl.predict import check_reads, predict, reads
 
 # `vmap` maps a few of PyG's operations one by one, and says so.
@@ -276,6 +277,24 @@ class FirstByPlace(torch_nn.Module):
     def forward(self, features: Tensor, edge_index: Tensor) -> Tensor:
         out: Tensor = self.conv(features, edge_index)
         return out
+
+
+def test_the_sink_is_a_node_of_a_graph_of_its_own() -> None:
+    many = collection(3, 1)
+    graph = many.replace(u=torch.ones(3, 2), y=None)
+    for graphs, read in ((3, {"batch_size": 4, "num_graphs": 4}), (None, {"batch_size": None})):
+        reading = SunkReading(graph, graph.edge_index, many.num_nodes, graphs, torch.tensor(0))
+        assert {name: reading.value(name) for name in read} == read
+        assert reading.value("num_nodes") == many.num_nodes + 1
+        assert reading.value("u").tolist() == [[1, 1]] * 3 + [[0, 0]]
+        assert not reading.value("x")[-1].any()
+        own = many.batch.tolist()  # type: ignore[union-attr]
+        assert reading.value("batch").tolist() == own + [3] * (graphs is not None)
+        assert reading.value("edge_weight") is None and reading.value("y") is None
+        rows = {many.num_nodes, 3 if graphs else many.num_nodes}
+        for size in range(2, many.num_nodes + 3):
+            out = reading._cut(torch_nn.Identity(), (), (torch.ones(size), 3, torch.tensor(1.0)))
+            assert (len(out[0]), *out[1:]) == (size - (size - 1 in rows), 3, torch.tensor(1.0))
 
 
 def test_what_a_forward_names_is_what_it_gets() -> None:

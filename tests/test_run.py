@@ -40,7 +40,7 @@ def weights(result: Result, client: int = 0) -> Weights:
     return params
 
 
-def test_aggregate_that_is_not_finite_is_refused_and_the_round_before_it_is_safe(
+def test_an_infinite_aggregate_is_refused_and_the_round_before_is_safe(
     tmp_path: Path,
 ) -> None:
     """The good model must not be overwritten by one that nobody can train from."""
@@ -393,7 +393,7 @@ def test_a_message_with_a_gradient_is_refused_where_it_is_made() -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_features_of_another_type_than_the_model_are_said_before_the_first_round(
+def test_features_of_another_type_than_the_models_are_said_at_once(
     sparse: bool,
 ) -> None:
     def wide(data: fgl.Graph) -> fgl.Graph:

@@ -67,9 +67,7 @@ def test_a_path_by_hand() -> None:
 
 @pytest.mark.parametrize("how", [SGD, ADAM], ids=["sgd", "adam"])
 @AT_ONCE
-def test_a_client_without_a_step_learns_nothing_of_its_gradient(
-    how: Training, at_once: Any
-) -> None:
+def test_a_client_without_a_step_learns_no_gradient(how: Training, at_once: Any) -> None:
     none = torch.zeros(20, dtype=torch.bool)
     clients = [*doubles()[:2], doubles()[1].replace(train_mask=none)]
     result = fgl.run(

@@ -114,9 +114,7 @@ def test_who_has_another_key_is_refused() -> None:
         (30, 21, 19, 11),
     ],
 )
-def test_the_pages_table_of_colluders(
-    number: int, threshold: int, follows: int, lies: int | None
-) -> None:
+def test_table_of_colluders(number: int, threshold: int, follows: int, lies: int | None) -> None:
     secure_sum(own_models(), threshold=threshold, colluders=follows)
     with pytest.raises(ValueError, match="for 2 honest clients"):
         secure_sum(own_models(), threshold=threshold, colluders=follows + 1)

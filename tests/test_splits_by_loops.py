@@ -175,6 +175,31 @@ def test_windows_of_time(both: bool, presence: bool) -> None:
 SHARES = (0.4, 0.3, 0.1, 0.2)
 
 
+@pytest.mark.filterwarnings("ignore:Expected")
+def test_windows_of_a_relation() -> None:
+    """Relation 1 holds the reverses of relation 0; edges of relation 2 are only read."""
+    rng = random.Random(5)
+    for case in range(16):
+        ends = rng.sample([(u, v) for u in range(7) for v in range(u + 1, 7)], 10)
+        rows = [*((e, 0) for e in ends), *(((v, u), 1) for u, v in ends)]
+        rows += [((rng.randrange(7), rng.randrange(7)), 2) for _ in range(9)]
+        times, kinds = rng.sample(range(99), 29), torch.tensor([kind for _, kind in rows])
+        graph = fgl.Graph(torch.eye(7), tensor([e for e, _ in rows]), edge_type=kinds)
+        graph = graph.replace(edge_time=torch.tensor(times))
+        y, shares = (None, torch.arange(29.0))[case % 2], SHARES if case > 1 else (1.0, 0, 0, 0)
+        split = split_by_time(graph, y, shares=shares, edge_type=0)
+        pairs = sorted(range(10), key=times.__getitem__)[4 if case > 1 else 10 :]
+        asked = {(rows[i][0][::-1], 1) for i in pairs if y is None}
+        first = min((times[i] for i in pairs), default=99)
+        read = [t for t, row in zip(times, rows, strict=True) if t < first and row not in asked]
+        assert split.edge_time.tolist() == read  # type: ignore[union-attr]
+        assert listed(split.edge_label_index) == [ends[i] for i in pairs]
+        assert split.edge_label_type.tolist() == [0] * len(pairs)  # type: ignore[union-attr]
+        assert split.y.tolist() == [1.0 if y is None else i for i in pairs]  # type: ignore[union-attr]
+        sizes = [int(getattr(split, mask).sum()) for mask in fgl.graph.MASKS]
+        assert sizes == ([3, 1, 2] if pairs else [0, 0, 0])
+
+
 def ways() -> list[dict[str, Any]]:
     """What `pair_split` is told of edges in both directions, in relations 0, 1 and 2."""
     own: dict[str, Any] = {"edge_type": 0, "rev_edge_type": 1}

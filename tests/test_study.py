@@ -35,6 +35,8 @@ from fgl.study.crew import Worker, _watch, finish
 from fgl.study.execute import _stops, about, execute, same_again
 from fgl.study.folder import Store, begun
 from fgl.study.plan import Job, Plan, Point
+from fgl.study.results import _difference, _listed
+from fgl.study.statistics import difference, least_effect, seeds_needed
 from fgl.study.work import _try, work
 
 ROOT = Path(__file__).parents[1]
@@ -410,9 +412,7 @@ def test_another_metric_needs_no_run(folder: Path) -> None:
     assert found.metric("a") == "test_auc" and times == finished(folder)
 
 
-def test_failed_runs_are_made_again_when_asked(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_failed_runs_are_made_anew(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = min((folder / "runs").glob("*.json"))
     before = json.loads(first.read_text())
     broken = {"status": "failed", "error": "OSError: no space", "validation": None}
@@ -517,6 +517,58 @@ def test_a_table_says_paired_tests_over_settings_and_seeds(tmp_path: Path) -> No
     assert found.to_latex().count("mathbf") == 2
     assert found.to_latex(best="none", percent=False).count("mathbf") == 0
     assert f"{mean / 100:.3f}" in found.to_latex(percent=False)
+
+
+def test_each_cell_and_sentence_of_a_table(tmp_path: Path) -> None:
+    own = {"FedAvg": [0.5, 0.6, 0.7], "x": [0.61, 0.69, 0.83], "Local": [0.44, 0.22, 0.31]}
+    found = made_up(tmp_path, {"a": own, "b": own})
+    gains = {m: 100 * np.subtract(own[m], own["FedAvg"]) for m in ("x", "Local")}
+    tests = {m: stats.ttest_1samp(gain, 0) for m, gain in gains.items()}
+    small, large = sorted(tests, key=lambda m: tests[m].pvalue)
+
+    def words(method: str, family: int) -> list[str]:
+        low, high = tests[method].confidence_interval()
+        p = max(family * tests[small].pvalue, (method == large) * tests[large].pvalue * family / 2)
+        return [f"{gains[method].mean():+.2f}", f"[{low:+.2f}, {high:+.2f}]", f"{min(p, 1):.3f}"]
+
+    for method, better, sent in (("x", "0.78", "1"), ("Local", "0.00", "-")):
+        mean = f"{100 * np.mean(own[method]):.2f} ± {100 * np.std(own[method], ddof=1):.2f}"
+        row = ["a", method, mean, "3", *words(method, 4), better, sent, "1.0", "", ""]
+        assert found._row("a", method) == row
+    assert found._row("b", "FedAvg")[2:] == ["60.00 ± 10.00", "3", *[""] * 4, "1", "1.0", "", ""]
+    spread = [gain.std(ddof=1) for gain in gains.values()]
+    least = [d * least_effect(3, 4) for d in spread]
+    few, many = sorted(seeds_needed(d, 1.0, 4) for d in spread)
+    of = [f"mean of 2 settings, {m} - FedAvg:" for m in gains]
+    lines = [" ".join([text, *words(m, 2)[:2]]) for text, m in zip(of, gains, strict=True)]
+    assert found.sentences() == [
+        *(f"{line}, p (Holm) {words(m, 2)[2]}" for line, m in zip(lines, gains, strict=True)),
+        "With 3 seeds, 4 comparisons and a power of 80 %, the smallest detectable difference is "
+        f"{sum(least) / 2:.1f} points (median; at most {max(least):.1f}). To detect 1 point, "
+        f"{few} seeds are needed (at most {many if many < 1000 else '1000 or more'})",
+        "2 settings: nothing follows for other data (a sign test of fewer than 6 has no p < 0.05)",
+    ]
+    store = Store(tmp_path)
+    ids = {(job.setting, job.method, job.seed): job.id for job in found.plan.jobs(store)}
+    lost, much = store.full(ids["a", "x", 1]), store.full(ids["a", "FedAvg", 0])
+    error = {"status": "failed", "error": "ValueError: no\nmore", "warnings": ["first", "second"]}
+    store.put(lost["id"], lost | error)
+    store.put(much["id"], much | {"report": much["report"] | {"bytes": [10**9, 5 * 10**9]}})
+    store.path(ids["b", "x", 2]).unlink()
+    found = Study(tmp_path, dataclasses.replace(found.plan, _whole={}))
+    assert found._row("a", "x") == ["a", "x", "", "2 of 3", *[""] * 4, "1", "1.0", "1", ""]
+    assert found._row("b", "x")[3] == "2 of 3" and found._row("a", "FedAvg")[8] == "2001"
+    assert found.sentences()[-3:] == [
+        "not finished: 17 of at most 18 runs",
+        f"1 runs failed or diverged, the first {lost['id']}: ValueError: no",
+        "2 different warnings, the first: first",
+    ]
+    test = dataclasses.replace(found.tests["b", "Local"], holm=0.0004, better=math.nan)
+    assert _difference(test, 100)[2:] == ["<0.001", ""] and _difference(None, 1) == [""] * 4
+    test = dataclasses.replace(test, holm=0.0005, difference=difference([0.012]))
+    assert _difference(test, 100) == ["+1.20", "", "", ""]
+    values = {"lr": [0.10000001, np.float64(1e-5)], "kind": ["adam"], "steps": [3], "by": [max]}
+    assert _listed(values) == "lr 0.1 / 1e-05, kind adam, steps 3, by max"
 
 
 def test_errors_are_better_when_small(tmp_path: Path) -> None:
@@ -731,7 +783,7 @@ def test_a_study_survives_kills_and_others_join(alone: dict[str, Any], tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc")
-def test_parents_with_different_plans_share_a_folder_and_workers_end_in_a_long_call(
+def test_parents_of_other_plans_share_a_folder_and_workers_end_in_long_calls(
     tmp_path: Path,
 ) -> None:
     script = """

@@ -258,9 +258,7 @@ def test_a_fingerprint_sees_what_an_object_holds() -> None:
     assert fingerprint(random.shuffle) != fingerprint(np.random.rand)  # of global generators
 
 
-def test_a_fingerprint_sees_the_users_modules(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fingerprints_see_ones_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "values_56.py").write_text("import inner_56\nRATE = 1\nOTHER = 1\n")
     (tmp_path / "inner_56.py").write_text("def rate():\n    return 1\n")

@@ -36,7 +36,7 @@ def dropouts(network: Any) -> set[float]:
     return {float(share) for share in own if isinstance(share, float | int)}
 
 
-def test_every_network_has_the_dropout_that_its_setting_says(
+def test_every_network_has_its_settings_dropout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     how: Any = {"dropout": 0.25, "hidden": 8}

@@ -187,6 +187,9 @@ def test_an_unknown_argument_of_everything_public_is_named() -> None:
     assert asked > 450, asked
 
 
+def usage(a: int, b: int, *more: int, c: int = 1, d: int = 2, **how: int) -> None: ...
+
+
 # A wrong call, and what its error says.
 NODES = fgl.tasks.Nodes
 MEANT: dict[str, tuple[Callable[[], Any], str]] = {
@@ -210,6 +213,10 @@ MEANT: dict[str, tuple[Callable[[], Any], str]] = {
         "num_rounds to be given, but got rounds=1: compare(",
     ),
     "two values": (lambda: fgl.fedavg(model(), model=model()), "Expected one value of model"),
+    "settings": (
+        fgl.kinds.explained(usage),
+        "a, b to be given, but got none: usage(a, b, c=..., d=..., ...)",
+    ),
     "client": (lambda: RESULT.model_of("a"), "client to be an integer >= 0, but got 'a'"),
     "device": (lambda: graph().to("gpu"), "device to be one that torch has here, but got 'gpu'"),
     "dataset": (lambda: NODES(dataset="Cora").load(), "did you mean 'cora'?"),
@@ -218,6 +225,7 @@ MEANT: dict[str, tuple[Callable[[], Any], str]] = {
     "nodes": (lambda: graph().subgraph("abc"), "nodes to be an int64 tensor, but got str"),
     "graphs": (lambda: fgl.Graph.join(3), "graphs to be a sequence, each a fgl.Graph"),
     "seed": (lambda: NODES().load(seed="a"), "seed to be an integer, but got 'a'"),
+    "optimizer": (lambda: fgl.Training("adam"), "torch.optim.Adam(params, lr=0.01), but"),
 }
 RESULT = fgl.run(METHOD, CLIENTS, num_rounds=0)
 SCORED = fgl.Result({}, {}, {}, [fgl.federation.Round(0, [0], metrics={"val_accuracy": 0.5})])
@@ -321,6 +329,9 @@ def test_a_function_of_something_else_is_named_with_its_arguments() -> None:
             call()
             pytest.fail(name)
         assert words in str(caught.value), f"{name}: {caught.value}"
+    for room, name in ((fgl, "FedProx"), (fgl.methods, "fedproxx")):
+        with pytest.raises(AttributeError, match="fgl.methods.fedprox"):
+            getattr(room, name)
 
 
 def test_scaffold_around_scaffold_is_refused() -> None:

@@ -147,10 +147,9 @@ def _divisors(weight: Tensor) -> Tensor:
     reject_if(weight.dim() != 1, "weight to have shape [K]", list(weight.shape))
     share = weight.double()
     low, high = (float(end) for end in share.detach().aminmax()) if len(share) else (0.0, 0.0)
-    if not 0 <= low <= high < inf:  # also rejects NaN
-        raise ValueError(f"Expected weight to be finite and >= 0, but got {weight.tolist()}")
-    if not high:
-        raise ValueError(f"Expected weight to have a positive entry, but got {weight.tolist()}")
+    # The first comparison also rejects NaN.
+    reject_if(not 0 <= low <= high < inf, "weight to be finite and >= 0", weight.tolist())
+    reject_if(not high, "weight to have a positive entry", weight.tolist())
     return folded(share.clone()) / share
 
 
@@ -162,11 +161,8 @@ def check_stack(name: str, value: Tensor | Sequence[Tensor], clients: int) -> Te
     )
     if isinstance(value, Tensor):
         return value
-    shapes = {tensor.shape for tensor in value}
-    if len(shapes) > 1:  # a sum would broadcast them
-        raise ValueError(
-            f"Expected stack[{name!r}] to have one shape, but got {sorted(map(tuple, shapes))}"
-        )
+    shapes = {tensor.shape for tensor in value}  # a sum would broadcast them
+    reject_if(len(shapes) > 1, f"stack[{name!r}] to have one shape", sorted(map(tuple, shapes)))
     dtypes = {tensor.dtype for tensor in value}
     if len(dtypes) > 1:
         got = sorted(map(str, dtypes))

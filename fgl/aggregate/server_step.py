@@ -55,16 +55,16 @@ def server_step(
         The new model, and the moments to pass to the next call.
 
     Raises:
-        ValueError: if the rule is unknown, if the bias of a rule other than adam is to be
-            corrected, if `target` lacks a tensor of `params` or has it with a different shape, or
-            if `state` lacks moments of the rule.
+        ValueError: if the rule is unknown, or if the bias of a rule other than adam is to be
+            corrected. The error is also raised if `target` lacks a tensor of `params` or has a
+            different shape for it, or if `state` lacks moments of the rule.
 
     Example:
         >>> new, _ = server_step({"w": torch.zeros(1)}, {"w": torch.ones(1)}, {}, lr=0.5, beta1=0.0)
         >>> new
         {'w': tensor([0.5000])}
 
-    Source: Reddi et al. 2021, https://arxiv.org/abs/2003.00295, Algorithm 2; the correction is
+    Source: Reddi et al. 2021, https://arxiv.org/abs/2003.00295, Algorithm 2; the correction is from
     Kingma and Ba 2015, https://arxiv.org/abs/1412.6980, Algorithm 1
     """
     check_choice("rule", rule, ("sgd", "adam", "yogi", "adagrad"))
@@ -120,8 +120,8 @@ def _check_state(params: Mapping[str, Tensor], state: Any, rule: str, correction
     if not state or rule == "sgd":
         return
     for name, old in params.items():
-        if old.is_floating_point() and name not in state.get("v", {}):
-            raise ValueError(f"Expected state['v'] to hold {name!r} for {rule}, but got none")
+        want = f"state['v'] to hold {name!r} for {rule}"
+        reject_if(old.is_floating_point() and name not in state.get("v", {}), want, "none")
 
 
 def _second_moment(rule: str, v: Tensor, square: Tensor, beta2: float) -> Tensor:

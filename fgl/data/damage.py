@@ -104,7 +104,7 @@ def _drawn(mask: Tensor, share: float, generator: Draws) -> Tensor:
 
 
 def share_nodes(graphs: Sequence[Graph]) -> bool:
-    """Whether clients share training nodes, and each shared node has one class at all clients.
+    """Whether clients share training nodes and each shared node has one class at all clients.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([0, 1]))
@@ -185,26 +185,18 @@ class Damage:
         """Whether any kind of damage is set."""
         return self != Damage()
 
-    def inputs(self, graph: Graph, generator: Draws = None, features: Features = None) -> Graph:
-        """Damage a graph's edges and features; evaluation uses the damaged graph too."""
-        if self.missing_edges:
-            graph = lose_edges(graph, self.missing_edges, generator=generator)
-        if self.edge_noise:
-            graph = move_edges(graph, self.edge_noise, generator=generator)
-        graph = features(graph) if features else graph
-        if self.missing_features:
-            graph = lose_features(graph, self.missing_features, generator=generator)
-        if self.feature_noise:
-            graph = noisy_features(graph, self.feature_noise, generator=generator)
-        return graph
 
-    def labels(self, graph: Graph, generator: Draws = None) -> Graph:
-        """Damage the labels of a graph's training examples."""
-        if self.label_noise:
-            graph = wrong_labels(graph, self.label_noise, generator=generator)
-        if self.missing_labels:
-            graph = lose_labels(graph, self.missing_labels, generator=generator)
-        return graph
+def _with_damage(graph: Graph, how: Damage, draws: Draws, features: Features) -> Graph:
+    """Damage a graph's edges, compute its features, and damage these and the training labels."""
+    changes: tuple[tuple[Any, float], ...] = (
+        *((lose_edges, how.missing_edges), (move_edges, how.edge_noise)),
+        (lambda own, _, generator: features(own) if features else own, 1.0),
+        *((lose_features, how.missing_features), (noisy_features, how.feature_noise)),
+        *((wrong_labels, how.label_noise), (lose_labels, how.missing_labels)),
+    )
+    for change, amount in changes:
+        graph = change(graph, amount, generator=draws) if amount else graph
+    return graph
 
 
 @typed
@@ -233,7 +225,7 @@ def damaged(
     Raises:
         TypeError: if an entry of `graphs` is not a graph, or if `how` is not a `Damage`.
         ValueError: if the function for one kind of damage (`lose_edges`, `move_edges`, ...) raises
-            one.
+            a ValueError.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -247,7 +239,7 @@ def damaged(
         graphs = wrong_nodes(graphs, how.label_noise, fold_in(seed, "labels"))
         how = replace(how, label_noise=0.0)
     generator = torch.Generator().manual_seed(seed)
-    return [how.labels(how.inputs(own, generator, features), generator) for own in graphs]
+    return [_with_damage(own, how, generator, features) for own in graphs]
 
 
 @typed

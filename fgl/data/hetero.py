@@ -51,9 +51,9 @@ def from_hetero(
 
     Raises:
         TypeError: if `data` has no types. For data without types, use `fgl.Graph.from_pyg`.
-        ValueError: if a field has no equivalent in a typed graph, if several node types or several
-            relations have labels, if both nodes and pairs have labels, or if `typed_graph` raises
-            one.
+        ValueError: if a field has no equivalent in a typed graph, or if `typed_graph` raises a
+            ValueError. The error is also raised if several node types, several relations, or both
+            nodes and pairs have labels.
 
     Example:
         >>> from torch_geometric.data import HeteroData  # doctest: +SKIP
@@ -88,7 +88,7 @@ Fields = dict[str, dict[Any, Any]]  # field name -> type of nodes or edges -> va
 
 
 def _fields(data: Any, ignore: Collection[str]) -> Fields:
-    """For each field, a dict from the node types or edge types that have the field to its values.
+    """For each field, a dict from node types or edge types to the values of the field.
 
     Raises:
         ValueError: if a field has no equivalent in a typed graph and is not ignored.
@@ -141,7 +141,7 @@ def _read_adj(fields: Fields) -> None:
 
 
 def _read_masks(data: Any, fields: Fields, split: int | None) -> None:
-    """Select one split of each mask; build the masks of those types that have ids instead."""
+    """Select one split of each mask; for types with ids instead of masks, build the masks."""
     for name in MASKS:
         fields[name] = {of: pyg.one_split(name, mask, split) for of, mask in fields[name].items()}
     for of in data.node_types:
@@ -183,7 +183,7 @@ def _of_types(name: str, masks: dict[Any, Any], types: Collection[str], all_: bo
 
 
 def _pairs(data: Any, fields: Fields) -> dict[str, Any]:
-    """The labelled pairs of a relation (node ids of the whole graph); the pairs' labels and masks.
+    """The labelled pairs of a relation, as node ids of the whole graph; their labels; their masks.
 
     The masks of relations are removed from `fields`.
     """
@@ -308,7 +308,7 @@ def to_hetero(graph: Graph, like: Any) -> Any:
             types, the relations, and the names of the fields that each type and relation has.
 
     Returns:
-        A new object of the class that `like` has. Within a type, nodes have the order of the graph.
+        A new object of the class of `like`. Within a type, nodes have the order of the graph.
         Features are dense. Reverse relations (``both=True``) are named ``(b, "rev_r", a)``, as in
         PyG's `ToUndirected`. `node_id` becomes PyG's ``n_id``. If the graph has a mask that `like`
         lacks, the mask is written to the types with labels. A reverse relation is left out if the

@@ -110,7 +110,7 @@ def typed_graph(
 
 @typed
 def with_shared(graph: Graph, parts: Sequence[Tensor], types: Collection[int]) -> list[Tensor]:
-    """Add nodes of shared types to each part: the nodes that an edge joins to a node of the part.
+    """Add nodes of shared types to each part if an edge joins them to a node of the part.
 
     For example, every client gets the conferences of all papers that the client has. Without this
     function, each conference would belong to only one client.

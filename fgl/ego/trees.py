@@ -27,7 +27,7 @@ def levels(fanouts: Sequence[int]) -> list[int]:
     """Index of the first node of each level of a tree, followed by the tree's number of nodes.
 
     Args:
-        fanouts: number of children per node, one number for each level, at least 1.
+        fanouts: for each level, the number of children of each node, at least 1.
 
     Returns:
         ``[0, 1, 1 + s_1, 1 + s_1 + s_1 s_2, ...]``; the list has one more entry than the tree has
@@ -56,7 +56,7 @@ class EgoSampler:
 
     Args:
         graph: the graph, or its adjacency ``A[target, source]``.
-        fanouts: number of children per node, one number for each level; any number of levels.
+        fanouts: for each level, the number of children of each node.
 
     Raises:
         TypeError: if a fan-out is not an integer.
@@ -129,8 +129,8 @@ def training_trees(
     Args:
         graph: the client's graph; without a training mask all nodes are training nodes.
         fanouts: see `EgoSampler`.
-        shuffle: whether to return the trees in random order. Otherwise they have the order of the
-            nodes.
+        shuffle: whether to return the trees in random order. If False, the trees have the order of
+            the nodes.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(4, 1), torch.tensor([[1, 2], [0, 1]]))

@@ -48,8 +48,8 @@ def cli(
             `main` is a dict, the first word of the command selects the function. The report's
             config contains this word as ``task``. If several functions have the same parameter,
             only one function needs to document it.
-        presets: dict from each dataset to a dict from flags to values. If `main` is a dict,
-            `presets` is a dict with the same names; each value is then a dict of datasets.
+        presets: for each dataset, a dict from flags to values. If `main` is a dict, `presets` is a
+            dict with the same names; each value is then a dict of datasets.
         argv: the command line, by default the program's.
         words: the words of the command before `argv`, for the help.
 

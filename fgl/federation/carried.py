@@ -45,8 +45,7 @@ def carried(method: Method, start: Result, state: State) -> State:
         return state
     number = len(start.outbox)
     answers = _answers(start)
-    if answers:
-        state = {**state, KEY: _without_protection({}, number, answers)}
+    state = {**state, KEY: _without_protection({}, number, answers)} if answers else state
     return method.privacy.account(Inbox({}, number, asked=[]), state)
 
 

@@ -94,7 +94,7 @@ def inside(pairs: Tensor, position: Tensor) -> Tensor:
 
 
 def learned(graph: AnyGraph, **values: Tensor) -> AnyGraph:
-    """A copy of a graph with new values of some fields, which may require gradients.
+    """A copy of a graph with new values of some fields; the new values may require gradients.
 
     Args:
         graph: a graph that already has these values, checked and without gradients.

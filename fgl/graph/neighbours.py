@@ -9,7 +9,7 @@ from ..sparse.matrix import dense, rows_of
 
 
 def neighbour_table(edge_index: Tensor, num_nodes: int, width: int) -> tuple[Tensor, Tensor]:
-    """The first neighbours of each node, in the order of the edges that lead from them to the node.
+    """The first neighbours of each node, in the order of the edges that lead to the node.
 
     Args:
         edge_index: int64 ``[2, num_edges]``.

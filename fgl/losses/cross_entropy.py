@@ -165,10 +165,8 @@ def soft_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor | None = Non
 
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
-    if target.shape != logits.shape:
-        raise ValueError(
-            f"Expected target to have shape {list(logits.shape)}, but got {list(target.shape)}"
-        )
+    want = f"target to have shape {list(logits.shape)}"
+    reject_if(target.shape != logits.shape, want, list(target.shape))
     check_length(logits.shape[0], mask=mask)
     loss = -(target * (widened(logits).softmax(1) + 1e-7).log()).sum(1)  # float16 cannot add 1e-7
     return weighted_mean(loss, mask).to(logits.dtype)

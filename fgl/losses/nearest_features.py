@@ -10,12 +10,7 @@ from .weighted_mean import mask_weight
 
 @explained
 def nearest_features(
-    made: Tensor,
-    count: Tensor,
-    hidden: Tensor,
-    hidden_count: Tensor,
-    *,
-    mask: Tensor | None = None,
+    made: Tensor, count: Tensor, hidden: Tensor, hidden_count: Tensor, *, mask: Tensor | None = None
 ) -> Tensor:
     """Mean squared distance from each generated neighbour to the nearest true neighbour.
 
@@ -63,8 +58,7 @@ def nearest_features(
 def _check(generated: Tensor, count: Tensor, hidden: Tensor, hidden_count: Tensor) -> None:
     reject_if(generated.dim() != 3, "made to have shape [n, P, d]", list(generated.shape))
     n, _, d = generated.shape
-    if hidden.dim() != 3 or (hidden.shape[0], hidden.shape[2]) != (n, d) or not hidden.shape[1]:
-        raise ValueError(
-            f"Expected hidden to have shape [{n}, Q, {d}] with Q > 0, but got {list(hidden.shape)}"
-        )
+    q = hidden.shape[1] if hidden.dim() == 3 else 0
+    wrong = not q or hidden.shape != (n, q, d)
+    reject_if(wrong, f"hidden to have shape [{n}, Q, {d}] with Q > 0", list(hidden.shape))
     check_length(n, count=count, hidden_count=hidden_count)

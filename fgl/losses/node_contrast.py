@@ -93,8 +93,7 @@ def node_contrast(
     scale = temperature**-0.5
     dtype = anchor.dtype
     anchor, keys = (unit_rows(widened(rows)) * scale for rows in (anchor, keys))
-    if mask is None:
-        mask = torch.ones_like(y, dtype=torch.bool)
+    mask = torch.ones_like(y, dtype=torch.bool) if mask is None else mask
     options = (y, mask, denominator == "all", block)
     loss: Tensor = _Contrast.apply(anchor, keys, *options)[0]  # type: ignore[no-untyped-call]
     if direction == "symmetric":
@@ -109,12 +108,7 @@ class _Contrast(Function):
     @staticmethod
     @full_precision
     def forward(
-        anchor: Tensor,
-        keys: Tensor,
-        y: Tensor,
-        mask: Tensor,
-        divide_by_all: bool,
-        block: int,
+        anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, divide_by_all: bool, block: int
     ) -> tuple[Tensor, Tensor]:
         if _at_once(y, block):
             return _batch_of_one((anchor, keys, y, mask), divide_by_all)

@@ -17,8 +17,8 @@ def ranking(positive: Tensor, negative: Tensor, *, mask: Tensor | None = None) -
 
     Args:
         positive: float ``[n]``, the scores p of the chosen items.
-        negative: float ``[n]`` or ``[n, k]``, the scores n of items that were not chosen: one item
-            or k items for each row of `positive`.
+        negative: float ``[n]`` or ``[n, k]``, the scores of items that were not chosen. Each row of
+            `positive` has one such item or k such items.
         mask: bool ``[n]``, the rows to average over; default all.
 
     Returns:

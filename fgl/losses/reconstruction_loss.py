@@ -22,7 +22,7 @@ def sampled_reconstruction(
     mask: Tensor | None = None,
     negative_mask: Tensor | None = None,
 ) -> Tensor:
-    """Reconstruction loss over the edges and as many sampled pairs (FedVGAE, Eq. 7).
+    """Reconstruction loss over the edges and equally many sampled pairs (FedVGAE, Eq. 7).
 
     ``(sum_edges softplus(-z_u . z_v) + sum_negatives softplus(z_u . z_v)) / (edges + negatives)``,
     the mean binary cross-entropy of the logits. The function takes O(num_edges d) time and builds
@@ -53,8 +53,7 @@ def sampled_reconstruction(
 
     Source: FedVGAE, IEEE Transactions on Big Data 2024; Kipf and Welling 2016
     """
-    if negatives is None:
-        negatives = _uniform_pairs(z.shape[0], edges)
+    negatives = _uniform_pairs(z.shape[0], edges) if negatives is None else negatives
     own = mask_weight("mask", mask, edges.shape[1:], z)
     other = mask_weight("negative_mask", negative_mask, negatives.shape[1:], z)
     # Masked-out pairs are replaced by node 0 with itself, because 0 times infinity is not 0.
@@ -64,7 +63,6 @@ def sampled_reconstruction(
     return weighted_mean(loss, torch.cat([own, other])).to(dtype)
 
 
-@explained
 def dense_reconstruction(
     z: Tensor,
     edges: Tensor,

@@ -72,8 +72,8 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
         params, context = fedavg.receive(message, state, graph)
         check_one_graph(graph, "adafgl")
         reject_if(not graph.num_nodes, "adafgl's clients to have nodes", "none")
-        if graph.edge_label_index is not None:
-            raise ValueError("Expected adafgl's examples to be nodes, but got pairs of nodes")
+        pairs = graph.edge_label_index is not None
+        reject_if(pairs, "adafgl's examples to be nodes", "pairs of nodes")
         if "model" not in state:
             like = params["homophilous"]
             homophilous = propagation_accuracy(graph) >= threshold

@@ -15,6 +15,7 @@ from ..federation import Message, Method, Params, Ragged, State
 from ..graph import Graph
 from ..losses import model_contrast
 from ..nn import observed
+from .inputs import check_sees_all
 
 
 @fed.layer
@@ -80,12 +81,7 @@ def moon(fedavg: Method, *, contrast: Weight = 1.0, temperature: Positive = 0.5)
         with observed(fedavg.model) as passes:
             total = fedavg.loss(params, graph, context)
         positive = context["near"].values
-        if passes[-1].embedding.shape != positive.shape:
-            raise ValueError(
-                f"Expected moon to see a client's {len(positive)} nodes in every step, but got "
-                f"{len(passes[-1].embedding)}: it compares all of them with the round's first "
-                "embeddings, so it does not train on drawn nodes"
-            )
+        check_sees_all("moon", len(passes[-1].embedding), len(positive))
         term = model_contrast(
             passes[-1].embedding,
             positive,

@@ -24,9 +24,9 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
     - The optimiser is plain SGD with one learning rate eta (option II in the paper). After S local
       steps, the next variate is ``c_i - c + (theta^t - theta_i) / (S eta)``. This is the mean
       gradient over the S steps, since each step is ``-eta`` times a gradient.
-    - The optimiser is a different one, such as Adam or SGD with momentum (option I in the paper).
-      After S local steps, the client computes the gradients of the S minibatches at ``theta^t``,
-      without dropout. The next variate is the mean of these S gradients.
+    - The optimiser is not plain SGD, but Adam or SGD with momentum, for example (option I in the
+      paper). After S local steps, the client computes the gradients of the S minibatches at
+      ``theta^t``, without dropout. The next variate is the mean of these S gradients.
 
     All clients with examples have the same weight. The server computes
     ``theta += eta_g mean_i (theta_i - theta^t)`` and ``c += |S| / K mean_i (c_i^+ - c_i)`` over the
@@ -102,7 +102,7 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
 
 
 def rate_of_path(fedavg: Method) -> float | None:
-    """The current rate of plain SGD, whose steps are ``-rate`` times a gradient; None for others.
+    """The rate of plain SGD, whose steps are ``-rate`` times a gradient; else None.
 
     For SGD with momentum, with `maximize`, with several rates or with the rate 0, the result is
     None too.

@@ -64,7 +64,7 @@ def average_precision(scores: Tensor, y: Tensor) -> float:
 
 @explained
 def auc_and_average_precision(scores: Tensor, y: Tensor) -> tuple[float, float]:
-    """A pair of `auc` and `average_precision`; both are computed from one sort of the scores.
+    """A pair of `auc` and `average_precision`; the scores are sorted only once.
 
     Args:
         scores, y: as for `auc`.

@@ -151,7 +151,7 @@ def label_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
             nodes.
 
     Returns:
-        The mean over the nodes of the mask that have a pseudo label; 0 if there is no such node.
+        The mean over the mask's nodes with a pseudo label; 0 if there is no such node.
 
     Example:
         >>> labels, mask = torch.tensor([0, -1]), torch.ones(2, dtype=torch.bool)

@@ -21,6 +21,7 @@ from torch.autograd import Function
 from ..transfer import to_device
 from .autograd import positional
 from .pattern import Pattern, kept, outside
+from .recording import unrecorded
 
 
 class PatternStack:
@@ -79,8 +80,9 @@ class PatternStack:
         """Indices of the entries in the flattened ``[K, nnz]``; None if no part is padded."""
         if all(count == self.nnz for count in self.counts):
             return None
-        inside = torch.arange(self.nnz) < torch.tensor(self.counts)[:, None]
-        return to_device(inside.flatten().nonzero().squeeze(1), self.device)
+        with unrecorded():
+            inside = torch.arange(self.nnz) < torch.tensor(self.counts)[:, None]
+            return to_device(inside.flatten().nonzero().squeeze(1), self.device)
 
     def pack(self, value: Tensor) -> Tensor:
         """Flatten ``[K, nnz]`` and remove its padding."""
@@ -111,7 +113,8 @@ class PatternStack:
     @kept
     def start(self) -> Tensor:
         """Index of each part's first entry in the block-diagonal pattern, int64 ``[K + 1]``."""
-        return to_device(torch.tensor([0, *accumulate(self.counts)]), self.device)
+        with unrecorded():
+            return to_device(torch.tensor([0, *accumulate(self.counts)]), self.device)
 
     def _joined(self, step: int) -> tuple[Tensor, Tensor]:
         """Concatenate the parts' rows; each part begins `step` columns after the part before."""

@@ -133,9 +133,9 @@ def below_each_other(index: Tensor, num_rows: int, name: str = "index") -> Tenso
 
     Raises:
         IndexError: if an index is out of range; such an index would refer to a row of a different
-            tensor. On a GPU and in a trace, values cannot be read cheaply. There an index that is
-            out of range is moved out of the range of all tensors, so the next kernel raises an
-            error.
+            tensor. On a GPU and in a trace, values cannot be read cheaply. In these cases an index
+            outside its tensor is replaced by an index outside all tensors, so the next kernel
+            raises an error.
 
     Example:
         >>> below_each_other(torch.tensor([[0, 1], [1, 2]]), 3)

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @contextmanager
 def outside(*of: Tensor | None) -> Iterator[None]:
-    """A context outside of inference mode and torch.func, in which tensors for a cache are made.
+    """A context that leaves inference mode and torch.func, so that its tensors can be cached.
 
     A tensor that is created inside ``torch.func.grad`` is valid only at that level. So later calls
     could not use the tensor.
@@ -168,7 +168,7 @@ class Pattern:
 
     @kept
     def joined(self) -> tuple[Pattern, Tensor]:
-        """A pattern with a diagonal entry first in each row, and new positions of old entries.
+        """A pattern whose rows begin with diagonal entries, and the new positions of old entries.
 
         The transpose of the new pattern is built at the same time, without sorting.
         """

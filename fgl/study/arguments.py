@@ -51,8 +51,8 @@ def check_settings(plan: Plan) -> None:
         keys = {key for m in plan.methods for key in plan.local_of(m)}.union(*plan.local)
         fields = [*keys] if callable(setting) or not keys else [*flat(setting)]
         unknown = sorted(keys.difference(fields))
-        known = f"local to name fields of {label}, such as {', '.join(fields[:20])}"
-        reject_if(unknown, known, ", ".join(unknown))
+        expected = f"local to name fields of {label}, such as {', '.join(fields[:20])}"
+        reject_if(unknown, expected, ", ".join(unknown))
 
 
 def check_seeds(seeds: Iterable[int], argument: str = "seeds") -> list[int]:

@@ -58,7 +58,7 @@ def _own_plan(folder: Path) -> Path:
 
 @contextmanager
 def _written(folder: Path, plan: Plan) -> Iterator[None]:
-    """A context during which a file contains the plan of this process's workers."""
+    """A context in which a file contains the plan of this process's workers."""
     import cloudpickle
 
     write(_own_plan(folder), cloudpickle.dumps(plan))

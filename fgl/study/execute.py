@@ -1,4 +1,4 @@
-"""A run of a study, and the record of the run, which is written even if the run fails."""
+"""A run of a study; the record of the run is written even if the run fails."""
 
 import math
 import random
@@ -121,7 +121,7 @@ def _stops(patience: int | None, rounds: int, task: Task) -> list[Callable[[Roun
 
 
 def same_again(plan: Plan, job: Job, record: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """Repeat a job; return whether the new numbers equal the recorded ones, and the new record."""
+    """Repeat a job; return whether its numbers equal the recorded numbers, and the new record."""
     again = plain(execute(plan, job))
     names = "status", "validation", "error"
     same = all(again.get(name) == record.get(name) for name in names)

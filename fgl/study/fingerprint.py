@@ -30,7 +30,7 @@ Memo = dict[int, tuple[Any, str]]  # keeps the object, so that no other object g
 
 
 def fingerprint(value: Any) -> str:
-    """A text that identifies a function or value by its content and by all objects in use there.
+    """A text that identifies a function or value by its content and by all objects that it uses.
 
     For functions from the user's own files and notebooks, the fingerprint depends on the code, the
     defaults and the values in the closure. The fingerprint also depends on the globals, the imports

@@ -241,7 +241,7 @@ def load_plan(folder: str | os.PathLike[str], name: str = "plan.pkl") -> Plan:
 
 
 def warn_equal(fingerprints: Mapping[str, str]) -> None:
-    """Warn if two methods do the same, such as lambdas from a loop that see only the last value."""
+    """Warn if two methods are equal, for example because lambdas see only a loop's last value."""
     first: dict[str, str] = {}
     for name, text in fingerprints.items():
         if name.startswith("method ") and first.setdefault(text, name) != name:

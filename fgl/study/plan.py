@@ -38,7 +38,7 @@ class Point:
 
     @property
     def values(self) -> dict[str, Any]:
-        """All values by name; the method's lr is "own lr" beside an lr of local training."""
+        """All values by name; if local training also has an lr, the method's lr is "own lr"."""
         own = {f"own {n}" if n in self.local else n: value for n, value in self.own.items()}
         return {**self.local, **own}
 
@@ -105,8 +105,8 @@ class Plan:
         local: alternative search spaces of local training; each trial uses one of them.
         stages: the total number of trials after the first call of `fgl.study`, after the second
             call, and so on.
-        tuning_seeds: seeds of the trials; with ``"each"``, tuning is repeated for every test seed,
-            with this seed as the only seed.
+        tuning_seeds: seeds of the trials; with ``"each"``, tuning is repeated for every test seed
+            and uses only this seed.
         seeds: seeds of the test runs.
         rounds, tuning_rounds: number of rounds of a test run, and number of rounds of a trial.
         patience: a run stops after this number of rounds without a better validation score.
@@ -209,7 +209,7 @@ class Plan:
     def _search(
         self, setting: str, method: str, seeds: list[int], records: Records
     ) -> tuple[list[Trial], Point | None, str]:
-        """The trials so far, the chosen point or None, and why the cell was given up or ""."""
+        """The trials so far, the chosen point or None, and the reason to give up the cell or ""."""
         if not self.tunes(method):
             return [], self._wide(method, 0), ""
         trials: list[Trial] = []
@@ -275,7 +275,7 @@ class Plan:
 
 
 def alike(point: Point, trials: list[Trial]) -> list[Point]:
-    """The points of all trials whose space for local training is the given point's space."""
+    """The points of all trials that use the given point's space for local training."""
     return [trial.point for trial in trials if trial.point.which == point.which]
 
 

@@ -1,4 +1,4 @@
-"""One run of a study or a comparison: its task, its method, its report, the compared metric."""
+"""A run of a study or of a comparison: task, method, report and compared metric."""
 
 import functools
 import inspect

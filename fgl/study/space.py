@@ -57,7 +57,7 @@ class Uniform:
             1)``.
 
     Raises:
-        ValueError: unless ``low < high``, and both ends are within `bounds`.
+        ValueError: unless ``low < high`` and both ends are within `bounds`.
 
     Example:
         >>> Uniform(0, 1, bounds=(0, 1)).at(0.25)
@@ -121,7 +121,7 @@ class LogUniform(Uniform):
         bounds: hard bounds for all trials; default all positive numbers.
 
     Raises:
-        ValueError: unless ``0 < low < high``, and both ends are within `bounds`.
+        ValueError: unless ``0 < low < high`` and both ends are within `bounds`.
 
     Example:
         >>> LogUniform(1e-3, 1e-1).at(0.5)

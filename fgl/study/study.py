@@ -56,11 +56,11 @@ def study(
     trial so far. The configuration with the best mean validation score is chosen.
 
     Args:
-        methods: dict from name to method. A method is a function, as for `fgl.compare`, or a
-            `Tuned` with a search space for hyper-parameters of this method. All methods are
-            compared with the first method.
-        settings: dict from name to setting. A setting has ``load(seed)``, such as
-            ``fgl.tasks.Nodes(...)``, or is a function ``(seed, **local) -> task``.
+        methods: dict from name to method. A method is a function (see `fgl.compare`), or a `Tuned`
+            with a search space for the method's hyper-parameters. All methods are compared with the
+            first method.
+        settings: dict from name to setting. A setting is an object with ``load(seed)``, such as
+            ``fgl.tasks.Nodes(...)``, or a function ``(seed, **local) -> task``.
         num_rounds: number of rounds of a test run.
         local: the search space of local training, which all methods share: dict from fields of the
             settings to ranges or choices, such as ``{"lr": LogUniform(0.01, 1), "steps": [1, 5]}``.

@@ -59,7 +59,7 @@ def pair_task(
 
     With `ranking`, the true ends of pairs are ranked among all nodes. For example, pairs can be
     triples of a knowledge graph. In each local step, every training pair gets `negatives` sampled
-    pairs with a new target, and as many with a new source. New targets and sources are sampled
+    pairs with a new target, and equally many with a new source. New targets and sources are sampled
     uniformly; only training pairs are excluded.
 
     Args:
@@ -238,7 +238,7 @@ class Pairs(Cut):
         return _task_of(clients, model, self.local.training(), ANSWERS, links)
 
     def whole(self, seed: int) -> Graph:
-        """All clients' graph: earlier edges are messages, later edges are pairs to predict."""
+        """The graph of all clients; earlier edges are messages, and later edges are predicted."""
         synthetic = self.dataset == "synthetic"
         graph = data.ratings() if synthetic else data.load(self.dataset)
         if graph.edge_attr is None or graph.edge_time is None:

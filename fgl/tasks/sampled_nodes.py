@@ -1,4 +1,4 @@
-"""Nodes of clients, cut from one large graph; models train on sampled neighbourhoods."""
+"""Nodes of clients that are parts of a large graph; models train on sampled neighbourhoods."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def sampled_steps(
 
 @setting
 class SampledNodes(Cut):
-    """Nodes of clients, cut from one graph; minibatches have sampled neighbours.
+    """Nodes of clients that are parts of one graph; minibatches have sampled neighbours.
 
     The partition, the split and the scores are the same as in `Nodes`.
 

@@ -26,8 +26,8 @@ OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 class Task:
     """A federation's learning problem: the clients, FedAvg for these clients, and the scores.
 
-    A task contains functions that were defined in functions. So cloudpickle can pickle a task, as
-    loky and Ray do, but Python's pickle cannot.
+    A task contains functions that were defined in functions. So cloudpickle, which loky and Ray
+    use, can pickle a task. Python's pickle cannot pickle a task.
 
     Args:
         clients: the clients' graphs.

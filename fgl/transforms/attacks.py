@@ -68,8 +68,7 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
                 del messages[client]
         if not messages:
             return {}, state
-        forged_inbox = Inbox(messages, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
-        return method.aggregate(forged_inbox, state)
+        return method.aggregate(inbox.with_messages(messages), state)
 
     return replace(method, aggregate=aggregate)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ...checks import check_count, check_number
+from ...checks import check_count, check_number, reject_if
 from ...kinds import explained
 from ..mean import as_dtype, mean
 from .median import median
@@ -83,19 +83,14 @@ def centred_clipping(
     check_count(steps=steps)
     check_number("bad", bad, at_least=0, integer=True)
     clients = stacked(stack)[1]
-    if 10 * bad > clients:
-        raise TooManyBad(
-            f"Expected bad to be at most a tenth of the {clients} clients, but got {bad}"
-        )
+    reject_if(
+        10 * bad > clients, f"bad to be at most a tenth of the {clients} clients", bad, TooManyBad
+    )
     return _clipped(stack, radius, "radius", centre, steps)
 
 
 def _clipped(
-    stack: Stack,
-    radius: float | None,
-    name: str,
-    centre: Mapping[str, Tensor] | None,
-    steps: int,
+    stack: Stack, radius: float | None, name: str, centre: Mapping[str, Tensor] | None, steps: int
 ) -> dict[str, Tensor]:
     """Take `steps` steps of ``v <- v + mean_k share_k (x_k - v)``."""
     if radius is not None:

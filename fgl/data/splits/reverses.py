@@ -14,11 +14,12 @@ SAMPLE = 4096  # number of edges that are checked first
 def turned_relations(
     edges: Tensor, relation: Tensor | None, num_nodes: int, *, only: int | None = None
 ) -> dict[tuple[int, int], float]:
-    """Find pairs of relations: most edges of the first relation have a reverse in the second.
+    """Find pairs of relations in which most edges of the first have a reverse in the second.
 
-    A pair may also consist of one relation twice. Let d be the fraction of all possible edges that
-    the second relation contains. A fraction d of the first relation's edges then has a reverse in
-    the second relation by chance. "Most" therefore means a fraction of more than ``(1 + d) / 2``.
+    The two relations of a pair may be the same relation. Let d be the fraction of all possible
+    edges that the second relation contains. A fraction d of the first relation's edges then has a
+    reverse in the second relation by chance. "Most" therefore means a fraction of more than
+    ``(1 + d) / 2``.
 
     Args:
         edges: int64 ``[2, num_edges]``; repeats are allowed, and self-loops are ignored.
@@ -61,7 +62,7 @@ def turned_relations(
 def _shares(
     queries: Tensor, keys: Tensor, num_nodes: int, kinds: int
 ) -> dict[tuple[int, int], float]:
-    """For pairs of relations, the fraction of the first's edges with a reverse in the second."""
+    """Fractions of a relation's edges with a reverse in a second relation, by pair of relations."""
     if queries.numel() == 0:
         return {}
     ends, relation = queries // kinds, queries % kinds
@@ -177,7 +178,7 @@ def all_reversed(keys: Tensor, num_nodes: int) -> bool:
 
 
 def units_of(keys: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The distinct keys, sorted, and the index of each key among these; None if all keys differ.
+    """The sorted distinct keys, and the index of each key in them; None if all keys differ.
 
     Args:
         keys: int64 ``[num_edges]``; edges that belong together have equal keys.

@@ -23,8 +23,8 @@ class Answer:
             mean loss does not include the client's losses.
         problem: the reason why there is no message.
         paid: upper bound on the number of the client's answers in this round that had a privacy
-            cost. `paid` is above 1 if the request was repeated, and the client may have given two
-            or more different answers.
+            cost. `paid` is above 1 if the request was repeated and the client may have given two or
+            more different answers to it.
 
     Example:
         >>> Answer(None, problem="timed out").message is None

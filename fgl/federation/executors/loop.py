@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ...checks import reject_if
 from ...graph import Graph
 from ...progress import shown
 from ...seeds import fold_in, stage
@@ -145,8 +146,7 @@ class Loop:
                 context = _with(one.context, trained=record)
                 message, new = self.method.send(done.params, context, one.state, one.graph)
                 check_own(one.client, [message, new], owners)
-            if self.method.train.keep_optimizer:
-                new = {**new, "optimizer": done.optimizer}
+            new = {**new, "optimizer": done.optimizer} if self.method.train.keep_optimizer else new
             self._new[one.client] = new
             full_answer = Answer(message, done.losses, one.graph.num_train)
             answers.append(
@@ -160,11 +160,8 @@ class Loop:
             params, context = self.method.receive(message, state, graph)
             entries = context if isinstance(context, Mapping) else {}
             taken = [key for key in ("start", "trained") if key in entries]
-            if taken:
-                raise ValueError(
-                    f"Expected the context of `receive` to have other keys than 'start' and "
-                    f"'trained', but got {taken[0]!r}"
-                )
+            want = "the context of `receive` to have other keys than 'start' and 'trained'"
+            reject_if(taken, want, " and ".join(map(repr, taken)))
         return Ready(client, graph, message, state, params, context)
 
     def _trained(self, index: int, ready: Sequence[Ready]) -> list[Trained]:

@@ -265,7 +265,7 @@ def hides(function: Any) -> bool:
 
 
 def short_name(function: Any) -> str:
-    """A function's name without its module, because an import changes a script's module name.
+    """Return a function's name without its module; an import changes a script's module name.
 
     Example:
         >>> short_name(functools.partial(torch.nn.functional.dropout, p=0.1))
@@ -294,5 +294,4 @@ def bytes_of(tensor: Tensor) -> bytes:
         b'\\x01\\x02'
     """
     flat = tensor.detach().cpu().contiguous().flatten()
-    content: bytes = flat.view(torch.uint8).numpy().tobytes()
-    return content
+    return bytes(flat.view(torch.uint8).numpy().tobytes())

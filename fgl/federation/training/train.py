@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ...graph import Graph
 from ...kinds import explained
 from ...predict import stand_in, with_ties
-from ...seeds import set_seed
+from ...seeds import drawing_from
 from ..method.message import Params
 from ..method.method import Adjust, Method, OptimizerFactory, Settle
 from .minibatches import heard, local_steps
@@ -58,12 +58,12 @@ def train(
         seed: seed of the minibatches, dropout, augmentation and all other random numbers of the
             loss.
         optimizer: the optimiser's state from an earlier call, `Trained.optimizer`; default none.
-        differentiate: ``(layout, params, leaves, graph, context) -> loss``, a function that
-            replaces autograd: it sets the gradients of the trained leaves. Default none.
+        differentiate: ``(layout, params, leaves, graph, context) -> loss``. This function replaces
+            autograd and sets the gradients of the trained leaves. Default none.
 
     Returns:
-        The trained parameters, the loss before each step, and the optimiser's state as a dict by
-        ``"name/parameter"``. The state is empty if the method does not keep it.
+        The trained parameters, the loss before each step, and the optimiser's state: a dict with
+        keys ``"name/parameter"``. The state is empty if the method does not keep it.
 
     Example:
         >>> model = fgl.nn.GCN(2, 8, 2)
@@ -129,11 +129,11 @@ def minimise(
         layout: memory layout of the tensors; default unchanged.
         keep: whether to return the optimiser's state.
         differentiate: ``(layout, params, leaves, *batch) -> loss``, a function that sets the
-            gradients of the leaves. Default a backward pass.
+            gradients of the leaves; default a backward pass.
 
     Returns:
-        The trained parameters, the loss before each step, and the optimiser's state as a dict by
-        ``"name/parameter"``.
+        The trained parameters, the loss before each step, and the optimiser's state: a dict with
+        keys ``"name/parameter"``.
 
     Raises:
         ValueError: if the loss does not depend on `params`, or if there are no tensors to train.
@@ -305,10 +305,5 @@ def training(model: nn.Module, device: torch.device, seed: int) -> Iterator[None
 
     Afterwards the mode, the gradient setting and the random state are restored.
     """
-    states = random_states(device)
-    set_seed(seed)
-    try:
-        with in_mode(model, True), torch.enable_grad():
-            yield
-    finally:
-        set_random_states(states, device)
+    with drawing_from(seed, device), in_mode(model, True), torch.enable_grad():
+        yield

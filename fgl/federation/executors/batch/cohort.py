@@ -49,7 +49,7 @@ class Stacked:
 
 
 def taken_apart(value: Any) -> tuple[list[Tensor], list[Any]]:
-    """The tensors in a value; also the value's structure, and its objects that are not tensors.
+    """The tensors in a value, the value's structure, and its objects that are not tensors.
 
     Example:
         >>> taken_apart({"a": torch.tensor(1.0), "b": 2})
@@ -408,7 +408,7 @@ class _Member(Graph):
 
 @explained
 def batch_norms(model: nn.Module) -> list[nn.Module]:
-    """Layers that mix examples, so that padding would change the result.
+    """Layers that mix examples; padding would change the results of these layers.
 
     A batch of unequal clients must have no such layers.
 

@@ -262,7 +262,7 @@ def _step(
 
 
 class Template(NamedTuple):
-    """The trained tensors of one client, and an optimiser of them that the factory made."""
+    """The trained tensors of one client, and the optimiser that the factory made for them."""
 
     leaves: Mapping[str, Tensor]
     optimizer: optim.Optimizer

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ....checks import reject_if
 from ....warn import warn
 from ...gate.uploads import Limits
 from ...history import of_whom, reason, shortened
@@ -150,7 +151,7 @@ class RemoteClients:
         warn(f"Round {index}, client {client}, score: {text}")
 
     def _answer(self, index: int, client: int, content: Any | str) -> Answer:
-        """A client's answer, read from its content; if that fails, an answer with the problem."""
+        """Read a client's answer from a content; if this fails, the answer states the problem."""
         tensors = self.method.model.state_dict().values()
         device = next((tensor.device for tensor in tensors), torch.device("cpu"))
         try:
@@ -379,9 +380,8 @@ class RemoteClients:
         return replies.handshake(note)
 
     def _check_name(self, client: int, node: int) -> None:
-        if not 0 <= client < self.num_clients:
-            last = self.num_clients - 1
-            raise ValueError(f"Expected client to be from 0 to {last}, but got {client}")
+        last = self.num_clients - 1
+        reject_if(not 0 <= client <= last, f"client to be from 0 to {last}", client)
         if self.post.names and self.post.names[client] not in self._there.get(node, ()):
             want, got = self.post.names[client], self._there.get(node)
             raise ValueError(f"Expected client {client} to be the node {want}, but got {got}")
