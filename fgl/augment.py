@@ -1,4 +1,4 @@
-"""Random views of a graph, with dropped edges and masked feature columns."""
+"""Random views of a graph: edges are dropped, and feature columns are masked."""
 
 from functools import partial
 from typing import TypeVar

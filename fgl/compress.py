@@ -17,8 +17,8 @@ def quantise(
 ) -> tuple[Tensor, Tensor]:
     """Round each entry at random to one of its two neighbouring levels, without bias.
 
-    ``Q(v) = scale sign(v) floor(s |v| / scale + u) / s``, with u uniform, at least 0 and below 1
-    (QSGD, section 3.1). There are ``s = 2 ** (bits - 1) - 1`` levels on each side of 0. The scale
+    ``Q(v) = scale sign(v) floor(s |v| / scale + u) / s``, where u is uniform, at least 0 and below
+    1 (QSGD, section 3.1). There are ``s = 2 ** (bits - 1) - 1`` levels on each side of 0. The scale
     is the largest absolute entry of a bucket (section 4). ``E[Q(v)] = v``, and every entry changes
     by less than ``scale / s``.
 

@@ -153,7 +153,7 @@ class NeighbourSampler:
         return torch.arange(start, stop, dtype=torch.int32, device=self._place.device)
 
     def _add(self, nodes: Tensor, before: int) -> Tensor:
-        """Give new nodes consecutive numbers from `before`, in order; return each new node once."""
+        """Give new nodes consecutive numbers, starting at `before`; return each new node once."""
         number = self._numbers(before, before + len(nodes))
         where = nodes.long()
         self._place.scatter_reduce_(0, where, number, "amin")  # the first occurrence of a node
@@ -238,7 +238,7 @@ class SampledMatrix(SparseMatrix):
         self.nodes = nodes
 
     def _normalised(self) -> SparseMatrix:
-        """The minibatch's rows of `gcn_norm`, with each entry multiplied by ``degree / drawn``."""
+        """The minibatch's rows of `gcn_norm`; each entry is multiplied by ``degree / drawn``."""
         n, own = self.shape[0], self.pattern
         scale, loop = (each.index_select(0, self.nodes) for each in self.sampler.scale)
         value = own.ones(self.dtype) if self.value is None else self.value

@@ -158,7 +158,7 @@ Features = Callable[[Graph], Graph] | None
 @typed
 @dataclass(frozen=True)
 class Damage:
-    """Kinds and amounts of damage that is done to every client's data before training.
+    """The damage to do to every client's data before training: its kinds and amounts.
 
     Example:
         >>> Damage(label_noise=0.3).any

@@ -82,7 +82,7 @@ def mashed_check(
             dtype of these weights.
         most: largest number of ego-graphs that a client may send: the client's number of training
             nodes.
-        base: a second `accept`, which is called first; default none.
+        base: a second `accept`, which is called first; by default there is none.
 
     Example:
         >>> message = {"embeddings": torch.zeros(1, 3, 4), "labels": torch.ones(1, 3, 2)}

@@ -219,7 +219,7 @@ def write(path: Path, text: str) -> None:
 
 
 def _tell(name: str, summary: Mapping[str, Any], result: Result) -> None:
-    """Print a line per metric, and further lines if messages were dropped or if a batch failed."""
+    """Print a line per metric, one if messages were dropped, and one if a batch failed."""
     for metric, values in summary["metrics"].items():
         if "/" in metric:  # a metric of a single client
             continue

@@ -495,7 +495,7 @@ def _told(record: Round) -> str:
 
 
 def _spelled(value: float) -> str:
-    """Four decimals, or more for a small number such as a delta of 1e-05."""
+    """A number with four decimals; a small number, such as a delta of 1e-05, has more than four."""
     return f"{value:.4f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.2g}"
 
 

@@ -43,7 +43,7 @@ class Graph(Facts):
         x: node features, float ``[num_nodes, num_features]``, as a dense tensor or a
             `SparseMatrix`; or a time series ``[num_nodes, num_times, num_features]``, as a dense
             tensor.
-        edge_index: int64 ``[2, num_edges]``, with the rows source and target.
+        edge_index: int64 ``[2, num_edges]``; row 0 has the sources, and row 1 has the targets.
         y: class labels, int64 ``[num_examples]`` in ``[0, num_classes)``; or float targets
             ``[num_examples]`` or ``[num_examples, t]``, with NaN for unknown values. See
             `fgl.targets`. With windows, float ``[num_nodes, num_times]``.

@@ -137,7 +137,7 @@ def _precision(hits: Tensor, total: Tensor) -> float:
 
 
 def _by_threshold(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """For each distinct score t, count all rows with score t or more, and the positive rows.
+    """Count rows with score t or more, and the positive rows among them, for each score t.
 
     Distinct scores are in descending order.
 

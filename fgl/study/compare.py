@@ -126,7 +126,7 @@ def compare(
 
 
 def _ready(plan: Plan) -> Iterator[tuple[Job, Method, Task]]:
-    """All runs; the methods of a seed are built before the seed's first run, for one task."""
+    """Yield all runs; all methods of a seed are built before the seed's first run."""
     for seed, jobs in itertools.groupby(plan.jobs({}), key=lambda job: job.seed):
         with seeded(seed):
             tasks: dict[str, Task] = {}

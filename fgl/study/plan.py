@@ -98,7 +98,7 @@ class Cell:
 
 @dataclass
 class Plan:
-    """The plan of a study, with its methods, settings, spaces and seeds.
+    """The plan of a study: its methods, settings, spaces and seeds.
 
     Args:
         methods, settings: dict from name to method, and dict from name to setting.

@@ -159,7 +159,7 @@ def _is_tested(graph: Graph) -> bool:
 
 
 def _drawn(train: Training, num_clients: int, *, by_degree: bool) -> Any:
-    """A client's steps; a step has the graph, and a context with newly sampled negatives."""
+    """A function for a client's steps: each step gets the graph and newly sampled negatives."""
 
     def own_window(graph: Graph) -> tuple[Window, Tensor]:
         positive = graph.training_mask & (checked_answers(graph) == 1)

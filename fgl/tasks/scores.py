@@ -391,7 +391,7 @@ def with_pooled(
 
 
 def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[str]]:
-    """End of a warning on undefined metrics, and names of metrics undefined even after pooling."""
+    """End of a warning on undefined metrics, and names of metrics undefined even when pooled."""
     y, mask = (torch.cat(part) for part in zip(*answered, strict=True))
     lost = targets.undefined_metrics(target, y, mask)
     if lost:

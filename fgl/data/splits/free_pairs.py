@@ -136,7 +136,7 @@ class FreeCells(_Free):
     def _reordered(
         self, first: Tensor, like: Tensor, otherwise: Tensor, generator: torch.Generator | None
     ) -> Tensor:
-        """Permute `like` among the rows; where this leads to a nonempty cell, use `otherwise`."""
+        """Permute `like` among the rows; for rows whose new cell is taken, use `otherwise`."""
 
         def is_taken(rows: Tensor, columns: Tensor) -> Tensor:
             return torch.isin(first[rows] + columns, self._keys)

@@ -105,7 +105,7 @@ def _noting(
 
 
 def _layers(built: Method, method: Method | None) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
-    """Two lists: the layers of the method that a builder received, and the layers that it added."""
+    """Two lists: layers of the method that a builder received, and the builder's own layers."""
     if method is None:
         return (), built.layers
     both = method.made_of, method.layers

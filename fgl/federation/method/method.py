@@ -148,9 +148,9 @@ class Method:
             the loss gets `context`. If `context` is a dict, the entry ``"start"`` with `params` is
             added to it.
         send: ``(params, context, state, graph) -> message, state``, the client's upload and the
-            client's new state. If `context` is a dict, its entry ``"trained"`` is a dict:
-            ``"num_steps"`` is the number of steps taken (int64), and ``"losses"`` has the loss
-            before each step (float64 ``[num_steps]``).
+            client's new state. If `context` is a dict, local training adds a dict under
+            ``"trained"``: ``"num_steps"`` is the number of steps taken (int64), and ``"losses"``
+            contains the loss before each step (float64 ``[num_steps]``).
         aggregate: ``(inbox, state) -> outbox, state``, called at the server. This function computes
             the next message for each client from the uploads. The first state is
             ``{"model": initial}``. A client that is not in the outbox keeps its last message. A

@@ -57,7 +57,8 @@ def train(
         context: the context from `method.receive`.
         seed: seed of the minibatches, dropout, augmentation and all other random numbers of the
             loss.
-        optimizer: the optimiser's state from an earlier call, `Trained.optimizer`; default none.
+        optimizer: the optimiser's state from an earlier call, `Trained.optimizer`; by default a new
+            state.
         differentiate: ``(layout, params, leaves, graph, context) -> loss``. This function replaces
             autograd and sets the gradients of the trained leaves. Default none.
 
@@ -122,7 +123,7 @@ def minimise(
         batches: one tuple per step, read just before the step; it has the loss's arguments after
             `params`.
         optimizer: function that returns a `torch.optim` optimiser for a list of tensors.
-        state: the optimiser's state from an earlier call; default none.
+        state: the optimiser's state from an earlier call; by default a new state.
         names: names of the trained tensors; default all floating-point tensors.
         max_grad_norm, adjust, settle, settle_moments: as in `Training`. The last entry of a batch
             is passed to `adjust` and `settle` as the context.
@@ -225,7 +226,8 @@ def trainable(method: Method, graph: Graph | None = None) -> set[str]:
 
     Args:
         method: the method with the model and the personal tensors.
-        graph: a client's graph, which selects the client's own model; default none.
+        graph: a client's graph, which selects the client's own model; by default `method.model` is
+            used.
 
     Example:
         >>> sorted(trainable(fgl.fedavg(torch.nn.Linear(1, 1))))

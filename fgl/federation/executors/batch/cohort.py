@@ -341,8 +341,7 @@ class _Member(Graph):
 
     The tensors of this graph are batched, and the masks exclude padded nodes.
 
-    The numbers of nodes, edges and training nodes are tensors, too. These numbers do not count
-    padding.
+    The numbers of nodes, edges and training nodes are tensors, too. These numbers exclude padding.
     """
 
     def __init__(self, cohort: Cohort, client: Member) -> None:

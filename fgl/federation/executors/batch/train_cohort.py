@@ -351,7 +351,7 @@ def _own(state: Mapping[str, Tensor], client: int) -> Params:
 
 
 def _check_model(model: nn.Module, cohort: Cohort) -> None:
-    """Raise an error if a layer mixes all nodes: padding and the sink would change its output."""
+    """Raise an error if a layer mixes all nodes, since padding and the sink would change it."""
     mixing = batch_norms(model)
     sink = reads(model).edge_index
     if mixing and (cohort.padding or sink):
