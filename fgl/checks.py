@@ -438,7 +438,7 @@ def imported(module: str, purpose: str, how: str, package: str = "") -> Any:
         module: the module.
         purpose: purpose of the module, such as "for a plot".
         how: the command that installs the package.
-        package: the package's name in the message; default the first part of the module's name.
+        package: the package's name in the message; by default the first part of the module's name.
 
     Example:
         >>> imported("nothing_of_this_name", "for a test", "pip install it")

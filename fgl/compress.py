@@ -26,7 +26,7 @@ def quantise(
         x: floating-point tensor of any shape; n is the number of its entries.
         bits: number of bits per entry, 2, 4 or 8.
         bucket: number of consecutive entries that share a scale.
-        generator: source of randomness for u; default torch's global generator.
+        generator: source of randomness for u; by default torch's global generator.
 
     Returns:
         Codes, uint8 ``[ceil(n bits / 8)]``, and scales, float32 ``[ceil(n / bucket)]``.

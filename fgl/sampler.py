@@ -98,7 +98,7 @@ class NeighbourSampler:
 
         Args:
             seeds: int64 ``[batch]`` without repeats, on the graph's device.
-            generator: random generator on the graph's device; default torch's global generator.
+            generator: random generator on the graph's device; by default torch's global generator.
 
         Raises:
             TypeError: if `seeds` is not an int64 tensor.
@@ -266,7 +266,7 @@ def drawn(
         begin: int32 ``[n]``, index of each row's first entry.
         degree: int32 ``[n]``, number of entries of each row.
         fanout: at least 1, or -1 for all.
-        generator: random generator; default torch's global generator.
+        generator: random generator; by default torch's global generator.
 
     Returns:
         Two tensors: the number of sampled entries of each row, int64 ``[n]``; and the indices of

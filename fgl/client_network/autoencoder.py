@@ -32,7 +32,7 @@ def init_encoder(
         hidden: width of the hidden layer.
         out: width of the embedding.
         generator: source of randomness for the weights.
-        dtype: dtype of the weights; default torch's default dtype.
+        dtype: dtype of the weights; by default torch's default dtype.
 
     Returns:
         Two weights, ``weight0 [width, hidden]`` and ``weight1 [hidden, out]``; two biases,

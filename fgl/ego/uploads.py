@@ -21,7 +21,7 @@ def check_mashed(
         embeddings: float ``[num_graphs, size, H]``.
         labels: float ``[num_graphs, size, C]``; every row is a distribution.
         shape: ``(size, H, C)``, as expected by the server.
-        dtype: expected dtype of both tensors; default any.
+        dtype: expected dtype of both tensors; by default any dtype is accepted.
 
     Raises:
         TypeError: if a tensor is not dense, is not floating point, or has a dtype other than

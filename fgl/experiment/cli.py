@@ -50,7 +50,7 @@ def cli(
             only one function needs to document it.
         presets: for each dataset, a dict from flags to values. If `main` is a dict, `presets` is a
             dict with the same names; each value is then a dict of datasets.
-        argv: the command line, by default the program's.
+        argv: the command line; by default the program's arguments.
         words: the words of the command before `argv`, for the help.
 
     Returns:

@@ -94,12 +94,12 @@ class Run:
         Args:
             method: the method to run.
             task: the task, with clients, scores and the metric that determines the best round.
-            recipe: the recipe's name for the report; default from the command line.
-            dataset: the dataset's name for the report; default from the command line.
+            recipe: the recipe's name for the report; by default the name in the command line.
+            dataset: the dataset's name for the report; by default the name in the command line.
             config: further settings for the report. A run that resumes a checkpoint must have the
                 same settings as the first run. In the report, these settings come before the flags
                 of the command.
-            evaluate: the evaluation function; default the task's.
+            evaluate: the evaluation function; by default the task's function.
             watch: metrics of the server's state, as for `fgl.run`.
 
         Returns:

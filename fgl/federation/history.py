@@ -53,7 +53,7 @@ def usual_select(
 
     Args:
         history: the rounds of a run.
-        select: the task's metric; default the first validation metric.
+        select: the task's metric; by default the first validation metric.
         lower: names of metrics for which smaller values are better. Losses need not be named.
 
     Example:

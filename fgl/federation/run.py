@@ -87,7 +87,7 @@ def run(
             largest client and share random numbers. By default `fgl.federation.choose` selects the
             number, which is the same on every computer. If clients cannot train as a batch, a
             warning is given and clients train one at a time, see `Round.one_by_one`.
-        evaluate: ``(outbox, client_states) -> metrics``, called after every round; default the
+        evaluate: ``(outbox, client_states) -> metrics``, called after every round; by default the
             task's function.
         score: ``(params, graph) -> metrics``, called for each client with the model that the client
             deploys and with the client's graph. The means over clients are added to the round's

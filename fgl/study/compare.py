@@ -60,7 +60,7 @@ def compare(
         num_rounds: number of rounds of each run.
         seeds: seeds of the runs; each seed is used for the data, the partition, the initial model
             and the training.
-        metric: the metric to compare; default the test metric for the task's `select`, such as
+        metric: the metric to compare; by default the test metric for the task's `select`, such as
             ``test_accuracy`` for ``val_accuracy``.
         at: the round to compare: ``"best_val"`` is the round with the best validation score;
             ``"last"`` and ``"mean_last5"`` are for a task without validation. The default is the

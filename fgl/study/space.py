@@ -118,7 +118,7 @@ class LogUniform(Uniform):
 
     Args:
         low, high: the ends of the range.
-        bounds: hard bounds for all trials; default all positive numbers.
+        bounds: hard bounds for all trials; by default all positive numbers.
 
     Raises:
         ValueError: unless ``0 < low < high`` and both ends are within `bounds`.

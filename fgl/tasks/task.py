@@ -123,7 +123,7 @@ def earlier(
         clients: the indices of the clients that join later.
         classes: the labels that appear later; the training masks of the earlier task contain no
             examples with these labels.
-        rounds: number of rounds without these clients and classes; default all rounds.
+        rounds: number of rounds without these clients and classes; by default all rounds.
 
     Raises:
         ValueError: for a client or a class that the task lacks, if no training example is left, if

@@ -327,7 +327,7 @@ def fedavg(
         loss: ``(params, graph, context) -> scalar``; default `supervised`, the target's loss on the
             training examples.
         train: default one step of SGD with a learning rate of 0.1.
-        target: meaning of the values of ``graph.y``; default class labels.
+        target: meaning of the values of ``graph.y``; by default class labels.
 
     Raises:
         TypeError: if `model` is not a module.

@@ -49,7 +49,7 @@ class Training:
             round; default 1. Each pass has the same number of steps. `fgl.methods.fedselect` reads
             this number. `epochs` does not repeat the pairs. To pass over the minibatches 3 times,
             use ``partial(node_minibatches, num_epochs=3)``. Without minibatches, use `num_steps`.
-        max_grad_norm: the gradient is clipped to this norm; default no clipping.
+        max_grad_norm: the gradient is clipped to this norm; by default it is not clipped.
         keep_optimizer: whether a client keeps the optimiser's state until the client's next round.
             The client's state then has the optimiser's state under ``"optimizer"``. By default each
             round starts with a new optimiser.

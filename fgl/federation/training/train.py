@@ -124,13 +124,13 @@ def minimise(
             `params`.
         optimizer: function that returns a `torch.optim` optimiser for a list of tensors.
         state: the optimiser's state from an earlier call; by default a new state.
-        names: names of the trained tensors; default all floating-point tensors.
+        names: names of the trained tensors; by default all floating-point tensors.
         max_grad_norm, adjust, settle, settle_moments: as in `Training`. The last entry of a batch
             is passed to `adjust` and `settle` as the context.
-        layout: memory layout of the tensors; default unchanged.
+        layout: memory layout of the tensors; by default the layout is kept.
         keep: whether to return the optimiser's state.
         differentiate: ``(layout, params, leaves, *batch) -> loss``, a function that sets the
-            gradients of the leaves; default a backward pass.
+            gradients of the leaves; by default a backward pass.
 
     Returns:
         The trained parameters, the loss before each step, and the optimiser's state: a dict with

@@ -85,7 +85,7 @@ class Cohort:
 
     Args:
         graphs: the clients' graphs, with equal fields, features, classes, dtype and device.
-        clients: the numbers by which error messages name the clients; default the positions in
+        clients: the numbers by which error messages name the clients; by default the positions in
             `graphs`.
 
     Raises:
