@@ -432,7 +432,7 @@ def install(extra: str) -> str:
 
 
 def imported(module: str, purpose: str, how: str, package: str = "") -> Any:
-    """Import an optional module; if it is missing, raise an error that tells how to install it.
+    """Import an optional module; if it is missing, an error gives the command that installs it.
 
     Args:
         module: the module.

@@ -388,7 +388,7 @@ def noisy_features(graph: Graph, deviation: Weight, *, generator: Draws = None) 
     Args:
         graph: a graph or a collection.
         deviation: standard deviation of the noise, at least 0. Choose a deviation that suits the
-            size of the features; after row normalisation, features are small.
+            size of the features. For example, features are small after row normalisation.
         generator: random generator on the CPU; by default torch's global generator.
 
     Returns:

@@ -124,7 +124,7 @@ def takes_options_of(builder: Main) -> Callable[[Main], Main]:
             that a `functools.partial` fixes, and functions.
 
     Returns:
-        The decorator; it marks a `main` for `cli`.
+        A decorator that marks a `main` for `cli`.
 
     Example:
         >>> def damped(fedavg, *, rate: float = 0.5):

@@ -176,7 +176,7 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
 
 
 def check_model_alone(method: Method, outer: str) -> None:
-    """Raise an error if clients also train tensors outside the model; `outer` drops such tensors.
+    """Raise an error if clients also train tensors outside the model, since `outer` drops them.
 
     Args:
         method: the method that is passed to `outer`.

@@ -264,7 +264,7 @@ def hides(function: Any) -> bool:
 
 
 def short_name(function: Any) -> str:
-    """Return a function's name without its module; an import changes a script's module name.
+    """Return a function's name without its module, since an import changes a script's module.
 
     Example:
         >>> short_name(functools.partial(torch.nn.functional.dropout, p=0.1))

@@ -120,7 +120,7 @@ def minimise(
     Args:
         loss: ``(params, *batch) -> scalar``.
         params: the initial parameters, a dict from name to tensor; not changed.
-        batches: one tuple per step, read just before the step; it has the loss's arguments after
+        batches: one tuple per step, read just before the step: the arguments of the loss after
             `params`.
         optimizer: function that returns a `torch.optim` optimiser for a list of tensors.
         state: the optimiser's state from an earlier call; by default a new state.

@@ -1,4 +1,4 @@
-"""Local training of a cohort: K clients train together; one dimension of tensors is the client.
+"""Local training of a cohort: K clients train together, and one dimension of the tensors is K.
 
 An element-wise optimiser updates each entry by itself. So one optimiser for stacked parameters
 ``[K, ...]`` acts like K optimisers.
