@@ -1,5 +1,7 @@
 """GIN: equal to loops, alone and for many clients."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch.func import vmap
@@ -26,6 +28,14 @@ def test_dropout_keeps_its_share_at_its_scale(p: float) -> None:
     assert not coarse_scale(x, 1.0).any()
     if p in (0.25, 0.5, 0.75):  # in double precision too
         assert coarse_scale(x.double(), p).max().item() == 1 / (1 - p)
+    after = []
+    bits = {0.5: 1, 0.25: 2, 0.75: 2}.get(p, 16)  # of an entry
+    words = partial(torch.randint, -(2**63), 2**63 - 1, (x.numel() * bits // 64 + 1,))
+    for draw in (partial(coarse_scale, x, p), words):
+        torch.manual_seed(0)
+        draw()
+        after.append(torch.rand(1))
+    assert after[0] == after[1]
 
 
 def test_a_pool_of_another_kind_is_refused() -> None:

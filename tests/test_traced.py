@@ -1,6 +1,7 @@
 """Traced steps of a batch: the bits of ordinary ones, and everything that ends a trace."""
 
 import itertools
+import math
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -94,9 +95,7 @@ QUICK = {("fedavg", "nodes"), ("fedavg", "gat"), ("scaffold", "nodes"), ("fgssl"
         for name, task in TRAINED
     ],
 )
-def test_a_row_has_the_bits_of_ordinary_steps(
-    name: str, task: str, at_once: Any, tracers: Tracers
-) -> None:
+def test_a_row_has_ordinary_bits(name: str, task: str, at_once: Any, tracers: Tracers) -> None:
     method, made = conformance.case(name, task)
     rounds = 3 * method.rules.exchange
     try:
@@ -437,6 +436,27 @@ def test_gradients_that_share_memory_are_copied(tracers: Tracers) -> None:
         method = fedavg(loss, **how)
         assert same(run(method, graphs()), run(method, graphs(), after=10**9))
     assert float(constant) == 1
+
+
+def test_a_mask_that_does_not_fit_needs_another_trace() -> None:
+    trace = traced.Trace.__new__(traced.Trace)
+    trace.names, one, two = ["w"], torch.zeros(2, 3), torch.ones(2, 3)
+    for masked, mask, fits in ((True, two, True), (True, two[:, :2], False), (False, two, False)):
+        trace.masked = masked
+        found = trace._with_mask([one, one, two], mask)
+        assert ([found[0] is one, found[1] is mask] == [True, True]) if fits else found is None  # type: ignore[index]
+    assert trace._with_mask([one], None) == [one]
+    trace.masked = True
+    assert trace._with_mask([one, one], None) is None
+    for own, other, same in ((0.0, -0.0, False), (math.nan, math.nan, True), (0.5, 0.5, True)):
+        pair = torch.tensor([own], requires_grad=True), torch.tensor([other], requires_grad=True)
+        assert traced.same_bits(*pair) is same and not traced.same_bits(pair[0], pair[1].double())
+    assert (
+        traced.same_bits(None, None)
+        and not traced.same_bits(None, one)
+        and not traced.same_bits(one, None)
+    )
+    assert not traced.same_bits(one, one.T) and traced.same_bits(one.bool(), one.bool())
 
 
 def test_holdings_see_through_what_python_has() -> None:

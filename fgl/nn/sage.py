@@ -29,9 +29,10 @@ class SAGEConv(nn.Module):
         out_channels: width of the output.
 
     Shapes:
-        x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix` with ``A[target, source]``, in which an entry 0 means no edge and all other
-        values are ignored; output: ``[num_nodes, out_channels]``.
+        - x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`.
+        - edges: ``edge_index`` or a `SparseMatrix` with ``A[target, source]``. A zero entry means
+          no edge; all other values are ignored.
+        - output: ``[num_nodes, out_channels]``.
 
     Example:
         >>> SAGEConv(4, 2)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape
@@ -52,11 +53,11 @@ class SAGEConv(nn.Module):
         return out + linear(x, self.lin_r.weight)
 
     def on_trees(self, x: Tensor, fanouts: Sequence[int]) -> Tensor:
-        """Apply the convolution to all nodes of trees but the leaves; no list of edges is needed.
+        """Apply the convolution to all nodes of trees except leaves; no list of edges is needed.
 
         Args:
-            x: float ``[num_trees, size, in_channels]``, with the nodes of a tree in the order of
-                the levels, from the centre on.
+            x: float ``[num_trees, size, in_channels]``, in which the nodes of a tree are ordered by
+                level, the centre first.
             fanouts: number of children of a node, for each level of the trees.
 
         Returns:
@@ -78,8 +79,8 @@ def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
     """For each inner node of trees of a fixed shape, the mean over its children.
 
     Args:
-        x: float ``[num_trees, size, F]``, with the nodes of a tree in the order of the levels, from
-            the centre on.
+        x: float ``[num_trees, size, F]``, in which the nodes of a tree are ordered by level, the
+            centre first.
         fanouts: number of children of a node, for each level of the trees.
 
     Returns:
@@ -162,11 +163,11 @@ class EgoSAGE(nn.Module):
             (Theorem 4.1).
 
     Shapes:
-        ``model(x, edges)``: logits ``[num_nodes, C]`` on a graph;
-        ``model(x, trees=trees)``: logits ``[num_trees, C]`` for the centres of the trees, with node
-        features x and node indices ``trees``, int64 ``[num_trees, size]``;
-        ``model(r)``: logits for trees of embeddings ``[num_trees, size, hidden_channels]``;
-        ``model(x, reduce=True)``: embeddings ``[num_nodes, hidden_channels]``.
+        - ``model(x, edges)``: logits ``[num_nodes, C]`` on a graph.
+        - ``model(x, trees=trees)``: logits ``[num_trees, C]`` for the centres of the trees. Here x
+          are features of nodes, and ``trees`` are indices of nodes, int64 ``[num_trees, size]``.
+        - ``model(r)``: logits for trees of embeddings ``[num_trees, size, hidden_channels]``.
+        - ``model(x, reduce=True)``: embeddings ``[num_nodes, hidden_channels]``.
 
     Raises:
         TypeError: if a fan-out is not an integer.
