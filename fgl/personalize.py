@@ -16,7 +16,7 @@ Params = dict[str, Tensor]
 def part(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
     """Select the part of a model to send: the tensors of the named modules.
 
-    ``part(params, "conv1", "conv_mu")`` has ``conv1.bias``, ``conv1.lin.weight``, ..., but not
+    ``part(params, "conv1", "conv_mu")`` contains ``conv1.bias``, ``conv1.lin.weight``, ..., but not
     ``conv10.bias``. Without a prefix, the part is the whole model. The model's `rest` is not sent,
     so it stays at each client, as in FedPer.
 

@@ -93,7 +93,8 @@ def select_properties(properties: Tensor, embedding_similarity: Tensor) -> Tenso
         int64 tensor, the indices of the selected columns in ascending order.
 
     Raises:
-        TypeError, ValueError: if `similarity` raises this error, or if the shapes do not agree.
+        TypeError, ValueError: if `similarity` raises one of these errors, or if the shapes do not
+            agree.
 
     Example:
         >>> properties = torch.tensor([[1.0, 0.0, 9.0], [2.0, 0.1, -9.0], [7.0, 0.2, 0.0]])

@@ -100,9 +100,9 @@ def open_client(
     Raises:
         FileNotFoundError: if ``client.json`` is missing, or if a file listed in it is missing.
         ValueError: if ``client.json`` cannot be read or has a newer version, if a file is not a
-            regular file, or if the arrays do not form a valid `Graph`. The error is also raised if
-            a file's checksum, size, dtype or shape differs from the value in ``client.json`` or in
-            the file's header; the error then names the array.
+            regular file, or if the arrays do not form a valid `Graph`. A ValueError is also raised
+            if a file's checksum, size, dtype or shape differs from the value in ``client.json`` or
+            in the file's header; the error then names the array.
 
     Example:
         >>> import tempfile

@@ -70,7 +70,7 @@ def deployed(
         entry for each client in the outbox.
 
     Raises:
-        ValueError: if a model lacks some tensors. The returned function raises this error.
+        ValueError: if a model lacks some tensors. The returned function raises a ValueError.
 
     Warns:
         UserWarning: if the returned function is called during a run, and if the run's method

@@ -48,8 +48,8 @@ def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
 
     Raises:
         ValueError: if a number is out of range, if the server of `fedavg` does not simply average
-            the models, or if clients train tensors outside the model. The start of a run raises
-            this error if an outer method has a different optimizer.
+            the models, or if clients train tensors outside the model. The start of a run raises a
+            ValueError if an outer method has a different optimizer.
 
     Example:
         >>> method = feddc(fgl.fedavg(torch.nn.Linear(1, 1)))

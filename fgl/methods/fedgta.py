@@ -35,8 +35,8 @@ def fedgta(
     """Average models of clients whose label moments are similar, weighted by confidence (FedGTA).
 
     After training, a client propagates the matrix ``Y``. The row of a training node is the node's
-    one-hot label; the row of any other node has the model's probabilities. Propagation starts from
-    ``F = Y``. Each of `propagations` steps computes ``F <- alpha S F + (1 - alpha) Y`` with
+    one-hot label; the row of any other node contains the model's probabilities. Propagation starts
+    from ``F = Y``. Each of `propagations` steps computes ``F <- alpha S F + (1 - alpha) Y`` with
     ``S = D^-1/2 (A + I) D^-1/2``, and then adds each training node's one-hot label to the node's
     row. The matrix Y' is F after a softmax of each row, but the row of a training node is again the
     one-hot label. The client sends its model, the moments of the columns of Y' (Eq. 5) and its
@@ -69,7 +69,7 @@ def fedgta(
 
     Raises:
         ValueError: if a number is out of range, or if the server of `fedavg` does not simply
-            average the models. The method's functions raise this error if a client's examples are
+            average the models. The method's functions raise a ValueError if a client's examples are
             not nodes with class labels.
 
     Example:

@@ -50,8 +50,8 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
         TypeError: if the model does not take ``return_embedding``, or if it cannot be
             re-initialised (see `drawn`).
         ValueError: if `weight` is negative, or if the server of `fedavg` does not simply average
-            the models. The method's functions raise this error if a client has no class labels, or
-            if the number of embeddings is not the client's number of examples.
+            the models. The method's functions raise a ValueError if a client has no class labels,
+            or if the number of embeddings is not the client's number of examples.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 2]),

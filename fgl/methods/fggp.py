@@ -73,7 +73,7 @@ def fggp(
         TypeError: if the model is not a `fgl.nn.GCN`.
         ValueError: if a number is out of range, if the server of `fedavg` does not simply average
             the models, or if clients train tensors outside the model. The method's functions raise
-            this error if a client has no node.
+            a ValueError if a client has no node.
 
     Example:
         >>> fggp(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), neighbours=2)

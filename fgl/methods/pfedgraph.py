@@ -1,4 +1,4 @@
-"""pFedGraph: each client gets a mix of the clients' models; a learned graph has the weights."""
+"""pFedGraph: each client gets a mix of the clients' models; a learned graph gives the weights."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def s2fgl(
     Raises:
         TypeError: if the model has no embeddings.
         ValueError: if a number is out of range, or if the server of `fedavg` does not simply
-            average the models. The method's functions raise this error if a client holds a
+            average the models. The method's functions raise a ValueError if a client holds a
             collection, or if a client trains on sampled nodes.
 
     Example:

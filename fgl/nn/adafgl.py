@@ -110,8 +110,8 @@ class Personal(nn.Module):
 
     Returns:
         Four tensors of logits ``[n, out_channels]``. The first tensor is for homophilous graphs.
-        The last three tensors are for heterophilous graphs and come from x, from S and from the
-        signed messages.
+        The last three tensors are for heterophilous graphs and are computed from x, from S and from
+        the signed messages.
 
     Example:
         >>> [out.shape for out in Personal(2, 8, 3, 1)(torch.rand(5, 4), torch.rand(5, 3))]

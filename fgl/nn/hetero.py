@@ -59,8 +59,8 @@ class Hetero(nn.Module):
 
     Raises:
         ValueError: if the target or an end of a relation is not in `columns`, if `edge_columns`
-            lists an unknown relation, or if the model does not read edge features. A call raises
-            this error if the graph does not match the types, relations or columns, if the graph's
+            lists an unknown relation, or if the model does not read edge features. A call raises a
+            ValueError if the graph does not match the types, relations or columns, if the graph's
             training nodes or pairs do not match the target, or if the graph lacks edge features
             that the model needs.
 

@@ -77,7 +77,7 @@ def compare(
 
     Raises:
         ValueError: if there is no method or no seed, if a seed occurs twice, if the metric is
-            unknown, if two methods have the same folder name, or if `fgl.run` raises one.
+            unknown, if two methods have the same folder name, or if `fgl.run` raises a ValueError.
         TypeError: if a task is given instead of a setting, or if a function does not return a
             method.
 

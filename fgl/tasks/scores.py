@@ -322,11 +322,11 @@ def evaluate_pooled(
         target: meaning of the values of ``graph.y``; by default class labels.
 
     Returns:
-        ``(outbox, states) -> metrics``. The dict has all defined metrics of the target; their names
-        begin with ``pooled_test_``.
+        ``(outbox, states) -> metrics``. The dict contains all defined metrics of the target; their
+        names begin with ``pooled_test_``.
 
     Raises:
-        ValueError: if no client has a test example. The returned function raises this error if a
+        ValueError: if no client has a test example. The returned function raises a ValueError if a
             model is incomplete.
 
     Example:
@@ -437,8 +437,8 @@ def evaluate_graphs(
         TypeError: if ``y`` contains numbers and no target for numbers is given.
         ValueError: if a collection lacks labels or a `batch`, if a collection has masks but no test
             mask, if a mask is empty, or if `clients` and `tests` have different lengths (with a
-            target, a single client is allowed). The returned function raises this error if a model
-            is incomplete.
+            target, a single client is allowed). The returned function raises a ValueError if a
+            model is incomplete.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)

@@ -49,8 +49,8 @@ def robust(
     Raises:
         ValueError: if `bucket` is not positive, if the server reads the whole inbox, or if the
             server reads an entry other than the model and the entries in `untouched`. The method's
-            server raises this error if clients received different models, or if the rule rejects a
-            round although all clients take part.
+            server raises a ValueError if clients received different models, or if the rule rejects
+            a round although all clients take part.
         TypeError: if `rule` is not a function, or if `untouched` is a single string.
 
     Example:

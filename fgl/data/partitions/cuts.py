@@ -285,7 +285,7 @@ def ldg_partition(
         block: number of nodes that are placed at once. With 1, the function follows the published
             rule. The default is 1/64 of the nodes, but at most 16,384. With more than 100 clients,
             the default is smaller.
-        seed: random seed for the order of the blocks. All passes use one order.
+        seed: random seed for the order of the blocks. All passes use the same order of the nodes.
 
     Returns:
         One sorted int64 tensor of node ids per client. Every node belongs to exactly one client,

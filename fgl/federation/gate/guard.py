@@ -170,7 +170,7 @@ def check_whole(
     /,
     **more: Tensor,
 ) -> None:
-    """Raise an error unless `params` has all tensors of a client's model.
+    """Raise an error unless `params` contains all tensors of a client's model.
 
     If clients have different models, `params` is compared with the model of this client. If
     ``method.own`` names modules but has no models, these modules may have any shape.

@@ -78,9 +78,9 @@ def changes(
             object.
 
     Returns:
-        Two dicts. The first dict has the `Change` by client and key. The key ``"num_examples"`` and
-        keys without a floating-point tensor are left out. The second dict has errors by client, for
-        uploads that are not finite.
+        Two dicts. The first dict contains a `Change` for each client and key. The key
+        ``"num_examples"`` and keys without a floating-point tensor are left out. The second dict
+        contains an error for each client whose upload is not finite.
 
     Example:
         >>> uploads = {3: {"model": {"w": torch.tensor([3.0])}}}

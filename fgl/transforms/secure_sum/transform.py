@@ -42,8 +42,8 @@ def secure_sum(
     of their secrets. Messages with encrypted shares are called letters. In the third round, clients
     train and send masked uploads. In the fourth round, clients reveal the shares that remove the
     masks. So a run with ``num_rounds=40`` contains ten rounds of the method. `summed_rounds` joins
-    the four rounds of each exchange. After each exchange, the outbox and the states have the
-    entries that they would have without this transform.
+    the four rounds of each exchange. After each exchange, the outbox and the states contain the
+    same entries as without this transform.
 
     Args:
         method: the method. The method's `aggregate` must be a `fgl.federation.OfMeans` that reads
@@ -74,9 +74,9 @@ def secure_sum(
     Raises:
         ValueError: if a number is out of range, if `threshold` is less than ``honest + colluders``,
             if `bits` and `bound` allow only weights of 0, or if the method's server needs more than
-            means or sums. The error names every reason. A run raises this error if the keys of an
-            upload differ from the keys that the sum covers. The error is also raised if the number
-            of participants is below `threshold`, or too large for this threshold.
+            means or sums. The error names every reason. A run raises a ValueError if the keys of an
+            upload differ from the keys that the sum covers. A ValueError is also raised if the
+            number of participants is below `threshold`, or too large for this threshold.
         TypeError: if `signed` is not a `Signatures`.
 
     Example:

@@ -72,7 +72,7 @@ def client_app(
             with ``per_tensor=True``.
         full_errors: whether the server gets the text of an error at the client. By default the
             server gets only the error's stage and type, since the text may quote the data. The
-            SuperNode's log has the whole error.
+            SuperNode's log contains the whole error.
 
     Returns:
         The client app. The ``pyproject.toml`` of a Flower app must name this app.
