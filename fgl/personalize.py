@@ -207,7 +207,7 @@ def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
     """Weight of the global layers in a client's model: ``lambda = (EMD(p, q) / 2)^gamma``.
 
     This is FedEgo's Eq. 15. The weight grows with the distance between the client's label
-    distribution and the global label distribution. A larger `gamma` gives a smaller weight.
+    distribution and the global label distribution. The weight decreases if `gamma` grows.
 
     Args:
         p: the client's label distribution, float ``[num_classes]``.

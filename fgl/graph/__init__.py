@@ -48,7 +48,7 @@ class Graph(Facts):
             ``[num_examples]`` or ``[num_examples, t]``, with NaN for unknown values. See
             `fgl.targets`. With windows, float ``[num_nodes, num_times]``.
         num_classes: number of classes; by default the largest label plus one. With the default, a
-            warning is given if a smaller label does not occur.
+            warning is given if a label below the largest does not occur.
         train_mask, val_mask, test_mask: bool ``[num_examples]``.
         node_id: int64 ``[num_nodes]``. In a subgraph, the ids that the nodes have in the original
             graph.

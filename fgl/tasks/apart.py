@@ -273,8 +273,8 @@ def _trained_windows(whole: Graph, clients: Sequence[Graph]) -> Tensor:
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
     """Warn if over a tenth of the tested graphs, and more than two, are copies of training graphs.
 
-    A smaller number of copies is normal: in NCI1, one of sixty molecules occurs twice. A warning is
-    also given if all tested graphs are copies of training graphs.
+    A few copies are normal: in NCI1, one of sixty molecules occurs twice. A warning is also given
+    if all tested graphs are copies of training graphs.
 
     Args:
         clients: collections; training graphs are the graphs in the training mask, or all graphs if

@@ -80,8 +80,8 @@ def pair_task(
     Raises:
         ValueError: if a client has no pairs. With `negatives`, the error is also raised if a label
             is neither 0 nor 1, if local training defines batches itself, or if the target is not
-            `fgl.targets.ANSWERS`. `ranking` and a number as `negatives` must be given together; one
-            without the other raises the error.
+            `fgl.targets.ANSWERS`. `ranking` and a number as `negatives` must be given together; a
+            ValueError is raised if only one of them is given.
 
     Example:
         >>> whole = fgl.data.splits.split_by_time(fgl.data.ratings())

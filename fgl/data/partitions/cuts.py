@@ -46,16 +46,16 @@ def louvain_partition(
     Args:
         graph: a graph. Directions and weights of edges are ignored.
         num_clients: number of clients. Each client gets at least one node.
-        delta: allowed deviation of a client's size, at least 0. Choose a smaller value if clients
-            are small. The default would then cut communities into small pieces, and a warning would
-            be given.
+        delta: allowed deviation of a client's size, at least 0. Choose a value below the default if
+            clients are small. The default would then cut communities into small pieces, and a
+            warning would be given.
         resolution: resolution of the communities, at least 0. The larger the resolution, the more
             communities are found, and the smaller they are.
         seed: random seed of Louvain.
         engine: library that runs Louvain. The published tables were made with ``"networkx"``.
-            ``"igraph"`` (the extra `partitions`) is faster on large graphs. The communities of
-            igraph differ from those of networkx, but have equal quality. With networkx, a warning
-            is given if the graph has more than 1,000,000 edges.
+            ``"igraph"`` (the extra `partitions`) is faster than networkx on large graphs. The
+            communities of igraph differ from those of networkx, but have equal quality. With
+            networkx, a warning is given if the graph has more than 1,000,000 edges.
 
     Returns:
         One sorted int64 tensor of node ids per client; every node belongs to exactly one client.

@@ -61,8 +61,8 @@ def secure_sum(
             ``2 threshold > n + colluders``, where n is the number of clients in the exchange.
         bits: number of bits after the point in a fixed-point number; the last bit is worth
             ``2^-bits``.
-        bound: largest magnitude of an entry that clients send. A client whose upload has a larger
-            entry sends nothing.
+        bound: largest magnitude of an entry that clients send. A client sends nothing if its upload
+            has an entry above this bound.
         unprotected: derive keys and seeds from the run's seed. This makes the masks of an
             experiment repeatable but protects nothing: a warning says so.
 

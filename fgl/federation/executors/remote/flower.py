@@ -270,7 +270,8 @@ class Flower:
             SuperNode: it is the registered name, or the public key in hexadecimal digits. By
             default, client k is the first node that claims the number k.
         per_tensor: whether to send one array for each tensor, so that Flower's own mods can read
-            the tensors. One array per tensor is slower and does not support bfloat16.
+            the tensors. One array per tensor is slower than one array per message, and does not
+            support bfloat16.
         poll: seconds between two checks for answers. The time between two checks for new nodes is
             ten times as long.
     """
