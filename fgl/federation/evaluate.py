@@ -70,7 +70,7 @@ def deployed(
         entry for each client in the outbox.
 
     Raises:
-        ValueError: if a model lacks some tensors. The returned function raises a ValueError.
+        ValueError: when the returned function is called, if a model lacks some tensors.
 
     Warns:
         UserWarning: if the returned function is called during a run, and if the run's method

@@ -150,10 +150,10 @@ class Round:
         participants: clients to which a message was sent.
         dropped: dict from client to reason, for clients whose messages were not used.
         zero_weight: participants that have no training examples or no known labels.
-        loss: the mean over clients of each client's mean local loss. Only clients with training
-            examples and a used upload count. A client's mean is left out if it is not finite. A
-            client's mean is also left out if its absolute value exceeds both 300 and 300 times the
-            median absolute value of these means.
+        loss: the mean over clients of each client's mean local loss. The mean includes only clients
+            with training examples and a used upload. A client's mean is left out if it is not
+            finite. A client's mean is also left out if its absolute value exceeds both 300 and 300
+            times the median absolute value of these means.
         padding: fraction of padded nodes among all nodes of the batches.
         one_by_one: the reason why clients could not train as a batch, or an empty string. If there
             is a reason, clients trained one at a time in this round and in all later rounds. The

@@ -61,7 +61,7 @@ def local_gaussian(
 
     Raises:
         ValueError: if a number is out of range. The method's functions also raise a ValueError
-            where `clipped` raises a ValueError.
+            in the same cases as the functions of `clipped`.
 
     Example:
         >>> method = local_gaussian(fgl.fedavg(torch.nn.Linear(1, 1)), length=1, noise_multiplier=2)
@@ -118,7 +118,7 @@ def central_gaussian(
 
     Raises:
         ValueError: if a number is out of range. The method's functions also raise a ValueError
-            where `clipped` or `robust` raises a ValueError.
+            in the same cases as the functions of `clipped` and `robust`.
 
     Example:
         >>> method = central_gaussian(

@@ -317,11 +317,11 @@ class Limits:
     """Bounds on uploads and on empty rounds: ``fgl.run(..., limits=Limits(metrics=20))``.
 
     Args:
-        upload_bytes: largest size of an upload. Default 16 times the size of the model plus 16 MiB.
-            If the method has `ragged` keys, 1 GiB is added to the default, since the sizes of such
-            entries depend on a client's data.
+        upload_bytes: largest size of an upload. By default, 16 times the size of the model plus 16
+            MiB. If the method has `ragged` keys, 1 GiB is added to the default, since the sizes of
+            such entries depend on a client's data.
         note_bytes: largest size of the data that a remote client sends in addition to its message:
-            numbers, losses, names, metrics. Default 1 MiB plus 16 times the total length of the
+            numbers, losses, names, metrics. By default, 1 MiB plus 16 times the total length of the
             model's names.
         metrics: largest number of metrics. The limit holds for one client's score, and for the
             names in all clients' scores together. Above the limit, the names that most clients use
