@@ -33,7 +33,7 @@ def from_hetero(
     """Convert PyG's `HeteroData` to one typed graph, as described in `typed_graph`.
 
     Args:
-        data: the `HeteroData`. A node type may have `x`, `y` and masks; ids such as ``train_idx``
+        data: the `HeteroData`. A node type may have `x`, `y` and masks. Ids such as ``train_idx``
             may replace the masks. An edge type has `edge_index` or ``adj_t``, and may have
             `edge_attr` and `edge_time`. One edge type may have ``edge_label``, as after
             `RandomLinkSplit`. In that case the examples are the pairs in ``edge_label_index`` of

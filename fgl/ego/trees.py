@@ -154,7 +154,7 @@ def resample(
 ) -> Tensor:
     """Sample new trees from given trees: at every level, children are drawn with replacement.
 
-    A sampled child keeps its subtree; the child's children are then sampled from this subtree. So
+    A sampled child keeps its subtree. The child's children are then sampled from this subtree. So
     the children of a node are always neighbours of the node.
 
     Args:

@@ -208,7 +208,7 @@ def evaluate_on(
         graph: a single graph, or a list of one graph per client. Each graph has labels and a test
             mask. A single graph may also have a validation mask. A single graph is usually the
             whole graph before it was divided among the clients. With one graph per client, each
-            client is scored on its own data. A centralized run has only one client; this client's
+            client is scored on its own data. A centralized run has only one client. This client's
             model is scored on all graphs.
         clients: the clients' graphs.
         score: ``(params, graph) -> metrics``. A metric is a number, or a tensor such as the results

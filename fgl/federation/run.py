@@ -130,7 +130,7 @@ def run(
             participants, or if a message has a missing key, an extra key or an invalid shape. A
             ValueError is also raised if the checkpoint belongs to a different run or has a
             different format, or if a second run uses the folder. An error inside a client is raised
-            again; it names the round, the client and the stage.
+            again. The new error names the round, the client and the stage.
         TypeError: if an argument has an invalid type, such as a model in place of the method, or if
             the features and the model have different floating types.
         RuntimeError: if three consecutive rounds used no upload, if three consecutive exchanges

@@ -80,7 +80,7 @@ def opfgl(
 
     The public code differs in the following places. In the public code, clients upload means and
     deviations instead of sums. In the public code, each client trains the initial model on the
-    server's graph; the client keeps the model that scores best on its own validation nodes. Here
+    server's graph. The client keeps the model that scores best on its own validation nodes. Here
     only the server trains on this graph, and it keeps the model of the last step. In the public
     code, clients keep the fine-tuned model that has the best validation score. Here the caller
     selects the round. Each loop of the public code runs one step more than the loop here. The

@@ -86,8 +86,8 @@ def collaboration(similarities: Tensor, num_examples: Tensor, *, prior: float = 
     Args:
         similarities: float ``[K, K]``. Entry (i, j) is ``-d_ij``, the cosine of the models of
             clients i and j.
-        num_examples: ``[K]``, not negative. Entry k of p is client k's fraction of the sum; p is 0
-            if no client has examples.
+        num_examples: ``[K]``, not negative. Entry k of p is client k's fraction of the sum. The
+            vector p is 0 if no client has examples.
         prior: lambda, above 0.
 
     Returns:

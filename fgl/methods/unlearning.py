@@ -87,7 +87,7 @@ def unlearned(
     earlier descent would influence the ascent. This method follows the notebook, with four
     exceptions. The ascent has as many steps as the local training of a round, since the task sets
     one number of steps for all clients. The authors use up to five times as many steps. Here
-    clients have the weights of `fedavg`; the authors give all clients equal weights. A method
+    clients have the weights of `fedavg`. The authors give all clients equal weights. A method
     cannot choose participants. So all clients train in the round of the ascent, but only uploads of
     clients to be forgotten are used. The authors initialise some models w and use the mean of
     ``||w_ref - w||^2 / 3`` as the square of the radius. The default radius uses the expected value

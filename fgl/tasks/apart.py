@@ -405,7 +405,7 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
 def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
     """For each kind of known fact: an estimate of how many labels these facts reveal, and a total.
 
-    The total is the number of tested pairs; if labels are 1 and 0, only pairs with label 1 count.
+    The total is the number of tested pairs. If labels are 1 and 0, only pairs with label 1 count.
     """
     pairs, mask, y = graph.edge_label_index, graph.test_mask, graph.y
     if pairs is None or mask is None or y is None or not mask.any():

@@ -35,7 +35,7 @@ def major_label_partition(
     have one of the client's major labels. If the pool has fewer nodes with these labels, all of
     these nodes are used. The rest of the sample is drawn from the rest of the pool. A sample has
     fewer than S nodes if the pool is exhausted. Nodes without an edge inside the sample are
-    dropped; the n remaining nodes are in random order. Of these n nodes, the last `num_test` are
+    dropped. The n remaining nodes are in random order. Of these n nodes, the last `num_test` are
     the client's test nodes. The ``n // 5`` nodes before the test nodes are validation nodes, and
     the rest are training nodes.
 

@@ -42,7 +42,7 @@ def checked(method: Method) -> Method:
 
     - `receive` must return a context and a complete model, including the personal tensors.
       `receive` must not change the message or the state.
-    - `send` must return a message and a state; a state is a dict of detached tensors. `send` must
+    - `send` must return a message and a state. A state is a dict of detached tensors. `send` must
       not change its context or its state. The message from `send` is checked by the server.
     - `aggregate` must return an outbox and a state. The outbox must have only known clients, and
       models with valid names and shapes. `Diverged` is raised if the outbox or the state is not

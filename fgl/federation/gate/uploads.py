@@ -74,7 +74,7 @@ def changes(
         uploads: the messages by client, dicts of tensors.
         sent: the server's messages by client; a missing entry counts as 0.
         forms: an object for each client. Clients with the same object have uploads with equal names
-            and shapes; these uploads are measured together. By default each client has a separate
+            and shapes. These uploads are measured together. By default each client has a separate
             object.
 
     Returns:

@@ -31,7 +31,7 @@ class Means(Mapping[str, Params]):
     Args:
         values: the means by key. ``"model"`` is missing if no client has an example.
         inbox: the messages of the clients over which the means are taken. A message contains only
-            entries that the server reads client by client; most servers read no such entries, so
+            entries that the server reads client by client. Most servers read no such entries, so
             the messages are empty.
 
     Example:
@@ -182,7 +182,7 @@ def after(
     Args:
         aggregate: the server's function, of any type.
         change: ``(outbox, new, means, state) -> outbox, state``. The arguments `outbox` and `new`
-            are the outbox and the state that `aggregate` returned; `state` is the state that
+            are the outbox and the state that `aggregate` returned. `state` is the state that
             `aggregate` received. `means` contains the means of `equally`. The outbox is empty in a
             round in which no client has an example.
         equally: keys of an upload; the upload's value at each key is a dict of tensors. `change`
@@ -257,7 +257,7 @@ class OfSums:
     `fgl.transforms.secure_sum` without any change. Under a secure sum, clients send only this entry
     and ``"num_examples"``. If a client's upload lacks this entry, the client is left out of the sum
     and receives an empty message. If uploads have different layouts, only uploads with the most
-    common layout are summed; if two layouts tie, no upload is summed. A warning names the clients
+    common layout are summed. If two layouts tie, no upload is summed. A warning names the clients
     that are left out.
 
     Args:

@@ -43,7 +43,7 @@ class Training:
         batches: ``(graph, context) -> pairs (graph, context)``; replaces `num_steps`. Each local
             step computes the loss on one pair. Use `batches` for minibatches (`node_minibatches`,
             `graph_minibatches`), sampled neighbours and negative edges. All pairs are sampled
-            before the first step, with torch's global generator; with `Steps` each pair is sampled
+            before the first step, with torch's global generator. With `Steps` each pair is sampled
             just before its step.
         epochs: number of passes that the pairs from `batches` make over a client's examples in a
             round; default 1. Each pass has the same number of steps. `fgl.methods.fedselect` reads

@@ -334,7 +334,7 @@ class Privacy:
             result is a dict. ``"noise_multiplier"`` describes the noise that the client adds.
             ``"steps"`` and ``"sample_rate"`` are present only if they differ from 1. The result is
             empty if the answer does not depend on the client's data. The default is the cost of an
-            answer without noise; a site with a budget refuses to send such an answer.
+            answer without noise. A site with a budget refuses to send such an answer.
         onward: entries of a client's state that never return to earlier values. A remote client
             keeps the newest values, even if its server resumes from an earlier round.
         account: ``(inbox, state) -> state``, called after a round without a result. The inbox

@@ -166,7 +166,7 @@ class Folder:
     def has_stopped(self, rounds: int) -> bool:
         """Whether a callback ended the run after this number of rounds.
 
-        If the recorded text is not a number, a power failure has damaged it; in that case the
+        If the recorded text is not a number, a power failure has damaged the file. In that case the
         result is True.
         """
         note = self.path / "stopped"

@@ -37,7 +37,7 @@ def secure_sum(
 
     An honest server learns only the two sums ``sum_k n_k theta_k`` and ``sum_k n_k`` over the
     clients whose masked uploads arrive. With `signed`, a dishonest server learns no more than an
-    honest server. Each sum takes four rounds of the run; these rounds are one exchange. In the
+    honest server. Each sum takes four rounds of the run. These rounds are one exchange. In the
     first round, clients publish keys. In the second round, clients send each other encrypted shares
     of their secrets. Messages with encrypted shares are called letters. In the third round, clients
     train and send masked uploads. In the fourth round, clients reveal the shares that remove the

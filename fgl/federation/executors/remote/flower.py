@@ -57,14 +57,14 @@ def client_app(
     states, the client's replies and the site's ledger. Without a folder, states and replies are
     lost when the SuperNode ends, and there is no ledger. ``epsilon`` is the privacy budget for all
     answers of the site together; it holds for the delta in ``delta`` (default 1e-5). ``approved``
-    is a file with the plans of approved runs, one per line; by default all runs are approved. If
+    is a file with the plans of approved runs, one per line. By default all runs are approved. If
     ``approved`` is set, ``state`` is required, and all settings of a run must be known. ``runs`` is
     the number of runs that the folder keeps (default 20).
 
     Args:
         build: ``context -> method, graph, client``. The function uses this computer's data and the
-            sizes in the context's run config. An optional fourth value is the client's config; it
-            must be equal to the `config` of the server's `fgl.run`.
+            sizes in the context's run config. An optional fourth value is the client's config. The
+            config must be equal to the `config` of the server's `fgl.run`.
         score: ``method -> (params, graph) -> metrics``. After each round, the returned function
             scores the model that the client deploys. A rate is a pair of a sum and its divisor.
             Default none.
