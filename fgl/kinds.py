@@ -352,7 +352,7 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
 
 
 class _Hints:
-    """Types and bounds of the parameters of a function; they are read at the first call.
+    """Types and bounds of the parameters of a function, which are read at the first call.
 
     `_Hints` can be pickled together with a script's function. After unpickling, `_Hints` reads the
     parameters again.

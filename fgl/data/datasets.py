@@ -131,8 +131,8 @@ def load_graphs(
     64 columns are used. The last of these columns means a degree of 63 or more. Edges are
     undirected, without self-loops and repeats. If ``NAME_graph_labels.txt`` is missing, the targets
     are the numbers in ``NAME_graph_attributes.txt``, and there are no classes. The datasets of
-    `load_molecules` can also be loaded; they have float targets. ``NAME_edge_attributes.txt`` is
-    never read, and a warning is given if this file exists.
+    `load_molecules` can also be loaded. These datasets have float targets.
+    ``NAME_edge_attributes.txt`` is never read, and a warning is given if this file exists.
 
     Args:
         name: name of the collection.

@@ -462,7 +462,7 @@ class Result:
                 table.writerows(rows)
 
     def to_pandas(self) -> Any:
-        """The table of `to_csv` as a pandas ``DataFrame``; the round is its index.
+        """The table of `to_csv` as a pandas ``DataFrame``with the round as index.
 
         Raises:
             ImportError: if pandas is not installed.

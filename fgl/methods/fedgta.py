@@ -32,7 +32,7 @@ def fedgta(
     num_moments: Count = 6,
     threshold: float = 0.5,
 ) -> Method:
-    """Average models of clients whose label moments are similar, weighted by confidence (FedGTA).
+    """Average the models of clients with similar label moments, weighted by confidence (FedGTA).
 
     After training, a client propagates the matrix ``Y``. The row of a training node is the node's
     one-hot label. The row of any other node contains the model's probabilities. Propagation starts

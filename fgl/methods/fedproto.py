@@ -34,7 +34,7 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
     with four exceptions. The authors also score predictions that use the nearest ``C^c`` among a
     client's own classes. Here a model predicts with its head. The authors' server drops ``C^c`` if
     no participant has class c. The authors take embeddings from the forward passes of the last
-    epoch; these passes use dropout, and each pass precedes a training step. Here embeddings are
+    epoch. These passes use dropout, and each pass precedes a training step. Here embeddings are
     computed after training, as in Eq. 3 and in FedTGP's code. Embeddings of `fgl.nn` networks are
     taken before the activation. The authors' embeddings are taken after the activation.
 

@@ -127,7 +127,7 @@ def graphfl(
 
 
 def _check_model(fedavg: Method) -> None:
-    """Raise an error for running statistics, since changes in place break second gradients."""
+    """Raise an error for running statistics, since their updates break second gradients."""
     counting = [
         name
         for name, module in fedavg.model.named_modules()

@@ -129,8 +129,8 @@ def alignment(params: Mapping[str, Tensor], direction: Mapping[str, Tensor]) -> 
 
     Args:
         params: theta, the model being trained, a dict from name to tensor.
-        direction: v, a dict of tensors with some or all names of `params`. Tensors of theta without
-            a tensor in v are not used. No gradient flows to v.
+        direction: v, a dict of tensors with some or all names of `params`. Tensors of theta that
+            have no counterpart in v are not used. No gradient flows to v.
 
     Returns:
         Scalar. The value is 0 if all entries of theta are 0. The dtype is float32 for a theta in

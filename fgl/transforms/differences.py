@@ -133,7 +133,7 @@ def _encoded(
 def _decoded(
     code: Code, template: Params, parts: Sequence[str], message: Message, sent: Message
 ) -> Message:
-    """The message, with its coded parts decoded."""
+    """The message after its coded parts are decoded."""
     out = drop(message, [f"{part}_{key}" for part in parts for key in code.keys])
     for part in parts:
         names = [f"{part}_{key}" for key in code.keys]

@@ -74,7 +74,7 @@ class Folder:
 
     Args:
         path: the folder.
-        identity: JSON values of the run; they must equal the saved values when a run resumes.
+        identity: JSON values of the run, which must equal the saved values when a run resumes.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
