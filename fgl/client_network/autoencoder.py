@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,8 @@ from ..kinds import explained, typed
 from ..sparse.precision import full_precision
 
 EPS = 1e-6
+RULE = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
+ADAM: dict[str, Any] = {"fused": True, "amsgrad": False, "maximize": False, **RULE}
 
 
 @explained
@@ -230,24 +233,10 @@ def reconstruct(
         taken = torch.zeros((), device=flat.device)
         sizes = (features.shape[1], hidden, out)
         params, grads = _affine(flat, sizes), _affine(grad, sizes)
+        how = {**ADAM, "lr": lr, "weight_decay": weight_decay}
         for _ in range(steps):
             _gradient(network, inputs, params, weight, grads)
-            adam(
-                [flat],
-                [grad],
-                [first],
-                [second],
-                [],
-                [taken],
-                fused=True,
-                amsgrad=False,
-                beta1=0.9,
-                beta2=0.999,
-                lr=lr,
-                weight_decay=weight_decay,
-                eps=1e-8,
-                maximize=False,
-            )
+            adam([flat], [grad], [first], [second], [], [taken], **how)
         z = _forward(network, inputs, params)[-1]
     return z.to(dtype, copy=True)
 

@@ -106,8 +106,7 @@ def counted_on(method: Method, state: State) -> Method:
 
     def counting(serve: Aggregate) -> Aggregate:
         def counted(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-            own = {key: value for key, value in state.items() if key != KEY}
-            outbox, new = serve(inbox, own)
+            outbox, new = serve(inbox, {key: value for key, value in state.items() if key != KEY})
             return outbox, {**new, KEY: account(inbox, state)[KEY]}
 
         return counted

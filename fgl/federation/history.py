@@ -1,7 +1,5 @@
 """The history of a run: a record of each round, and the result after the last round."""
 
-from __future__ import annotations
-
 import copy
 import csv
 import math
@@ -462,7 +460,7 @@ class Result:
                 table.writerows(rows)
 
     def to_pandas(self) -> Any:
-        """The table of `to_csv` as a pandas ``DataFrame``with the round as index.
+        """The table of `to_csv` as a pandas ``DataFrame`` with the round as index.
 
         Raises:
             ImportError: if pandas is not installed.

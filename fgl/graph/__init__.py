@@ -438,18 +438,8 @@ class Graph(Facts):
             >>> Graph.from_networkx(friends, x=["age"]).x.tolist()
             [[31.0], [27.0]]
         """
-        return cls(
-            **of_networkx(
-                graph,
-                x=x,
-                y=y,
-                edge_weight=edge_weight,
-                edge_attr=edge_attr,
-                edge_time=edge_time,
-                classes=classes,
-                ignore=ignore,
-            )
-        )
+        of_edges = edge_weight, edge_attr, edge_time
+        return cls(**of_networkx(graph, x, y, classes, *of_edges, ignore))
 
     def to_pyg(self, data_class: Any) -> Any:
         """Convert to a ``torch_geometric.data.Data`` or `Batch`: ``graph.to_pyg(Data)``.

@@ -10,8 +10,6 @@ In addition to its trained model, a client keeps three tensors for each weight:
   weight.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """GraphFL: each client adapts the model by a few gradient steps on its own data (MAML)."""
 
-from __future__ import annotations
-
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """O-pFGL: clients send class sums once, the server trains on them, then clients train locally."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

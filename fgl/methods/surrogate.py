@@ -202,8 +202,7 @@ class Condensation:
         for step in range(self.steps):
             for adam in adams:
                 adam.zero_grad()
-            loss = self.loss(x, weights(x), aim)
-            loss.backward()
+            self.loss(x, weights(x), aim).backward()
             adams[step % sum(TURNS) >= TURNS[0]].step()
         y = torch.arange(classes, device=x.device).repeat_interleave(self.per_class)
         with torch.no_grad():

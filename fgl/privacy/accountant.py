@@ -1,7 +1,5 @@
 """Accountant: epsilon for the noisy rounds of one run or of several runs."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import math

@@ -102,8 +102,7 @@ def with_noise(
         out["colluders"] = torch.tensor(uncredited if before else colluders)
     if earlier:
         columns = torch.tensor(list(earlier), dtype=F64).unbind(1)
-        names = ("earlier_noise", "earlier_rate", "earlier_steps")
-        out |= dict(zip(names, columns, strict=True))
+        out |= dict(zip(("earlier_noise", "earlier_rate", "earlier_steps"), columns, strict=True))
         out["earlier_rounds"] = torch.stack([times.to(F64) for times in earlier.values()])
     return out
 

@@ -58,8 +58,8 @@ def compare(
         setting: a setting that loads a task for each seed, such as
             ``fgl.tasks.Nodes(dataset="cora")``, or a function ``seed -> task``.
         num_rounds: number of rounds of each run.
-        seeds: seeds of the runs; each seed is used for the data, the partition, the initial model
-            and the training.
+        seeds: seeds of the runs; each seed is used for the data, the partition, the initial model,
+            the training and the global generators of Python, numpy and torch.
         metric: the metric to compare; by default the test metric for the task's `select`, such as
             ``test_accuracy`` for ``val_accuracy``.
         at: the round to compare: ``"best_val"`` is the round with the best validation score;

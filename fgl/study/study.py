@@ -134,12 +134,12 @@ def study(
 class Chosen:
     """A method with the values that `fgl.tune` chose.
 
-    `fgl.compare` calls an object of this class with a task.
+    `fgl.compare` and `fgl.study` call an object of this class with a task.
 
     Args:
         method: name of the method.
         build: the function that builds the method.
-        local: chosen values of local training, with which `fgl.compare` loads tasks.
+        local: chosen values of local training, with which the method's tasks are loaded.
         own: chosen values of the method's own hyper-parameters.
         edges: chosen numbers that are the smallest or largest tried value.
 
@@ -190,7 +190,7 @@ def tune(
             temporary folder.
 
     Returns:
-        Dict from name to method with chosen values; `fgl.compare` calls such a method with a task.
+        Dict from name to method with chosen values, for `fgl.compare` or `fgl.study`.
 
     Raises:
         RuntimeError: if a method has no trial with a validation score.

@@ -189,12 +189,8 @@ def ranked_task(
         >>> ranked_task([graph], model, fgl.Training(), None, ranking(), 1).select
         'val_mrr'
     """
-    drawing = replace(
-        train,
-        num_steps=None,
-        batches=_corrupted(train, len(clients), negatives),
-        epochs=fed.num_steps(train),
-    )
+    drawn = _corrupted(train, len(clients), negatives)
+    drawing = replace(train, num_steps=None, batches=drawn, epochs=fed.num_steps(train))
     method = bounded(fed.fedavg(model, loss=loss, train=drawing), clients)
 
     def scores(method: Method, trained: Sequence[Graph], *, each: bool = False) -> Evaluate:

@@ -176,17 +176,11 @@ class SampledNodes(Cut):
             parts = self.cut(whole, seed)
             clients = data.partitions.partition_graph(whole, parts)
         clients = self.damaged(clients, seed)
-        sizes = whole.num_features, self.hidden, whole.num_classes
+        widths = whole.num_features, self.hidden, whole.num_classes
         how = {"num_layers": len(self.fanouts), "dropout": self.dropout}
-        model = self.seeded(seed, MODELS[self.model], *sizes, **how)
-        task = sampled_node_task(
-            whole,
-            clients,
-            model,
-            self.local.optimizer_factory(),
-            fanouts=self.fanouts,
-            epochs=self.local.steps,
-            batch_size=self.batch_size,
-            block_size=self.block_size,
-        )
+        model = self.seeded(seed, MODELS[self.model], *widths, **how)
+        sizes = {"batch_size": self.batch_size, "block_size": self.block_size}
+        steps: Any = {"fanouts": self.fanouts, "epochs": self.local.steps, **sizes}
+        optimizer = self.local.optimizer_factory()
+        task = sampled_node_task(whole, clients, model, optimizer, **steps)
         return with_unseen(task, self.skew.unseen)

@@ -130,14 +130,9 @@ def _split_like(graph: Graph, splits: Sequence[EdgeSplit]) -> EdgeSplit:
     """Find the split of a graph; `graph` may be a copy with equal nodes and edges."""
     for split in splits:
         own = split.graph
-        ids = (
-            own.node_id is None or graph.node_id is None or torch.equal(own.node_id, graph.node_id)
-        )
-        if (
-            own.num_nodes == graph.num_nodes
-            and torch.equal(own.edge_index, graph.edge_index)
-            and ids
-        ):
+        ids = [each.node_id for each in (own, graph) if each.node_id is not None]
+        same = own.num_nodes == graph.num_nodes and torch.equal(own.edge_index, graph.edge_index)
+        if same and (len(ids) < 2 or torch.equal(*ids)):
             return split
     raise ValueError("Expected graph to be the graph of a split, but got another")
 
@@ -555,9 +550,8 @@ def _evaluate_classes(
         with fed.in_mode(model, False):
             stack = Inbox({k: {"model": used[k]} for k in range(len(tests))}, len(tests))
             shares = vmap(hit_share)(cohort.index, stack.stack("model"))
-        own = (
-            {k: {"test_accuracy": share} for k, share in enumerate(shares.tolist())} if each else {}
-        )
+        each_share = enumerate(shares.tolist() if each else [])
+        own = {k: {"test_accuracy": share} for k, share in each_share}
         mean = {"test_accuracy": float(shares.double().mean()), "majority_accuracy": majority}
         return {**merge(own), **mean}
 

@@ -1,7 +1,5 @@
 """Attacks for tests and benchmarks, in which hostile clients send forged uploads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Gaussian noise in a secure sum: each client adds a part, so clients need not trust the server."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Clipping: shorten clients' vectors that are too long, then average all vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """The geometric median: the point with the smallest sum of distances to all clients."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

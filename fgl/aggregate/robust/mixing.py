@@ -1,7 +1,5 @@
 """Mixing: average groups of clients before a robust mean, to make the honest inputs more alike."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

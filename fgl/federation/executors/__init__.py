@@ -1,7 +1,5 @@
 """Executors, which connect a round to its clients and store the clients' states."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol

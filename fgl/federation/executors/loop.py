@@ -109,8 +109,7 @@ class Loop:
         scores = {}
         for client, graph in self.clients.items():
             with stage(self.seed, index, client, "deploy"):
-                state = self.states.get(client, {})
-                params = self.method.deploy(outbox[client], state, graph)
+                params = self.method.deploy(outbox[client], self.states.get(client, {}), graph)
                 with self.method.at(graph), unchanged(getattr(graph, "all_tensors", {})):
                     metrics: Any = self._score(params, graph)
                 check_names("score", metrics)

@@ -1,7 +1,5 @@
 """The server's checks of uploads: their form, size and distance, and the method's `accept`."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

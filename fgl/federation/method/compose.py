@@ -1,7 +1,5 @@
 """Composition of methods: a record of each method's builders, and checks that builders fit."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping

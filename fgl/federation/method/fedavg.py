@@ -20,7 +20,7 @@ from ...targets import CLASSES, Target, check_no_broadcast, checked_y
 from ...warn import warn
 from .compose import layer
 from .describe import short_name
-from .message import Aggregate, Broadcast, Inbox, Message, Params, State, check_model, pick
+from .message import Aggregate, Broadcast, Inbox, Message, Params, State, check_model
 from .method import Loss, Method, Receive, Training
 from .rules import check_has_shapes
 
@@ -70,8 +70,9 @@ class Means(Mapping[str, Params]):
         """
         values = {} if model is None else {"model": model}
         values |= {key: _plain_mean(inbox, key) for key in equally}
-        entries = {client: pick(message, reads) for client, message in inbox.items()}
-        return cls(values, inbox.with_messages(entries))
+        entries = {k: {key: m[key] for key in reads if key in m} for k, m in inbox.items()}
+        sent, payers = inbox.sent, inbox.asked
+        return cls(values, Inbox(entries, inbox.num_clients, sent, inbox.round, payers))
 
     @property
     def clients(self) -> list[int]:

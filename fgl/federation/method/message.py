@@ -580,7 +580,9 @@ def changed_messages(
     """
     if isinstance(outbox, Broadcast):
         return Broadcast(change(outbox.message), len(outbox))
-    return {client: change(message) for client, message in outbox.items()}
+    once = {id(message): message for message in outbox.values()}  # a common message stays common
+    new = {key: change(message) for key, message in once.items()}
+    return {client: new[id(message)] for client, message in outbox.items()}
 
 
 def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:

@@ -204,8 +204,7 @@ class Method:
             check_kind(name, getattr(self, name), group)
         names = list(self.model.state_dict())
         unknown = [m for m in self.own.modules if not any(is_under(name, [m]) for name in names)]
-        got = " and ".join(map(repr, unknown))
-        reject_if(unknown, f"own to name modules of {names}", got)
+        reject_if(unknown, f"own to name modules of {names}", " and ".join(map(repr, unknown)))
         taken = [name for name in self.own.personal if name in names]
         reject_if(taken, "personal to have names that the model has not", taken)
 

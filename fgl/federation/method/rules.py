@@ -1,7 +1,5 @@
 """Groups of a method's fields: rules, privacy and clients' own models. Also ragged tensors."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Local training at a client or at the server: an optimiser minimises a loss."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple

@@ -98,8 +98,7 @@ class Server:
 
     @torch.no_grad()
     def aggregate(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        exchange = state.get(wire.ASKED, wire.START)
-        phase = int(exchange["phase"])
+        phase = int(state.get(wire.ASKED, wire.START)["phase"])
         rounds = self.terms.rounds
         now = phase if inbox.round is None else rounds[inbox.round % len(rounds)]
         if phase == wire.KEYS != now:  # the last exchange was abandoned: wait for the next
@@ -152,14 +151,13 @@ class Server:
         self._enough(len(inbox), "letters")
         here, clients = _present(inbox, exchange), exchange["clients"].tolist()
         sealed = torch.zeros(len(clients), len(clients), parts.LETTER, dtype=torch.uint8)
-        for row, client in enumerate(clients):
-            if client in inbox:
-                sealed[row] = wire.part(inbox[client])["letters"]
+        rows = here.nonzero().flatten().tolist()
+        for row in rows:
+            sealed[row] = wire.part(inbox[clients[row]])["letters"]
         outbox = _rest(exchange["clients"])
-        for row, client in enumerate(clients):
-            if here[row]:
-                payload = {"letters": sealed[:, row].clone(), "here": here}
-                outbox[client] = wire.envelope(wire.MASKED, payload)
+        for row in rows:
+            payload = {"letters": sealed[:, row].clone(), "here": here}
+            outbox[clients[row]] = wire.envelope(wire.MASKED, payload)
         committed = sealed.diagonal()[: parts.KEY].T.contiguous()  # instead of letters to oneself
         return outbox, {
             **state,

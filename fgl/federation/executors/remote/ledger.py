@@ -5,8 +5,6 @@ renamed to ``ledger-000001.jsonl``. Later files get the next numbers. The newest
 are kept. Each new file begins with the total privacy cost so far.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os
