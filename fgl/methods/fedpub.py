@@ -73,7 +73,7 @@ def fedpub(
         masks: which tensors have a mask: either all weights with at least two dimensions, or all
             trained tensors.
         of: the input of `embed`. The choice is between the model's outputs and the model's
-            embeddings, which the last hidden convolution returns before the activation. Default:
+            embeddings, which the last hidden convolution returns before the activation. By default,
             embeddings if the model takes ``return_embedding=True``, otherwise outputs.
         embed: a function of the matrix ``[R, C]`` that the model computes for the probes.
 

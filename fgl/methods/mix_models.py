@@ -18,12 +18,12 @@ def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Mes
 
     Args:
         inbox: the clients' models.
-        matrix: A, float ``[K, K]``. Row i has the weights of participant i's mix.
+        matrix: A, float ``[K, K]``. Row i contains the weights of participant i's mix.
         more: further tensors ``[K, ...]``, or dicts of such tensors. The matrix mixes these tensors
             as it mixes the models.
 
     Returns:
-        Two results. The first result has one message per participant:
+        Two results. The first result contains one message per participant:
             ``{"model": u_i, "num_clients": K}``
         and the mixed entries of `more`. The second result is the server's state, ``{"matrix": A}``.
 
