@@ -267,7 +267,7 @@ class Facts:
         named = {f"graph.entries({name!r})": own for name, own in copies.items()}
         for name in {"x", "adj"} & self.__dict__.keys():
             if isinstance(matrix := self.__dict__[name], SparseMatrix):
-                named |= _stored(f"graph.{name}", matrix)
+                _store(named, f"graph.{name}", matrix)
         return {**self.tensors, **named}
 
     @cached_property
@@ -293,13 +293,14 @@ class Facts:
             return row_major(target, source, self.num_nodes)
 
 
-def _stored(name: str, matrix: SparseMatrix) -> dict[str, Tensor]:
-    """By name, the values of a matrix and of all matrices that were computed from it so far."""
-    tensors = {f"{name}.values": own for own in vars(matrix.pattern).get("_ones", {}).values()}
-    tensors |= {} if matrix.value is None else {name: matrix.value}
-    for key, derived in vars(matrix).get("_made", {}).items():
-        tensors |= _stored(f"{name}.{key}", derived)
-    return tensors
+def _store(tensors: dict[str, Tensor], name: str, matrix: SparseMatrix) -> None:
+    """Add by name the values of a matrix and of all matrices that were computed from it so far."""
+    for own in matrix.pattern.__dict__.get("_ones", {}).values():
+        tensors[f"{name}.values"] = own
+    if matrix.value is not None:
+        tensors[name] = matrix.value
+    for key, derived in matrix.__dict__.get("_made", {}).items():
+        _store(tensors, f"{name}.{key}", derived)
 
 
 FROM = {

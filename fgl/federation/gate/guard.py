@@ -277,7 +277,10 @@ class Noted:
         self.values: list[Any] = []
         visited: set[int] = set()
         for message in messages:
-            for key, value in message.items():
+            plain = {*map(type, message.values())} == {Tensor}  # as a graph's: no loop in Python
+            self.keys += message if plain else ()
+            self.values += message.values() if plain else ()
+            for key, value in () if plain else message.items():
                 if type(value) is Tensor or not isinstance(value, Mapping):
                     self.keys.append(key)
                     self.values.append(value)
