@@ -2,6 +2,7 @@
 
 import math
 import statistics
+import sys
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -94,8 +95,8 @@ def test_a_function_of_a_task_may_make_another_task() -> None:
 
 def test_a_comparison_stops_early_and_names_its_metric(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[int] = []
-    shown = "fgl.experiment.comparison.shown"
-    monkeypatch.setattr(shown, lambda *_, **__: nullcontext(steps.append))
+    module = sys.modules["fgl.study.compare"]
+    monkeypatch.setattr(module, "shown", lambda *_, **__: nullcontext(steps.append))
     flat = fgl.tasks.Nodes(
         clients=2, hidden=4, model="gcn", partition="random", local=fgl.tasks.Local(lr=0.0)
     )
