@@ -123,21 +123,18 @@ def test_a_wrong_metric_is_refused_after_one_run_and_a_wrong_method_before() -> 
     assert played == ["FedAvg"]
 
 
-@pytest.mark.parametrize(
-    ("methods", "setting", "how", "text"),
-    [
-        ({}, SETTING, {}, "Expected methods to be functions by name"),
-        ([scaffold], SETTING, {}, "Expected methods to be a dict, but got list"),
-        ({"a": 3}, SETTING, {}, "Expected a to be a function that makes a method"),
-        ({"a": fgl.Tuned(fedprox, mu=[1.0, 2.0])}, SETTING, {}, "a to be without anything to tune"),
-        ({"a": scaffold}, 3, {}, "setting to load a task for each seed, such as"),
-        ({"a": lambda task: 3}, SETTING, {}, "a to make a Method, but got int"),
-        ({"a": scaffold}, SETTING, {"seeds": [1, 1]}, "seeds to be different"),
-        ({"a": scaffold}, SETTING, {"seeds": []}, "seeds to be different"),
-        ({"a": scaffold}, SETTING, {"patience": 0}, "patience to be"),
-        ({"a b": scaffold, "A/b": local}, SETTING, {"checkpoint": "x"}, "methods to differ in let"),
-    ],
-)
+@pytest.mark.parametrize(("methods", "setting", "how", "text"), [
+    ({}, SETTING, {}, "Expected methods to be functions by name"),
+    ([scaffold], SETTING, {}, "Expected methods to be a dict, but got list"),
+    ({"a": 3}, SETTING, {}, "Expected a to be a function that makes a method"),
+    ({"a": fgl.Tuned(fedprox, mu=[1.0, 2.0])}, SETTING, {}, "a to be without anything to tune"),
+    ({"a": scaffold}, 3, {}, "setting to load a task for each seed, such as"),
+    ({"a": lambda task: 3}, SETTING, {}, "a to make a Method, but got int"),
+    ({"a": scaffold}, SETTING, {"seeds": [1, 1]}, "seeds to be different"),
+    ({"a": scaffold}, SETTING, {"seeds": []}, "seeds to be different"),
+    ({"a": scaffold}, SETTING, {"patience": 0}, "patience to be"),
+    ({"a b": scaffold, "A/b": local}, SETTING, {"checkpoint": "x"}, "methods to differ in let"),
+])  # fmt: skip
 def test_what_no_comparison_takes(methods: Any, setting: Any, how: Any, text: str) -> None:
     with pytest.raises((TypeError, ValueError), match=text):
         fgl.compare(methods, setting, num_rounds=1, **{"seeds": [0], **how})

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from federations import data_folder, pairs
+from federations import data_folder, pairs, refuses
 
 from fgl import Graph, SparseMatrix
 from fgl.data import load
@@ -260,8 +260,7 @@ def test_tables(tmp_path: Path) -> None:
     assert floats(path, None).tolist() == [[1.5, -5.0, 2.0]]
     for content in (b"1_0\n", b"0x1\n", b"1 # 2\n", b"\xd9\xa1\n"):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="line 1, to be one integer"):
-            integers(path, 1)
+        refuses("line 1, to be one integer", lambda: integers(path, 1))
 
 
 def test_folder_with_gml(tmp_path: Path) -> None:

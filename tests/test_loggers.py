@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import Mock, call
 
 import pytest
-from federations import fedavg, graphs, model
+from federations import fedavg, graphs, model, refuses
 
 import fgl
 from fgl import Result
@@ -119,17 +119,12 @@ def test_mlflow_finds_what_its_logger_wrote(tmp_path: Path) -> None:
     assert run.data.params["method"].startswith("fedprox(")
 
 
-@pytest.mark.parametrize(
-    ("logger", "package", "module"),
-    [
-        (lambda: TensorBoard("runs"), "tensorboard", "torch.utils.tensorboard"),
-        (WandB, "wandb", "wandb"),
-        (MLflow, "mlflow", "mlflow"),
-    ],
-)
+@pytest.mark.parametrize(("logger", "package", "module"), [
+    (lambda: TensorBoard("runs"), "tensorboard", "torch.utils.tensorboard"),
+    (WandB, "wandb", "wandb"), (MLflow, "mlflow", "mlflow"),
+])  # fmt: skip
 def test_a_logger_without_its_package_says_so_before_the_run(
     logger: Any, package: str, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=f"pip install {package}"):
-        logger()
+    refuses(f"pip install {package}", logger, ImportError)

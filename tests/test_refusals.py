@@ -9,30 +9,33 @@ from typing import Any
 import networkx as nx
 import pytest
 import torch
-from federations import graph, graphs, model, same
+from federations import graph, graphs, model, refuses, same
 from torch import Tensor
 
 import fgl
+from fgl._moved import _finder
 from fgl.aggregate.robust.stacks import lengths
 from fgl.client_network.features import unit_centred
 from fgl.client_network.grouping import finch
 from fgl.data.splits import class_capped_split, edge_split
+from fgl.data.splits.free_pairs import FreePairsLike
+from fgl.experiment.plots import _direction
 from fgl.federation import Inbox, Ragged
 from fgl.federation.evaluate import _rate, _why_none
-from fgl.federation.history import _takes_no_graph
+from fgl.federation.history import _spelled, _takes_no_graph
 from fgl.federation.method.message import check_message, compact
 from fgl.federation.run import _place
 from fgl.federation.training.optimizer import Layout, change_grads, made, named, state_of
 from fgl.graph.facts import check_graphs
 from fgl.graph.tables import Table
-from fgl.properties import measures
+from fgl.methods.fedgm import first_features
 from fgl.pseudo.uploads import check_upload
 from fgl.tasks import apart
 from fgl.tasks.mended import _places
 from fgl.transforms.dp_sgd.examples import alone, check_alone, made_up
 
 NET, CLIENTS = model(dropout=0.0), graphs()[:2]
-METHOD, ONE = fgl.fedavg(NET), torch.ones(1)
+METHOD, ONE, SGD = fgl.fedavg(NET), torch.ones(1), torch.optim.SGD
 PAIRS = graph(y=torch.tensor([0, 1]), edge_label_index=torch.tensor([[0, 1], [2, 3]]),
               train_mask=None, val_mask=None, test_mask=None, num_classes=2)  # fmt: skip
 BARE = fgl.Graph(torch.eye(3), torch.zeros(2, 0).long())
@@ -66,7 +69,7 @@ REFUSED: list[tuple[str, type[Exception], Callable[[], Any]]] = [
     ("no client's state", ValueError, lambda: _place(ELSEWHERE, None, "auto", None, STARTED)),
     ("left out beside a place", ValueError, lambda: _place(ELSEWHERE, None, 1, None, None)),
     ("step to be a tensor, but got 3", TypeError, lambda: state_of(OPTIMIZER, {"w": ONE})),
-    ("adjust to return a dict", TypeError, lambda: named("adjust", lambda *_: 3)({}, {}, None)),
+    ("adjust.* to be a dict", TypeError, lambda: named("adjust", lambda *_: 3)({}, {}, None)),
     ("^my word$", ValueError, lambda: made(raising(ValueError, "my word"), {"w": ONE})),
     ("that trains, but got none", ValueError, lambda: made(raising(ValueError, "no"), {})),
     ("batch beside u", ValueError, lambda: BARE.replace(u=torch.ones(1, 2))),
@@ -130,17 +133,6 @@ def test_empty_cases_have_results() -> None:
     assert finch(rows).tolist() == [0, 0, 1, 1, 2, 2]
 
 
-def test_a_measure_keeps_its_name_and_is_registered() -> None:
-    def sizes(graphs: Any) -> Tensor:
-        """Words."""
-        return graphs.sizes
-
-    own = measures.of_edges(sizes)
-    assert measures.MEASURES.pop("sizes") is sizes
-    assert (own.__name__, own.__doc__) == ("sizes", "Words.")  # type: ignore[attr-defined]
-    assert own(torch.tensor([[0], [1]]), 3).tolist() == [3]
-
-
 def test_copies_of_training_examples_are_told() -> None:
     x = torch.eye(24).repeat(2, 1)
     y, train = torch.arange(48) % 24 % 3, torch.arange(48) < 24
@@ -177,6 +169,42 @@ def test_settings_hand_their_seeds_on() -> None:
     sizes = [len(p) for p in fgl.data.partitions.dirichlet_partition(y, 3, alpha=0.3, seed=2)]
     folds = zip(*task.folds_of(seed=2), strict=True)
     assert [train.num_graphs + test.num_graphs for train, test in folds] == sizes
+
+
+def test_small_things_of_many_rooms() -> None:
+    """Each would go unnoticed if it were otherwise: an argument that is handed on, or a bound."""
+    assert [_spelled(v) for v in (-1e-5, 0.0, 1e-3)] == ["-1e-05", "0.0000", "0.0010"]
+    ends = ("test_macro_f1", "test_hits@3", "test_gap", "test_rmse", "val_ap")
+    high, low = " (higher is better)", " (lower is better)"
+    assert [_direction(name) for name in ends] == [high, high, "", low, high]
+    with pytest.warns(DeprecationWarning, match="fgl.sparse.Pattern is deprecated .* write fgl"):
+        assert _finder("fgl.sparse", None)("Pattern") is fgl.sparse.pattern.Pattern
+    assert _finder("fgl.sparse", str.upper)("other") == "OTHER"
+    with pytest.raises(AttributeError, match="'fgl.sparse' has no attribute 'other'"):
+        _finder("fgl.sparse", None)("other")
+    steps, link = fgl.Training(num_steps=3), [edge_split(own) for own in CLIENTS]
+    task = fgl.tasks.link_task(link, fgl.nn.VGAE(6, 4, 2), steps)
+    assert task.fedavg.train.epochs == 3 and task.fedavg.train.num_steps is None
+    fedsage = fgl.tasks.sampled_node_task(graph(), CLIENTS, NET, SGD, fanouts=(1,), batch_size=1)
+    batches = [own.num_nodes for own, _ in fedsage.fedavg.train.batches(CLIENTS[0], {})]  # type: ignore[misc]
+    assert max(batches) == 2
+    task = fgl.tasks.subgraph_node_task(CLIENTS, NET, steps)
+    assert "test_accuracy_before" in fgl.run(task.fedavg, task, num_rounds=1).history[0].metrics
+    setting = fgl.tasks.Nodes(damage=fgl.data.Damage(missing_edges=0.5))
+    lost = [setting.damaged([graph()], seed)[0].edge_index.tolist() for seed in (1, 1, 2)]
+    assert lost[0] == lost[1] != lost[2]
+    own = graph(x=torch.arange(120.0).view(20, 6))
+    rows = first_features(own, torch.tensor([0, 0, 2]))[:, 0].long() // 6
+    assert own.labels[rows].tolist() == [0, 0, 2] and own.train_mask[rows].all()  # type: ignore[index]
+    like, side = torch.tensor([[1], [2]]), torch.tensor([0, 1, 2, 2])
+    for pair in (like, like.flip(0)):
+        free = FreePairsLike(torch.tensor([[0, 1], [3, 2]]), 4, pair, side=side)
+        assert free.enough and free().tolist() == [[1], [3]]
+    refuses("passes", lambda: fgl.methods.fedselect(METHOD, passes=()))
+    hidden = torch.tensor([[[3.0], [-1.0]]])
+    for count, want in ((1, 9.0), (2, 1.0), (0, 0.0)):
+        found = fgl.losses.nearest_features(hidden[:, :1] * 0, ONE, hidden, torch.tensor([count]))
+        assert float(found) == want
 
 
 def test_an_attack_without_attackers_or_uploads() -> None:

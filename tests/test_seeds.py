@@ -61,6 +61,7 @@ DRAWN: dict[str, Callable[[int], Any]] = {
     "pair_split": lambda s: splits.pair_split(BARE, is_undirected=True, seed=s),
     "random_split": lambda s: splits.random_split(BARE, seed=s),
     "split": lambda s: splits.split(BARE, "random", seed=s),
+    "capped split": lambda s: splits.split(BARE, "class_capped", seed=s),
     "stratified_folds": lambda s: splits.stratified_folds(Y, 3, seed=s),
     "subgraph_split": lambda s: splits.subgraph_split(SPLIT, torch.arange(50), seed=s),
     "with_negatives": lambda s: splits.with_negatives(

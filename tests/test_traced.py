@@ -131,32 +131,18 @@ def test_steps_are_repeated_and_checked_at_powers_of_two(
         assert same(found, run(fedavg(**how), graphs(), rounds=6, after=10**9))
 
 
-def test_a_short_run_records_nothing() -> None:
-    run(fedavg(), graphs(), after=traced.AFTER)
-    assert traced.AFTER >= 16
-
-
-def test_minibatches_of_nodes_are_inputs(tracers: Tracers) -> None:
+def test_minibatches_windows_and_a_kept_optimiser_are_traced(tracers: Tracers) -> None:
     batches = partial(fgl.federation.node_minibatches, batch_size=2, num_epochs=2)
-    method = fedavg(batches=batches, num_steps=None)
-    found = run(method, graphs())
-    assert tracers[-1].why == "" and tracers[-1].steps > 0
-    assert same(found, run(method, graphs(), after=10**9))
-
-
-def test_windows_that_train_all_at_once_are_repeated(tracers: Tracers) -> None:
-    _, task = conformance.case("fedavg", "windows")
-    train = replace(task.fedavg.train, batches=None, num_steps=2)
-    method = replace(task.fedavg, train=train)
-    found = run(method, task.clients)
-    assert tracers[-1].why == "" and tracers[-1].steps > 0
-    assert same(found, run(method, task.clients, after=10**9))
-
-
-def test_an_optimiser_that_is_kept(tracers: Tracers) -> None:
-    method = fedavg(keep_optimizer=True)
-    assert same(run(method, graphs()), run(method, graphs(), after=10**9))
-    assert tracers[0].steps > 0
+    task = conformance.case("fedavg", "windows")[1]
+    windows = replace(task.fedavg.train, batches=None, num_steps=2)  # all of them in a step
+    for method, clients in (
+        (fedavg(batches=batches, num_steps=None), graphs()),
+        (replace(task.fedavg, train=windows), task.clients),
+        (fedavg(keep_optimizer=True), graphs()),
+    ):
+        found = run(method, clients)
+        assert tracers[-1].why == "" and tracers[-1].steps > 0
+        assert same(found, run(method, clients, after=10**9))
 
 
 # Losses that a trace would get wrong, each made anew, with a word of the reason.
@@ -242,17 +228,13 @@ def warming(holder: Any, read: Callable[[Any], Any], step: Callable[[Any], None]
 
 
 def in_slots() -> Any:
-    def step(holder: Any) -> None:
-        holder.calls += 1
-
-    return warming(Slots(), lambda holder: holder.calls, step)
+    return warming(
+        Slots(), lambda held: held.calls, lambda held: setattr(held, "calls", held.calls + 1)
+    )
 
 
 def in_array() -> Any:
-    def step(holder: Any) -> None:
-        holder[0] += 1
-
-    return warming(np.zeros(1), lambda holder: holder[0], step)
+    return warming(np.zeros(1), lambda held: held[0], lambda held: held.__iadd__(1))
 
 
 def in_set() -> Any:
@@ -356,8 +338,8 @@ def test_what_changes_from_round_to_round_is_recorded_anew(kind: str, tracers: T
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(traced, "AFTER", after)
-            options: Any = {"num_rounds": 12, "clients_at_once": "all", "seed": 1}
-            return fgl.run(method, graphs(), callbacks=[change], **options)
+            note = [change]
+            return fgl.run(method, graphs(), num_rounds=12, clients_at_once="all", callbacks=note)
 
     found, want = played(1), played(10**9)
     assert tracers[0].steps > 0 and tracers[0].why == ""

@@ -1,7 +1,5 @@
 """Steps of server optimisers: momentum, Adam, Yogi and Adagrad (FedOpt)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -81,8 +79,7 @@ def server_step(
     t = 1 + int(before["t"]["t"]) if bias_correction else 1
     m_size, v_size = (1 - beta1**t, 1 - beta2**t) if bias_correction else (1.0, 1.0)
     for name, old in floats.items():
-        step = lr * (first[name] / m_size) / (root(second[name] / v_size) + tau)
-        new[name] = old + step
+        new[name] = old + lr * (first[name] / m_size) / (root(second[name] / v_size) + tau)
     steps = {"t": {"t": torch.tensor(t)}} if bias_correction else {}
     return new, {"m": first} | ({"v": second} if second else {}) | steps
 
@@ -104,7 +101,7 @@ def _no_moments(params: Mapping[str, Tensor], square: float) -> dict[str, Params
 
 
 def _check_target(params: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> None:
-    """Raise a ValueError unless the target has every tensor of the model, with the same shape."""
+    """Raise a ValueError unless the target has every tensor of the model in the same shape."""
     for name, old in params.items():
         if name not in target or target[name].shape != old.shape:
             got = list(target[name].shape) if name in target else "no such tensor"

@@ -268,9 +268,9 @@ def _served(
     all attempts fail, there is no result, and the server keeps the old model.
     """
 
-    def attempt(some: Mapping[int, Message]) -> Made:
+    def attempt(some: Inbox) -> Made:
         with stage(plan.seed, len(result.history), None, name):
-            return serve(inbox.with_messages(some), result.server_state)
+            return serve(some, result.server_state)
 
     if not inbox:
         return None, {}
@@ -285,7 +285,7 @@ def _served(
     while 2 * count <= len(order):
         left_out = order[:count]
         with suppress(Exception):
-            new = attempt(drop(inbox, left_out))
+            new = attempt(inbox.with_messages(drop(inbox, left_out)))
             return new, dict.fromkeys(left_out, _because("the server left this upload out", cause))
         count *= 2
     return None, dict.fromkeys(inbox, _because("the server keeps the old model", cause))

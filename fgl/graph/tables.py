@@ -201,13 +201,12 @@ def _number(table: Table, name: str, row: Hashable, value: Any) -> Any:
 
 def of_networkx(
     graph: Any,
-    *,
     x: Sequence[str],
     y: str | None,
+    classes: Sequence[Hashable] | None,
     edge_weight: str | None,
     edge_attr: Sequence[str],
     edge_time: str | None,
-    classes: Sequence[Hashable] | None,
     ignore: Collection[str],
 ) -> dict[str, Any]:
     """Convert a networkx graph to fields of a `Graph`, see `Graph.from_networkx`."""

@@ -25,7 +25,7 @@ def nearest_features(
         hidden: float ``[n, Q, d]``, features of up to Q true neighbours of each node; Q is at least
             1.
         hidden_count: ``[n]``, number of true neighbours of each node.
-        mask: bool ``[n]``, the nodes to average over; default all nodes.
+        mask: bool ``[n]``, the nodes to average over; by default all nodes.
 
     Returns:
         A scalar: the loss, or 0 with a gradient if the mask is empty.
@@ -45,8 +45,7 @@ def nearest_features(
     places = torch.arange(max(made.shape[1], hidden.shape[1]), device=made.device)
     filled = places[: hidden.shape[1]] < hidden_count[:, None]
     with torch.no_grad():
-        apart = torch.cdist(made, hidden)
-        nearest = torch.where(filled[:, None], apart, torch.inf).argmin(2)
+        nearest = torch.where(filled[:, None], torch.cdist(made, hidden), torch.inf).argmin(2)
     target = hidden.detach().gather(1, nearest[..., None].expand(-1, -1, made.shape[2]))
     counts = places[: made.shape[1]] < count.floor()[:, None]
     counts = counts & (hidden_count > 0)[:, None] & (weight > 0)[:, None]

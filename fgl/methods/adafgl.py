@@ -1,7 +1,5 @@
 """AdaFGL's second step: each client trains networks that refine a federated model's output."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """FedAMP: each client learns mainly from the clients that have similar models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

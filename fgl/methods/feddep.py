@@ -1,7 +1,5 @@
 """FedDEP: generated embeddings of missing neighbours, learned from other clients' prototypes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """FedDyn: a client's drift corrects the client's loss; the drifts' sum corrects the mean model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -123,8 +121,7 @@ def drifting(fedavg: Method, name: str) -> Method:
 
     # A bound of 1 means equal weights, as in GraphFL, and does not bound sizes.
     most = min(fedavg.rules.max_examples, LARGEST) if fedavg.rules.max_examples > 1 else LARGEST
-    joining = Joining(say_size, add_sizes, max_examples=most)
-    rules = replace(fedavg.rules, joining=joining)
+    rules = replace(fedavg.rules, joining=Joining(say_size, add_sizes, max_examples=most))
     return replace(fedavg, receive=receive, send=send, aggregate=aggregate, rules=rules)
 
 

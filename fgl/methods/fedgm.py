@@ -1,7 +1,5 @@
 """FedGM: clients condense their graphs, and the server trains on the condensed graphs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -126,8 +124,7 @@ def fedgm(
     def first_upload(graph: Graph) -> tuple[Message, State]:
         y = condensed_labels(graph, reduction)
         x = first_features(graph, y)
-        edges = PairWeights(graph.num_features, condense_width)
-        x, adjacency = condensing(graph, (x, y, edges))
+        x, adjacency = condensing(graph, (x, y, PairWeights(graph.num_features, condense_width)))
         count = y.bincount(minlength=int(graph.num_classes or 1))
         adjacency = adjacency.to(x.dtype)  # of half precision under autocast
         return {"x": x, "y": y, "adjacency": adjacency}, {"count": count}

@@ -1,7 +1,5 @@
 """FedGTA: average clients whose propagated labels have similar moments."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any, Literal

@@ -3,8 +3,6 @@
 Each client keeps the coefficients that combine the matrices.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """FedOpt: the server takes an optimiser step towards the mean of the clients' models."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """FedProto: clients send the mean embedding of each class instead of a model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

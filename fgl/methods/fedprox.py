@@ -1,7 +1,5 @@
 """FedProx: a penalty keeps local training near the received model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """FED-PUB: clients multiply weights by masks; the server mixes models with similar outputs."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -128,8 +126,7 @@ def fedpub(
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        plain = fed.drop(params, ones)
-        message, new_state = fedavg.send(plain, context, state, graph)
+        message, new_state = fedavg.send(fed.drop(params, ones), context, state, graph)
         model = message["model"]
         used = masked(params, bound=sparsity)
         output = fed.predict(reader, used, probes, **({"return_embedding": True} if embeds else {}))

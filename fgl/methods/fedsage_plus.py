@@ -13,8 +13,6 @@ After the offer, a client keeps the sampled noise and dropout under ``"drawn"``.
 client generates the offered neighbours again, and the returned gradients fit these neighbours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -44,7 +42,7 @@ DRAWN = ("noise", "keep")
 
 @typed
 def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Tensor]:
-    """Sample random nodes, and for each of them the features of neighbours, with replacement.
+    """Sample random nodes, and then features of each node's neighbours; both with replacement.
 
     Nodes are sampled from all nodes that have a neighbour.
 
@@ -111,8 +109,7 @@ def fedsage_plus(
     reject_if(wrong, "fedavg to be that of generator_task", f"one of {of}")
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        sent = fed.drop(message, ("pull", "owners"))
-        params, context = base.receive(sent, state, graph)
+        params, context = base.receive(fed.drop(message, ("pull", "owners")), state, graph)
         stage = int(message.get("stage", torch.tensor(OFFER)))
         context = {**context, "stage": torch.tensor(stage)}
         if stage == OFFER:
@@ -158,8 +155,7 @@ def fedsage_plus(
 
     train = replace(fedavg.train, num_steps=None, batches=batches, epochs=None, settle=settle)
     changed: Any = {"receive": receive, "loss": loss, "send": send, "accept": accept}
-    ragged = UPLOADS[OFFER] + UPLOADS[JUDGE]
-    rules = replace(base.rules, exchange=len(UPLOADS), ragged=ragged)
+    rules = replace(base.rules, exchange=len(UPLOADS), ragged=UPLOADS[OFFER] + UPLOADS[JUDGE])
     return replace(base, **changed, aggregate=relayed, train=train, rules=rules)
 
 

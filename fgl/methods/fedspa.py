@@ -1,7 +1,5 @@
 """FedSPA: clients with smooth features or with typical attention have larger weights."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """FedSSP: clients average their spectral encoders; each client keeps the rest of its model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

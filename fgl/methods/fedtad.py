@@ -1,7 +1,5 @@
 """FedTAD: the server trains the mean model on generated graphs to agree with clients' models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial

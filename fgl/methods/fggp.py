@@ -1,7 +1,5 @@
 """FGGP: each client learns a second view of its graph; the server clusters clients' prototypes."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """GCFL and GCFL+: clusters of clients. A cluster splits if its clients' updates diverge."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial

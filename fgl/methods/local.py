@@ -1,7 +1,5 @@
 """Local training: every client trains alone, and nothing is sent."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

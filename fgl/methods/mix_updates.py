@@ -1,7 +1,5 @@
 """Mixes of updates: the server changes each client's model by a weighted mix of all updates."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """MOON: a contrastive loss between the trained, the received and the client's last model."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from typing import Any
@@ -66,8 +64,7 @@ def moon(fedavg: Method, *, contrast: Weight = 1.0, temperature: Positive = 0.5)
 
     @torch.no_grad()
     def embed(params: Params, graph: Graph) -> Tensor:
-        embedded = fed.predict(frozen, params, graph, return_embedding=True)
-        embedding: Tensor = embedded[1]
+        embedding: Tensor = fed.predict(frozen, params, graph, return_embedding=True)[1]
         return embedding
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:

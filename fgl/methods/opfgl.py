@@ -1,7 +1,5 @@
 """O-pFGL: clients send class sums once, the server trains on them, then clients train locally."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -104,7 +102,7 @@ def opfgl(
         min_degree: smallest degree of a node that gets a label.
         label_steps: steps of label propagation.
         label_share: weight of the neighbours in a step, between 0 and 1.
-        nodes_per_class: number of nodes that each class has in the server's graph.
+        nodes_per_class: number of nodes per class in the server's graph.
         condense_steps: steps in which the server generates its graph.
         feature_lr: learning rate of the Adam for the features of the server's graph.
         edge_lr: learning rate of the Adam for the edges of the server's graph.

@@ -1,7 +1,5 @@
 """Own models: each client keeps and uses the model that it trained."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext

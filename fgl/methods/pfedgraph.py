@@ -1,7 +1,5 @@
 """pFedGraph: each client gets a mix of the clients' models; a learned graph has the weights."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

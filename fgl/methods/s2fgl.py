@@ -1,7 +1,5 @@
 """S2FGL: two terms of a client's loss align its embeddings with those of the received model."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Unlearning of clients: train again without these clients, or increase their losses."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial

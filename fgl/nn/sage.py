@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..checks import check_fanouts, check_share, reject_if
 from ..kinds import explained
 from ..sparse import gather_rows
+from .dense import linear
 from .layers import Edges, Features, Stack, adjacency, dropout, widths
 
 
@@ -46,10 +47,10 @@ class SAGEConv(nn.Module):
         self.lin_r = nn.Linear(in_channels, out_channels, bias=False)
 
     def forward(self, x: Features, edges: Edges) -> Tensor:
-        neighbours = x @ self.lin_l.weight.t()
+        neighbours = linear(x, self.lin_l.weight)
         mean = adjacency(edges, x.shape[0]).astype(neighbours.dtype).mean_norm
         out: Tensor = mean @ neighbours + self.lin_l.bias
-        return out + x @ self.lin_r.weight.t()
+        return out + linear(x, self.lin_r.weight)
 
     def on_trees(self, x: Tensor, fanouts: Sequence[int]) -> Tensor:
         """Apply the convolution to all nodes of trees except leaves; no list of edges is needed.

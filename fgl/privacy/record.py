@@ -64,7 +64,7 @@ def with_noise(
         kind: the transform that adds the noise, from `KINDS`. ``""`` means replies without
             protection; such replies can be combined with all kinds.
         colluders: number of clients that may collude; epsilon does not count on their noise.
-        delta: the delta for which `spent_epsilon` computes epsilon; default the record's delta.
+        delta: the delta for which `spent_epsilon` computes epsilon; by default the record's delta.
 
     Raises:
         ValueError: if the kind or the number of colluders in the record differs from the argument.
@@ -102,8 +102,7 @@ def with_noise(
         out["colluders"] = torch.tensor(uncredited if before else colluders)
     if earlier:
         columns = torch.tensor(list(earlier), dtype=F64).unbind(1)
-        names = ("earlier_noise", "earlier_rate", "earlier_steps")
-        out |= dict(zip(names, columns, strict=True))
+        out |= dict(zip(("earlier_noise", "earlier_rate", "earlier_steps"), columns, strict=True))
         out["earlier_rounds"] = torch.stack([times.to(F64) for times in earlier.values()])
     return out
 

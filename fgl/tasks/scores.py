@@ -42,9 +42,9 @@ def node_scores(
     Args:
         model: ``model(*graph.inputs)`` returns logits, or the output that the target needs.
         test: whether to score test nodes too; if False, only validation nodes are scored.
-        logits_of: ``(model, params, graph) -> logits``; default the model's output for the whole
+        logits_of: ``(model, params, graph) -> logits``; by default the model's output for the whole
             graph.
-        target: meaning of the values of ``graph.y``; default class labels.
+        target: meaning of the values of ``graph.y``; by default class labels.
 
     Returns:
         ``(params, graph) -> {"val_accuracy", "test_accuracy"}``; with `fgl.targets.REGRESSION` the
@@ -130,14 +130,9 @@ def _split_like(graph: Graph, splits: Sequence[EdgeSplit]) -> EdgeSplit:
     """Find the split of a graph; `graph` may be a copy with equal nodes and edges."""
     for split in splits:
         own = split.graph
-        ids = (
-            own.node_id is None or graph.node_id is None or torch.equal(own.node_id, graph.node_id)
-        )
-        if (
-            own.num_nodes == graph.num_nodes
-            and torch.equal(own.edge_index, graph.edge_index)
-            and ids
-        ):
+        ids = [each.node_id for each in (own, graph) if each.node_id is not None]
+        same = own.num_nodes == graph.num_nodes and torch.equal(own.edge_index, graph.edge_index)
+        if same and (len(ids) < 2 or torch.equal(*ids)):
             return split
     raise ValueError("Expected graph to be the graph of a split, but got another")
 
@@ -319,7 +314,7 @@ def evaluate_pooled(
         clients: the clients' graphs.
         tests: one graph with labels per client; graphs without a test mask are not scored. A graph
             beyond the number of clients is scored with the first client's model. Default `clients`.
-        target: meaning of the values of ``graph.y``; default class labels.
+        target: meaning of the values of ``graph.y``; by default class labels.
 
     Returns:
         ``(outbox, states) -> metrics``. The dict has all defined metrics of the target; their names
@@ -391,7 +386,7 @@ def with_pooled(
 
 
 def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[str]]:
-    """End of a warning on undefined metrics, and names of metrics undefined even after pooling."""
+    """End of a warning on undefined metrics, and names of metrics undefined even when pooled."""
     y, mask = (torch.cat(part) for part in zip(*answered, strict=True))
     lost = targets.undefined_metrics(target, y, mask)
     if lost:
@@ -424,7 +419,7 @@ def evaluate_graphs(
             graphs in this mask are scored; without masks, all graphs are scored.
         clients: the clients' training graphs. If these graphs have validation masks, metrics that
             begin with ``val_`` and ``pooled_test_`` are added.
-        target: meaning of the values of ``graph.y``; default class labels.
+        target: meaning of the values of ``graph.y``; by default class labels.
         each: as for `evaluate_own`.
 
     Returns:
@@ -555,9 +550,8 @@ def _evaluate_classes(
         with fed.in_mode(model, False):
             stack = Inbox({k: {"model": used[k]} for k in range(len(tests))}, len(tests))
             shares = vmap(hit_share)(cohort.index, stack.stack("model"))
-        own = (
-            {k: {"test_accuracy": share} for k, share in enumerate(shares.tolist())} if each else {}
-        )
+        each_share = enumerate(shares.tolist() if each else [])
+        own = {k: {"test_accuracy": share} for k, share in each_share}
         mean = {"test_accuracy": float(shares.double().mean()), "majority_accuracy": majority}
         return {**merge(own), **mean}
 

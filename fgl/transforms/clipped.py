@@ -1,7 +1,5 @@
 """Clipped updates: clients send only updates of bounded norm."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -71,8 +69,7 @@ def clipped(method: Method, *, length: Positive) -> Method:
         update = clip(fed.combine(torch.sub, fed.pick(model, names), sent), length=length)
         message = {**message, "model": added(sent, update, list(model))}
         if "num_examples" in message:
-            count = message["num_examples"]
-            message["num_examples"] = torch.ones_like(count)
+            message["num_examples"] = torch.ones_like(message["num_examples"])
         return message, new_state
 
     clipping = replace(method, receive=receive, send=send)

@@ -67,8 +67,7 @@ def coded(method: Method, parts: Sequence[str], code: Code) -> Method:
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        inner = _without_left(state, parts)
-        message, new = method.send(params, context, inner, graph)
+        message, new = method.send(params, context, _without_left(state, parts), graph)
         missing = [part for part in parts if part not in message]
         reject_if(message and missing, f"an upload to have {missing}", list(message))
         out, new_state = drop(message, parts), dict(new)

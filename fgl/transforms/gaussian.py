@@ -1,7 +1,5 @@
 """Gaussian noise for clipped updates, added by clients or by the server, and its epsilon."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -251,8 +249,7 @@ def counted(
 
     aggregate = fed.after(_without_record(method.aggregate), with_record)
 
-    room = max(method.rules.max_change, noise.noise_multiplier)
-    rules = replace(method.rules, max_change=room)
+    rules = replace(method.rules, max_change=max(method.rules.max_change, noise.noise_multiplier))
     privacy = replace(method.privacy, account=account)
     return replace(method, aggregate=aggregate, rules=rules, privacy=privacy)
 

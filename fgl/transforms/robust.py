@@ -1,7 +1,5 @@
 """A robust mean that replaces the mean of the models in a method's server."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """FedGCN's exchange of rows by a secure sum: a client learns only the rows that it requests."""
 
-from __future__ import annotations
-
 import math
 import secrets
 import warnings
@@ -138,8 +136,7 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
             return {"rows": rows}
         mine, scale = _rows(graph), 2.0**BITS
         total = (means["rows"][mine] * float(message["num_clients"]) * scale).round() / scale
-        seed = parts.as_bytes(state["pad"])
-        rows[mine] = total - _pad(seed, int(mine.sum()), width)
+        rows[mine] = total - _pad(parts.as_bytes(state["pad"]), int(mine.sum()), width)
         return {"rows": rows}
 
     # The size of pads is intended, and the weights are all 1.

@@ -1,7 +1,5 @@
 """Sparsified uploads: clients send large changes at once, and small changes in later rounds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

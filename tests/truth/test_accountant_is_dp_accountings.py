@@ -54,15 +54,12 @@ def test_epsilon_of_a_sample_is_never_too_small_and_hardly_too_large(
     assert spent < privacy.epsilon(**{**how, "sample_rate": 1.0})
 
 
-@pytest.mark.parametrize(
-    "uses",
-    [
-        {(1.0, 0.01): 50},
-        {(1.0, 0.01): 50, (3.0, 0.1): 20},
-        {(2.0, 1.0): 3, (1.0, 0.01): 50, (5.0, 1.0): 0},
-        {(2.0, 1.0): 3, (4.0, 1.0): 5, (0.5, 0.0): 9},
-    ],
-)
+@pytest.mark.parametrize("uses", [
+    {(1.0, 0.01): 50},
+    {(1.0, 0.01): 50, (3.0, 0.1): 20},
+    {(2.0, 1.0): 3, (1.0, 0.01): 50, (5.0, 1.0): 0},
+    {(2.0, 1.0): 3, (4.0, 1.0): 5, (0.5, 0.0): 9},
+])  # fmt: skip
 def test_several_uses_are_composed_as_by_dp_accounting(uses: Any) -> None:
     other = pld.PLDAccountant(value_discretization_interval=4e-3)
     for (noise, rate), times in uses.items():

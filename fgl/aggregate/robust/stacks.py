@@ -1,7 +1,5 @@
 """Stacks of clients for the robust means: checks, conversion to double, and distances."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

@@ -128,17 +128,15 @@ def edge_split(
     m = pairs.shape[1]
     num_val, num_test = round(val * m), round(test * m)
     num_held = num_val + num_test
-    few = bool((val and not num_val) or (test and not num_test) or num_held == m)
-    crowded = not few and num_held > _all_pairs(n, directed) - m
-    if few or crowded:
-        num_val = num_test = num_held = 0
+    if (val and not num_val) or (test and not num_test) or num_held == m:
+        num_held = 0
     order = torch.randperm(m, generator=generator)
     aside = pairs[:, order[:num_held]]
     side = _sides(graph, edges)
     free = free_pairs.FreePairsLike(pairs, n, aside, side=side, directed=directed)
-    if not free.enough:
-        crowded, num_val, num_test, num_held = True, 0, 0, 0
-        aside = aside[:, :0]
+    crowded = not free.enough
+    if crowded:
+        num_held, aside = 0, aside[:, :0]
         free = free_pairs.FreePairsLike(pairs, n, aside, directed=directed)
     if num_held == 0 and (val or test):
         _warn_of_none(m, val, test, crowded)
@@ -178,17 +176,19 @@ def _sides(graph: Graph, edges: Tensor) -> Tensor | None:
 
 def _keeps_fields(graph: Graph) -> str:
     """Text of a call that splits a graph without loss of the edges' fields."""
-    turned = {} if graph.edge_type is None else _turned(graph)
-    across = [pair for pair in turned if pair[0] != pair[1]]
-    if across:
-        return "pair_split(graph, edge_type={}, rev_edge_type={})".format(*across[0])
+    for pair in _across(graph):
+        return "pair_split(graph, edge_type={}, rev_edge_type={})".format(*pair)
     if symmetric(graph.edge_index, graph.num_nodes):
         return "pair_split(graph, is_undirected=True)"
     return "directed=True"
 
 
-def _turned(graph: Graph) -> dict[tuple[int, int], float]:
-    return turned_relations(graph.edge_index, graph.edge_type, graph.num_nodes)
+def _across(graph: Graph) -> dict[tuple[int, int], float]:
+    """Pairs of two relations, one with most edges of the other turned round, and the fraction."""
+    if graph.edge_type is None:
+        return {}
+    turned = turned_relations(graph.edge_index, graph.edge_type, graph.num_nodes)
+    return {pair: share for pair, share in turned.items() if pair[0] != pair[1]}
 
 
 def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
@@ -199,9 +199,7 @@ def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
         pairs: the distinct edges, sorted.
         plain: whether the edges have no weights and no fields.
     """
-    turned = {} if graph.edge_type is None else _turned(graph)
-    across = {pair: share for pair, share in turned.items() if pair[0] != pair[1]}
-    if across:
+    if across := _across(graph):
         raise ValueError(turned_round(across))
     share = reversed_share(pairs[0] * graph.num_nodes + pairs[1], graph.num_nodes)
     call = "directed=False" if plain else "pair_split(graph, is_undirected=True)"
@@ -222,10 +220,6 @@ def _each(edges: Tensor, num_nodes: int, directed: bool) -> Tensor:
     if directed:
         return free_pairs.directed_pairs(free_pairs.directed_keys(edges, num_nodes), num_nodes)
     return free_pairs.pairs_of(free_pairs.keys_of(edges))
-
-
-def _all_pairs(num_nodes: int, directed: bool) -> int:
-    return num_nodes * (num_nodes - 1) // (1 if directed else 2)
 
 
 def _both_ways(graph: Graph, own: Tensor) -> Graph:
@@ -283,20 +277,16 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
         return _each(ends[:, (ends >= 0).all(0)], n, split.directed)
 
     train, val, test = (inside(e) for e in (split.train_edges, split.val_edges, split.test_edges))
-    edges, num_held = torch.cat([train, val, test], 1), val.shape[1] + test.shape[1]
-    crowded = num_held > _all_pairs(n, split.directed) - edges.shape[1]
-    if crowded:
-        val, test = val[:, :0], test[:, :0]
+    edges, held_out = torch.cat([train, val, test], 1), torch.cat([val, test], 1)
     generator = torch.Generator().manual_seed(seed)
-    held_out, side = torch.cat([val, test], 1), _sides(graph, edges)
+    side = _sides(graph, edges)
     free = free_pairs.FreePairsLike(edges, n, held_out, side=side, directed=split.directed)
     if not free.enough:
-        crowded, val, test, held_out = True, val[:, :0], test[:, :0], held_out[:, :0]
-        free = free_pairs.FreePairsLike(edges, n, held_out, directed=split.directed)
-    if crowded:
+        val, test = val[:, :0], test[:, :0]
+        free = free_pairs.FreePairsLike(edges, n, val, directed=split.directed)
         warn(
-            f"The {num_held} kept edges between these {n} nodes are left out, since fewer pairs "
-            "without an edge could be compared with them: more nodes, or smaller shares in "
+            f"The {held_out.shape[1]} kept edges between these {n} nodes are left out, since fewer "
+            "pairs without an edge could be compared with them: more nodes, or smaller shares in "
             "edge_split, leave some"
         )
     negatives = free(generator=generator)
@@ -352,7 +342,7 @@ def negative_edges(
         node_type: int64 ``[num_nodes]``, the types of the nodes. With this argument, a pair is
             drawn only between two types that an edge joins. The number of drawn pairs between two
             types is roughly proportional to the number of edges between them.
-        generator: random generator on the CPU; default torch's global generator.
+        generator: random generator on the CPU; by default torch's global generator.
 
     Returns:
         int64 ``[2, num]``, on the device of `edge_index`. A pair is stored as (smaller node, larger

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...checks import reject_if
 from ...graph import Graph
-from ...kinds import check_kind, check_takes
+from ...kinds import check_takes
 from ..method.compose import check_seals
 from ..method.message import Aggregate, Inbox, Message, Params, State, check_message, check_model
 from ..method.method import Method
@@ -254,7 +254,8 @@ def pair(returned: Any, name: str, wanted: str) -> tuple[Any, Any]:
 def _check_outbox(
     outbox: Any, inbox: Inbox, template: Mapping[str, Tensor], max_change: float
 ) -> None:
-    check_kind("outbox", outbox, Mapping)
+    got = type(outbox).__name__
+    reject_if(not isinstance(outbox, Mapping), "outbox to be a dict of messages", got, TypeError)
     unknown = [client for client in outbox if client not in range(inbox.num_clients)]
     reject_if(unknown, f"outbox to name clients from 0 to {inbox.num_clients - 1}", unknown)
     for client, message in {id(outbox[k]): (k, outbox[k]) for k in outbox}.values():

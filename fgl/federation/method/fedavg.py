@@ -20,7 +20,7 @@ from ...targets import CLASSES, Target, check_no_broadcast, checked_y
 from ...warn import warn
 from .compose import layer
 from .describe import short_name
-from .message import Aggregate, Broadcast, Inbox, Message, Params, State, check_model, pick
+from .message import Aggregate, Broadcast, Inbox, Message, Params, State, check_model
 from .method import Loss, Method, Receive, Training
 from .rules import check_has_shapes
 
@@ -70,8 +70,9 @@ class Means(Mapping[str, Params]):
         """
         values = {} if model is None else {"model": model}
         values |= {key: _plain_mean(inbox, key) for key in equally}
-        entries = {client: pick(message, reads) for client, message in inbox.items()}
-        return cls(values, inbox.with_messages(entries))
+        entries = {k: {key: m[key] for key in reads if key in m} for k, m in inbox.items()}
+        sent, payers = inbox.sent, inbox.asked
+        return cls(values, Inbox(entries, inbox.num_clients, sent, inbox.round, payers))
 
     @property
     def clients(self) -> list[int]:
@@ -323,11 +324,11 @@ def fedavg(
     ``theta <- sum_k n_k theta_k / sum_k n_k``, where n_k is client k's number of training examples.
 
     Args:
-        model: the architecture, with the initial parameters.
+        model: a module with the architecture and the initial parameters.
         loss: ``(params, graph, context) -> scalar``; default `supervised`, the target's loss on the
             training examples.
         train: default one step of SGD with a learning rate of 0.1.
-        target: meaning of the values of ``graph.y``; default class labels.
+        target: meaning of the values of ``graph.y``; by default class labels.
 
     Raises:
         TypeError: if `model` is not a module.
@@ -364,7 +365,8 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
     Args:
         model: the model; it is called as ``model(*graph.inputs)``, and returns logits or the output
             that the target needs.
-        target: meaning of the values of ``graph.y``; default class labels, with cross-entropy.
+        target: meaning of the values of ``graph.y``; by default, class labels; their loss is
+            cross-entropy.
 
     Returns:
         ``(params, graph, context) -> scalar``. This function raises a ValueError if the graph has

@@ -106,8 +106,7 @@ def like_row(graph: Graph) -> Graph:
 @cache
 def _like_row(width: int, dtype: torch.dtype, of_y: torch.dtype, device: torch.device) -> Graph:
     x, y = torch.zeros(1, width, dtype=dtype), torch.zeros(1, dtype=of_y)
-    none = torch.zeros(2, 0, dtype=torch.int64)
-    row = Graph(x, none, y=y).to(device)
+    row = Graph(x, torch.zeros(2, 0, dtype=torch.int64), y=y).to(device)
     row.__dict__["num_classes"] = None
     _ = row.adj  # vmap cannot create it
     return row

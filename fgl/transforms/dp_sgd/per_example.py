@@ -1,7 +1,5 @@
 """DP-SGD at every client: each example's gradient is clipped, and each step adds noise."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

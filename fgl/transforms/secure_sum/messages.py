@@ -1,7 +1,5 @@
 """Messages of a secure sum, and the terms on which clients and server agree."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass

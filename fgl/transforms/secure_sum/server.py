@@ -62,7 +62,7 @@ class Server:
     def _sizes(
         self, phase: int, number: int, payload: Mapping[str, Tensor]
     ) -> dict[str, tuple[int, ...]]:
-        """An answer's tensors, with their shapes."""
+        """The names of an answer's tensors, with the tensors' shapes."""
         shapes: dict[int, dict[str, tuple[int, ...]]] = {
             wire.KEYS: {"keys": (2 * parts.KEY,)},
             wire.LETTERS: {"letters": (number, parts.LETTER)},
@@ -98,8 +98,7 @@ class Server:
 
     @torch.no_grad()
     def aggregate(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        exchange = state.get(wire.ASKED, wire.START)
-        phase = int(exchange["phase"])
+        phase = int(state.get(wire.ASKED, wire.START)["phase"])
         rounds = self.terms.rounds
         now = phase if inbox.round is None else rounds[inbox.round % len(rounds)]
         if phase == wire.KEYS != now:  # the last exchange was abandoned: wait for the next
@@ -152,14 +151,13 @@ class Server:
         self._enough(len(inbox), "letters")
         here, clients = _present(inbox, exchange), exchange["clients"].tolist()
         sealed = torch.zeros(len(clients), len(clients), parts.LETTER, dtype=torch.uint8)
-        for row, client in enumerate(clients):
-            if client in inbox:
-                sealed[row] = wire.part(inbox[client])["letters"]
+        rows = here.nonzero().flatten().tolist()
+        for row in rows:
+            sealed[row] = wire.part(inbox[clients[row]])["letters"]
         outbox = _rest(exchange["clients"])
-        for row, client in enumerate(clients):
-            if here[row]:
-                payload = {"letters": sealed[:, row].clone(), "here": here}
-                outbox[client] = wire.envelope(wire.MASKED, payload)
+        for row in rows:
+            payload = {"letters": sealed[:, row].clone(), "here": here}
+            outbox[clients[row]] = wire.envelope(wire.MASKED, payload)
         committed = sealed.diagonal()[: parts.KEY].T.contiguous()  # instead of letters to oneself
         return outbox, {
             **state,
@@ -271,7 +269,7 @@ def _check_phase(message: Message, phase: int) -> Mapping[str, Tensor]:
 
 
 def _check_public_keys(keys: Tensor) -> None:
-    """Raise a ValueError unless a value is two valid public keys for key agreement."""
+    """Raise a ValueError unless a value consists of two valid public keys for key agreement."""
     for public in keys.view(2, parts.KEY):
         parts.agreed_key(bytes([1]) * parts.KEY, parts.as_bytes(public), b"")
     if keys[: parts.KEY].equal(keys[parts.KEY :]):

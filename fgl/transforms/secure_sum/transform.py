@@ -1,7 +1,5 @@
 """Secure sum: clients add masks to uploads; the masks cancel out in the server's sum."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace

@@ -175,7 +175,7 @@ class RemoteClients:
         return min(charged, times) if charged > 0 else times
 
     def _said(self, index: int, client: int, content: Any | str) -> Any:
-        """The note of an answer.
+        """The note that a client added to an answer.
 
         If the client answered a different request, an error is raised.
         """
@@ -307,16 +307,13 @@ class RemoteClients:
         """The reason why no node belongs to a client, or "" if there is a node."""
         if self.nodes.get(client) in self._there:
             return ""
-        refused = [(node, each) for node, each in self._strangers.items()]
-        own = [each.why for _, each in refused if each.client == client]
-        unknown = [each.why for _, each in refused if each.client < 0]
+        own = [each.why for each in self._strangers.values() if each.client == client]
+        unknown = [each.why for each in self._strangers.values() if each.client < 0]
         if own:
             return shortened("its node is refused: " + "; ".join(own))
         if unknown:
-            reasons = list(dict.fromkeys(unknown))
-            return shortened(
-                "no node says that it is this client; refused are " + "; ".join(reasons)
-            )
+            reasons = "; ".join(dict.fromkeys(unknown))
+            return shortened(f"no node says that it is this client; refused are {reasons}")
         return "its node is not there"
 
     def _site(self, node: int) -> str:

@@ -5,8 +5,6 @@ renamed to ``ledger-000001.jsonl``. Later files get the next numbers. The newest
 are kept. Each new file begins with the total privacy cost so far.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -39,7 +37,7 @@ class Ledger:
         folder: folder of the ledger; None for no ledger and no budget.
         about: JSON values that are written on each line of this request, such as run, round and
             method.
-        epsilon: budget for all answers of this site in all runs together; default none.
+        epsilon: budget for all answers of this site in all runs together; by default there is none.
         delta: the delta for which epsilon is computed.
 
     Raises:
