@@ -155,7 +155,7 @@ HOSTILE = [1e30, -1e30, 1e9, -3.0, 0.0, 2.0]
     lie=st.sampled_from(HOSTILE),
     split=st.booleans(),
 )
-def test_no_minority_breaks_it(
+def test_minorities_break_none(
     number: int, share: float, seed: int, lie: float, split: bool
 ) -> None:
     """Entry by entry within the honest ones, or within a known distance of their mean."""
