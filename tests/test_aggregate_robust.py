@@ -243,3 +243,11 @@ def test_malformed_stacks_are_refused(name: str, stack: Any, said: str) -> None:
 ])  # fmt: skip
 def test_options_out_of_range_are_refused(call: Callable[[Any], Any], said: str) -> None:
     refuses(said, lambda: call(clients(5)))
+
+
+def test_clipping_knows_no_unit() -> None:
+    whole = clients(5)
+    small = {name: value * 1e-3 for name, value in whole.items()}
+    for rule, name in ((norm_bound, "bound"), (centred_clipping, "radius")):
+        found = rule(small, **{name: 5e-4})
+        close(found, {n: 1e-3 * v for n, v in rule(whole, **{name: 0.5}).items()}, atol=1e-9)
