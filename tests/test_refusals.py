@@ -204,6 +204,8 @@ def test_small_things_of_many_rooms() -> None:
     refuses("passes", lambda: fgl.methods.fedselect(METHOD, passes=()))
     refuses("centres", lambda: fgl.ego.EgoSampler(graph(), (2,))(torch.tensor([20])))
     assert peak_memory(torch.device("cpu")) > 10**7  # type: ignore[operator]
+    one, other = (dataclasses.replace(METHOD, accept=lambda *_: None) for _ in range(2))
+    assert one.made_of != other.made_of == other.made_of
     hidden = torch.tensor([[[3.0], [-1.0]]])
     for count, want in ((1, 9.0), (2, 1.0), (0, 0.0)):
         found = fgl.losses.nearest_features(hidden[:, :1] * 0, ONE, hidden, torch.tensor([count]))
