@@ -439,13 +439,13 @@ def install(extra: str) -> str:
 
 
 def imported(module: str, purpose: str, how: str, package: str = "") -> Any:
-    """Import an optional module; if it is missing, raise an error that tells how to install it.
+    """Import an optional module; if it is missing, an error gives the command that installs it.
 
     Args:
         module: the module.
         purpose: purpose of the module, such as "for a plot".
         how: the command that installs the package.
-        package: the package's name in the message; default the first part of the module's name.
+        package: the package's name in the message; by default the first part of the module's name.
 
     Example:
         >>> imported("nothing_of_this_name", "for a test", "pip install it")

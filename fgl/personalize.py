@@ -127,7 +127,7 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
     Args:
         y: int64 ``[n]`` in ``[0, num_classes)``.
         num_classes: number of classes.
-        mask: bool ``[n]``; default all.
+        mask: bool ``[n]``; by default all.
 
     Returns:
         float ``[num_classes]`` that sums to 1. If the mask is empty, all entries are 0, and

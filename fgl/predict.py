@@ -291,7 +291,7 @@ def _names_of(model: nn.Module) -> list[frozenset[str]]:
 
 
 class OtherWidth(RuntimeError, ValueError):
-    """Error: the number of features that a model expects is not the number that the graph has.
+    """Error for a graph whose number of features differs from the number that a model expects.
 
     Example:
         >>> str(OtherWidth("Expected GCN to take 4 features, but got 3"))

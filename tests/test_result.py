@@ -143,7 +143,8 @@ def test_a_callback_is_asked_before_the_first_round_and_after_the_last(tmp_path:
     assert heard.said == ["begin 0", "round 0", "end 1"]
     fgl.run(method, graphs(), num_rounds=5, **how)
     assert heard.said[3:] == ["begin 1", "round 1", "round 2", "end 3"]
-    fgl.run(method, graphs(), num_rounds=5, **how)  # it has ended: there is no round to come
+    with pytest.warns(UserWarning, match="after 3 of 5 rounds"):  # there is no round to come
+        fgl.run(method, graphs(), num_rounds=5, **how)
     assert len(heard.said) == 7
 
 

@@ -331,7 +331,7 @@ def test_what_is_easily_mistaken_is_said_before_the_first_round(given: Any, erro
 
 @pytest.mark.parametrize("optimizer", [4, "adam", torch.optim.SGD([torch.ones(1)], lr=0.1)])
 def test_an_optimizer_is_a_function_of_tensors(optimizer: Any) -> None:
-    with pytest.raises(TypeError, match="^Expected optimizer to be a function of .params., but"):
+    with pytest.raises(TypeError, match="^Expected optimizer to be a function"):
         Training(optimizer)
 
 

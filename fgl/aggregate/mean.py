@@ -1,4 +1,4 @@
-"""Weighted means, sums over clients, and square roots, with bit-reproducible results."""
+"""Bit-reproducible weighted means, sums over clients, and square roots."""
 
 from collections.abc import Mapping, Sequence
 from math import inf, prod
@@ -29,7 +29,7 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict
             examples).
 
     Returns:
-        Dict from name to ``[...]``, with the stack's dtypes. A stack and a list give the same bits.
+        Dict from name to ``[...]``with the stack's dtypes. A stack and a list give the same bits.
 
     Raises:
         TypeError: if tensors are complex, or if the tensors of a list differ in dtype.
@@ -98,7 +98,7 @@ def folded(total: Tensor) -> Tensor:
 def _lanes(clients: int) -> int:
     """Number of partial sums (lanes), about sqrt(K); client k is added to lane ``k mod lanes``.
 
-    A stack and a list use the same number of lanes, so that both give the same sum.
+    A stack and a list of tensors use the same number of lanes, so that both have the same sum.
     """
     return 1 << (clients.bit_length() - 1) * 5 // 9
 

@@ -101,7 +101,7 @@ def _no_moments(params: Mapping[str, Tensor], square: float) -> dict[str, Params
 
 
 def _check_target(params: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> None:
-    """Raise a ValueError unless the target has every tensor of the model, with the same shape."""
+    """Raise a ValueError unless the target has every tensor of the model in the same shape."""
     for name, old in params.items():
         if name not in target or target[name].shape != old.shape:
             got = list(target[name].shape) if name in target else "no such tensor"

@@ -210,7 +210,7 @@ def _loaded(path: Path, mapped: bool) -> np.ndarray[Any, Any]:
 
 
 def _check_file(path: Path) -> None:
-    """Raise an error unless a path is a regular file; reading a named pipe could block."""
+    """Raise an error unless a path is a regular file, since reading a named pipe could block."""
     reject_if(not stat.S_ISREG(path.stat().st_mode), f"{path} to be a regular file", "another kind")
 
 

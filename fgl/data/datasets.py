@@ -120,7 +120,7 @@ def load_graphs(
     edge_labels: bool = False,
     ignore: Collection[str] = (),
 ) -> tuple[list[Graph], Tensor]:
-    """Load a collection of graphs, in the TU format or as molecules, with classes or float targets.
+    """Load a collection of graphs with classes or float targets, in the TU format or as molecules.
 
     ``"NCI1"`` and ``"PROTEINS"`` are read from `root`, or downloaded to it, and checked by SHA-256.
     ``"synthetic"`` is `small_graphs`. Any other name, such as Yeast, is the name of a folder in
@@ -355,7 +355,7 @@ def _there(folder: Path, file: str, entry: Entry[Any]) -> Path | None:
 
 
 def _first_missing(folders: list[Path], files: list[str], entry: Entry[Any]) -> str:
-    """Return the first missing file of one folder: the folder with the fewest missing files."""
+    """Return the first missing file of the folder that has the fewest missing files."""
     missing = [[file for file in files if not _there(f, file, entry)] for f in folders]
     return min(missing, key=len)[0]
 
@@ -363,7 +363,7 @@ def _first_missing(folders: list[Path], files: list[str], entry: Entry[Any]) -> 
 def _found(
     places: list[Path], layouts: Mapping[str, Reader[Content]]
 ) -> dict[str, tuple[Path, Reader[Content]]]:
-    """Folders with a file of a known layout; each folder is paired with the layout's reader."""
+    """For each folder with a file of a known layout, the folder and the layout's reader."""
     folders: dict[str, tuple[Path, Reader[Content]]] = {}
     for place in filter(Path.is_dir, places):
         for child in sorted(filter(Path.is_dir, place.iterdir())):

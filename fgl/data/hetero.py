@@ -134,7 +134,7 @@ def _nodes(data: Any, x: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_adj(fields: Fields) -> None:
-    """For each relation with ``adj_t``, add its edges, and its edges' weights or features."""
+    """Add the edges of each relation with ``adj_t``, and the weights or features of these edges."""
     for of, adj in fields["adj_t"].items():
         for name, value in pyg.edges_of(adj).items():
             fields["edge_attr" if name == "edge_weight" else name][of] = value
@@ -183,7 +183,7 @@ def _of_types(name: str, masks: dict[Any, Any], types: Collection[str], all_: bo
 
 
 def _pairs(data: Any, fields: Fields) -> dict[str, Any]:
-    """The labelled pairs of a relation, as node ids of the whole graph; their labels; their masks.
+    """A relation's pairs as node ids of the whole graph, the pairs' labels, and the pairs' masks.
 
     The masks of relations are removed from `fields`.
     """
@@ -259,7 +259,7 @@ def from_link_split(train: Any, val: Any, test: Any, **options: Any) -> Graph:
 
 
 def _check_apart(graphs: Mapping[str, Graph]) -> None:
-    """Raise an error if a pair is in two parts, or if the pair or its reverse is a message edge."""
+    """Raise an error if a pair is in two parts, or if a pair or its reverse is a message edge."""
     first, n = graphs["train"], graphs["train"].num_nodes
     relation = None if first.edge_label_type is None else int(first.edge_label_type[0])
     every = torch.ones_like(first.edge_index[0], dtype=torch.bool)
@@ -363,7 +363,7 @@ def _write_nodes(stored: Any, like: Any, graph: Graph, own: Tensor, columns: ran
 
 
 def _write_edges(data: Any, like: Any, graph: Any, place: Tensor) -> None:
-    """Write each relation and its pairs; `place` holds each node's index within the node's type."""
+    """Write each relation and its pairs; `place` contains each node's index within its type."""
     attr, types = graph.edge_attr, graph.edge_type
     widths = [0 if attr is None else _width(like[of], "edge_attr", 0) for of in like.edge_types]
     blocks = _blocks("edge_attr", 0 if attr is None else attr.shape[1], widths)

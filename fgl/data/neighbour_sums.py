@@ -280,7 +280,7 @@ def _scipy(matrix: SparseMatrix) -> Any:
 
 
 def _with_neighbours(own: Graph, whole: Graph, cut: Borders) -> Graph:
-    """Append a client's neighbours at other clients to its graph, with the connecting edges."""
+    """Append to a client's graph its neighbours at other clients and the connecting edges."""
     weight: Any = whole.edge_weight
     ids, place = whole.edge_index[0, cut.edge].unique(return_inverse=True)
     x = rows_of(whole.x, ids)

@@ -54,8 +54,8 @@ def typed_graph(
             of these types.
         train_mask, val_mask, test_mask: dict from type to bool ``[n_t]``. If `y` is given, only
             types in `y` may have masks. Nodes of types without a mask are in no mask. If
-            `train_mask` is None, the training nodes are all nodes of the types in `y` that are in
-            no validation or test mask.
+            `train_mask` is None, the training nodes are all nodes of the types in `y`, except
+            validation and test nodes.
         edge_attr: dict from relation to features ``[E_r, d_r]``. Edges of a relation that is not in
             the dict get zeros.
         edge_time: dict from relation to times ``[E_r]``. Either all relations have times, or no

@@ -97,7 +97,7 @@ class EgoSampler:
 
         Args:
             centres: int64 ``[batch]`` on the graph's device.
-            generator: source of randomness, on the graph's device; default torch's global
+            generator: source of randomness, on the graph's device; by default torch's global
                 generator.
 
         Returns:
@@ -161,7 +161,7 @@ def resample(
         trees: ``[num_trees, size, ...]``, e.g. embeddings of mashed ego-graphs.
         fanouts: number of children per node for each level, in the given trees and in the sampled
             trees.
-        generator: source of randomness; default torch's global generator.
+        generator: source of randomness; by default torch's global generator.
 
     Returns:
         A tensor like `trees`.
@@ -209,8 +209,8 @@ def mash(
     Args:
         values: embeddings or one-hot labels, float ``[num_nodes, H]``.
         trees: int64 ``[num_trees, size]``, sampled by an `EgoSampler`.
-        batch_size: trees per mashed ego-graph; default all. The function warns if this number is 1,
-            since the result would reveal individual ego-graphs.
+        batch_size: trees per mashed ego-graph; by default all. The function warns if this number is
+            1, since the result would reveal individual ego-graphs.
         least: smallest number of trees in the last batch. If the last batch is smaller, it is
             merged with the batch before; default `batch_size`.
 

@@ -61,7 +61,7 @@ class Comparison:
         return to_markdown(self.lines, self.metric, self.at)
 
     def to_latex(self) -> str:
-        """The table in LaTeX, with booktabs' rules."""
+        """The table in LaTeX with rules of booktabs."""
         return to_latex(self.lines, self.metric, self.at)
 
     def to_dict(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from ..kinds import typed
 
 
 class TensorBoard:
-    """A callback that writes TensorBoard event files, with `torch.utils.tensorboard`.
+    """A callback that writes TensorBoard event files by `torch.utils.tensorboard`.
 
     Args:
         folder: folder of the files; ``tensorboard --logdir`` shows all folders inside a folder.

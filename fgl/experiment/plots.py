@@ -226,7 +226,7 @@ def _of_report(report: Mapping[str, Any]) -> Curve:
 
 
 def _usual(names: Sequence[str]) -> list[str]:
-    """The names of the metrics that begin with ``test_``.
+    """All metrics' names that begin with ``test_``.
 
     If no metric has this prefix, all metrics except losses and metrics of single clients are
     returned. If there are no such metrics either, the training loss is returned.

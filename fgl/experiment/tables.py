@@ -11,7 +11,7 @@ from .report import DESCRIBED
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a table, with the results of a method.
+    """A line of a table: the results of a method.
 
     Args:
         method: name of the method.

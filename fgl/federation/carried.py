@@ -23,8 +23,8 @@ def carried(method: Method, start: Result, state: State) -> State:
     The state includes the costs of the earlier run.
 
     If a method counts privacy costs, its state has a record of the costs from the first round on.
-    So if the state has no such record, the method that produced the state adds no noise. Rounds of
-    `start` that no transform counted had no protection.
+    So if the state has no such record, the method that produced the state adds no noise. If no
+    transform counted a round of `start`, this round had no protection.
 
     Args:
         method: the method of the new run.
@@ -64,7 +64,7 @@ def unprotected(method: Method, start: Result) -> dict[int, int]:
 
 
 def _answers(start: Result) -> Counter[int]:
-    """For each client, the number of uncounted answers in this run and in earlier runs."""
+    """For each client, the number of uncounted answers over this run and all earlier runs."""
     if KEY in start.server_state:
         return Counter()
     own = (

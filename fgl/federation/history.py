@@ -51,7 +51,7 @@ def usual_select(
 
     Args:
         history: the rounds of a run.
-        select: the task's metric; default the first validation metric.
+        select: the task's metric; by default the first validation metric.
         lower: names of metrics for which smaller values are better. Losses need not be named.
 
     Example:
@@ -493,7 +493,7 @@ def _told(record: Round) -> str:
 
 
 def _spelled(value: float) -> str:
-    """Four decimals, or more for a small number such as a delta of 1e-05."""
+    """A number with four decimals; a small number, such as a delta of 1e-05, has more than four."""
     return f"{value:.4f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.2g}"
 
 

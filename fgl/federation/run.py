@@ -87,7 +87,7 @@ def run(
             largest client and share random numbers. By default `fgl.federation.choose` selects the
             number, which is the same on every computer. If clients cannot train as a batch, a
             warning is given and clients train one at a time, see `Round.one_by_one`.
-        evaluate: ``(outbox, client_states) -> metrics``, called after every round; default the
+        evaluate: ``(outbox, client_states) -> metrics``, called after every round; by default the
             task's function.
         score: ``(params, graph) -> metrics``, called for each client with the model that the client
             deploys and with the client's graph. The means over clients are added to the round's
@@ -129,8 +129,8 @@ def run(
         ValueError: if there are no clients, if an argument is out of range, if a round has too few
             participants, or if a message has a missing key, an extra key or an invalid shape. The
             error is also raised if the checkpoint belongs to a different run or has a different
-            format, or if a second run uses the folder. An error inside a client is raised again,
-            with the round, the client and the stage.
+            format, or if a second run uses the folder. An error inside a client is raised again; it
+            names the round, the client and the stage.
         TypeError: if an argument has an invalid type, such as a model in place of the method, or if
             the features and the model have different floating types.
         RuntimeError: if three consecutive rounds used no upload, if three consecutive exchanges
@@ -374,7 +374,7 @@ def _place(
 
 
 def _first(method: Method, num_clients: int, start: Result | None) -> Result:
-    """The start of a run: a client's message is the initial model, or comes from `start`."""
+    """The start of a run: each client's message contains the initial model, or is from `start`."""
     if start is None:
         message: Message = {"model": {n: t.clone() for n, t in method.common().items()}}
         start = Result(Broadcast(message, num_clients), dict(message), {}, [])
@@ -387,7 +387,7 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
 
 
 def _check_whole_exchange(start: Result) -> None:
-    """Raise an error if `start` ended within an exchange; runs begin with a new exchange."""
+    """Raise an error if `start` ended within an exchange, since runs begin with a new one."""
     exchange = 1 if start.method is None else start.method.rules.exchange
     rounds = len(start.history)
     want = f"start to be a run of whole exchanges, each of {exchange} rounds of {start.method}"

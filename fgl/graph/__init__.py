@@ -43,11 +43,11 @@ class Graph(Facts):
         x: node features, float ``[num_nodes, num_features]``, as a dense tensor or a
             `SparseMatrix`; or a time series ``[num_nodes, num_times, num_features]``, as a dense
             tensor.
-        edge_index: int64 ``[2, num_edges]``, with the rows source and target.
+        edge_index: int64 ``[2, num_edges]``; row 0 has the sources, and row 1 has the targets.
         y: class labels, int64 ``[num_examples]`` in ``[0, num_classes)``; or float targets
             ``[num_examples]`` or ``[num_examples, t]``, with NaN for unknown values. See
             `fgl.targets`. With windows, float ``[num_nodes, num_times]``.
-        num_classes: number of classes; default the largest label plus one. With the default, a
+        num_classes: number of classes; by default the largest label plus one. With the default, a
             warning is given if a smaller label does not occur.
         train_mask, val_mask, test_mask: bool ``[num_examples]``.
         node_id: int64 ``[num_nodes]``. In a subgraph, the ids that the nodes have in the original

@@ -1,4 +1,4 @@
-"""Tables of neighbours, with the same number of slots for every node, and neighbours' features."""
+"""Tables of neighbours and of their features; every node has the same number of slots."""
 
 from typing import Any
 

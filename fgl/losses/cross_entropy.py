@@ -30,7 +30,7 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
     Args:
         logits: float ``[num_nodes, num_classes]``.
         y: int64 ``[num_nodes]``; entries outside the mask are ignored and may be -1.
-        mask: bool mask or float weights ``[num_nodes]``; default all nodes.
+        mask: bool mask or float weights ``[num_nodes]``; by default all nodes.
 
     Returns:
         Scalar.
@@ -150,7 +150,7 @@ def soft_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor | None = Non
     Args:
         logits: float ``[n, num_classes]``.
         target: float ``[n, num_classes]``; each row sums to 1.
-        mask: bool mask or float weights ``[n]``; default all.
+        mask: bool mask or float weights ``[n]``; by default all.
 
     Returns:
         Scalar.
@@ -186,7 +186,7 @@ def binary_cross_entropy(output: Tensor, y: Tensor, mask: Tensor | None = None) 
     Args:
         output: logits, float ``[n]``, ``[n, 1]`` or ``[n, t]``, a model's output for n examples.
         y: float ``[n]`` or ``[n, t]``, labels between 0 and 1, or NaN for an unknown label.
-        mask: bool mask or float weights ``[n]``; default all rows.
+        mask: bool mask or float weights ``[n]``; by default all rows.
 
     Returns:
         Scalar.

@@ -17,7 +17,7 @@ def squared_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
     Args:
         output: float ``[n]``, ``[n, 1]`` or ``[n, t]``, a model's output for n examples.
         y: float ``[n]`` or ``[n, t]``, NaN for unknown labels.
-        mask: bool mask or float weights ``[n]``; default all rows.
+        mask: bool mask or float weights ``[n]``; by default all rows.
 
     Returns:
         Scalar.

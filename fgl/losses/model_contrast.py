@@ -33,8 +33,8 @@ def model_contrast(
         previous: float ``[Q, n, d]``, embeddings computed by this client's models from Q
             earlier rounds; no gradient flows to these embeddings.
         temperature: tau.
-        mask: bool ``[n]``, the nodes to average over; default all nodes.
-        queue_mask: bool ``[Q]``, the entries of the queue that are in use; default all.
+        mask: bool ``[n]``, the nodes to average over; by default all nodes.
+        queue_mask: bool ``[Q]``, the entries of the queue that are in use; by default all.
 
     Returns:
         A scalar: the loss, or 0 with a gradient if the queue or the mask is empty. Any row of

@@ -25,7 +25,7 @@ def nearest_features(
         hidden: float ``[n, Q, d]``, features of up to Q true neighbours of each node; Q is at least
             1.
         hidden_count: ``[n]``, number of true neighbours of each node.
-        mask: bool ``[n]``, the nodes to average over; default all nodes.
+        mask: bool ``[n]``, the nodes to average over; by default all nodes.
 
     Returns:
         A scalar: the loss, or 0 with a gradient if the mask is empty.

@@ -54,7 +54,7 @@ def node_contrast(
         y: int64 ``[num_nodes]`` labels.
         temperature: the paper's tau.
         mask: bool ``[num_nodes]``, the nodes used in the loss (usually the training nodes).
-        denominator: ``"negatives"`` selects the formula above, from the paper. With ``"all"``, the
+        denominator: ``"negatives"`` selects the paper's formula, given above. With ``"all"``, the
             denominator is the sum over all keys, as in the authors' code. This is supervised
             contrast with the sum over positives outside the logarithm.
         direction: ``"anchor"`` selects the loss above. With ``"symmetric"``, anchors and keys are
@@ -286,7 +286,7 @@ def _over_all(sim: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
 
 
 def _chunks(tensors: Sequence[Tensor], block: int) -> Iterator[Any]:
-    """Split tensors into chunks of clients; a chunk above `block` similarities has one client.
+    """Split tensors into chunks of clients; a chunk of over `block` similarities has one client.
 
     On a GPU the size of the mask is not read, because the program would have to wait for the GPU.
     """

@@ -36,8 +36,8 @@ def sampled_reconstruction(
             pairs of two distinct nodes, with torch's global generator. A sampled pair may be an
             edge; `fgl.data.splits.negative_edges` excludes edges. For a batch of padded clients,
             negatives must be given.
-        mask: bool ``[num_edges]``, the edges to include; default all.
-        negative_mask: bool ``[*]``, the negatives to include; default all.
+        mask: bool ``[num_edges]``, the edges to include; by default all.
+        negative_mask: bool ``[*]``, the negatives to include; by default all.
 
     Returns:
         A scalar: the loss, or 0 with a gradient if neither edges nor negatives are included.
@@ -84,8 +84,8 @@ def dense_reconstruction(
             without repeats.
         weighted: whether to use the weighted form, in which all edges together have the same weight
             as all other pairs together.
-        mask: bool ``[num_edges]``, False for padding edges; default all True.
-        node_mask: bool ``[n]``, False for padding nodes; default all True.
+        mask: bool ``[num_edges]``, False for padding edges; by default all True.
+        node_mask: bool ``[n]``, False for padding nodes; by default all True.
 
     Returns:
         A scalar: the loss, or 0 with a gradient if there is no node.
@@ -180,7 +180,7 @@ def kl_divergence(mu: Tensor, log_sigma: Tensor, *, mask: Tensor | None = None) 
     Args:
         mu: float ``[n, d]``.
         log_sigma: float ``[n, d]``.
-        mask: bool ``[n]``, False for padding nodes; default all True.
+        mask: bool ``[n]``, False for padding nodes; by default all True.
 
     Returns:
         A scalar: the loss, or 0 with a gradient if there is no node.

@@ -33,7 +33,7 @@ def structure_distillation(
             Self-loops are treated as neighbours; for the paper's loss, pass a graph without
             self-loops.
         temperature: the paper's omega.
-        mask: bool ``[num_nodes]``, the nodes to average over; default all nodes.
+        mask: bool ``[num_nodes]``, the nodes to average over; by default all nodes.
 
     Returns:
         A scalar: the loss, or 0 with a gradient if no node has a neighbour.

@@ -32,7 +32,7 @@ def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     the mean of n_k over all clients. Clients send n_k before the first round
     (`fgl.federation.Joining`). A fixed point has ``s = 1 / K sum_k n_k / n s_k = 0`` and
     ``sum_k h_k = 0``. So at a fixed point, the total gradient over all clients' examples is 0. This
-    holds for any choice of the clients that take part in a round.
+    holds whichever clients take part in a round.
 
     With plain SGD, the models after every step equal the models of the authors' code, except for
     three differences. Here S is the client's own number of steps; in the authors' code S is the

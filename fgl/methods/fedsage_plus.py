@@ -42,7 +42,7 @@ DRAWN = ("noise", "keep")
 
 @typed
 def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Tensor]:
-    """Sample random nodes, and for each of them the features of neighbours, with replacement.
+    """Sample random nodes, and then features of each node's neighbours; both with replacement.
 
     Nodes are sampled from all nodes that have a neighbour.
 

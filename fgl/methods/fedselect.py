@@ -1,4 +1,4 @@
-"""FedSelect: a client's personal entries of the model are those that changed most in training.
+"""FedSelect: the entries of a client's model that change most in training become personal.
 
 In addition to its trained model, a client keeps three tensors for each weight:
 

@@ -125,7 +125,7 @@ def graphfl(
 
 
 def _check_model(fedavg: Method) -> None:
-    """Raise an error for running statistics; their change in place breaks second gradients."""
+    """Raise an error for running statistics, since changes in place break second gradients."""
     counting = [
         name
         for name, module in fedavg.model.named_modules()

@@ -102,7 +102,7 @@ def opfgl(
         min_degree: smallest degree of a node that gets a label.
         label_steps: steps of label propagation.
         label_share: weight of the neighbours in a step, between 0 and 1.
-        nodes_per_class: number of nodes that each class has in the server's graph.
+        nodes_per_class: number of nodes per class in the server's graph.
         condense_steps: steps in which the server generates its graph.
         feature_lr: learning rate of the Adam for the features of the server's graph.
         edge_lr: learning rate of the Adam for the edges of the server's graph.

@@ -28,8 +28,8 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
 
     All clients with examples have the same weight. The server computes
     ``theta += eta_g mean_i (theta_i - theta^t)`` and ``c += |S| / K mean_i (c_i^+ - c_i)`` over the
-    participants. Uploads and downloads are twice as large as in FedAvg. Gradients of tensors that
-    clients do not send are not corrected; FedPer has such tensors.
+    participants. Uploads and downloads are twice as large as in FedAvg. SCAFFOLD does not correct
+    gradients of tensors that clients do not send (as in FedPer).
 
     Args:
         fedavg: FedAvg built for a task. Gradients are corrected before each step of the optimiser.

@@ -160,9 +160,8 @@ class Condensation:
     10 steps, then the features for 40 steps, and so on.
 
     Args:
-        hops: moments are computed from rows that hold the results of this number of propagation
-            steps.
-        per_class: number of nodes that each class has in the graph.
+        hops: number of propagation steps; moments are computed from the rows that result.
+        per_class: number of nodes per class in the graph.
         steps: number of steps.
         feature_lr: learning rate of the Adam for features.
         edge_lr: learning rate of the Adam for edges.

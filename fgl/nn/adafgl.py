@@ -45,7 +45,7 @@ class AdaFGL(nn.Module):
     Shapes:
         - x: float ``[n, in_channels]``.
         - edges: ``edge_index`` or a `SparseMatrix` with ``A[target, source]``.
-        - node_mask: bool ``[n]``, False for padding nodes, default all True.
+        - node_mask: bool ``[n]``, False for padding nodes; by default all True.
 
     Returns:
         Log-probabilities, ``[n, out_channels]``.

@@ -35,7 +35,7 @@ class AuxSAGE(Layers):
     Shapes:
         - x: float ``[n, in_channels]``, dense or `SparseMatrix`.
         - edges: as for `SAGE`.
-        - node_mask: bool ``[n]``, False for padding nodes, default all True.
+        - node_mask: bool ``[n]``, False for padding nodes; by default all True.
 
     Returns:
         Logits ``[n, out_channels]``. With ``return_embedding=True``, the embedding h is returned

@@ -166,7 +166,7 @@ class Hetero(nn.Module):
             ) from error
 
     def _attr(self, edge_type: Tensor, edge_attr: Tensor | None) -> dict[str, Any]:
-        """Dict with `edge_attr_dict`; empty if the graph lacks edge features or none are read."""
+        """Dict with `edge_attr_dict`; empty if the graph has no edge features or none are read."""
         if edge_attr is None and self._needs_attr:
             raise ValueError(
                 f"Expected the graph to have edge_attr, which {type(self.model).__name__}'s "

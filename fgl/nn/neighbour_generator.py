@@ -41,9 +41,9 @@ class NeighbourGenerator(nn.Module):
     Shapes:
         - x: float ``[n, d]``, dense or `SparseMatrix`.
         - edges: as for `SAGE`, without weights.
-        - noise: float ``[n, latent]``, default zeros.
-        - keep: float ``[n, widths[1]]``, default ones. Dropout multiplies the last hidden
-          units by these factors.
+        - noise: float ``[n, latent]``; by default zeros.
+        - keep: float ``[n, widths[1]]``; by default ones. Dropout multiplies the last hidden units
+          by these factors.
 
     Returns:
         Three tensors: the counts ``[n]``, the features ``[n, P, d]``, and the logits ``[n,

@@ -93,5 +93,5 @@ class PairNet(nn.Module):
 
 
 def _times(one: SparseMatrix, two: SparseMatrix) -> SparseMatrix:
-    """Entrywise product of two matrices that have entries at equal places."""
+    """Entrywise product of two matrices that have the same pattern."""
     return one.with_value(one.value * two.value)  # type: ignore[operator]  # both have values

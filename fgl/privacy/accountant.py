@@ -129,8 +129,8 @@ def _of_losses(noise_multiplier: float) -> Any:
     """A privacy accountant with a grid of losses that is fine enough for the noise.
 
     Consider a step without sampling whose noise is 10 standard deviations. The grid ends at the
-    privacy loss of this step. The package dp-accounting treats larger losses as a tail with mass
-    e^-50.
+    privacy loss of this step. The package dp-accounting treats losses beyond the grid as a tail
+    with mass e^-50.
     """
     farthest = 10 / noise_multiplier + 0.5 / noise_multiplier**2
     return _dp_accounting("pld").pld.PLDAccountant(value_discretization_interval=farthest / POINTS)

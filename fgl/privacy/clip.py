@@ -105,8 +105,9 @@ def clipped_gradient(
         params: dict from name to tensor.
         examples: tensors ``[B, ...]``; the first dimension runs over the examples.
         length: the bound on the length of each example's gradient, above 0.
-        counts: bool ``[B]``, True for each example to include; default all.
-        sigma: standard deviation of the noise that is added later, above 0; default no noise.
+        counts: bool ``[B]``, True for each example to include; by default all.
+        sigma: standard deviation of the noise that is added later, above 0; by default there is no
+            noise.
 
     Returns:
         Dict from name to ``[...]``; the dtype is float64 if `sigma` is given. Without examples all

@@ -318,7 +318,7 @@ def _rows(which: Tensor) -> list[int]:
 def _sealing_key(
     secret: bytes, keys: Tensor, writer: int, reader: int, *, own: int, about: bytes
 ) -> bytes:
-    """The key that encrypts letters between two clients; both of them can compute it."""
+    """The key that encrypts letters between two clients; both clients can compute this key."""
     other = reader if own == writer else writer
     direction = b" letter %d %d" % (writer, reader)
     return agreed_key(secret, as_bytes(keys[other, :KEY]), about + direction)

@@ -64,7 +64,7 @@ def with_noise(
         kind: the transform that adds the noise, from `KINDS`. ``""`` means replies without
             protection; such replies can be combined with all kinds.
         colluders: number of clients that may collude; epsilon does not count on their noise.
-        delta: the delta for which `spent_epsilon` computes epsilon; default the record's delta.
+        delta: the delta for which `spent_epsilon` computes epsilon; by default the record's delta.
 
     Raises:
         ValueError: if the kind or the number of colluders in the record differs from the argument.

@@ -114,7 +114,8 @@ def laplacian_spectrum(
         edge_index: int64 ``[2, num_edges]``; directions, repeats and self-loops are ignored.
         nodes: number of nodes of a single graph; or the index of each node's graph, int64
             ``[num_nodes]``, sorted.
-        width: number of columns for eigenvectors; default the number of nodes of the largest graph.
+        width: number of columns for eigenvectors; by default the number of nodes of the largest
+            graph.
 
     Returns:
         float64 ``[num_nodes, 1 + width]``, on the device of `edge_index`.

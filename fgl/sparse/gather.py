@@ -39,7 +39,7 @@ def gather_rows(x: Tensor, index: Tensor) -> Tensor:
 
 @explained
 def sum_rows(values: Tensor, index: Tensor, num_rows: int) -> Tensor:
-    """Sum rows by index: ``out_i = sum_{e: index(e) = i} values_e``, with reproducible bits.
+    """Sum rows by index: ``out_i = sum_{e: index(e) = i} values_e``. The bits are reproducible.
 
     Args:
         values: float ``[m, ...]``.

@@ -98,7 +98,7 @@ class Pattern:
         return self.col.numel()
 
     def same(self, other: Pattern) -> bool:
-        """Whether a second pattern has its entries at the positions of this pattern's entries."""
+        """Whether a second pattern has entries at the same positions as this pattern."""
         if self is other or (self.stack is not None and self.stack is other.stack):
             return True
         equal = self.stack is None and other.stack is None and self.shape == other.shape
@@ -223,7 +223,7 @@ class Pattern:
         return value
 
     def like(self, crow: Tensor, col: Tensor, shape: tuple[int, int]) -> Pattern:
-        """A second pattern, with the backend of this pattern."""
+        """A new pattern of the given entries, on the backend of this pattern."""
         return Pattern(crow, col, shape, self.backend)
 
 

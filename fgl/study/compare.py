@@ -60,7 +60,7 @@ def compare(
         num_rounds: number of rounds of each run.
         seeds: seeds of the runs; each seed is used for the data, the partition, the initial model,
             the training and the global generators of Python, numpy and torch.
-        metric: the metric to compare; default the test metric for the task's `select`, such as
+        metric: the metric to compare; by default the test metric for the task's `select`, such as
             ``test_accuracy`` for ``val_accuracy``.
         at: the round to compare: ``"best_val"`` is the round with the best validation score;
             ``"last"`` and ``"mean_last5"`` are for a task without validation. The default is the
@@ -126,7 +126,7 @@ def compare(
 
 
 def _ready(plan: Plan) -> Iterator[tuple[Job, Method, Task]]:
-    """All runs; the methods of a seed are built before the seed's first run, for one task."""
+    """Yield all runs; all methods of a seed are built before the seed's first run."""
     for seed, jobs in itertools.groupby(plan.jobs({}), key=lambda job: job.seed):
         with seeded(seed):
             tasks: dict[str, Task] = {}

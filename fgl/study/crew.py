@@ -126,7 +126,7 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        """Start the process in a new session; Ctrl-C then interrupts only the parent process."""
+        """Start the process in a new session, so that Ctrl-C interrupts only the parent process."""
         place = os.pathsep.join(self.path)
         env = os.environ | dict.fromkeys(THREADS, "1") | {"PYTHONPATH": place}
         with self.log.open("ab") as log:

@@ -104,7 +104,7 @@ class Store:
         return list(self._read.values())
 
     def put(self, name: str, record: Mapping[str, Any]) -> None:
-        """Write a record; a crash leaves either a complete file or none."""
+        """Write a record so that a crash leaves either a complete file or no file."""
         write(self.path(name), json.dumps(plain(record)).encode())
         self._names.add(name)
 

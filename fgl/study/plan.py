@@ -98,7 +98,7 @@ class Cell:
 
 @dataclass
 class Plan:
-    """The plan of a study, with its methods, settings, spaces and seeds.
+    """The plan of a study: its methods, settings, spaces and seeds.
 
     Args:
         methods, settings: dict from name to method, and dict from name to setting.
@@ -110,7 +110,7 @@ class Plan:
         seeds: seeds of the test runs.
         rounds, tuning_rounds: number of rounds of a test run, and number of rounds of a trial.
         patience: a run stops after this number of rounds without a better validation score.
-        metric: the metric to compare; default the metric that the task determines.
+        metric: the metric to compare; by default the metric that the task determines.
         checkpoint: whether runs save every round, so that an interrupted run can be resumed.
         how: further arguments of `fgl.run`.
         path: the folders from which modules are imported.

@@ -53,8 +53,8 @@ class Uniform:
 
     Args:
         low, high: the ends of the range.
-        bounds: hard bounds for all trials; default none. If the value is a fraction, pass ``(0,
-            1)``.
+        bounds: hard bounds for all trials; by default there are none. If the value is a fraction,
+            pass ``(0, 1)``.
 
     Raises:
         ValueError: unless ``low < high`` and both ends are within `bounds`.
@@ -118,7 +118,7 @@ class LogUniform(Uniform):
 
     Args:
         low, high: the ends of the range.
-        bounds: hard bounds for all trials; default all positive numbers.
+        bounds: hard bounds for all trials; by default all positive numbers.
 
     Raises:
         ValueError: unless ``0 < low < high`` and both ends are within `bounds`.

@@ -74,11 +74,11 @@ def study(
         tuning_rounds: number of rounds of a trial; default `num_rounds`.
         patience: a run stops after this number of rounds without a better validation score, but
             only in the second half of the run.
-        workers: number of worker processes; default one worker per core. With 0, this process
+        workers: number of worker processes; by default one worker per core. With 0, this process
             executes all runs. ``"ray"`` uses a Ray cluster. ``"later"`` starts no runs; other
             processes execute the study.
         folder: the study's folder.
-        metric: the metric to compare; default the test metric for the task's `select`, such as
+        metric: the metric to compare; by default the test metric for the task's `select`, such as
             ``test_accuracy`` for ``val_accuracy``.
         checkpoint: whether runs save every round, so that an interrupted run can be resumed.
         how: further arguments of `fgl.run`, such as `participation`.
@@ -186,8 +186,8 @@ def tune(
         methods, num_rounds, local, trials, tuning_seeds, patience, workers, how: as for
             `fgl.study`.
         setting: the setting.
-        folder: a folder for the trials, so that a later call can resume them; default a temporary
-            folder.
+        folder: a folder for the trials, so that a later call can resume them; by default a
+            temporary folder.
 
     Returns:
         Dict from name to method with chosen values, for `fgl.compare` or `fgl.study`.

@@ -40,7 +40,7 @@ def work(
         index: the worker's number, if one process started several workers. If there is too little
             memory, all workers except the first wait. None (the default) is for a process that
             joins a running study.
-        plan: the plan; default the plan in the folder.
+        plan: the plan; by default the plan in the folder.
         advance: function; it is called with the finished runs whenever the folder has been read.
     """
     plan = plan or load_plan(folder)

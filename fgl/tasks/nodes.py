@@ -47,7 +47,7 @@ def node_task(
             nodes.
         model: ``model(graph.x, graph.adj)`` returns logits, or the output that the target needs.
         train: local training.
-        target: meaning of the values of ``graph.y``; default class labels.
+        target: meaning of the values of ``graph.y``; by default class labels.
 
     Example:
         >>> whole = fgl.data.splits.split(fgl.data.load("synthetic"), "random")

@@ -201,7 +201,7 @@ def ranked_task(
 
 
 def _corrupted(train: Training, num_clients: int, count: int) -> Any:
-    """A client's steps: the graph, and triples in which the tail or the head is replaced at random.
+    """A function for a client's steps: each step gets triples with a random tail or a random head.
 
     Only training triples are excluded when negatives are sampled. If validation and test triples
     were excluded too, these triples would never be negatives. A model could then recognise these

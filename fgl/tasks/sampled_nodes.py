@@ -62,7 +62,7 @@ def sampled_node_task(
         epochs: number of passes over a client's training nodes in a round.
         batch_size: number of training nodes per step; the last batch of a pass can be smaller.
         block_size: number of nodes per block of inference, see `logits_in_blocks`.
-        target: meaning of the values of ``graph.y``; default class labels.
+        target: meaning of the values of ``graph.y``; by default class labels.
 
     Raises:
         ValueError: if a number is out of range.

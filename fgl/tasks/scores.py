@@ -42,9 +42,9 @@ def node_scores(
     Args:
         model: ``model(*graph.inputs)`` returns logits, or the output that the target needs.
         test: whether to score test nodes too; if False, only validation nodes are scored.
-        logits_of: ``(model, params, graph) -> logits``; default the model's output for the whole
+        logits_of: ``(model, params, graph) -> logits``; by default the model's output for the whole
             graph.
-        target: meaning of the values of ``graph.y``; default class labels.
+        target: meaning of the values of ``graph.y``; by default class labels.
 
     Returns:
         ``(params, graph) -> {"val_accuracy", "test_accuracy"}``; with `fgl.targets.REGRESSION` the
@@ -314,7 +314,7 @@ def evaluate_pooled(
         clients: the clients' graphs.
         tests: one graph with labels per client; graphs without a test mask are not scored. A graph
             beyond the number of clients is scored with the first client's model. Default `clients`.
-        target: meaning of the values of ``graph.y``; default class labels.
+        target: meaning of the values of ``graph.y``; by default class labels.
 
     Returns:
         ``(outbox, states) -> metrics``. The dict has all defined metrics of the target; their names
@@ -386,7 +386,7 @@ def with_pooled(
 
 
 def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[str]]:
-    """End of a warning on undefined metrics, and names of metrics undefined even after pooling."""
+    """End of a warning on undefined metrics, and names of metrics undefined even when pooled."""
     y, mask = (torch.cat(part) for part in zip(*answered, strict=True))
     lost = targets.undefined_metrics(target, y, mask)
     if lost:
@@ -419,7 +419,7 @@ def evaluate_graphs(
             graphs in this mask are scored; without masks, all graphs are scored.
         clients: the clients' training graphs. If these graphs have validation masks, metrics that
             begin with ``val_`` and ``pooled_test_`` are added.
-        target: meaning of the values of ``graph.y``; default class labels.
+        target: meaning of the values of ``graph.y``; by default class labels.
         each: as for `evaluate_own`.
 
     Returns:

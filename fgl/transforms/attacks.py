@@ -72,7 +72,7 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
 
 
 def _refused(method: Method, forged: Message, client: int, state: State) -> bool:
-    """Whether a round rejects a message: a value is not finite, or `accept` raises an error."""
+    """Whether a round rejects a message because of a value that is not finite, or by `accept`."""
     try:
         method.accept(forged, client, state)
     except Exception:

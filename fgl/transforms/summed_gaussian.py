@@ -132,7 +132,7 @@ def _with_shares(
         return {**message, "model": {n: noisy.get(n, sent[n]) for n in model}}, new_state
 
     def costs(message: Message) -> Mapping[str, float]:
-        """The cost of a sum that has as few parts of noise as allowed; no sum costs more."""
+        """The largest cost of a sum: the cost with the smallest allowed number of noise parts."""
         return {"noise_multiplier": 0.0 if unprotected else noise_multiplier}
 
     return replace(base, send=send, privacy=replace(base.privacy, costs=costs))

@@ -21,7 +21,7 @@ def norm_bound(stack: Stack, *, bound: float | None = None) -> dict[str, Tensor]
 
     Args:
         stack: updates (new minus old), a dict from name to ``[K, ...]``, or to K tensors ``[...]``.
-        bound: b, above 0; default the median of the clients' norms. If fewer than half of the
+        bound: b, above 0; by default the median of the clients' norms. If fewer than half of the
             clients are bad, this median is at least the smallest and at most the largest norm of an
             honest client's update.
 

@@ -157,7 +157,7 @@ def _networkx(
 def _igraph(
     edges: Tensor, num_nodes: int, seed: int, method: str, **options: Any
 ) -> list[list[int]]:
-    """Communities found by one of igraph's methods, with Python's random number generator."""
+    """Find communities by a method of igraph; igraph uses a random number generator of Python."""
     igraph = imported("igraph", "for its communities", install("partitions"))
     igraph.set_random_number_generator(random.Random(seed))
     try:
@@ -329,7 +329,7 @@ def ldg_partition(
 
 
 def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """For each node, the index after its last source; and the edges' sources, sorted by target."""
+    """The index after each node's last source, and the edges' sources sorted by target."""
     source, target = edge_index
     if bool((target[1:] < target[:-1]).any()):
         source = source[target.argsort(stable=True)]

@@ -27,7 +27,7 @@ def partition_graph(
 
     Args:
         graph: the whole graph, or a collection.
-        parts: one int64 tensor per client, with ids of nodes, or with ids of graphs if `graph` is a
+        parts: for each client, an int64 tensor of node ids, or of graph ids if `graph` is a
             collection. Ids do not repeat within a tensor.
         folder: folder for the clients' features. The features of each client are written to a file
             (``0.x``, ``1.x``, ...) and read from this file as they are needed: see `map_features`.
@@ -157,7 +157,7 @@ def _stored(graphs: Iterable[Graph], folder: str | os.PathLike[str] | None) -> l
 def _edges_inside(edge_index: Tensor, owner: Tensor, num_parts: int) -> tuple[Tensor, Tensor]:
     """Ids of the edges with both ends in one part, sorted by part, and the number of ids per part.
 
-    The parts must be disjoint. All edges are then read only once, and not once per part.
+    The parts must be disjoint. Every edge is then read only once, and not once per part.
     """
     source, target = owner[edge_index[0]], owner[edge_index[1]]
     edges = ((source == target) & (source >= 0)).nonzero().squeeze(1)

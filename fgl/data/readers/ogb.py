@@ -241,7 +241,7 @@ def _masks(folder: Path, num_examples: int, ignore: Collection[str]) -> dict[str
 
 
 def _only(folder: Path, file: str) -> Path | None:
-    """The split that has this file, or None; raises an error if several splits have the file."""
+    """The split that has this file, or None; an error if several splits have the file."""
     splits = sorted(path.parent for path in folder.glob(f"*/{file}"))
     reject_if(
         len(splits) > 1, f"{folder} to hold one split", ", ".join(path.name for path in splits)
@@ -261,7 +261,7 @@ def _counts(path: Path, one: bool) -> NDArray[np.int64]:
 def _number(text: str) -> float:
     """A number, or NaN for an empty field.
 
-    If an empty field is the only field of its line, pandas writes it with quotes.
+    If a line consists of one empty field, pandas writes the field with quotes.
     """
     return float(text.strip('"') or "nan")
 

@@ -95,7 +95,7 @@ def _table(
 
 
 def _lines(text: str) -> list[tuple[int, str]]:
-    """The lines that are not empty, with their numbers from 1."""
+    """For each line that is not empty, the line's number (from 1) and its text."""
     return [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
 
 

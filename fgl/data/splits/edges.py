@@ -342,7 +342,7 @@ def negative_edges(
         node_type: int64 ``[num_nodes]``, the types of the nodes. With this argument, a pair is
             drawn only between two types that an edge joins. The number of drawn pairs between two
             types is roughly proportional to the number of edges between them.
-        generator: random generator on the CPU; default torch's global generator.
+        generator: random generator on the CPU; by default torch's global generator.
 
     Returns:
         int64 ``[2, num]``, on the device of `edge_index`. A pair is stored as (smaller node, larger

@@ -114,7 +114,7 @@ class FreeCells(_Free):
             like: int64 ``[p]``, one column per row. If `like` is given, these columns are permuted
                 among the rows instead of drawn. If the permutation leads a row to a nonempty cell,
                 an empty cell of this row is drawn instead.
-            generator: random generator on the CPU; default torch's global generator.
+            generator: random generator on the CPU; by default torch's global generator.
 
         Returns:
             Two tensors: the columns, int64 ``[*]``, and a mask of the rows that got a column, bool
@@ -136,7 +136,7 @@ class FreeCells(_Free):
     def _reordered(
         self, first: Tensor, like: Tensor, otherwise: Tensor, generator: torch.Generator | None
     ) -> Tensor:
-        """Permute `like` among the rows; where this leads to a nonempty cell, use `otherwise`."""
+        """Permute `like` among the rows; for rows whose new cell is taken, use `otherwise`."""
 
         def is_taken(rows: Tensor, columns: Tensor) -> Tensor:
             return torch.isin(first[rows] + columns, self._keys)

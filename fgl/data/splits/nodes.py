@@ -188,7 +188,7 @@ def _of_types(graph: Graph) -> Tensor:
 
 
 def _pairs_alike(graph: Graph, examples: Tensor) -> Tensor | None:
-    """Group of each pair, shared with its copies and reverses; None if all groups have one pair."""
+    """A number for each pair, equal for copies and reverses; None if all numbers differ."""
     low, high = graph.edge_label_index.cpu()[:, examples].sort(0).values  # type: ignore[union-attr]
     key = low * graph.num_nodes + high
     return units_of(key)[1]
@@ -208,7 +208,7 @@ def warn_of_empty(shares: Sequence[float | bool], sizes: Sequence[int]) -> None:
 
 
 def check_shares(train: float, val: float) -> None:
-    """Raise a ValueError unless both numbers are valid fractions, with a sum of at most 1."""
+    """Raise a ValueError unless both numbers are valid fractions and their sum is at most 1."""
     reject_if(
         not (train >= 0 and val >= 0 and train + val <= 1),
         "train and val to be at least 0 and their sum at most 1",

@@ -14,7 +14,7 @@ SAMPLE = 4096  # number of edges that are checked first
 def turned_relations(
     edges: Tensor, relation: Tensor | None, num_nodes: int, *, only: int | None = None
 ) -> dict[tuple[int, int], float]:
-    """Find pairs of relations in which most edges of the first have a reverse in the second.
+    """Find pairs of relations such that most edges of the first have a reverse in the second.
 
     The two relations of a pair may be the same relation. Let d be the fraction of all possible
     edges that the second relation contains. A fraction d of the first relation's edges then has a
@@ -62,7 +62,7 @@ def turned_relations(
 def _shares(
     queries: Tensor, keys: Tensor, num_nodes: int, kinds: int
 ) -> dict[tuple[int, int], float]:
-    """Fractions of a relation's edges with a reverse in a second relation, by pair of relations."""
+    """For two relations each, the fraction of the first's edges with a reverse in the second."""
     if queries.numel() == 0:
         return {}
     ends, relation = queries // kinds, queries % kinds
@@ -280,7 +280,7 @@ def warn_of_copies(graph: Graph, edge_type: int) -> None:
 
 
 def turned_round(across: dict[tuple[int, int], float], named: int | None = None) -> str:
-    """The error for a relation that holds the reverses of a second relation; it suggests a call."""
+    """The error for a relation of a second relation's reverses; the error suggests a call."""
     (of, other), share = next(iter(across.items()))
     call = f"pair_split(graph, edge_type={of}, rev_edge_type={other})"
     if named is not None:

@@ -37,7 +37,7 @@ class Answer:
 
 
 class Executor(Protocol):
-    """An interface to the clients of a run; the clients may be in this process or elsewhere.
+    """An interface to the clients of a run, which are in this process or on other computers.
 
     `train` computes the clients' new states. A round then calls `keep` with the clients whose
     messages the server has accepted. Only the new states of these clients take effect.

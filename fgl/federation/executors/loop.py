@@ -36,7 +36,7 @@ class Loop:
         clients: the graphs of all clients, or a dict from client to graph that has only some
             clients.
         seed: seed of the run.
-        states: the clients' states from earlier rounds; default none.
+        states: the clients' states from earlier rounds; by default there are none.
         score: ``(params, graph) -> metrics``, a client's own score of a model; each metric is a
             number, or a pair of a sum and its divisor. Default none.
 
@@ -135,7 +135,7 @@ class Loop:
     ) -> list[tuple[int, Answer]]:
         """Train the clients of a group.
 
-        Return their answers, and hold the new states for `keep`.
+        Return the clients' answers, and store the new states for `keep`.
         """
         ready = with_start([self._received(index, outbox[client], client) for client in group])
         trained = self._trained(index, ready)

@@ -603,7 +603,7 @@ def _entries(message: Mapping[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]
 
 
 def _check_numbers(path: tuple[str, ...], tensor: Tensor, ragged: bool) -> None:
-    """Raise an error unless a tensor has plain numbers in memory that no two entries share.
+    """Raise an error unless a tensor has plain numbers, and each number has its own memory.
 
     Entries of an expanded tensor share memory, and a subclass of Tensor could redefine addition.
     """
@@ -629,7 +629,7 @@ def _described(dtype: torch.dtype, shape: torch.Size, layout: torch.layout = tor
 
 
 def _most_common(forms: Mapping[int, Form]) -> Form:
-    """The most common form, with its keys in order.
+    """The most common form; its keys are in order.
 
     The form is empty if two forms are equally common.
     """
@@ -642,7 +642,7 @@ def _most_common(forms: Mapping[int, Form]) -> Form:
 
 
 def _check_form(form: Form, usual: Form) -> None:
-    """Raise an error if an upload's form is not the usual form; it names the first difference."""
+    """Raise an error if an upload's form is unusual; the error names the first difference."""
     reject_if(not usual, "one form of upload to have more clients than any other", "no majority")
     got, want = _flat(form), _flat(usual)
     for word, paths in (("missing", want.keys() - got), ("extra", got.keys() - want)):
@@ -659,14 +659,14 @@ def _check_form(form: Form, usual: Form) -> None:
 def _flat(form: Form) -> dict[tuple[str, ...], str]:
     """The entries of a form, by path.
 
-    Each inner dict also has an entry.
+    The result also has an entry for each inner dict.
     """
     dicts = {(key,): "a dict" for key, value in form.items() if isinstance(value, dict)}
     return dicts | dict(_entries(form))
 
 
 def _in_order(message: Message, form: Form) -> Message:
-    """The message, with its entries in the order that most clients use."""
+    """Sort the message's entries into the order that most clients use."""
     inner = [key for key, value in form.items() if isinstance(value, dict)]
     if list(message) == list(form) and all(list(message[k]) == list(form[k]) for k in inner):
         return message

@@ -103,7 +103,7 @@ def _noting(
 
 
 def _layers(built: Method, method: Method | None) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
-    """Two lists: the layers of the method that a builder received, and the layers that it added."""
+    """Two lists: layers of the method that a builder received, and the builder's own layers."""
     if method is None:
         return (), built.layers
     both = method.made_of, method.layers
@@ -174,7 +174,7 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
 
 
 def check_model_alone(method: Method, outer: str) -> None:
-    """Raise an error if clients also train tensors outside the model; `outer` drops such tensors.
+    """Raise an error if clients also train tensors outside the model, since `outer` drops them.
 
     Args:
         method: the method that is passed to `outer`.

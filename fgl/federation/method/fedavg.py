@@ -324,11 +324,11 @@ def fedavg(
     ``theta <- sum_k n_k theta_k / sum_k n_k``, where n_k is client k's number of training examples.
 
     Args:
-        model: the architecture, with the initial parameters.
+        model: a module with the architecture and the initial parameters.
         loss: ``(params, graph, context) -> scalar``; default `supervised`, the target's loss on the
             training examples.
         train: default one step of SGD with a learning rate of 0.1.
-        target: meaning of the values of ``graph.y``; default class labels.
+        target: meaning of the values of ``graph.y``; by default class labels.
 
     Raises:
         TypeError: if `model` is not a module.
@@ -365,7 +365,8 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
     Args:
         model: the model; it is called as ``model(*graph.inputs)``, and returns logits or the output
             that the target needs.
-        target: meaning of the values of ``graph.y``; default class labels, with cross-entropy.
+        target: meaning of the values of ``graph.y``; by default, class labels; their loss is
+            cross-entropy.
 
     Returns:
         ``(params, graph, context) -> scalar``. This function raises a ValueError if the graph has

@@ -290,8 +290,8 @@ class Inbox(Mapping[int, Message]):
     Args:
         messages: dict from client to message; clients that dropped out are missing.
         num_clients: number of clients in the federation, including absent ones.
-        sent: the messages that the server sent in this round, by client; default unknown.
-        round: number of the round, from 0; default unknown.
+        sent: the messages that the server sent in this round, by client; None if they are unknown.
+        round: number of the round, from 0; None if it is unknown.
         asked: the clients that received a request in this round, including clients whose answers
             did not arrive. The default is the clients of `messages`. A remote client is listed once
             for each of its answers that may have had a privacy cost.

@@ -49,7 +49,7 @@ class Training:
             round; default 1. Each pass has the same number of steps. `fgl.methods.fedselect` reads
             this number. `epochs` does not repeat the pairs. To pass over the minibatches 3 times,
             use ``partial(node_minibatches, num_epochs=3)``. Without minibatches, use `num_steps`.
-        max_grad_norm: the gradient is clipped to this norm; default no clipping.
+        max_grad_norm: the gradient is clipped to this norm; by default it is not clipped.
         keep_optimizer: whether a client keeps the optimiser's state until the client's next round.
             The client's state then has the optimiser's state under ``"optimizer"``. By default each
             round starts with a new optimiser.
@@ -148,9 +148,9 @@ class Method:
             the loss gets `context`. If `context` is a dict, the entry ``"start"`` with `params` is
             added to it.
         send: ``(params, context, state, graph) -> message, state``, the client's upload and the
-            client's new state. If `context` is a dict, its entry ``"trained"`` is a dict:
-            ``"num_steps"`` is the number of steps taken (int64), and ``"losses"`` has the loss
-            before each step (float64 ``[num_steps]``).
+            client's new state. If `context` is a dict, local training adds a dict under
+            ``"trained"``: ``"num_steps"`` is the number of steps taken (int64), and ``"losses"``
+            contains the loss before each step (float64 ``[num_steps]``).
         aggregate: ``(inbox, state) -> outbox, state``, called at the server. This function computes
             the next message for each client from the uploads. The first state is
             ``{"model": initial}``. A client that is not in the outbox keeps its last message. A

@@ -111,7 +111,7 @@ class Models:
         return module
 
     def _once(self, module: nn.Module) -> _Own:
-        """The stored model that equals `module`, with its initial tensors; or else `module`."""
+        """The stored model that equals `module` and its tensors; otherwise store `module`."""
         first = {name: t.detach().clone() for name, t in module.state_dict().items()}
         shapes = tuple((name, t.dtype, t.shape, t.device) for name, t in first.items())
         kind = json.dumps(architecture(module)), shapes
@@ -243,9 +243,9 @@ class Joining:
     Args:
         say: ``(graph) -> message``, a client's message. The first round's record includes the bytes
             of this message.
-        welcome: ``(inbox, state) -> outbox, state``, the server's function, with the arguments of
-            `Method.aggregate`. ``inbox.sent`` has the messages that the first round would send; the
-            returned outbox replaces these messages.
+        welcome: ``(inbox, state) -> outbox, state``, a function of the server that receives the
+            arguments of `Method.aggregate`. ``inbox.sent`` has the messages that the first round
+            would send; the returned outbox replaces these messages.
         max_examples: largest ``"num_examples"`` of such a message; a message with a larger number
             is refused. Default no bound.
 
@@ -285,7 +285,7 @@ class Rules:
             change is larger than c times the round's median change and larger than s (or 1 if
             nothing was sent). Second, the change is larger than c times s, and larger than c. The
             server's outbox and state may grow at most by the factor c. ``math.inf`` means no bound.
-        joining: messages of all clients before the first round; default none.
+        joining: messages of all clients before the first round; by default there are none.
 
     Raises:
         ValueError: if `exchange`, `participants` or `rounds` is not positive.

@@ -70,7 +70,7 @@ def opened(path: str | os.PathLike[str] | None, identity: Mapping[str, Any]) -> 
 
 
 class Folder:
-    """The folder of a run, with the run's checkpoints and history.
+    """A folder with a run's checkpoints and history.
 
     Args:
         path: the folder.

@@ -173,7 +173,7 @@ def scoring(evaluate: Any, known: Sequence[Graph]) -> list[str]:
 
 
 def _graphs_in(value: Any, visited: set[int], depth: int = DEPTH) -> Iterator[Any]:
-    """The graphs that a function can reach, and the dataclasses with a graph that it can reach."""
+    """All graphs, and all dataclasses with a graph, that a function can reach."""
     if isinstance(value, str | int | float) or id(value) in visited or depth == 0:
         return
     visited.add(id(value))

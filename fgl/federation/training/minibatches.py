@@ -115,7 +115,7 @@ def node_minibatches(
 
     Args:
         graph: a graph; if it has no training node, there are no steps.
-        context: the client's context; each step has it unchanged.
+        context: the client's context, which every step receives unchanged.
         batch_size: training nodes per step.
         num_epochs: passes over the training nodes.
 
@@ -185,7 +185,7 @@ def graph_minibatches(
 
     Args:
         graph: a collection.
-        context: the client's context; each step has it unchanged.
+        context: the client's context, which every step receives unchanged.
         batch_size: graphs per step.
         num_epochs: passes over the training graphs.
 
@@ -221,7 +221,7 @@ def window_minibatches(
 
     Args:
         graph: a series with windows, see `fgl.data.splits.windows`.
-        context: the client's context; each step has it unchanged.
+        context: the client's context, which every step receives unchanged.
         batch_size: windows per step.
         num_epochs: passes over the training windows.
 

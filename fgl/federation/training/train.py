@@ -55,7 +55,8 @@ def train(
         context: the context from `method.receive`.
         seed: seed of the minibatches, dropout, augmentation and all other random numbers of the
             loss.
-        optimizer: the optimiser's state from an earlier call, `Trained.optimizer`; default none.
+        optimizer: the optimiser's state from an earlier call, `Trained.optimizer`; by default a new
+            state.
         differentiate: ``(layout, params, leaves, graph, context) -> loss``. This function replaces
             autograd and sets the gradients of the trained leaves. Default none.
 
@@ -117,17 +118,17 @@ def minimise(
     Args:
         loss: ``(params, *batch) -> scalar``.
         params: the initial parameters, a dict from name to tensor; not changed.
-        batches: one tuple per step, read just before the step; it has the loss's arguments after
+        batches: one tuple per step, read just before the step: the arguments of the loss after
             `params`.
         optimizer: function that returns a `torch.optim` optimiser for a list of tensors.
-        state: the optimiser's state from an earlier call; default none.
-        names: names of the trained tensors; default all floating-point tensors.
+        state: the optimiser's state from an earlier call; by default a new state.
+        names: names of the trained tensors; by default all floating-point tensors.
         max_grad_norm, adjust, settle, settle_moments: as in `Training`. The last entry of a batch
             is passed to `adjust` and `settle` as the context.
-        layout: memory layout of the tensors; default unchanged.
+        layout: memory layout of the tensors; by default the layout is kept.
         keep: whether to return the optimiser's state.
         differentiate: ``(layout, params, leaves, *batch) -> loss``, a function that sets the
-            gradients of the leaves; default a backward pass.
+            gradients of the leaves; by default a backward pass.
 
     Returns:
         The trained parameters, the loss before each step, and the optimiser's state: a dict with
@@ -223,7 +224,8 @@ def trainable(method: Method, graph: Graph | None = None) -> set[str]:
 
     Args:
         method: the method with the model and the personal tensors.
-        graph: a client's graph, which selects the client's own model; default none.
+        graph: a client's graph, which selects the client's own model; by default `method.model` is
+            used.
 
     Example:
         >>> sorted(trainable(fgl.fedavg(torch.nn.Linear(1, 1))))

@@ -62,7 +62,7 @@ class Server:
     def _sizes(
         self, phase: int, number: int, payload: Mapping[str, Tensor]
     ) -> dict[str, tuple[int, ...]]:
-        """An answer's tensors, with their shapes."""
+        """The names of an answer's tensors, with the tensors' shapes."""
         shapes: dict[int, dict[str, tuple[int, ...]]] = {
             wire.KEYS: {"keys": (2 * parts.KEY,)},
             wire.LETTERS: {"letters": (number, parts.LETTER)},
@@ -269,7 +269,7 @@ def _check_phase(message: Message, phase: int) -> Mapping[str, Tensor]:
 
 
 def _check_public_keys(keys: Tensor) -> None:
-    """Raise a ValueError unless a value is two valid public keys for key agreement."""
+    """Raise a ValueError unless a value consists of two valid public keys for key agreement."""
     for public in keys.view(2, parts.KEY):
         parts.agreed_key(bytes([1]) * parts.KEY, parts.as_bytes(public), b"")
     if keys[: parts.KEY].equal(keys[parts.KEY :]):

@@ -66,7 +66,7 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
 
 
 def _captures(inputs: Sequence[Tensor]) -> bool:
-    """Whether a CUDA graph can read the inputs and half of the GPU's memory would stay free."""
+    """Whether a CUDA graph can read the inputs, and half of the GPU's memory stays free."""
     if not inputs or not all(each.is_cuda for each in inputs):
         return False  # a graph would keep a number that it reads from the processor's memory
     if any(torch.empty_like(each).stride() != each.stride() for each in inputs):

@@ -219,7 +219,7 @@ def _is_flat(matrix: Tensor, stack: Tensor) -> bool:
 def _is_bag(recorder: Recorder, call: Call) -> bool:
     """Whether an operation is a sparse product with a constant pattern, as `kernels.py` writes it.
 
-    In that case the product's indices and offsets are constants: no input and no result.
+    In that case the product's indices and offsets are constants, and neither inputs nor results.
     """
     if call.function not in BAGS or len(call.args) != 8 or call.kwargs:
         return False

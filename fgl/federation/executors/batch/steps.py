@@ -26,7 +26,7 @@ Hook = Callable[[Params, Params, Any], Params]
 
 
 class View:
-    """A local step of a cohort, with its graphs, contexts and training masks.
+    """The graphs, contexts and training masks of one local step of a cohort.
 
     Args:
         method: the method; its loss and hooks are called once for all clients.

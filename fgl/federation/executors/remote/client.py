@@ -119,7 +119,7 @@ def check_width(method: Method, graph: Graph, client: int) -> None:
 
 
 def check_agreement(client: int, got: Mapping[str, Any], want: Mapping[str, Any]) -> None:
-    """Raise a ValueError if client and server differ in a value; it names the first such value.
+    """Raise a ValueError if client and server differ in a value; the error names it.
 
     Example:
         >>> check_agreement(2, {"threads": 2}, {"threads": 1})

@@ -175,7 +175,7 @@ class RemoteClients:
         return min(charged, times) if charged > 0 else times
 
     def _said(self, index: int, client: int, content: Any | str) -> Any:
-        """The note of an answer.
+        """The note that a client added to an answer.
 
         If the client answered a different request, an error is raised.
         """

@@ -297,7 +297,7 @@ class Flower:
         return []
 
     def check(self, method: Method) -> None:
-        """Do nothing; each client's computer checks whether the method can run there."""
+        """Do nothing, since each client's computer checks whether the method can run there."""
 
     def evaluate(self, method: Method, *, each: bool = False) -> None:
         """Return None: clients score their own models, and the server scores nothing."""

@@ -37,7 +37,7 @@ class Ledger:
         folder: folder of the ledger; None for no ledger and no budget.
         about: JSON values that are written on each line of this request, such as run, round and
             method.
-        epsilon: budget for all answers of this site in all runs together; default none.
+        epsilon: budget for all answers of this site in all runs together; by default there is none.
         delta: the delta for which epsilon is computed.
 
     Raises:
