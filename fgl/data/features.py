@@ -119,7 +119,7 @@ def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
         raise TypeError(f"Expected graph to have dense features on the CPU, but got {got}")
     path = Path(path)
     with replacing(path) as file:
-        for rows in x.detach().split(ROWS):
+        for rows in x.split(ROWS):
             file.write(rows.contiguous().view(torch.uint8).numpy().data)
     if not x.numel():
         return graph

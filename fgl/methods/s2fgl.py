@@ -195,7 +195,7 @@ def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
     """
     if not graph.num_nodes:
         return torch.arange(0, device=graph.device)
-    labelled = (graph.train_labels >= 0).double()
+    labelled = graph.train_labels >= 0
     # As in the public code, rows are sources and an edge's value is 1.
     matrix = (graph.adj.T.to_dense() != 0).double()
     walk = matrix / (matrix.sum(1, keepdim=True) + 1e-6)
