@@ -87,7 +87,7 @@ def homes(room: str) -> dict[str, str]:
 
 
 def keep_old_paths() -> None:
-    """Add `__getattr__` to each package in `NOW`; it finds moved names and warns about them."""
+    """Give each package in `NOW` a `__getattr__` that finds moved names and warns about them."""
     for room in NOW:
         module = sys.modules[room]
         vars(module)["__getattr__"] = _finder(room, vars(module).get("__getattr__"))

@@ -100,7 +100,12 @@ def check_number(
 
 
 class Bound(partial[None]):
-    """A check in an annotation; ``help`` shows its bounds, such as ``at_least=0``."""
+    """A check in an annotation; ``help`` shows the check's bounds, such as ``at_least=0``.
+
+    Example:
+        >>> Bound(check_number, at_least=0)
+        at_least=0
+    """
 
     def __repr__(self) -> str:
         return ", ".join(f"{name}={value}" for name, value in self.keywords.items())

@@ -151,7 +151,7 @@ def explained(function: Function) -> Function:
 
     Raises:
         TypeError: when called with an unknown argument, or without a required argument. The error
-            suggests the most similar argument. The error is also raised if the function fails and
+            suggests the most similar argument. A TypeError is also raised if the function fails and
             the type of an argument does not fit the argument's annotation.
 
     Example:

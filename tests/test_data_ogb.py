@@ -138,9 +138,7 @@ def test_edges_of_graphs_that_are_stored_both_ways_are_not_doubled(tmp_path: Pat
     ({"raw/graph-label": "a\n0\n1\n"}, "graph-label.*rows of float32"),
     ({"raw/edge-feat": "1\n"}, "edge-feat.* 3 rows, but got 1"),
 ])  # fmt: skip
-def test_it_names_the_wrong_file_of_graphs(
-    tmp_path: Path, changed: dict[str, Any], message: str
-) -> None:
+def test_it_names_the_file_of_graphs(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
     write_graphs(tmp_path / "mine", **changed)
     refuses(message, lambda: load("mine", tmp_path))
     refuses("which load reads", lambda: load_graphs("ogbg-molhiv", tmp_path))

@@ -41,9 +41,7 @@ def weights(result: Result, client: int = 0) -> Weights:
     return params
 
 
-def test_an_infinite_aggregate_is_refused_and_the_round_before_is_safe(
-    tmp_path: Path,
-) -> None:
+def test_an_infinite_aggregate_is_refused_and_the_round_before_is_safe(tmp_path: Path) -> None:
     """The good model must not be overwritten by one that nobody can train from."""
 
     def broken(inbox: Inbox, state: Message) -> Any:
@@ -145,7 +143,7 @@ CHANGES: list[tuple[Callable[[Any], None], str]] = [
 @pytest.mark.parametrize(("change", "name"), CHANGES)
 @pytest.mark.parametrize("what", ["message", "state"])
 @pytest.mark.parametrize("stage", ["receive", "loss", "send", "aggregate"])
-def test_nothing_is_changed_in_place(
+def test_nothing_changes(
     stage: str, what: str, change: Any, name: str, clients_at_once: Any
 ) -> None:
     """All clients hold the same tensors, and a state outlives an upload that is refused."""
@@ -390,9 +388,7 @@ def test_a_message_with_a_gradient_is_refused_where_it_is_made() -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_features_of_another_type_than_the_models_are_said_at_once(
-    sparse: bool,
-) -> None:
+def test_features_of_another_type_than_the_models_are_said_at_once(sparse: bool) -> None:
     def wide(data: fgl.Graph) -> fgl.Graph:
         x: Any = data.x.double()
         return data.replace(x=fgl.SparseMatrix.from_dense(x) if sparse else x)

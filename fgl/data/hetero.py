@@ -33,7 +33,7 @@ def from_hetero(
     """Convert PyG's `HeteroData` to one typed graph, as described in `typed_graph`.
 
     Args:
-        data: the `HeteroData`. A node type may have `x`, `y` and masks; ids such as ``train_idx``
+        data: the `HeteroData`. A node type may have `x`, `y` and masks. Ids such as ``train_idx``
             may replace the masks. An edge type has `edge_index` or ``adj_t``, and may have
             `edge_attr` and `edge_time`. One edge type may have ``edge_label``, as after
             `RandomLinkSplit`. In that case the examples are the pairs in ``edge_label_index`` of
@@ -42,7 +42,7 @@ def from_hetero(
         both: whether to add a reverse of each relation.
         split: column to read if masks have the shape ``[n, splits]``; the first column is 0.
         targets: node types whose `y` and masks are read, if several types have `y`. The class
-            numbers must have one meaning in all of these types. By default all types are read.
+            numbers must have the same meaning in all of these types. By default all types are read.
         ignore: names of fields that are not read.
 
     Returns:
@@ -52,8 +52,8 @@ def from_hetero(
     Raises:
         TypeError: if `data` has no types. For data without types, use `fgl.Graph.from_pyg`.
         ValueError: if a field has no equivalent in a typed graph, or if `typed_graph` raises a
-            ValueError. The error is also raised if several node types, several relations, or both
-            nodes and pairs have labels.
+            ValueError. A ValueError is also raised if several node types, several relations, or
+            both nodes and pairs have labels.
 
     Example:
         >>> from torch_geometric.data import HeteroData  # doctest: +SKIP

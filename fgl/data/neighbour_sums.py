@@ -1,7 +1,7 @@
 """Sums of neighbours' features, which FedGCN's clients exchange before training.
 
-`borders` returns the edges that a partition cuts. `asked_rows` returns one graph per client;
-multiplication by the adjacency of this graph gives the client's part of the sums.
+`borders` returns the edges that a partition cuts. `asked_rows` returns one graph per client.
+Multiplication by the adjacency of this graph gives the client's part of the sums.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def neighbour_sums(
 
     - ``hops=0``: nothing is exchanged; each client computes P from its own subgraph.
     - ``hops=1``: a client gets the rows of ``P X`` for its own nodes. The first convolution gives
-      the result that it gives on the whole graph; the second convolution reads no nodes of other
+      the result that it gives on the whole graph. The second convolution reads no nodes of other
       clients.
     - ``hops=2``: a client also gets the rows of its nodes' neighbours. The neighbours, and the
       edges from them to the client's own nodes, are added to the client's graph. The neighbours are

@@ -43,7 +43,7 @@ def load_triples(folder: str | os.PathLike[str]) -> tuple[Graph, Names, Names]:
     Warns:
         UserWarning: if a triple is in two files, since a training triple could then reveal the
             label of a validation or test triple. A second warning is given if a triple occurs twice
-            in one file; only one copy is then read.
+            in one file. Only one copy of the triple is then read.
 
     Example:
         >>> folder = getfixture("tmp_path")

@@ -49,7 +49,7 @@ def cli(
             config contains this word as ``task``. If several functions have the same parameter,
             only one function needs to document it.
         presets: for each dataset, a dict from flags to values. If `main` is a dict, `presets` is a
-            dict with the same names; each value is then a dict of datasets.
+            dict with the same names. Each value is then a dict of datasets.
         argv: the command line; by default the program's arguments.
         words: the words of the command before `argv`, for the help.
 

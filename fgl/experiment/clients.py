@@ -35,8 +35,8 @@ def spread(
     Returns:
         A dict. ``mean`` is the mean over clients with equal weights. ``worst`` is the value of the
         client ``worst_client``. ``tenth`` is the tenth percentile counted from the worst client,
-        with linear interpolation. ``deviation`` is the standard deviation; its divisor is the
-        number of clients. ``clients`` is the number of clients that have the metric. ``groups``
+        with linear interpolation. ``deviation`` is the standard deviation, computed with the number
+        of clients as divisor. ``clients`` is the number of clients that have the metric. ``groups``
         contains the mean of each group. If the metric of at least one client is NaN, all values are
         NaN.
 

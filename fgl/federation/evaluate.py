@@ -70,7 +70,7 @@ def deployed(
         entry for each client in the outbox.
 
     Raises:
-        ValueError: if a model lacks some tensors. The returned function raises this error.
+        ValueError: when the returned function is called, if a model lacks some tensors.
 
     Warns:
         UserWarning: if the returned function is called during a run, and if the run's method
@@ -208,7 +208,7 @@ def evaluate_on(
         graph: a single graph, or a list of one graph per client. Each graph has labels and a test
             mask. A single graph may also have a validation mask. A single graph is usually the
             whole graph before it was divided among the clients. With one graph per client, each
-            client is scored on its own data. A centralized run has only one client; this client's
+            client is scored on its own data. A centralized run has only one client. This client's
             model is scored on all graphs.
         clients: the clients' graphs.
         score: ``(params, graph) -> metrics``. A metric is a number, or a tensor such as the results

@@ -57,7 +57,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
 
     Update the outbox and the states in `result` and in the executor.
 
-    Afterwards the round has no metrics yet; `score_round` adds them.
+    Afterwards the round has no metrics yet. `score_round` adds the metrics.
 
     Args:
         method: the method, after `checked`.

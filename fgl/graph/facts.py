@@ -212,7 +212,7 @@ class Facts:
     def node_mask(self) -> Tensor:
         """Mask of the real nodes.
 
-        All nodes that are not real are padding; only a batch of clients has padding.
+        All nodes that are not real are padding. Only a batch of clients has padding.
         """
         return torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
 

@@ -149,7 +149,7 @@ def check_field(name: str, value: Any, size: int) -> None:
 def check_y(y: Any, num_examples: int, num_classes: int | None) -> None:
     """Raise an error unless `y` holds class labels or float targets.
 
-    Class labels are int64 ``[n]``; float targets are ``[n]`` or ``[n, t]``.
+    Class labels are int64 ``[n]``. Float targets are ``[n]`` or ``[n, t]``.
 
     NaN means an unknown target.
     """

@@ -1,6 +1,6 @@
 """Windows of a time series: each window has input times and target times for all nodes.
 
-The examples of a graph with `window_index` are windows; each window has targets for every node.
+The examples of a graph with `window_index` are windows. Each window has targets for every node.
 """
 
 import copy

@@ -30,7 +30,7 @@ def fedper(
         shared: names of modules, such as ``("convs.0",)``.
         models: a function ``graph -> module``, called once per client; it returns the client's own
             model. A seed derived from the shared tensors initialises the layers that are not
-            shared. Default: all clients have the model of `fedavg`.
+            shared. By default, all clients have the model of `fedavg`.
 
     Raises:
         TypeError: if `shared` is a string, or if `models` is not a function.

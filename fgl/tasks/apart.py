@@ -267,8 +267,8 @@ def _trained_windows(whole: Graph, clients: Sequence[Graph]) -> Tensor:
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
     """Warn if over a tenth of the tested graphs, and more than two, are copies of training graphs.
 
-    A smaller number of copies is normal: in NCI1, one of sixty molecules occurs twice. A warning is
-    also given if all tested graphs are copies of training graphs.
+    A few copies are normal: in NCI1, one of sixty molecules occurs twice. A warning is also given
+    if all tested graphs are copies of training graphs.
 
     Args:
         clients: collections; training graphs are the graphs in the training mask, or all graphs if
@@ -399,7 +399,7 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
 def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
     """For each kind of known fact: an estimate of how many labels these facts reveal, and a total.
 
-    The total is the number of tested pairs; if labels are 1 and 0, only pairs with label 1 count.
+    The total is the number of tested pairs. If labels are 1 and 0, only pairs with label 1 count.
     """
     pairs, mask, y = graph.edge_label_index, graph.test_mask, graph.y
     if pairs is None or mask is None or y is None or not mask.any():

@@ -113,7 +113,7 @@ def ego_steps(
     An epoch samples one training node for every five nodes of the graph.
 
     ``"trees"`` (int64 ``[b, size]``) contains row indices into ``"x"``. The rows of ``"x"`` are the
-    features of all nodes in the trees; a node that occurs several times has only one row. So the
+    features of all nodes in the trees. A node that occurs several times has only one row. So the
     first layer processes each node only once. ``"labels"`` contains one-hot rows, ``[b, C]``. The
     last step can have fewer centres than the steps before, so ``"trees"``, ``"x"`` and ``"labels"``
     are of class `Ragged`.

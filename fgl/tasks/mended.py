@@ -221,7 +221,7 @@ def mended(
 
     The default values come from the public code (src/utils/config.py). The clients' weights differ
     from the weights in the public code; `fedsage` describes the difference (see also
-    `fgl.nn.NeighbourGenerator`). Dropout is off while a graph is mended; the public code does not
+    `fgl.nn.NeighbourGenerator`). Dropout is off while a graph is mended. The public code does not
     call `eval()`. The clients' generators all start from one set of initial tensors. In the public
     code, the clients' generators have different initial tensors.
 

@@ -60,7 +60,7 @@ def pair_task(
     With `ranking`, the true ends of pairs are ranked among all nodes. For example, pairs can be
     triples of a knowledge graph. In each local step, every training pair gets `negatives` sampled
     pairs with a new target, and equally many with a new source. New targets and sources are sampled
-    uniformly; only training pairs are excluded.
+    uniformly. Only training pairs are excluded.
 
     Args:
         clients: graphs with `edge_label_index`, `y` and masks of pairs.
@@ -80,8 +80,8 @@ def pair_task(
     Raises:
         ValueError: if a client has no pairs. With `negatives`, the error is also raised if a label
             is neither 0 nor 1, if local training defines batches itself, or if the target is not
-            `fgl.targets.ANSWERS`. `ranking` and a number as `negatives` must be given together; one
-            without the other raises the error.
+            `fgl.targets.ANSWERS`. `ranking` and a number as `negatives` must be given together. A
+            ValueError is raised if only one of the two is given.
 
     Example:
         >>> whole = fgl.data.splits.split_by_time(fgl.data.ratings())

@@ -46,16 +46,16 @@ def louvain_partition(
     Args:
         graph: a graph. Directions and weights of edges are ignored.
         num_clients: number of clients. Each client gets at least one node.
-        delta: allowed deviation of a client's size, at least 0. Choose a smaller value if clients
-            are small. The default would then cut communities into small pieces, and a warning would
-            be given.
+        delta: allowed deviation of a client's size, at least 0. Choose a value below the default if
+            clients are small. The default would then cut communities into small pieces, and a
+            warning would be given.
         resolution: resolution of the communities, at least 0. The larger the resolution, the more
             communities are found, and the smaller they are.
         seed: random seed of Louvain.
         engine: library that runs Louvain. The published tables were made with ``"networkx"``.
-            ``"igraph"`` (the extra `partitions`) is faster on large graphs. The communities of
-            igraph differ from those of networkx, but have equal quality. With networkx, a warning
-            is given if the graph has more than 1,000,000 edges.
+            ``"igraph"`` (the extra `partitions`) is faster than networkx on large graphs. The
+            communities of igraph differ from those of networkx, but have equal quality. With
+            networkx, a warning is given if the graph has more than 1,000,000 edges.
 
     Returns:
         One sorted int64 tensor of node ids per client; every node belongs to exactly one client.
@@ -285,7 +285,7 @@ def ldg_partition(
         block: number of nodes that are placed at once. With 1, the function follows the published
             rule. The default is 1/64 of the nodes, but at most 16,384. With more than 100 clients,
             the default is smaller.
-        seed: random seed for the order of the blocks. All passes use one order.
+        seed: random seed for the order of the blocks. All passes use the same order of the nodes.
 
     Returns:
         One sorted int64 tensor of node ids per client. Every node belongs to exactly one client,

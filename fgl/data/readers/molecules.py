@@ -57,7 +57,7 @@ def read_molecules(
     """Read ``NAME.csv``: a header, a column ``smiles``, and a column of numbers for each target.
 
     An unknown target is written as an empty field, NA or NaN. True is read as 1, and false as 0. If
-    a molecule cannot be read, it is left out; a warning gives the number of such molecules. A
+    a molecule cannot be read, it is left out. A warning gives the number of such molecules. A
     column that only counts the rows (pandas writes such columns) is a target only if `targets`
     contains its name. If not, a warning names the column.
 

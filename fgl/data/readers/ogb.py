@@ -58,7 +58,7 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
 
     If ``graph-label.csv.gz`` exists (ogbg), the graphs become one collection with a `batch`. In
     that case the split consists of ids of graphs. Labels are classes if they form a single column
-    of non-negative integers. All other labels are float targets; an empty field becomes NaN. If
+    of non-negative integers. All other labels are float targets. An empty field becomes NaN. If
     ``split/NAME/{train,valid,test}.pt`` exist (ogbl), the examples are pairs. The pairs of
     ``edge_neg`` and ``target_node_neg`` have label 0, and all other pairs have label 1. Repeated
     edges are kept. Edges get fields from ``edge-feat``, ``edge_weight`` and ``edge_year``. If the

@@ -205,7 +205,7 @@ class FreePairsLike:
     def __call__(
         self, *, replacement: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Draw one pair per given pair, ``[2, *]``; skip a given pair if no free pair exists."""
+        """Draw one free pair for each given pair, ``[2, *]``; draw none if no free pair exists."""
         drawn, places = [], []
         for free, rows, columns, own in self.parts:
             num = len(own) if free.count else 0

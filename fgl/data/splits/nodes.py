@@ -29,7 +29,8 @@ def split(graph: Graph, name: str, *, dataset: str | None = None, seed: int = 0)
         graph: the graph.
         name: ``"class_capped"``, ``"random"`` or ``"public"``.
         dataset: name of the dataset, for ``"class_capped"`` only. If the name is a key of
-            `CLASS_CAPPED`, the sizes come from there; if not, the default sizes are used.
+            `CLASS_CAPPED`, the sizes are those in `CLASS_CAPPED`. Otherwise, the default sizes are
+            used.
         seed: random seed; ``"public"`` does not use it.
 
     Raises:

@@ -62,8 +62,8 @@ def split_by_time(
 
     Raises:
         ValueError: if the edges have no times, if a window gets no edge although its fraction is
-            positive, or if the graph has pairs or a `batch`. The error is also raised if `shares`
-            are not four fractions of at least 0 with sum 1.
+            positive, or if the graph has pairs or a `batch`. A ValueError is also raised if
+            `shares` are not four fractions of at least 0 with sum 1.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]])
@@ -233,7 +233,7 @@ def pair_split(
 
     Raises:
         ValueError: if the graph has pairs or a `batch`, or if `shares` are not four fractions of at
-            least 0 with sum 1. The error is also raised if `edge_type` has no edges, or if
+            least 0 with sum 1. A ValueError is also raised if `edge_type` has no edges, or if
             `rev_edge_type` does not hold the reverses of `edge_type`. If neither `rev_edge_type`
             nor `is_undirected` is given, the reverses of most pairs must not be message edges. If
             `is_undirected` is True, an edge and its reverse must not have different labels.
