@@ -101,12 +101,7 @@ def ego_node_task(
 
 
 def ego_steps(
-    sampler: EgoSampler,
-    graph: Graph,
-    *,
-    epochs: int,
-    batch_size: int,
-    num_nodes: int | None = None,
+    sampler: EgoSampler, graph: Graph, *, epochs: int, batch_size: int, num_nodes: int | None = None
 ) -> Iterator[Mapping[str, Ragged]]:
     """FedEgo's local steps.
 

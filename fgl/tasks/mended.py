@@ -284,7 +284,7 @@ def mended(
     if not new:
         warn(
             "Expected generators to generate a neighbour, but got none: every client's graph "
-            "stays as it is",
+            "stays as it is"
         )
     counted = _counting(task.fedavg, dict(zip(clients, task.clients, strict=True)))
     sent = task.bytes_before + _sent(alone, both)

@@ -24,10 +24,7 @@ CELLS = 2**20
 
 @typed
 def ranking(
-    *,
-    ks: Sequence[int] = (1, 3, 10),
-    filtered: bool = True,
-    both: bool = True,
+    *, ks: Sequence[int] = (1, 3, 10), filtered: bool = True, both: bool = True
 ) -> Callable[..., Score]:
     """Scores based on the ranks that triples' true ends have among all nodes of the graph.
 
@@ -115,12 +112,7 @@ def _is_true(graph: Graph) -> Tensor:
 
 
 def _ranks(
-    model: nn.Module,
-    params: Params,
-    graph: Graph,
-    rows: Tensor,
-    end: int,
-    filtered: bool,
+    model: nn.Module, params: Params, graph: Graph, rows: Tensor, end: int, filtered: bool
 ) -> Tensor:
     """Ranks of the heads or of the tails of the pairs in `rows`, float64 ``[m]``.
 

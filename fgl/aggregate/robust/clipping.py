@@ -91,11 +91,7 @@ def centred_clipping(
 
 
 def _clipped(
-    stack: Stack,
-    radius: float | None,
-    name: str,
-    centre: Mapping[str, Tensor] | None,
-    steps: int,
+    stack: Stack, radius: float | None, name: str, centre: Mapping[str, Tensor] | None, steps: int
 ) -> dict[str, Tensor]:
     """Take `steps` steps of ``v <- v + mean_k share_k (x_k - v)``."""
     if radius is not None:

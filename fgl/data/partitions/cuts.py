@@ -145,7 +145,7 @@ def _networkx(
     if len(edges) > SLOW:
         warn(
             f"networkx takes minutes to hours for {len(edges)} edges; Louvain by igraph does "
-            'not: engine="igraph", or partition louvain_igraph of a task',
+            'not: engine="igraph", or partition louvain_igraph of a task'
         )
     network: Network[int] = Network()
     network.add_nodes_from(range(num_nodes))
@@ -181,7 +181,7 @@ def deal(
         warn(
             f"Expected delta to be less than half of the {size} nodes of a client, but got "
             f"{delta}: communities are cut into pieces of {chunk}, and few edges stay. Try "
-            f"delta={size // 5}",
+            f"delta={size // 5}"
         )
     chunks = [
         nodes[start : start + chunk] for nodes in whole for start in range(0, len(nodes), chunk)

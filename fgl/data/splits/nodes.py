@@ -203,7 +203,7 @@ def warn_of_empty(shares: Sequence[float | bool], sizes: Sequence[int]) -> None:
             remedy = "among=mask, or the masks of a typed graph, name examples to split"
         warn(
             f"Expected the shares to leave examples to {' and '.join(empty)}, but got 0 of "
-            f"{sum(sizes)}: {remedy}",
+            f"{sum(sizes)}: {remedy}"
         )
 
 

@@ -362,7 +362,7 @@ def _warn_of_empty(shares: Sequence[float], window: Any, num_messages: int, tota
     if empty:
         warn(
             f"Expected shares to leave edges to {empty[0]}, but got 0 of {total}: give it a larger "
-            "share, or 0",
+            "share, or 0"
         )
 
 

@@ -263,7 +263,7 @@ def check_reverses(
         warn(
             f"Expected few messages to be reverses of pairs, but {share:.0%} of the edges have "
             "their reverse and is_undirected is False: a model can read from the messages which "
-            "pairs are edges",
+            "pairs are edges"
         )
 
 
@@ -274,7 +274,7 @@ def warn_of_copies(graph: Graph, edge_type: int) -> None:
         warn(
             f"Expected few messages to be copies of pairs, but relation {other} has {share:.0%} of "
             f"the edges of relation {edge_type}, which tells which pairs are edges: "
-            f"graph.with_edges(graph.edge_type != {other}) leaves it out",
+            f"graph.with_edges(graph.edge_type != {other}) leaves it out"
         )
 
 
