@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ...checks import Count, Natural, Weight, imported, install
 from ...graph import Graph
+from ...graph.neighbours import ranges
 from ...kinds import typed
 from ...progress import shown
 from ...warn import warn
@@ -367,8 +368,6 @@ def _smallest(size: Tensor, count: int) -> Tensor:
     low = size.sort().values
     rises = (low * torch.arange(1, len(low) + 1) - low.cumsum(0) < count).sum()  # parts that grow
     top = (low[:rises].sum() + count) // rises + 1  # no part grows beyond this size
-    room = (top - size).clamp(min=0)
-    part = torch.arange(len(size)).repeat_interleave(room)
-    rank = torch.arange(len(part)) - (room.cumsum(0) - room)[part]
-    level = size[part] + rank  # a part's size before each node that it may get
+    # A part's size before each node that it may get.
+    level, part = ranges(size, (top - size).clamp(min=0))
     return part[(level * len(size) + part).argsort()][:count]

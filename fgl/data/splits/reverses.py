@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ...graph import Graph
+from ...graph.neighbours import ranges
 from ...warn import warn
 
 SAMPLE = 4096  # number of edges that are checked first
@@ -69,12 +70,7 @@ def _shares(
     back, order = back.sort()  # sorted numbers are looked up several times faster
     relation = relation[order]
     first, end = torch.searchsorted(keys, torch.stack([back, back + kinds]))
-    count = end - first
-    which = torch.arange(queries.numel(), device=queries.device).repeat_interleave(count)
-    start = (count.cumsum(0) - count).repeat_interleave(count)
-    place = (
-        first.repeat_interleave(count) + torch.arange(which.numel(), device=queries.device) - start
-    )
+    place, which = ranges(first, end - first)
     both, counts = (relation[which] * kinds + keys[place] % kinds).unique(return_counts=True)
     sizes = relation.bincount(minlength=kinds)[both // kinds]
     pairs = (divmod(code, kinds) for code in both.tolist())
