@@ -221,8 +221,7 @@ def _number(info: Any) -> Any:
 
 def _builder(main: Main) -> tuple[Any, Mapping[str, Any]]:
     """The builder that gets the options of `main`, and the options that are already fixed."""
-    builder, decided = main.__dict__.get("options_of", (None, {}))
-    return builder, decided
+    return main.__dict__.get("options_of", (None, {}))  # type: ignore[no-any-return]
 
 
 def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
