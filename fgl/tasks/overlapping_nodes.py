@@ -121,8 +121,7 @@ class OverlappingNodes(Setting):
     @property
     def shares(self) -> list[float]:
         """The fraction of the nodes that each client samples."""
-        named: Any = data.partitions.PROPORTIONS.items()
-        known = {(name,): shares for name, shares in named}
+        known: Any = {(name,): own for name, own in data.partitions.PROPORTIONS.items()}
         try:
             return list(known.get(self.proportions) or map(float, self.proportions))
         except ValueError:
