@@ -1,5 +1,6 @@
 """Old paths of public names. Each old path works until 0.4 and gives a warning."""
 
+import difflib
 import importlib
 import sys
 import warnings
@@ -34,7 +35,9 @@ NOW = {
         "fgl.federation.executors.batch.train_cohort": "train_cohort",
         "fgl.federation.round": "num_participants",
     },
+    "fgl": {},
     "fgl.losses": {"fgl.losses.reconstruction_loss": "dense_reconstruction"},
+    "fgl.methods": {},
     "fgl.metrics": {
         "fgl.metrics.classes": "class_counts hit_counts on_host share",
         "fgl.metrics.ranking": "auc_and_average_precision",
@@ -66,6 +69,7 @@ NOW = {
         "fgl.sparse.precision": "full_precision",
         "fgl.sparse.rows": "pair_sum widened",
     },
+    "fgl.tasks": {},
     "fgl.transforms": {
         "fgl.transforms.attacks": "flipped_labels heavy little_is_enough negated_models noise",
     },
@@ -102,6 +106,13 @@ def _finder(room: str, other: Callable[[str], Any] | None) -> Callable[[str], An
             return getattr(importlib.import_module(names[name]), name)
         if other is not None:
             return other(name)
-        raise AttributeError(f"module {room!r} has no attribute {name!r}")
+        paths = {
+            each.lower(): f"{place}.{each}"
+            for place in ("fgl.methods", "fgl", room)
+            for each in sys.modules[place].__all__
+        }
+        nearest = difflib.get_close_matches(name.lower(), paths, n=1, cutoff=0.7)
+        meant = f": did you mean {paths[nearest[0]]}?" if nearest else ""
+        raise AttributeError(f"module {room!r} has no attribute {name!r}{meant}")
 
     return find

@@ -119,8 +119,8 @@ def typed(function: Function) -> Function:
     Raises:
         TypeError: when called with an argument of an invalid type. The error names the argument,
             the expected type, the value, and an example of a valid call.
-        ValueError: when called with a number outside the bounds of its annotation, such as
-            `fgl.checks.Share`, or with a value that the parameter's Literal does not list.
+        ValueError: when called with a number outside the bounds of its annotation (for example,
+            `fgl.checks.Share`), or with a value that the parameter's Literal does not list.
 
     Example:
         >>> @typed
@@ -152,7 +152,7 @@ def explained(function: Function) -> Function:
     Raises:
         TypeError: when called with an unknown argument, or without a required argument. The error
             suggests the most similar argument. The error is also raised if the function fails and
-            if the type of an argument does not fit the argument's annotation.
+            the type of an argument does not fit the argument's annotation.
 
     Example:
         >>> @explained

@@ -8,6 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
+from federations import refuses
 from torch import Tensor
 
 import fgl
@@ -85,24 +86,20 @@ def test_default_dtype() -> None:
     assert graph_properties(torch.tensor([[0], [1]]), 2).dtype == torch.float32
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((torch.tensor([[0.0], [1.0]]), 2), "edge_index to be an int64 tensor, .* torch.float32"),
-        ((torch.tensor([0, 1]), 2), r"edge_index to have shape \[2, \*\], but got \[2\]"),
-        ((torch.tensor([[0], [2]]), 2), r"edge_index to be in \[0, 2\), but got 2"),
-        ((torch.tensor([[0], [-1]]), 2), r"edge_index to be in \[0, 2\), but got -1"),
-        ((torch.tensor([[0], [1]]), -1), "nodes to be a number >= 0 or a batch, but got -1"),
-        ((torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 0, 1])), "edge 1 between graphs 0 and"),
-        ((torch.tensor([[0], [1]]), torch.tensor([0, 1, 0])), "batch to be in order"),
-        ((torch.tensor([[0], [1]]), torch.tensor([-1, 0])), "batch to be at least 0, but got -1"),
-        ((torch.tensor([[0], [1]]), torch.tensor([0.0, 0.0])), "batch to "),
-        ((torch.tensor([[0], [1]]), torch.tensor([[0, 0]])), "batch to "),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ((torch.tensor([[0.0], [1.0]]), 2), "edge_index to be an int64 tensor, .* torch.float32"),
+    ((torch.tensor([0, 1]), 2), r"edge_index to have shape \[2, \*\], but got \[2\]"),
+    ((torch.tensor([[0], [2]]), 2), r"edge_index to be in \[0, 2\), but got 2"),
+    ((torch.tensor([[0], [-1]]), 2), r"edge_index to be in \[0, 2\), but got -1"),
+    ((torch.tensor([[0], [1]]), -1), "nodes to be a number >= 0 or a batch, but got -1"),
+    ((torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 0, 1])), "edge 1 between graphs 0 and"),
+    ((torch.tensor([[0], [1]]), torch.tensor([0, 1, 0])), "batch to be in order"),
+    ((torch.tensor([[0], [1]]), torch.tensor([-1, 0])), "batch to be at least 0, but got -1"),
+    ((torch.tensor([[0], [1]]), torch.tensor([0.0, 0.0])), "batch to "),
+    ((torch.tensor([[0], [1]]), torch.tensor([[0, 0]])), "batch to "),
+])  # fmt: skip
 def test_bad_input_is_refused_by_name(arguments: Any, message: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=message):
-        graph_properties(*arguments)
+    refuses(message, lambda: graph_properties(*arguments), (TypeError, ValueError))
 
 
 def test_sorted_edges_that_repeat_count_once() -> None:

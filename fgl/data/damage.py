@@ -33,7 +33,7 @@ def lose_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph
         graph: a graph or a collection. If there is no training mask, all examples are training
             examples.
         share: fraction of the training examples, between 0 and 1.
-        generator: random generator on the CPU; default torch's global generator.
+        generator: random generator on the CPU; by default torch's global generator.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.zeros(2, 0).long(), y=torch.tensor([0, 1, 0, 1]))
@@ -60,7 +60,7 @@ def wrong_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Grap
     Args:
         graph: a graph or a collection, with at least two classes or with binary labels.
         share: fraction of the training examples, between 0 and 1.
-        generator: random generator on the CPU; default torch's global generator.
+        generator: random generator on the CPU; by default torch's global generator.
 
     Raises:
         ValueError: if the graph has no labels, or if it has fewer than two classes.
@@ -104,7 +104,7 @@ def _drawn(mask: Tensor, share: float, generator: Draws) -> Tensor:
 
 
 def share_nodes(graphs: Sequence[Graph]) -> bool:
-    """Whether clients share training nodes, and each shared node has one class at all clients.
+    """Whether clients share training nodes and each shared node has one class at all clients.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([0, 1]))
@@ -158,7 +158,7 @@ Features = Callable[[Graph], Graph] | None
 @typed
 @dataclass(frozen=True)
 class Damage:
-    """Kinds and amounts of damage that is done to every client's data before training.
+    """The damage to do to every client's data before training: its kinds and amounts.
 
     Example:
         >>> Damage(label_noise=0.3).any
@@ -225,7 +225,7 @@ def damaged(
     Raises:
         TypeError: if an entry of `graphs` is not a graph, or if `how` is not a `Damage`.
         ValueError: if the function for one kind of damage (`lose_edges`, `move_edges`, ...) raises
-            one.
+            a ValueError.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -250,7 +250,7 @@ def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
         graph: a graph or a collection. In a collection, the fraction refers to the edges of all
             graphs together.
         share: fraction of the edges, between 0 and 1.
-        generator: random generator on the CPU; default torch's global generator.
+        generator: random generator on the CPU; by default torch's global generator.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -275,7 +275,7 @@ def move_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
         graph: an undirected graph or a collection of such graphs. Edges must not have relations,
             since a relation can join only nodes of certain types.
         share: fraction of the edges, between 0 and 1.
-        generator: random generator on the CPU; default torch's global generator.
+        generator: random generator on the CPU; by default torch's global generator.
 
     Raises:
         ValueError: if edges have relations, or if an edge lacks its reverse.
@@ -340,7 +340,7 @@ def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Gra
     Args:
         graph: a graph or a collection.
         share: fraction of each node's nonzero features, between 0 and 1.
-        generator: random generator on the CPU; default torch's global generator.
+        generator: random generator on the CPU; by default torch's global generator.
 
     Example:
         >>> graph = fgl.Graph(torch.tensor([[1.0, 2.0, 0.0, 3.0]]), torch.zeros(2, 0).long())
@@ -388,8 +388,8 @@ def noisy_features(graph: Graph, deviation: Weight, *, generator: Draws = None) 
     Args:
         graph: a graph or a collection.
         deviation: standard deviation of the noise, at least 0. Choose a deviation that suits the
-            size of the features; after row normalisation, features are small.
-        generator: random generator on the CPU; default torch's global generator.
+            size of the features. For example, features are small after row normalisation.
+        generator: random generator on the CPU; by default torch's global generator.
 
     Returns:
         A graph with dense features.

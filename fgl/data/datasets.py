@@ -69,10 +69,11 @@ def load(
     have only zeros as features, have class 0, and are in no mask. ``"dblp_four_area"`` is a typed
     graph. The node types are, in this order: papers (8920 feature columns), authors (1 column) and
     conferences (20 columns). The relations are ``(paper, by, author)``, ``(paper, at, conf)`` and
-    their reverses. ``"chickenpox"`` and ``"england_covid"`` are time series, ``x [num_nodes,
-    num_times, 1]`` and ``y [num_nodes, num_times]``, with the edges that their files contain. In
-    ``"england_covid"``, `edge_time` holds the day of each edge. ``"metr-la-like"`` is a synthetic
-    time series with the size of METR-LA. `fgl.data.splits.windows` splits these time series.
+    their reverses. ``"chickenpox"`` and ``"england_covid"`` are time series with
+    ``x [num_nodes, num_times, 1]`` and ``y [num_nodes, num_times]``. The edges of the time series
+    are the edges in the files. In ``"england_covid"``, `edge_time` holds the day of each edge.
+    ``"metr-la-like"`` is a synthetic time series with the size of METR-LA.
+    `fgl.data.splits.windows` splits these time series.
 
     Args:
         name: name of the dataset.
@@ -119,7 +120,7 @@ def load_graphs(
     edge_labels: bool = False,
     ignore: Collection[str] = (),
 ) -> tuple[list[Graph], Tensor]:
-    """Load a collection of graphs, in the TU format or as molecules, with classes or float targets.
+    """Load a collection of graphs with classes or float targets, in the TU format or as molecules.
 
     ``"NCI1"`` and ``"PROTEINS"`` are read from `root`, or downloaded to it, and checked by SHA-256.
     ``"synthetic"`` is `small_graphs`. Any other name, such as Yeast, is the name of a folder in
@@ -354,7 +355,7 @@ def _there(folder: Path, file: str, entry: Entry[Any]) -> Path | None:
 
 
 def _first_missing(folders: list[Path], files: list[str], entry: Entry[Any]) -> str:
-    """Return the first missing file of one folder: the folder with the fewest missing files."""
+    """Return the first missing file of the folder that has the fewest missing files."""
     missing = [[file for file in files if not _there(f, file, entry)] for f in folders]
     return min(missing, key=len)[0]
 
@@ -362,7 +363,7 @@ def _first_missing(folders: list[Path], files: list[str], entry: Entry[Any]) -> 
 def _found(
     places: list[Path], layouts: Mapping[str, Reader[Content]]
 ) -> dict[str, tuple[Path, Reader[Content]]]:
-    """Folders that contain a file of a known layout, each with the reader of this layout."""
+    """For each folder with a file of a known layout, the folder and the layout's reader."""
     folders: dict[str, tuple[Path, Reader[Content]]] = {}
     for place in filter(Path.is_dir, places):
         for child in sorted(filter(Path.is_dir, place.iterdir())):

@@ -297,7 +297,7 @@ def ratings(num_nodes: int = 200, num_edges: int = 4000, *, seed: int = 0) -> Gr
         seed: random seed.
 
     Returns:
-        The graph: x is ones ``[num_nodes, 1]``, ``edge_attr [E, 1]`` holds the ratings, and
+        The graph: x ``[num_nodes, 1]`` holds ones, ``edge_attr [E, 1]`` holds the ratings, and
         ``edge_time [E]`` holds sorted times from 0 to 1.
 
     Example:

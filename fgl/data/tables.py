@@ -142,7 +142,7 @@ def typed_tables(
         ignore: unread columns that warnings should not mention.
 
     Raises:
-        ValueError: if `from_tables` or `typed_graph` raises one.
+        ValueError: if `from_tables` or `typed_graph` raises this error.
 
     Example:
         >>> nodes = {"user": {"id": ["u", "v"], "age": [31, 27]}, "item": {"id": ["a"]}}

@@ -54,8 +54,8 @@ def typed_graph(
             of these types.
         train_mask, val_mask, test_mask: dict from type to bool ``[n_t]``. If `y` is given, only
             types in `y` may have masks. Nodes of types without a mask are in no mask. If
-            `train_mask` is None, the training nodes are all nodes of the types in `y` that are in
-            no validation or test mask.
+            `train_mask` is None, the training nodes are all nodes of the types in `y`, except
+            validation and test nodes.
         edge_attr: dict from relation to features ``[E_r, d_r]``. Edges of a relation that is not in
             the dict get zeros.
         edge_time: dict from relation to times ``[E_r]``. Either all relations have times, or no
@@ -110,7 +110,7 @@ def typed_graph(
 
 @typed
 def with_shared(graph: Graph, parts: Sequence[Tensor], types: Collection[int]) -> list[Tensor]:
-    """Add nodes of shared types to each part: the nodes that an edge joins to a node of the part.
+    """Add nodes of shared types to each part if an edge joins them to a node of the part.
 
     For example, every client gets the conferences of all papers that the client has. Without this
     function, each conference would belong to only one client.

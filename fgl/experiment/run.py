@@ -94,12 +94,12 @@ class Run:
         Args:
             method: the method to run.
             task: the task, with clients, scores and the metric that determines the best round.
-            recipe: the recipe's name for the report; default from the command line.
-            dataset: the dataset's name for the report; default from the command line.
+            recipe: the recipe's name for the report; by default the name in the command line.
+            dataset: the dataset's name for the report; by default the name in the command line.
             config: further settings for the report. A run that resumes a checkpoint must have the
                 same settings as the first run. In the report, these settings come before the flags
                 of the command.
-            evaluate: the evaluation function; default the task's.
+            evaluate: the evaluation function; by default the task's function.
             watch: metrics of the server's state, as for `fgl.run`.
 
         Returns:
@@ -108,8 +108,8 @@ class Run:
             nodes were generated.
 
         Raises:
-            ValueError: if `patience` is set for a task without validation, or if `fgl.run` raises
-                one.
+            ValueError: if `patience` is set for a task without validation, or if `fgl.run` raises a
+                ValueError.
         """
         if self.patience is not None and not task.select:
             raise ValueError(
@@ -219,7 +219,7 @@ def write(path: Path, text: str) -> None:
 
 
 def _tell(name: str, summary: Mapping[str, Any], result: Result) -> None:
-    """Print a line per metric, and further lines if messages were dropped or if a batch failed."""
+    """Print a line per metric, one if messages were dropped, and one if a batch failed."""
     for metric, values in summary["metrics"].items():
         if "/" in metric:  # a metric of a single client
             continue

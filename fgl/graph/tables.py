@@ -157,7 +157,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def is_unknown(value: Any) -> bool:
-    """Whether a value stands for an unknown number, such as None, NaN or "n/a".
+    """Whether a value, such as None, NaN or "n/a", stands for an unknown number.
 
     Example:
         >>> is_unknown(float("nan")), is_unknown(" N/A"), is_unknown("0")

@@ -22,11 +22,11 @@ def to_pyg(model: nn.Module) -> nn.Module:
     """Build a twin of a model from PyTorch Geometric's layers, with equal weights and outputs.
 
     The twin's `forward` method takes ``(x, edge_index)`` and then the arguments of PyG's layers:
-    `edge_weight` for a `GCN`, `edge_type` for an `RGCN`. Twins of `GIN` and `GINE` take ``(x,
-    edge_index, edge_attr=None, batch=None, batch_size=None)``. In evaluation mode the twin and the
-    model have equal outputs up to rounding. A twin can be exported with ``torch.export`` and to
-    ONNX. A twin applies no dropout to the input or to attention. A twin's input features must be
-    dense (``x.to_dense()``).
+    `edge_weight` for a `GCN`, and `edge_type` for an `RGCN`. For `GIN` and `GINE` the arguments are
+    ``(x, edge_index, edge_attr=None, batch=None, batch_size=None)``. In evaluation mode the twin
+    and the model have equal outputs up to rounding. A twin can be exported with ``torch.export``
+    and to ONNX. A twin applies no dropout to the input or to attention. A twin's input features
+    must be dense (``x.to_dense()``).
 
     Args:
         model: a `GCN`, `GAT`, `SAGE`, `GIN`, `GINE` or `RGCN`, or a convolution of such a network.
@@ -112,7 +112,7 @@ def _sizes(linear: Any) -> tuple[int, int]:
 
 
 class StackTwin(nn.Module):
-    """PyG's convolutions, with ReLU and dropout between; a linear map follows if the model has one.
+    """PyG's convolutions with ReLU and dropout between them, then the model's linear map, if any.
 
     ``forward(x, edge_index, *of_edges)`` passes the arguments `of_edges` to each convolution.
 

@@ -37,7 +37,8 @@ class DeepNeighbours(nn.Module):
         dropout: probability of dropping a hidden unit in training.
 
     Shapes:
-        x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: as for `SAGE`.
+        - x: float ``[n, in_channels]``, dense or `SparseMatrix`.
+        - edges: as for `SAGE`.
 
     Returns:
         Logits ``[n, out_channels]``.
@@ -152,8 +153,9 @@ class FusedSAGE(nn.Module):
         dropout: probability of dropping a hidden unit in training.
 
     Shapes:
-        x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: as for `SAGE`; embedding:
-        float ``[n, hidden_channels]``.
+        - x: float ``[n, in_channels]``, dense or `SparseMatrix`.
+        - edges: as for `SAGE`.
+        - embedding: float ``[n, hidden_channels]``.
 
     Returns:
         Logits ``[n, out_channels]``.

@@ -28,10 +28,10 @@ class GATConv(nn.Module):
         concat: whether to concatenate the heads' outputs; if False, the outputs are averaged.
 
     Shapes:
-        x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix` in which a zero entry means no edge; output:
-        ``[num_nodes, heads * out_channels]``, or ``[num_nodes, out_channels]`` if heads are
-        averaged.
+        - x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`.
+        - edges: ``edge_index`` or a `SparseMatrix`. A zero entry means no edge.
+        - output: ``[num_nodes, heads * out_channels]``, or ``[num_nodes, out_channels]`` if heads
+          are averaged.
 
     Example:
         >>> GATConv(4, 2, heads=3)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape

@@ -106,15 +106,16 @@ def laplacian_spectrum(
 ) -> Tensor:
     """Spectrum of each graph's Laplacian: ``L = D - A = U diag(lambda) U^T``.
 
-    The row of the i-th node of a graph holds the eigenvalue ``lambda_i`` (in ascending order) and
-    ``U_i1 ... U_in``, followed by zeros up to `width`. Computation time grows with the cube of the
+    Eigenvalues are in ascending order. The row of the i-th node of a graph holds ``lambda_i`` and
+    ``U_i1 ... U_in``; zeros fill the remaining columns. Computation time grows with the cube of the
     number of nodes of a graph.
 
     Args:
         edge_index: int64 ``[2, num_edges]``; directions, repeats and self-loops are ignored.
         nodes: number of nodes of a single graph; or the index of each node's graph, int64
             ``[num_nodes]``, sorted.
-        width: number of columns for eigenvectors; default the number of nodes of the largest graph.
+        width: number of columns for eigenvectors; by default the number of nodes of the largest
+            graph.
 
     Returns:
         float64 ``[num_nodes, 1 + width]``, on the device of `edge_index`.

@@ -48,7 +48,7 @@ def negative_scale_free_exponent(graphs: Simple) -> Tensor:
 
 
 def closeness(graphs: Simple) -> Tensor:
-    """Mean over the nodes of the closeness centrality that Wasserman and Faust define.
+    """Closeness centrality of Wasserman and Faust, averaged over the nodes.
 
     ``c_v = (r_v - 1)/(N - 1) (r_v - 1)/sum_u d(u, v)``, where u runs over the ``r_v`` nodes that v
     can reach, including v. A node without edges has closeness 0.

@@ -28,7 +28,7 @@ def warn_of_trained(
 ) -> None:
     """Warn if a training example is also in a validation or test mask.
 
-    The masks of the clients are checked, and the masks of the whole graph.
+    The masks of the clients and of the whole graph are checked.
 
     Args:
         clients: the clients' graphs; `node_id` of a graph identifies nodes of the whole graph.
@@ -132,7 +132,7 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
 def _copies(
     clients: Sequence[Graph], whole: Graph | None, how: Mapping[str, Any]
 ) -> Iterator[tuple[str, int, int]]:
-    """Scored graphs' names, numbers of held-out copies, and numbers of held-out examples."""
+    """For each scored graph: name, number of held-out copies, and number of held-out examples."""
     hashes = [_recognised(own, **how) for own in clients]
     train = [keys[:, own.training_mask.cpu()] for own, keys in zip(clients, hashes, strict=True)]
     places = {f"client {client}": own for client, own in enumerate(clients)}
@@ -195,7 +195,7 @@ def _with_labels(key: Tensor, graph: Graph) -> Tensor:
 
 
 def _unlabelled(graph: Graph, steps: int) -> Tensor:
-    """Hashes of examples; `steps` times, the hashes of an example's neighbours are mixed in.
+    """Hashes of examples; each of `steps` steps mixes in the hashes of an example's neighbours.
 
     If examples are pairs, two nodes are neighbours if an edge or a pair joins these nodes, since a
     split turns edges into pairs.
@@ -265,7 +265,7 @@ def _trained_windows(whole: Graph, clients: Sequence[Graph]) -> Tensor:
 
 
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
-    """Warn if many tested graphs (over a tenth, and over two) are copies of training graphs.
+    """Warn if over a tenth of the tested graphs, and more than two, are copies of training graphs.
 
     A smaller number of copies is normal: in NCI1, one of sixty molecules occurs twice. A warning is
     also given if all tested graphs are copies of training graphs.
@@ -397,7 +397,7 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
 
 
 def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
-    """By kind of known fact: the estimated number of labels that the facts reveal, and a total.
+    """For each kind of known fact: an estimate of how many labels these facts reveal, and a total.
 
     The total is the number of tested pairs; if labels are 1 and 0, only pairs with label 1 count.
     """

@@ -42,9 +42,10 @@ def ranking(
         both: whether to rank heads and tails; if False, only tails are ranked.
 
     Returns:
-        ``(model, *, test=True) -> score``; a score is ``(params, graph) -> {"val_mrr", "test_mrr",
-        "test_hits@1", ...}``, without the metrics of a mask that gives no question. If the model's
-        score of a node is NaN, the metric is NaN.
+        ``(model, *, test=True) -> score``; a score is
+        ``(params, graph) -> {"val_mrr", "test_mrr", "test_hits@1", ...}``. The metrics of a mask
+        are missing if the mask gives no question. If the model's score of a node is NaN, the metric
+        is NaN.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0], [1]]), y=torch.ones(1),
@@ -191,11 +192,11 @@ def ranked_task(
 
 
 def _corrupted(train: Training, num_clients: int, count: int) -> Any:
-    """A client's steps: the graph, and triples in which the tail or the head is replaced at random.
+    """A function for a client's steps: each step gets triples with a random tail or a random head.
 
     Only training triples are excluded when negatives are sampled. If validation and test triples
-    were excluded too, these triples would never be negatives, and a model could recognise them by
-    this.
+    were excluded too, these triples would never be negatives. A model could then recognise these
+    triples.
     """
 
     def tables(graph: Graph) -> tuple[FreeCells, FreeCells]:

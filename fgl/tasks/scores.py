@@ -42,9 +42,9 @@ def node_scores(
     Args:
         model: ``model(*graph.inputs)`` returns logits, or the output that the target needs.
         test: whether to score test nodes too; if False, only validation nodes are scored.
-        logits_of: ``(model, params, graph) -> logits``; default the model's output for the whole
+        logits_of: ``(model, params, graph) -> logits``; by default the model's output for the whole
             graph.
-        target: meaning of the values of ``graph.y``; default class labels.
+        target: meaning of the values of ``graph.y``; by default class labels.
 
     Returns:
         ``(params, graph) -> {"val_accuracy", "test_accuracy"}``; with `fgl.targets.REGRESSION` the
@@ -92,7 +92,8 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
         Metrics are NaN if the model's scores are NaN, for example after divergence.
 
     Raises:
-        ValueError: in a call of the function, if the graph is not the graph of a split.
+        ValueError: if the returned function is called with a graph that is not the graph of a
+            split.
 
     Example:
         >>> split = fgl.data.splits.edge_split(fgl.data.load("synthetic"))
@@ -185,7 +186,8 @@ def evaluate_own(
             reason.
 
     Raises:
-        ValueError: in a call of the result, if no client has a metric, or if a model is incomplete.
+        ValueError: when the returned function is called, if no client has a metric, or if a model
+            is incomplete.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -235,7 +237,7 @@ def evaluate_ego(
     Returns:
         ``(outbox, states) -> metrics``, empty if no client has taken part. ``local_f1``,
         ``global_f1``, ``val_f1`` and ``val_loss`` are means over the ``scored_clients``.
-        ``local_unseen_f1`` counts only test nodes of a client on which no other client trains
+        ``local_unseen_f1`` counts a client's test node only if no other client trains on this node
         (`unseen_nodes`). ``local_unseen_f1`` is a mean over the ``unseen_clients`` with such nodes;
         without such clients the metric is left out. The metrics of single clients are
         ``local_f1/0``, ``global_f1/0``, ``local_unseen_f1/0``, ...
@@ -301,7 +303,7 @@ def evaluate_pooled(
     tests: Sequence[Graph] | None = None,
     target: Target = CLASSES,
 ) -> Evaluate:
-    """Score all clients' test examples together; examples are predicted by their client's model.
+    """Score all clients' test examples together; each example is predicted by its client's model.
 
     A metric can be undefined for one client, but defined for all clients together. For example, the
     AUC is undefined for a client if all labels of the client are equal.
@@ -312,15 +314,15 @@ def evaluate_pooled(
         clients: the clients' graphs.
         tests: one graph with labels per client; graphs without a test mask are not scored. A graph
             beyond the number of clients is scored with the first client's model. Default `clients`.
-        target: meaning of the values of ``graph.y``; default class labels.
+        target: meaning of the values of ``graph.y``; by default class labels.
 
     Returns:
         ``(outbox, states) -> metrics``. The dict has all defined metrics of the target; their names
         begin with ``pooled_test_``.
 
     Raises:
-        ValueError: if no client has a test example, or, in a call of the result, if a model is
-            incomplete.
+        ValueError: if no client has a test example. The returned function raises this error if a
+            model is incomplete.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -384,7 +386,7 @@ def with_pooled(
 
 
 def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[str]]:
-    """End of a warning on undefined metrics, and names of metrics undefined even after pooling."""
+    """End of a warning on undefined metrics, and names of metrics undefined even when pooled."""
     y, mask = (torch.cat(part) for part in zip(*answered, strict=True))
     lost = targets.undefined_metrics(target, y, mask)
     if lost:
@@ -415,9 +417,9 @@ def evaluate_graphs(
             the target needs.
         tests: one collection with labels per client. If a collection has a test mask, only the
             graphs in this mask are scored; without masks, all graphs are scored.
-        clients: the clients' training graphs. If they have validation masks, metrics
-            that begin with ``val_`` and ``pooled_test_`` are added.
-        target: meaning of the values of ``graph.y``; default class labels.
+        clients: the clients' training graphs. If these graphs have validation masks, metrics that
+            begin with ``val_`` and ``pooled_test_`` are added.
+        target: meaning of the values of ``graph.y``; by default class labels.
         each: as for `evaluate_own`.
 
     Returns:
@@ -430,7 +432,7 @@ def evaluate_graphs(
         TypeError: if ``y`` contains numbers and no target for numbers is given.
         ValueError: if a collection lacks labels or a `batch`, if a collection has masks but no test
             mask, if a mask is empty, or if `clients` and `tests` have different lengths (with a
-            target, a single client is allowed). A call of the result raises this error if a model
+            target, a single client is allowed). The returned function raises this error if a model
             is incomplete.
 
     Example:
@@ -513,7 +515,7 @@ def _evaluate_answers(
 
 
 def _majority(tests: Sequence[Graph], clients: Sequence[Graph]) -> float:
-    """The mean test accuracy of each client's most frequent training class."""
+    """Mean test accuracy of always predicting the client's most frequent training class."""
     pairs: Any = [
         (own.labels[own.training_mask], _masked(test, "test_mask", k).y)
         for k, (own, test) in enumerate(zip(clients, tests, strict=True))

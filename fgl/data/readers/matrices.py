@@ -36,7 +36,7 @@ def checked_csr(path: Path, data: Any, indices: Any, indptr: Any, shape: Any) ->
 
 
 def checked_array(name: str, value: Any, kinds: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
-    """Convert a value to an array; the shape must be `shape`, and the dtype's kind in `kinds`."""
+    """Convert a value to an array that must have the shape `shape` and a dtype kind in `kinds`."""
     try:
         array = np.asarray(value)
     except (ValueError, OverflowError) as error:  # rows of different lengths

@@ -95,12 +95,12 @@ def _table(
 
 
 def _lines(text: str) -> list[tuple[int, str]]:
-    """The lines that are not empty, with their numbers from 1."""
+    """For each line that is not empty, the line's number (from 1) and its text."""
     return [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
 
 
 def check_range(path: Path, rows: NDArray[Any], low: int, high: int) -> None:
-    """Raise a ValueError if a row has a number below `low` or not below `high`; name the row."""
+    """Raise a ValueError that names the row if a number is below `low`, or is `high` or more."""
     rows = rows[:, None] if rows.ndim == 1 else rows
     out = (rows < low) | (rows >= high)
     if out.any():

@@ -57,7 +57,7 @@ class _Bag(SimpleNamespace):
 
 
 class _Lists(dict[Any, Any]):
-    """A dict of lists, whose default is not read."""
+    """A dict of lists; its default factory is not read."""
 
     def __init__(self, *_: object) -> None:
         super().__init__()
@@ -94,13 +94,13 @@ def read_pickle(content: bytes) -> Any:
 
 
 class _Tuple(tuple[Any, ...]):
-    """A tuple that is no key of a dict: its hash could take forever, or overflow the stack."""
+    """A tuple without a hash, since computing the hash could take forever or overflow the stack."""
 
     __hash__ = None  # type: ignore[assignment]
 
 
 def _without_hash(load: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Replace the tuple that an opcode put on the stack by one without a hash."""
+    """Replace the tuple that an opcode put on the stack by a tuple without a hash."""
 
     def step(reader: Any) -> None:
         load(reader)
@@ -110,13 +110,13 @@ def _without_hash(load: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def _build(reader: Any) -> None:
-    """Give a stand-in its state; Python's opcode could also change classes."""
+    """Set a stand-in's state; the opcode of Python itself could also change classes."""
     state = reader.stack.pop()
     reader.stack[-1].build(state)
 
 
 class _Reader(pickle._Unpickler):
-    """Python's own unpickler in Python, whose memo holds any index; classes are stand-ins."""
+    """The unpickler that is written in Python: its memo accepts any index."""
 
     dispatch: ClassVar[dict[int, Any]] = {
         **pickle._Unpickler.dispatch,

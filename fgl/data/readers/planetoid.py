@@ -116,7 +116,7 @@ def _stack(allx: Any, tx: Any, node: NDArray[np.int64], num_nodes: int) -> Spars
 
 
 def _edges(path: Path) -> tuple[NDArray[np.int64], int]:
-    """All pairs of a node and a listed neighbour, int64 ``[2, *]``; the number of listed nodes."""
+    """Pairs of a node and a listed neighbour, int64 ``[2, *]``, and the number of listed nodes."""
     graph = _unpickle(path)
     if not isinstance(graph, dict) or not all(isinstance(v, list) for v in graph.values()):
         raise ValueError(f"Expected {path} to map nodes to lists, but got something else")

@@ -27,8 +27,8 @@ class EdgeSplit:
             node, larger node), or as (source, target) in a directed split.
         val_edges, test_edges: int64 ``[2, *]``, the held-out edges, stored like `train_edges`.
         val_negatives, test_negatives: int64 ``[2, *]``, distinct pairs of nodes that no edge joins
-            in the whole graph. There are as many pairs as held-out edges, and they join the types
-            of nodes that the held-out edges join.
+            in the whole graph. There are as many pairs as held-out edges. The pairs join the same
+            types of nodes as the held-out edges.
 
     Example:
         >>> empty = torch.zeros(2, 0, dtype=torch.int64)
@@ -54,7 +54,7 @@ class EdgeSplit:
 
 
 class DirectedSplit(EdgeSplit):
-    """An `EdgeSplit` in which a pair differs from its reverse."""
+    """An `EdgeSplit` in which a pair and its reverse are two different pairs."""
 
     directed = True
 
@@ -67,8 +67,8 @@ def edge_split(
 
     The returned graph has only the training edges, so message passing never uses a held-out edge.
     By default, both directions of a held-out edge are removed. The function also draws negative
-    pairs: pairs of nodes that no edge joins. If nodes have types, the negative pairs join the types
-    of nodes that the held-out edges join. In some graphs, such as graphs of users and items, edges
+    pairs: pairs of nodes that no edge joins. If nodes have types, the negative pairs join the same
+    types of nodes as the held-out edges. In some graphs, such as graphs of users and items, edges
     join only nodes of two groups: the sources and the targets. In such a graph, each negative pair
     joins a source and a target, even if edges are stored in both directions.
 
@@ -84,15 +84,15 @@ def edge_split(
             an error is raised if every edge has its reverse.
 
     Returns:
-        The split. In three cases no edge is held out (`EdgeSplit.trains_only`), and a warning is
-        given: if a positive fraction gives no edge, if no training edge would be left, or if fewer
-        pairs without an edge exist than edges would be held out.
+        The split. No edge is held out (`EdgeSplit.trains_only`) if a positive fraction gives no
+        edge, if no training edge would be left, or if there are fewer pairs without an edge than
+        edges to hold out. In these three cases a warning is given.
 
     Raises:
-        ValueError: if a fraction is negative; if the sum of the fractions is 1 or more; if the
-            graph has pairs; if edges have fields and `directed` is False; if `directed` is True and
-            every edge has its reverse; or if `directed` is True and a relation holds the reverses
-            of a second relation.
+        ValueError: if a fraction is negative, if the sum of the fractions is 1 or more, or if the
+            graph has pairs. If `directed` is False, the error is also raised if edges have fields.
+            If `directed` is True, the error is also raised if every edge has its reverse, or if a
+            relation holds the reverses of a second relation.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -250,8 +250,8 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
 
     Returns:
         The split of ``split.graph.subgraph(nodes)``. This split has only training edges if no
-        held-out edge joins two of the nodes, or if fewer pairs without an edge exist than held-out
-        edges. The split may also have test edges and no validation edges.
+        held-out edge joins two of the nodes, or if there are fewer pairs without an edge than
+        held-out edges. The split may also have test edges and no validation edges.
 
     Example:
         >>> whole = fgl.data.splits.edge_split(fgl.data.load("synthetic"))
@@ -334,9 +334,10 @@ def negative_edges(
         num: number of pairs.
         replacement: whether a pair may be drawn twice.
         directed: whether a pair and its reverse are different pairs.
-        node_type: int64 ``[num_nodes]``, the types of the nodes. If it is given, a pair is drawn
-            only between two types that an edge joins, about as often as edges join these two types.
-        generator: random generator on the CPU; default torch's global generator.
+        node_type: int64 ``[num_nodes]``, the types of the nodes. With this argument, a pair is
+            drawn only between two types that an edge joins. The number of drawn pairs between two
+            types is roughly proportional to the number of edges between them.
+        generator: random generator on the CPU; by default torch's global generator.
 
     Returns:
         int64 ``[2, num]``, on the device of `edge_index`. A pair is stored as (smaller node, larger

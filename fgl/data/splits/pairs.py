@@ -34,7 +34,7 @@ def split_by_time(
     pairs are earlier than validation pairs, and validation pairs are earlier than test pairs. No
     edge is both a message edge and a pair; otherwise a model could copy the pair's label from the
     features of the edge. Edges with equal times are always in one window. If a boundary between two
-    windows would separate them, they are in the later window.
+    windows would separate such edges, all of them are in the later window.
 
     Without `y`, the task is to predict the first edge between two nodes. Only this first edge can
     become a pair, since it reveals later edges between the two nodes. Self-loops never become
@@ -61,9 +61,9 @@ def split_by_time(
         `edge_label_type`.
 
     Raises:
-        ValueError: if the edges have no times; if a window gets no edge although its fraction is
-            positive; if the graph has pairs or a `batch`; if `shares` does not have four fractions;
-            if a fraction is negative; or if the sum of the fractions is not 1.
+        ValueError: if the edges have no times, if a window gets no edge although its fraction is
+            positive, or if the graph has pairs or a `batch`. The error is also raised if `shares`
+            are not four fractions of at least 0 with sum 1.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]])
@@ -229,11 +229,11 @@ def pair_split(
         has `edge_label_type`. A warning is given if a part with a positive fraction gets no edge.
 
     Raises:
-        ValueError: if the graph has pairs or a `batch`; if `shares` are not four fractions of at
-            least 0 with sum 1; if the reverses of most pairs would be message edges, and neither
-            `rev_edge_type` nor `is_undirected` is given; if `edge_type` has no edges; if
-            `rev_edge_type` does not hold the reverses of `edge_type`; or if `is_undirected` is
-            True, and an edge and its reverse have two different labels.
+        ValueError: if the graph has pairs or a `batch`, or if `shares` are not four fractions of at
+            least 0 with sum 1. The error is also raised if `edge_type` has no edges, or if
+            `rev_edge_type` does not hold the reverses of `edge_type`. If neither `rev_edge_type`
+            nor `is_undirected` is given, the reverses of most pairs must not be message edges. If
+            `is_undirected` is True, an edge and its reverse must not have different labels.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 3]])
