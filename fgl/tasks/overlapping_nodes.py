@@ -121,9 +121,9 @@ class OverlappingNodes(Setting):
     @property
     def shares(self) -> list[float]:
         """The fraction of the nodes that each client samples."""
-        known: Any = {(name,): own for name, own in data.partitions.PROPORTIONS.items()}
+        shares_of: Any = {(name,): own for name, own in data.partitions.PROPORTIONS.items()}
         try:
-            return list(known.get(self.proportions) or map(float, self.proportions))
+            return list(shares_of.get(self.proportions) or map(float, self.proportions))
         except ValueError:
             names = ", ".join(data.partitions.PROPORTIONS)
             raise ValueError(
