@@ -376,7 +376,7 @@ def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
         warn(
             f"Expected the share of missing features to be at least {1 / int(count.max()):.4g} for "
             f"a node to lose one, since none has more than {int(count.max())} that are not 0, but "
-            f"got {share}: nothing is lost",
+            f"got {share}: nothing is lost"
         )
     return place >= lost[row]
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from ..checks import reject_if
 from ..graph import Graph
 from ..graph.checks import check_index
+from ..graph.neighbours import ranges
 from ..graph.windows import check_no_series
 from ..kinds import typed
 from ..sparse import SparseMatrix
@@ -140,10 +141,8 @@ def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -
     order = target.argsort(stable=True)
     counts = degree - 1
     first = counts.cumsum(0) - counts
-    row = torch.arange(len(rows), device=graph.device).repeat_interleave(counts[rows])
-    step = torch.arange(len(row), device=graph.device)
-    start = first[rows] - (counts[rows].cumsum(0) - counts[rows])
-    into = source[order[step + start.repeat_interleave(counts[rows])]]
+    index, row = ranges(first[rows], counts[rows])
+    into = source[order[index]]
     into = torch.cat([into, rows])
     row = torch.cat([row, torch.arange(len(rows), device=graph.device)])
     wanting = torch.arange(len(parts), device=graph.device).repeat_interleave(

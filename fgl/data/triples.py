@@ -61,7 +61,7 @@ def load_triples(folder: str | os.PathLike[str]) -> tuple[Graph, Names, Names]:
     if twice := len(every) - len(set(every)):
         warn(
             f"Expected triples to be in one file each, but {twice} are in two, where training may "
-            "tell the answer",
+            "tell the answer"
         )
     entities = sorted({name for head, _, tail in every for name in (head, tail)})
     relations = sorted({relation for _, relation, _ in every})

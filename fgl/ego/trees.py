@@ -239,7 +239,7 @@ def mash(
     if batch == 1 and count:
         warn(
             "Expected means of several ego-graphs, but got batch_size 1: they stay as they are, "
-            "and whoever sees them reads the features and labels of their nodes",
+            "and whoever sees them reads the features and labels of their nodes"
         )
     least = batch if least is None else least
     check_number("least", least, at_least=1, at_most=batch, integer=True)

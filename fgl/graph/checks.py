@@ -51,11 +51,7 @@ def check_constant(name: str, value: Tensor) -> None:
 
 
 def check_index(
-    name: str,
-    index: Any,
-    shape: tuple[int | None, ...],
-    bound: int | None,
-    hint: str = "",
+    name: str, index: Any, shape: tuple[int | None, ...], bound: int | None, hint: str = ""
 ) -> None:
     """Raise an error unless `index` is int64, has this shape and is in ``[0, bound)``.
 

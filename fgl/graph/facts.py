@@ -347,11 +347,6 @@ def check_graphs(clients: Iterable[Any]) -> None:
     for client, graph in enumerate(clients):
         if not isinstance(graph, Facts):
             cut = isinstance(graph, Tensor)  # the node ids of a partition
-            hint = (
-                ": fgl.data.partitions.partition_graph(graph, parts) makes the clients"
-                if cut
-                else ""
-            )
-            raise TypeError(
-                f"Expected client {client} to be a Graph, but got {kind_of(graph)}{hint}"
-            )
+            hint = ": fgl.data.partitions.partition_graph(graph, parts) makes the clients" * cut
+            got = f"{kind_of(graph)}{hint}"
+            raise TypeError(f"Expected client {client} to be a Graph, but got {got}")

@@ -144,7 +144,7 @@ class Table(NamedTuple):
         if left:
             warn(
                 f"The {self.of}s have {left}, which are not read: name them in the argument that "
-                f"reads them, or leave them out by ignore={left}",
+                f"reads them, or leave them out by ignore={left}"
             )
 
 

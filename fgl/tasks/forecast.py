@@ -84,7 +84,7 @@ class Forecast(Cut):
     local: Local = Local("adam", lr=0.01, weight_decay=0.0, steps=1)
 
     published: ClassVar[dict[str, dict[str, Any]]] = {
-        "england_covid": {"window": 7, "horizons": (1, 3)},
+        "england_covid": {"window": 7, "horizons": (1, 3)}
     }
 
     def __post_init__(self) -> None:

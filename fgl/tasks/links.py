@@ -77,7 +77,7 @@ def link_task(
     if idle:
         warn(
             f"Expected all clients to have enough edges to split, but got too few in {idle}: they "
-            "train and are not scored",
+            "train and are not scored"
         )
 
     def trained(graph: Graph) -> Tensor:  # a split's graph has only training edges, both ways

@@ -444,12 +444,9 @@ def evaluate_graphs(
         >>> evaluate_graphs(fgl.fedavg(model), [graph], [graph])(outbox, {})
         {'test_accuracy': 0..., 'majority_accuracy': 0.6...}
     """
-    if any(graph.y is None for graph in (*tests, *clients)):
-        raise ValueError("Expected tests and clients to have labels, but got none")
-    if any(graph.batch is None for graph in (*tests, *clients)):
-        raise ValueError("Expected tests and clients to be collections, but got no batch")
     for graph in (*tests, *clients):
         targets.checked_y(target, graph.y)
+        reject_if(graph.batch is None, "tests and clients to be collections", "no batch")
     for client, graph in enumerate(tests):
         others = [name for name in ("train_mask", "val_mask") if getattr(graph, name) is not None]
         if others and graph.test_mask is None:

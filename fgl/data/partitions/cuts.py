@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ...checks import Count, Natural, Weight, imported, install
 from ...graph import Graph
+from ...graph.neighbours import ranges
 from ...kinds import typed
 from ...progress import shown
 from ...warn import warn
@@ -145,7 +146,7 @@ def _networkx(
     if len(edges) > SLOW:
         warn(
             f"networkx takes minutes to hours for {len(edges)} edges; Louvain by igraph does "
-            'not: engine="igraph", or partition louvain_igraph of a task',
+            'not: engine="igraph", or partition louvain_igraph of a task'
         )
     network: Network[int] = Network()
     network.add_nodes_from(range(num_nodes))
@@ -181,7 +182,7 @@ def deal(
         warn(
             f"Expected delta to be less than half of the {size} nodes of a client, but got "
             f"{delta}: communities are cut into pieces of {chunk}, and few edges stay. Try "
-            f"delta={size // 5}",
+            f"delta={size // 5}"
         )
     chunks = [
         nodes[start : start + chunk] for nodes in whole for start in range(0, len(nodes), chunk)
@@ -367,8 +368,6 @@ def _smallest(size: Tensor, count: int) -> Tensor:
     low = size.sort().values
     rises = (low * torch.arange(1, len(low) + 1) - low.cumsum(0) < count).sum()  # parts that grow
     top = (low[:rises].sum() + count) // rises + 1  # no part grows beyond this size
-    room = (top - size).clamp(min=0)
-    part = torch.arange(len(size)).repeat_interleave(room)
-    rank = torch.arange(len(part)) - (room.cumsum(0) - room)[part]
-    level = size[part] + rank  # a part's size before each node that it may get
+    # A part's size before each node that it may get.
+    level, part = ranges(size, (top - size).clamp(min=0))
     return part[(level * len(size) + part).argsort()][:count]

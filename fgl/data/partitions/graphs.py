@@ -143,7 +143,7 @@ def _warn(counts: CutLoss) -> None:
         warn(
             f"The cut loses {' and '.join(lost)}, whose ends are of two clients: cut_loss(graph, "
             "parts) counts them; metis_partition, or louvain_partition with a small delta, cuts "
-            "fewer",
+            "fewer"
         )
 
 

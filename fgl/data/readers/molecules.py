@@ -185,14 +185,11 @@ def _place_of_smiles(path: Path, header: list[str], smiles: str) -> int:
     places = exactly or matches
     if len(places) != 1:
         mixed = len(header) == 1 and re.search(r"[;\t|]", header[0])
+        way = "smiles=... names the column of strings"
         raise ValueError(
             f"Expected {path} to have a column {smiles} and one or more targets, but got "
             f"{', '.join(header)[:60] or 'nothing'!r}: "
-            + (
-                "columns are separated by commas"
-                if mixed
-                else "smiles=... names the column of strings"
-            )
+            f"{'columns are separated by commas' if mixed else way}"
         )
     return places[0]
 

@@ -101,11 +101,7 @@ class FreeCells(_Free):
         return torch.stack([key // columns, key % columns])
 
     def of_rows(
-        self,
-        rows: Tensor,
-        like: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
+        self, rows: Tensor, like: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
         """Draw one empty cell of each row with empty cells; a row's empty cells are equally likely.
 

@@ -94,11 +94,8 @@ def split_by_time(
     if first is not None:
         is_example = is_example & ((first == place) if y is None else (window == window[first]))
     _check_windows(bounds, len(units), window, is_example, len(times.unique()))
-    messages, pairs, window = (
-        order[window == 0].sort().values,
-        order[is_example],
-        window[is_example],
-    )
+    messages = order[window == 0].sort().values
+    pairs, window = order[is_example], window[is_example]
     if edge_type is None:
         return _split(graph, y, messages, pairs, window)
     messages = _with_other_relations(graph, messages, pairs, edge_type, presence=y is None)
@@ -362,7 +359,7 @@ def _warn_of_empty(shares: Sequence[float], window: Any, num_messages: int, tota
     if empty:
         warn(
             f"Expected shares to leave edges to {empty[0]}, but got 0 of {total}: give it a larger "
-            "share, or 0",
+            "share, or 0"
         )
 
 
