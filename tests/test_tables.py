@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import networkx
+import numpy as np
 import pytest
 import torch
 
@@ -131,6 +132,14 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
     "columns of other lengths": ({}, {"age": [1]}, {}, "equally long"),
     "labels as features": ({}, {}, {"x": ["tall", "age"], "y": "age"}, "labels.*'age'"),
     "a class twice": ({}, {}, {"y": "team", "classes": ["red", "red", "blue"]}, "distinct.*'red'"),
+    "classes of nothing": ({}, {}, {"classes": [0, 1]}, "y beside classes"),
+    "relations of nothing": ({}, {}, {"relations": [0, 1]}, "edge_type beside relations"),
+    "dates of NumPy": (
+        {},
+        {"age": np.arange(3).astype("M8[ns]")},
+        {"x": ["age"]},
+        "datetime64.*of",
+    ),
     "a mask of numbers": ({}, {}, {"train_mask": "age"}, "'age' to be true or false"),
 }
 
@@ -160,6 +169,8 @@ def test_columns_that_are_not_read_are_named() -> None:
         from_tables(CALLS, PEOPLE)
     with pytest.raises(TypeError, match="the path of a CSV file, but got int"):
         from_tables(3, PEOPLE, **REST)
+    with pytest.raises(TypeError, match="classes to be a sequence.* got set"):  # in no order
+        from_tables(CALLS, PEOPLE, y="team", classes={"red", "blue"}, **REST)  # type: ignore[arg-type]
 
 
 def test_tables_of_types_are_a_typed_graph() -> None:
@@ -270,7 +281,7 @@ def test_whole_numbers_stay_whole(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'t' to be integers, but got 0.7 of edge 0"):
         from_tables({**edges, "t": [0.7, 1.2]}, nodes, edge_type="t", ignore=["y"])
     prices = {"id": [0, 1], "price": [Decimal("1.5"), Decimal("2.7")]}
-    ends: Any = {"source": [0], "target": [1]}
+    ends: Any = {"source": torch.tensor([0]), "target": [1]}
     graph = from_tables(ends, prices, y="price")
     torch.testing.assert_close(graph.y, torch.tensor([1.5, 2.7]))
 
@@ -290,5 +301,7 @@ def test_keys_of_no_type_are_named() -> None:
     for how in ({"x": {"usr": ["age"]}}, {"y": {"usr": "age"}}):
         with pytest.raises(ValueError, match=r"\['user'\], but got \['usr'\]"):
             typed_tables(edges, nodes, ignore=["age"], **how)
+    with pytest.raises(ValueError, match="y beside classes"):
+        typed_tables(edges, nodes, ignore=["age"], classes=[0])
     with pytest.raises(ValueError, match="another type"):
         typed_tables({("user", "user"): edges[next(iter(edges))]}, nodes, ignore=["age"])  # type: ignore[dict-item]

@@ -131,11 +131,14 @@ def test_files_without_triples_are_refused(tmp_path: Path) -> None:
         ("a\tr\tb\na r c\n", "line 2"),
         ("\n", "none"),
         ("Head\tRelation\tTail\n", "header"),
+        ("head_id\ttail_id\trelation_id\n", "header"),
     ):
         with pytest.raises(ValueError, match=said):
             load_triples(write(tmp_path, valid=text))
     with pytest.warns(UserWarning, match="1 are in two"):
         load_triples(write(tmp_path, test="a\tr\ttrain\n"))
+    with pytest.warns(UserWarning, match="second names are heads"):
+        load_triples(write(tmp_path, train="a\tb\tr\n", valid="b\tc\tr\n", test="c\ta\tq\n"))
     (tmp_path / "valid.txt").unlink()
     with pytest.raises(OSError, match="valid"):
         load_triples(tmp_path)

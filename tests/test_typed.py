@@ -271,6 +271,16 @@ def test_three_parts_of_a_link_split_are_one_graph() -> None:
         from_link_split(train, val, val)
     with pytest.raises(ValueError, match="Expected val to have edge_label"):
         from_link_split(train, plain, test)
+    test.x = torch.rand(60, 3)
+    with pytest.raises(ValueError, match="x of test to be x of train"):
+        from_link_split(train, val, test)
+    typed["u", "again", "m"].edge_index = edges
+    train, val, test = RandomLinkSplit(0.2, 0.3, edge_types=of, rev_edge_types=rev)(typed)
+    with pytest.warns(UserWarning, match="relation 2 has 100%"):
+        from_link_split(train, val, test)
+    other = RandomLinkSplit(0.2, 0.3, edge_types=("u", "again", "m"))(typed)[2]
+    with pytest.raises(ValueError, match="edge_label of test to be of train's relation"):
+        from_link_split(train, val, other)
 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning")

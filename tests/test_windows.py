@@ -312,6 +312,10 @@ def test_clients_weigh_by_their_known_answers() -> None:
     )
 
 
+def forecast_of(*clients: fgl.Graph) -> Any:
+    return fgl.tasks.node_task(None, clients, seeded(), training(), target=FORECAST)
+
+
 NONE = dict.fromkeys(("window_index", "horizon_index", "train_mask", "val_mask", "test_mask"))
 REFUSALS: list[tuple[Any, str]] = [
     (lambda g: fgl.Graph.join([g, g]), "join"),
@@ -343,6 +347,18 @@ REFUSALS: list[tuple[Any, str]] = [
     (lambda g: windows(g, 4, horizons=(0,)), r"horizons .* \(0,\)"),
     (lambda g: windows(g, 4, shares=(0.5, 0.5)), "shares"),
     (lambda g: windows(g, 4, shares=(0.5, 0.2, 0.2)), "shares"),
+    (lambda g: windows(g, 4, shares=(float("nan"), 0.5, 0.5)), "shares"),
+    (lambda g: windows(g, 4, horizons=(3, 3)), "horizons to be distinct"),
+    (
+        lambda g: windows(g.replace(edge_time=g.edge_index[0] + 59)),
+        "edge_time .*60",
+    ),
+    (lambda g: cut(g.replace(y=g.y * torch.nan), scaled=True), "y to be known"),
+    (
+        lambda g: forecast_of(g, windows(g, STEPS, horizons=(1, 2))),
+        r"horizons .*\(1, 2\), \(1, 3\)",
+    ),
+    (lambda g: forecast_of(g, cut(g, scaled=True)), "scaled"),
     (lambda g: windows(g, 50), "train_mask to have a window"),
     (lambda g: windows(g.replace(y=None, scale=None), 4), "graph to be a series"),
     (lambda g: fgl.predict(fgl.nn.GCN(1, 4, 2), fgl.nn.GCN(1, 4, 2).state_dict(), g), "GCN"),

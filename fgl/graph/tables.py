@@ -5,6 +5,7 @@ import numbers
 from collections.abc import Collection, Hashable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -191,6 +192,8 @@ def _number(table: Table, name: str, row: Hashable, value: Any) -> Any:
     if is_unknown(value):
         return float("nan")
     try:
+        if isinstance(value, np.datetime64 | np.timedelta64):
+            raise TypeError
         return float(value)
     except (TypeError, ValueError) as error:
         raise ValueError(
@@ -230,16 +233,14 @@ def of_networkx(
     nodes.warn_unread([*x, *([y] if y else [])], ignore)
     edges.warn_unread(of_edges, ignore)
     fields: dict[str, Any] = edges.edge_fields(edge_weight, edge_attr, edge_time)
-    if y:
-        fields |= targets_of(nodes, y, classes, x)
-    fields["x"] = nodes.features(x)
+    fields |= {"x": nodes.features(x), **targets_of(nodes, y, classes, x)}
     return {**fields, "edge_index": torch.tensor(index, dtype=torch.int64)}
 
 
 def targets_of(
-    table: Table, y: str, classes: Sequence[Hashable] | None, x: Sequence[str] = ()
+    table: Table, y: str | None, classes: Sequence[Hashable] | None, x: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Build the field `y`; if `classes` is given, also build `num_classes`.
+    """Build the field `y`, if `y` is given; if `classes` is given, also build `num_classes`.
 
     Raise an error if the feature columns `x` also contain `y`.
 
@@ -247,6 +248,9 @@ def targets_of(
         >>> targets_of(Table("node", [0, 1], {"kind": ["b", "a"]}), "kind", ["a", "b"])
         {'y': tensor([1, 0]), 'num_classes': 2}
     """
+    if y is None:
+        reject_if(classes is not None, "y beside classes", "none")
+        return {}
     reject_if(y in x, "x to leave out the labels, which tell the answer", f"{y!r} in both")
     fields: dict[str, Any] = {"y": table.targets(y, classes)}
     return fields if classes is None else {**fields, "num_classes": len(classes)}
