@@ -236,6 +236,20 @@ def test_names_come_back_with_the_predictions_of_a_client() -> None:
         assert outputs == pytest.approx({name: weight * ages[name] + bias for name in names})
 
 
+def test_files_of_graphml_and_gexf_keep_a_graph(tmp_path: Path) -> None:
+    people = friends(networkx.DiGraph)
+    how: Any = {"x": ["age"], "y": "team", "classes": ["blue", "red"], "edge_weight": "years"}
+    for own in people.nodes.values():
+        del own["vector"]
+    expected = fgl.Graph.from_networkx(people, **how, edge_time="met")
+    for kind in ("graphml", "gexf"):
+        getattr(networkx, f"write_{kind}")(people, tmp_path / "people")
+        read = getattr(networkx, f"read_{kind}")(tmp_path / "people")
+        graph = fgl.Graph.from_networkx(read, **how, edge_time="met", ignore=["label", "id"])
+        for name in ("x", "edge_index", "y", "edge_weight", "edge_time"):
+            assert torch.equal(getattr(graph, name), getattr(expected, name)), (kind, name)
+
+
 def test_networkx_nodes_that_lack_an_attribute_are_named() -> None:
     graph = friends()
     graph.add_node("Eve", team="red")

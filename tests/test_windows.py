@@ -413,6 +413,18 @@ def test_datasets_are_what_their_files_say() -> None:
         assert graph.edge_weight[own].tolist() == moves["edge_weight"][str(day)]
 
 
+@pytest.mark.slow
+def test_the_generated_traffic_has_the_sizes_of_metr_la() -> None:
+    roads: Any = fgl.data.load("metr-la-like")
+    assert roads.x.shape == (207, 34_272, 2) and roads.y.shape == (207, 34_272)
+    known = ~roads.y.isnan()
+    assert known.double().mean() == pytest.approx(11 / 12, abs=0.01)
+    assert torch.equal(roads.x[..., 0][known], roads.y[known])
+    assert roads.y[known].min() >= 1 and roads.y[known].mean() == pytest.approx(54, abs=10)
+    cut_ = windows(roads, 12)
+    assert len(cut_.window_index) == 34_272 - 23 - 2 * 9  # windows across a bound are left out
+
+
 def test_the_forecast_reads_the_edges_of_each_time() -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(4, 30, 1, generator=generator)
