@@ -440,11 +440,9 @@ def fits(value: Any, hint: Any) -> bool:
         return True
     if kind in SEVERAL and isinstance(value, str | bytes | Mapping | Tensor):
         return False
-    if kind is Sequence and isinstance(value, set | frozenset):  # a set has no order
-        return False
     if kind is bool:  # comparisons in NumPy return np.bool_
         return isinstance(value, bool | np.bool_)
-    kind = Collection if kind is Sequence else kind  # an array is also allowed
+    kind = Collection if kind is Sequence else kind  # a set or an array is also allowed
     if kind in SEVERAL and inner and isinstance(value, Collection):
         return isinstance(value, kind) and all(
             fits(own, inner[0]) for own in _kinds(value, inner[0])

@@ -169,8 +169,9 @@ def test_columns_that_are_not_read_are_named() -> None:
         from_tables(CALLS, PEOPLE)
     with pytest.raises(TypeError, match="the path of a CSV file, but got int"):
         from_tables(3, PEOPLE, **REST)
-    with pytest.raises(TypeError, match="classes to be a sequence.* got set"):  # in no order
-        from_tables(CALLS, PEOPLE, y="team", classes={"red", "blue"}, **REST)  # type: ignore[arg-type]
+    for how in ({"y": "team", "classes": {"red", "blue"}}, {"x": {"age", "tall"}}):
+        with pytest.raises(TypeError, match="to be a list, since a set has no order"):
+            from_tables(CALLS, PEOPLE, **how, **REST)  # type: ignore[arg-type]
 
 
 def test_tables_of_types_are_a_typed_graph() -> None:

@@ -78,6 +78,7 @@ class Table(NamedTuple):
 
     def matrix(self, names: Sequence[str]) -> Tensor:
         """Join columns side by side into a float matrix ``[n, d]``."""
+        _check_order("columns", names)
         parts = [self.numbers(name) for name in names]
         return torch.cat([part if part.dim() == 2 else part[:, None] for part in parts], dim=1)
 
@@ -102,6 +103,7 @@ class Table(NamedTuple):
         """Convert a column to int64 ``[n]``: indices into `classes`, or the integers themselves."""
         values = self.column(name)
         if classes is not None:
+            _check_order(argument, classes)
             place = {each: i for i, each in enumerate(classes)}
             reject_if(len(place) < len(classes), f"{argument} to be distinct", list(classes))
             for row, value in zip(self.rows, values, strict=True):
@@ -147,6 +149,11 @@ class Table(NamedTuple):
                 f"The {self.of}s have {left}, which are not read: name them in the argument that "
                 f"reads them, or leave them out by ignore={left}",
             )
+
+
+def _check_order(name: str, values: Collection[Hashable]) -> None:
+    got = values if isinstance(values, set | frozenset) else None
+    reject_if(got is not None, f"{name} to be a list, since a set has no order", got, TypeError)
 
 
 def _is_missing(value: Any) -> bool:

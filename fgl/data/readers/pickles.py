@@ -9,7 +9,7 @@ import pickletools
 import re
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +82,13 @@ def _lists(*_: object) -> dict[Any, Any]:
     return {}
 
 
+def _encoded(text: str = "", *_: object) -> bytes:
+    """The bytes that protocol 2 writes as text."""
+    if not isinstance(text, str):
+        raise ValueError("bytes of other than text")
+    return text.encode("latin1")
+
+
 GLOBALS: dict[tuple[str, str], Any] = {
     ("scipy.sparse.csr", "csr_matrix"): _matrix,
     ("scipy.sparse._csr", "csr_matrix"): _matrix,
@@ -90,16 +97,21 @@ GLOBALS: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _Array,
     ("numpy._core.multiarray", "_reconstruct"): _Array,
     ("collections", "defaultdict"): _lists,
+    ("_codecs", "encode"): _encoded,
+    ("__builtin__", "bytes"): _encoded,
     ("__builtin__", "list"): None,  # argument of a defaultdict
     ("builtins", "list"): None,
 }
 
 
-def read_pickle(content: bytes) -> Any:
-    """Read a pickled array, matrix (as a `SimpleNamespace` of its fields) or dict of lists.
+def read_pickle(content: bytes | IO[bytes]) -> Any:
+    """Read a pickled array, matrix (as a `SimpleNamespace` of its fields), or dict of these.
+
+    Values of a dict can also be lists.
 
     Args:
-        content: a pickle of protocol 2, 3 or 4, written by Python 2 or 3.
+        content: a pickle of protocol 2, 3 or 4, written by Python 2 or 3, or an open file, of which
+            one pickle is read.
 
     Raises:
         ValueError: if an opcode or a global is not supported, or if a dict key is neither an
@@ -195,7 +207,9 @@ class _Reader:
 
     def call(self) -> None:
         arguments, function = self.stack.pop(), self.stack.pop()
-        if function not in (_matrix, _lists, _Type, _Array) or not isinstance(arguments, tuple):
+        if function not in (_matrix, _lists, _encoded, _Type, _Array) or not isinstance(
+            arguments, tuple
+        ):
             raise ValueError("a call of what is no function")
         self.stack.append(function(*arguments))
 
@@ -208,6 +222,8 @@ class _Reader:
 
 def _plain(value: Any) -> Any:
     """Convert a value to NumPy arrays."""
+    if isinstance(value, dict):
+        return {key: _plain(own) for key, own in value.items()}
     if isinstance(value, _Bag):
         return SimpleNamespace(**{key: _plain(own) for key, own in vars(value).items()})
     return value.value if isinstance(value, _Array) else value
