@@ -240,14 +240,6 @@ def test_features_of_graphs_reach_a_model() -> None:
     assert torch.equal(fgl.predict(model, model.state_dict(), graph), want)
 
 
-def test_pygs_molecules_need_neither_features_nor_edges() -> None:
-    data = pytest.importorskip("torch_geometric.data")
-    one = data.Data(z=torch.tensor([6, 1]), pos=torch.rand(2, 3), y=torch.ones(1, 1))
-    graph = fgl.Graph.from_pyg(data.Batch.from_data_list([one, one]))
-    assert (graph.num_nodes, graph.num_features, graph.num_edges) == (4, 0, 0)
-    assert graph.z is not None and graph.z.tolist() == [6, 1, 6, 1]
-
-
 def test_the_guides_conformer_has_the_bonds_of_ethanol() -> None:
     pytest.importorskip("rdkit")
     data = pytest.importorskip("torch_geometric.data")

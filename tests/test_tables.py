@@ -276,13 +276,6 @@ def test_a_networkx_graph_without_edges_has_the_fields_of_others() -> None:
         fgl.Graph.from_networkx(links, edge_time="t")
 
 
-def test_networkx_edges_are_those_of_pyg() -> None:
-    utils = pytest.importorskip("torch_geometric.utils")
-    graph = networkx.gnp_random_graph(12, 0.3, seed=1)
-    ours = fgl.Graph.from_networkx(graph).edge_index.t().tolist()
-    assert sorted(ours) == sorted(utils.from_networkx(graph).edge_index.t().tolist())
-
-
 def test_whole_numbers_stay_whole(tmp_path: Path) -> None:
     """A float of 32 bits has no place for Unix times or long ids."""
     nodes: Any = {"id": ["a", "b", "c"], "y": [2**24 + 1, 0, 1]}

@@ -373,7 +373,10 @@ def _place(
             f"as Here(task, at_once=1, score=score), but got {at_once!r} and {short(score)}"
         )
     if start is not None and start.client_states and not isinstance(place, Here):
-        raise ValueError("Expected start to hold no client's state with clients elsewhere")
+        raise ValueError(
+            f"Expected start to hold no client's state with clients elsewhere, but got "
+            f"{len(start.client_states)}: dataclasses.replace(start, client_states={{}}) drops them"
+        )
     return cast(Place, place)
 
 
