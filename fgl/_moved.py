@@ -1,5 +1,6 @@
 """Old paths of public names. Each old path works until 0.4 and gives a warning."""
 
+import difflib
 import importlib
 import sys
 import warnings
@@ -34,7 +35,9 @@ NOW = {
         "fgl.federation.executors.batch.train_cohort": "train_cohort",
         "fgl.federation.round": "num_participants",
     },
+    "fgl": {},
     "fgl.losses": {"fgl.losses.reconstruction_loss": "dense_reconstruction"},
+    "fgl.methods": {},
     "fgl.metrics": {
         "fgl.metrics.classes": "class_counts hit_counts on_host share",
         "fgl.metrics.ranking": "auc_and_average_precision",
@@ -53,9 +56,8 @@ NOW = {
         "fgl.privacy.gaussian": "on_grid",
     },
     "fgl.properties": {
-        "fgl.properties.encodings": "degree_one_hot walk_returns",
-        "fgl.properties.measures": "PROPERTIES average_degree closeness degree_variance density "
-        "negative_scale_free_exponent network_entropy",
+        "fgl.properties.encodings": "walk_returns",
+        "fgl.properties.measures": "PROPERTIES",
     },
     "fgl.pseudo": {"fgl.pseudo.graph": "project", "fgl.pseudo.quality": "describe"},
     "fgl.sparse": {
@@ -67,6 +69,7 @@ NOW = {
         "fgl.sparse.precision": "full_precision",
         "fgl.sparse.rows": "pair_sum widened",
     },
+    "fgl.tasks": {},
     "fgl.transforms": {
         "fgl.transforms.attacks": "flipped_labels heavy little_is_enough negated_models noise",
     },
@@ -103,6 +106,13 @@ def _finder(room: str, other: Callable[[str], Any] | None) -> Callable[[str], An
             return getattr(importlib.import_module(names[name]), name)
         if other is not None:
             return other(name)
-        raise AttributeError(f"module {room!r} has no attribute {name!r}")
+        paths = {
+            each.lower(): f"{place}.{each}"
+            for place in ("fgl.methods", "fgl", room)
+            for each in sys.modules[place].__all__
+        }
+        nearest = difflib.get_close_matches(name.lower(), paths, n=1, cutoff=0.7)
+        meant = f": did you mean {paths[nearest[0]]}?" if nearest else ""
+        raise AttributeError(f"module {room!r} has no attribute {name!r}{meant}")
 
     return find

@@ -90,15 +90,12 @@ def test_the_index_of_decisions_has_each_once_with_its_title() -> None:
     assert sorted(listed) == sorted(written)
 
 
-@pytest.mark.parametrize(
-    ("plain", "tex"),
-    [
-        ("1/2 ||theta - u_i||^2", r"1/2 \| \theta  - u_{i}\| ^{2}"),
-        ("D^-1/2 (A + I) D^-1/2", r"D^{-1/2} (A + I)\,D^{-1/2}"),
-        ("sum_{j != i} A_ij x_j", r"\sum _{j \ne  i} A_{ij}\ x_{j}"),
-        ("1 / sqrt(2 noise_multiplier)", r"1 / \sqrt{2\ \mathrm{noise\_multiplier}}"),
-    ],
-)
+@pytest.mark.parametrize(("plain", "tex"), [
+    ("1/2 ||theta - u_i||^2", r"1/2 \| \theta  - u_{i}\| ^{2}"),
+    ("D^-1/2 (A + I) D^-1/2", r"D^{-1/2} (A + I)\,D^{-1/2}"),
+    ("sum_{j != i} A_ij x_j", r"\sum _{j \ne  i} A_{ij}\ x_{j}"),
+    ("1 / sqrt(2 noise_multiplier)", r"1 / \sqrt{2\ \mathrm{noise\_multiplier}}"),
+])  # fmt: skip
 def test_a_formula_of_a_docstring_is_set(plain: str, tex: str) -> None:
     assert FORMULAS.is_formula(plain)
     assert FORMULAS.tex(plain) == tex

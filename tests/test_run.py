@@ -21,6 +21,7 @@ from federations import (
     graph,
     graphs,
     model,
+    refuses,
     same,
     sending,
 )
@@ -40,7 +41,7 @@ def weights(result: Result, client: int = 0) -> Weights:
     return params
 
 
-def test_aggregate_that_is_not_finite_is_refused_and_the_round_before_it_is_safe(
+def test_an_infinite_aggregate_is_refused_and_the_round_before_is_safe(
     tmp_path: Path,
 ) -> None:
     """The good model must not be overwritten by one that nobody can train from."""
@@ -327,25 +328,21 @@ MISTAKEN: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("given", "error"), MISTAKEN)
 def test_what_is_easily_mistaken_is_said_before_the_first_round(given: Any, error: str) -> None:
     options = {"method": fedavg(model()), "clients": graphs(), **given}
-    with pytest.raises(TypeError, match=f"^Expected {error}"):
-        fgl.run(**options, num_rounds=1)
+    refuses(f"^Expected {error}", lambda: fgl.run(**options, num_rounds=1), TypeError)
 
 
 @pytest.mark.parametrize("optimizer", [4, "adam", torch.optim.SGD([torch.ones(1)], lr=0.1)])
 def test_an_optimizer_is_a_function_of_tensors(optimizer: Any) -> None:
-    with pytest.raises(TypeError, match="^Expected optimizer to be a function of .params., but"):
+    with pytest.raises(TypeError, match="^Expected optimizer to be a function"):
         Training(optimizer)
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda result: result.history.clear(),
-        lambda result: result.history.pop(0),
-        lambda result: result.history.reverse(),
-        lambda result: setattr(result, "history", tuple(result.history)),
-    ],
-)
+@pytest.mark.parametrize("spoil", [
+    lambda result: result.history.clear(),
+    lambda result: result.history.pop(0),
+    lambda result: result.history.reverse(),
+    lambda result: setattr(result, "history", tuple(result.history)),
+])  # fmt: skip
 def test_a_callback_may_not_change_the_history(spoil: Any) -> None:
     """The count of rounds is their number: a run would go on for ever."""
     callbacks = [lambda record, result: spoil(result) if record.round else None]
@@ -393,7 +390,7 @@ def test_a_message_with_a_gradient_is_refused_where_it_is_made() -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_features_of_another_type_than_the_model_are_said_before_the_first_round(
+def test_features_of_another_type_than_the_models_are_said_at_once(
     sparse: bool,
 ) -> None:
     def wide(data: fgl.Graph) -> fgl.Graph:
@@ -402,8 +399,7 @@ def test_features_of_another_type_than_the_model_are_said_before_the_first_round
 
     clients = [*graphs()[:2], wide(graphs()[2])]
     text = r"^Expected client 2's features to be torch.float32 as the model, but got torch.float64"
-    with pytest.raises(TypeError, match=text):
-        fgl.run(fedavg(model()), clients, num_rounds=1)
+    refuses(text, lambda: fgl.run(fedavg(model()), clients, num_rounds=1), TypeError)
     result = fgl.run(fedavg(model().double()), [wide(data) for data in graphs()], num_rounds=1)
     assert weights(result)["convs.0.bias"].dtype == torch.float64
 

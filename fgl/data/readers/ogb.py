@@ -106,7 +106,7 @@ def _of_pairs(folder: Path, split: Path, ignore: Collection[str]) -> Graph:
     fields["edge_label_index"] = torch.cat([pairs for pairs, _ in parts], 1)
     fields["y"] = torch.cat([y for _, y in parts])
     own = torch.arange(len(fields["y"])).split([len(y) for _, y in parts])
-    fields |= masks_of(split, own, len(fields["y"]))
+    fields |= masks_of(own, len(fields["y"]))
     return Graph(**fields)
 
 
@@ -250,11 +250,11 @@ def _masks(folder: Path, num_examples: int, ignore: Collection[str]) -> dict[str
     else:
         return {}
     parts = [checked_edges(str(path), own.numpy(), num_examples) for path, own in ids.items()]
-    return masks_of(where, parts, num_examples)
+    return masks_of(parts, num_examples)
 
 
 def _only(folder: Path, file: str) -> Path | None:
-    """The split that has this file; None if no split has the file, an error if several have it."""
+    """The split that has this file, or None; an error if several splits have the file."""
     splits = sorted(path.parent for path in folder.glob(f"*/{file}"))
     reject_if(
         len(splits) > 1, f"{folder} to hold one split", ", ".join(path.name for path in splits)
@@ -274,7 +274,7 @@ def _counts(path: Path, one: bool) -> NDArray[np.int64]:
 def _number(text: str) -> float:
     """A number, or NaN for an empty field.
 
-    If an empty field is the only field of its line, pandas writes it with quotes.
+    If a line consists of one empty field, pandas writes the field with quotes.
     """
     return float(text.strip('"') or "nan")
 
