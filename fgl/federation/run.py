@@ -369,7 +369,10 @@ def _place(
     want = f"clients_at_once and score to be left out beside a place, {way}"
     reject_if(at_once != "auto" or score is not None, want, f"{at_once!r} and {short(score)}")
     if start is not None and start.client_states and not isinstance(place, Here):
-        raise ValueError("Expected start to hold no client's state with clients elsewhere")
+        raise ValueError(
+            f"Expected start to hold no client's state with clients elsewhere, but got "
+            f"{len(start.client_states)}: dataclasses.replace(start, client_states={{}}) drops them"
+        )
     return cast(Place, place)
 
 

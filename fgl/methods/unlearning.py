@@ -12,6 +12,7 @@ from .. import federation as fed
 from ..checks import Count, Positive, Weight, check_number, reject_if
 from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
+from ..warn import warn
 
 
 @fed.layer
@@ -164,7 +165,10 @@ def unlearned(
         The model is empty if no upload is used.
         """
         if rounds == at:  # start of the ascent
-            model = {} if any(k not in inbox for k in leaving) else forgotten(inbox)
+            absent = [k for k in leaving if k not in inbox]
+            if absent:
+                warn(f"Clients {absent} sent nothing to forget them by: the next round asks again")
+            model = {} if absent else forgotten(inbox)
             return model, {**state, "model": model}
         counted = inbox if rounds < at - 1 else without(inbox, leaving)
         outbox, new = fedavg.aggregate(counted, state) if counted else ({}, state)
@@ -211,9 +215,10 @@ def without(inbox: Inbox, clients: Sequence[int]) -> Inbox:
 
 
 def _check_there(clients: Sequence[int], inbox: Inbox) -> None:
-    """Raise an error if a client to be forgotten does not belong to the federation."""
+    """Raise an error unless the clients to be forgotten are some clients of the federation."""
     most, count = max(clients), inbox.num_clients
     reject_if(most >= count, f"client to be one of {count}", most)
+    reject_if(len(clients) == count, f"client to leave one of {count} clients", list(clients))
 
 
 def ask(model: Any, num_clients: int, clients: Sequence[int]) -> Outbox:

@@ -13,6 +13,7 @@ from .. import data
 from ..federation import Evaluate, Method, Training, evaluate_on, fedavg
 from ..graph import Graph
 from ..graph.facts import check_graph
+from ..graph.windows import check_same_windows
 from ..kinds import typed
 from ..targets import CLASSES, Target
 from .apart import warn_of_trained
@@ -61,6 +62,7 @@ def node_task(
     if whole is not None:
         check_graph("whole", whole)
     warn_of_trained(clients, whole)
+    check_same_windows([*clients, *([whole] if whole else [])])
 
     def scores(method: Method, trained: Sequence[Graph], *, each: bool = False) -> Evaluate:
         if whole is None:

@@ -135,6 +135,7 @@ def _task_of(
 ) -> Task:
     """The task of the given clients, which already have all validation and test pairs."""
     if not negatives:
+        _warn_of_one_label(clients, target)
         method = fed.fedavg(model, train=train, target=target)
     else:
         drawn = _drawn(train, len(clients), by_degree=negatives == "degree")
@@ -152,6 +153,16 @@ def _task_of(
 
     validate = validation(node_scores(model, test=False, target=target), target.select)
     return Task(clients, bounded(method, clients), scores, target.select, validate)
+
+
+def _warn_of_one_label(clients: Sequence[Graph], target: Target) -> None:
+    """Warn if every training pair has label 1: a model that always answers 1 would be perfect."""
+    y = torch.cat([own.y[own.training_mask].flatten().cpu() for own in clients])  # type: ignore[index]
+    if target is ANSWERS and len(y) and bool((y == 1).all()):
+        warn(
+            "Expected training pairs with labels 0 and 1, but got 1 alone: negatives=True samples "
+            "pairs that are no edges"
+        )
 
 
 def _is_tested(graph: Graph) -> bool:

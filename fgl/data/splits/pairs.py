@@ -110,12 +110,12 @@ def _with_other_relations(
 
     A message edge whose relation is not split must be earlier than all pairs.
     """
-    times, relation = graph.edge_time, graph.edge_type
+    times, relation, n = graph.edge_time, graph.edge_type, graph.num_nodes
     early = torch.zeros_like(times, dtype=torch.bool)  # type: ignore[arg-type]  # checked
     early[messages] = True
     early |= (relation != edge_type) & (times < times[pairs].min() if len(pairs) else True)  # type: ignore[index, operator]
     if presence:
-        reverses.warn_of_copies(graph, edge_type)
+        reverses.warn_of_copies(graph.edge_index, graph.edge_type, edge_type, n)  # type: ignore[arg-type]
         for _, other in reverses.turned_relations(
             graph.edge_index, relation, graph.num_nodes, only=edge_type
         ):
@@ -256,7 +256,7 @@ def pair_split(
     # Check before reverses are added: another relation would reverse only half of the edges then.
     reverses.check_reverses(graph, units, edge_type, rev_edge_type, is_undirected, y is None)
     if edge_type is not None and y is None:
-        reverses.warn_of_copies(graph, edge_type)
+        reverses.warn_of_copies(graph.edge_index, graph.edge_type, edge_type, n)  # type: ignore[arg-type]
     if is_undirected:
         graph, y, own = _with_reverses(graph, y, own)
         source, target = graph.edge_index[:, own]
@@ -298,7 +298,7 @@ def _check_split(graph: Graph, y: Tensor | None, shares: Sequence[float]) -> Non
         raise ValueError(f"Expected a graph whose examples are nodes, but got {got}")
     if y is not None:
         check_length(graph.num_edges, y=y)
-    if len(shares) != 4 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
+    if len(shares) != 4 or min(shares) < 0 or not abs(sum(shares) - 1) <= 1e-6:
         raise ValueError(
             f"Expected shares to be four numbers of sum 1, none below 0, but got {shares}"
         )

@@ -264,10 +264,9 @@ def check_reverses(
         )
 
 
-def warn_of_copies(graph: Graph, edge_type: int) -> None:
+def warn_of_copies(edges: Tensor, relation: Tensor, edge_type: int, num_nodes: int) -> None:
     """Warn if the message edges of a second relation include most edges of this relation."""
-    copies = copying_relations(graph.edge_index, graph.edge_type, edge_type, graph.num_nodes)  # type: ignore[arg-type]
-    for other, share in copies.items():
+    for other, share in copying_relations(edges, relation, edge_type, num_nodes).items():
         warn(
             f"Expected few messages to be copies of pairs, but relation {other} has {share:.0%} of "
             f"the edges of relation {edge_type}, which tells which pairs are edges: "
