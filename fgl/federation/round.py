@@ -18,7 +18,7 @@ from .gate.guard import ChangedInPlace
 from .gate.uploads import NO_MORE, Absent, Diverged, Limits, farthest, sift
 from .history import Result, Round, of_whom, reason
 from .method.fedavg import accept_all
-from .method.message import Aggregate, Broadcast, Inbox, Message, State, compact, num_bytes
+from .method.message import Aggregate, Broadcast, Inbox, Message, State, compact, leaves, num_bytes
 from .method.method import Evaluate, Method, Watch
 
 Dropouts = float | Callable[[int, int], bool]
@@ -97,6 +97,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         if plan.go_back and counted:
             result.older = [*result.older, (result.outbox, result.server_state)][-plan.go_back :]
         outbox, result.server_state = new
+        _warn_of_absent(inbox, outbox, result)
         result.outbox = _merged(result.outbox, outbox)
         record.loss = _mean_loss([answers[k].losses for k in counted if answers[k].num_examples])
     record.seconds = time.perf_counter() - start
@@ -395,6 +396,28 @@ def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[i
         return new or old
     own = {id(message): compact(message) for message in new.values()}
     return {client: own[id(new[client])] if client in new else old[client] for client in old}
+
+
+def _warn_of_absent(inbox: Inbox, outbox: Mapping[int, Message], result: Result) -> None:
+    """Warn once if all participants get one model, but absent clients keep an older model.
+
+    The participants of a personal method get different tensors, even if the values are equal.
+    """
+    everybody = inbox.num_clients
+    used = [len(own.participants) - len(own.dropped) for own in result.history]
+    if outbox.keys() != inbox.keys() or len(inbox) == everybody:
+        return
+    models = [
+        [id(tensor) for path, tensor in leaves(message) if path.startswith("model/")]
+        for message in (*outbox.values(), result.server_state)
+    ]
+    same = [model == models[0] != [] for model in models[1:]]  # the last one is the server's
+    if any(same) and all(same[:-1]) and not any(0 < count < everybody for count in used):
+        warn(
+            f"aggregate sends one model to the {len(inbox)} participants alone, so the other "
+            f"{everybody - len(inbox)} clients keep their old models: return "
+            "fgl.federation.Broadcast(message, inbox.num_clients) to send it to all clients"
+        )
 
 
 def kept(result: Result) -> list[Mapping[str, Any]]:
