@@ -68,7 +68,8 @@ def test_what_a_cut_loses_is_counted_and_told() -> None:
                 kept = [pair for pair in inside if any({*pair} <= own for own in owners)]
                 want += [len(inside), len(inside) - len(kept)]
             assert list(fgl.data.partitions.cut_loss(whole, parts)) == want
-            text = [f"{want[i + 1]} of {want[i]}" for i in (0, 2) if 2 * want[i + 1] > want[i]]
+            lost = 2 * want[1] > want[0], 2 * want[3] > want[2]
+            text = [what for what, much in zip(("edges", "pairs"), lost, strict=True) if much]
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
                 partition_graph(whole, parts)

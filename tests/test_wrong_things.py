@@ -192,7 +192,7 @@ NODES = fgl.tasks.Nodes
 MEANT: dict[str, tuple[Callable[[], Any], str]] = {
     "run": (lambda: fgl.run(METHOD, CLIENTS, rounds=2), "rounds=2: did you mean num_rounds=2?"),
     "model": (lambda: fgl.nn.GCN(8, 8, 3, layers=3), "did you mean num_layers=3?"),
-    "rate": (lambda: fgl.Training(lr=0.1), "did you mean optimizer=lambda params: torch.optim"),
+    "rate": (lambda: fgl.Training(lr=0.1), "did you mean optimizer=partial(torch.optim.SGD"),
     "rate of a setting": (lambda: NODES(lr=0.1), "did you mean local=fgl.tasks.Local(lr=0.1)?"),
     "field": (lambda: graph().replace(label=1), "label=1: did you mean y=1?"),
     "forward": (
@@ -218,7 +218,7 @@ MEANT: dict[str, tuple[Callable[[], Any], str]] = {
     "nodes": (lambda: graph().subgraph("abc"), "nodes to be an int64 tensor, but got str"),
     "graphs": (lambda: fgl.Graph.join(3), "graphs to be a sequence, each a fgl.Graph"),
     "seed": (lambda: NODES().load(seed="a"), "seed to be an integer, but got 'a'"),
-    "optimizer": (lambda: fgl.Training("adam"), "torch.optim.Adam(params, lr=0.01), but"),
+    "optimizer": (lambda: fgl.Training("adam"), "partial(torch.optim.Adam, lr=0.01), but"),
 }
 RESULT = fgl.run(METHOD, CLIENTS, num_rounds=0)
 SCORED = fgl.Result({}, {}, {}, [fgl.federation.Round(0, [0], metrics={"val_accuracy": 0.5})])

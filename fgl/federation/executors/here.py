@@ -14,7 +14,7 @@ from torch import nn
 
 from ...checks import reject_if
 from ...graph import EDGE_FIELDS, NODE_FIELDS, TIME_FIELDS, Graph
-from ...graph.facts import check_graphs
+from ...graph.facts import check_graphs, kind_of
 from ...predict import reads
 from ..gate.guard import checked
 from ..method.message import State
@@ -128,7 +128,7 @@ class Here:
             return self.clients
         instance = not isinstance(self.clients, type)
         if not (instance and callable(getattr(self.clients, "evaluate", None))):
-            got = type(self.clients).__name__
+            got = kind_of(self.clients)
             hint = ", whose load(seed=0) makes one" if hasattr(self.clients, "load") else ""
             raise TypeError(
                 f"Expected clients to be a sequence of graphs, a task or a place, but got a {got}"
@@ -219,7 +219,6 @@ class Here:
 
 def _check_graphs(clients: Sequence[Graph]) -> None:
     """Raise an error unless `clients` has at least one graph and contains only graphs."""
-    reject_if(not clients, "clients to be at least one graph", "none")
     check_graphs(clients)
 
 
