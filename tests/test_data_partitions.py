@@ -68,8 +68,7 @@ def test_what_a_cut_loses_is_counted_and_told() -> None:
                 kept = [pair for pair in inside if any({*pair} <= own for own in owners)]
                 want += [len(inside), len(inside) - len(kept)]
             assert list(fgl.data.partitions.cut_loss(whole, parts)) == want
-            lost = 2 * want[1] > want[0], 2 * want[3] > want[2]
-            text = [what for what, much in zip(("edges", "pairs"), lost, strict=True) if much]
+            text = [("edges", "pairs")[i // 2] for i in (0, 2) if 2 * want[i + 1] > want[i]]
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
                 partition_graph(whole, parts)

@@ -155,6 +155,12 @@ def test_a_task_of_what_are_no_graphs_is_refused() -> None:
             fgl.tasks.node_task(graph(), clients, model(), train)
     with pytest.raises(TypeError, match=r"clients\[1\] to be a fgl.Graph"):
         fgl.tasks.pair_task(NO_GRAPH, model(), train)
+    with pytest.raises(ValueError, match="clients to be at least one graph, but got none"):
+        fgl.tasks.graph_task([], [], model(), train)
+    bare = graph().replace(train_mask=None, val_mask=None, test_mask=None)
+    task = fgl.tasks.node_task(None, [bare], model(), train)
+    with pytest.raises(ValueError, match=r"^Expected a client to have .* test on.*random_split"):
+        task.evaluate(task.fedavg)  # before the first round
     with pytest.raises(TypeError, match="Expected whole to be a fgl.Graph or None, but got Tensor"):
         fgl.tasks.node_task(NO_GRAPH[1], graphs(), model(), train)
 
