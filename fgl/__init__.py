@@ -26,13 +26,12 @@ from . import (
     transforms,
 )
 from ._moved import keep_old_paths
-from .experiment.comparison import compare
 from .experiment.plots import plot
 from .federation import Message, Method, Ragged, Result, Training, evaluate_on, fedavg, layer, run
 from .graph import Graph
 from .predict import predict
 from .sparse import SparseMatrix
-from .study import LogUniform, Tuned, Uniform, study, tune
+from .study import LogUniform, Tuned, Uniform, compare, study, tune
 
 __version__ = "0.2.0"
 

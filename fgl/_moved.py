@@ -61,9 +61,8 @@ NOW = {
         "fgl.privacy.gaussian": "on_grid",
     },
     "fgl.properties": {
-        "fgl.properties.encodings": "degree_one_hot walk_returns",
-        "fgl.properties.measures": "PROPERTIES average_degree closeness degree_variance density "
-        "negative_scale_free_exponent network_entropy",
+        "fgl.properties.encodings": "walk_returns",
+        "fgl.properties.measures": "PROPERTIES",
     },
     "fgl.pseudo": {"fgl.pseudo.graph": "project", "fgl.pseudo.quality": "describe"},
     "fgl.sparse": {
@@ -117,8 +116,8 @@ def _finder(room: str, other: Callable[[str], Any] | None) -> Callable[[str], An
             for place in ("fgl.methods", "fgl", room)
             for each in sys.modules[place].__all__
         }
-        near = difflib.get_close_matches(name.lower(), paths, n=1, cutoff=0.7)
-        path = MEANT.get(name.lower(), paths[near[0]] if near else "")
+        nearest = difflib.get_close_matches(name.lower(), paths, n=1, cutoff=0.7)
+        path = MEANT.get(name.lower(), paths[nearest[0]] if nearest else "")
         meant = f": did you mean {path}?" if path else ""
         raise AttributeError(f"module {room!r} has no attribute {name!r}{meant}")
 

@@ -1,4 +1,4 @@
-"""Random views of a graph, with dropped edges and masked feature columns."""
+"""Random views of a graph: edges are dropped, and feature columns are masked."""
 
 from functools import partial
 from typing import TypeVar
@@ -23,7 +23,7 @@ def drop_edges(
         edges: ``edge_index`` int64 ``[2, num_edges]``, from which dropped columns are removed; or a
             `SparseMatrix`, in which dropped entries become 0 and shapes do not change.
         p: probability, between 0 and 1.
-        generator: source of randomness; default torch's global generator.
+        generator: source of randomness; by default torch's global generator.
 
     Returns:
         The remaining edges, of the type of `edges`.
@@ -52,7 +52,7 @@ def mask_features(
     Args:
         x: float ``[num_nodes, num_features]``, dense or a `SparseMatrix`.
         p: probability, between 0 and 1.
-        generator: source of randomness; default torch's global generator.
+        generator: source of randomness; by default torch's global generator.
 
     Returns:
         The masked features, of the type and shape of `x`.
@@ -89,7 +89,7 @@ def augment(
         edges: the adjacency.
         edge_p: probability of dropping an edge.
         feature_p: probability of masking a column.
-        generator: source of randomness; default torch's global generator.
+        generator: source of randomness; by default torch's global generator.
 
     Returns:
         The view's features and edges.

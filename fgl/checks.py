@@ -100,15 +100,22 @@ def check_number(
         raise about(name, ValueError(f"{expected}, but got {value}"))
 
 
+class Bound(partial[None]):
+    """A check in an annotation; ``help`` shows its bounds, such as ``at_least=0``."""
+
+    def __repr__(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.keywords.items())
+
+
 # Numbers with bounds: `fgl.kinds.typed` and `fgl.layer` read them from a function's annotations.
-Weight = Annotated[float, partial(check_number, at_least=0)]
-Positive = Annotated[float, partial(check_number, above=0)]
-Share = Annotated[float, partial(check_number, at_least=0, at_most=1)]
-PositiveShare = Annotated[float, partial(check_number, above=0, at_most=1)]
-Chance = Annotated[float, partial(check_number, above=0, below=1)]
-Natural = Annotated[int, partial(check_number, at_least=0, integer=True)]
-Count = Annotated[int, partial(check_number, at_least=1, integer=True)]
-Several = Annotated[int, partial(check_number, at_least=2, integer=True)]
+Weight = Annotated[float, Bound(check_number, at_least=0)]
+Positive = Annotated[float, Bound(check_number, above=0)]
+Share = Annotated[float, Bound(check_number, at_least=0, at_most=1)]
+PositiveShare = Annotated[float, Bound(check_number, above=0, at_most=1)]
+Chance = Annotated[float, Bound(check_number, above=0, below=1)]
+Natural = Annotated[int, Bound(check_number, at_least=0, integer=True)]
+Count = Annotated[int, Bound(check_number, at_least=1, integer=True)]
+Several = Annotated[int, Bound(check_number, at_least=2, integer=True)]
 
 
 def check_weight(**values: Any) -> None:
@@ -230,7 +237,7 @@ def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
 
 
 def check_classes(logits: Tensor, classes: int | None = None) -> None:
-    """Raise an error if `logits` has fewer than `classes` columns, or fewer than two.
+    """Raise an error if `logits` has fewer than `classes` columns, or fewer than two columns.
 
     With only one column, each row would predict class 0, and the cross-entropy would be 0.
 
@@ -438,13 +445,13 @@ def install(extra: str) -> str:
 
 
 def imported(module: str, purpose: str, how: str, package: str = "") -> Any:
-    """Import an optional module; if it is missing, raise an error that tells how to install it.
+    """Import an optional module; if it is missing, an error gives the command that installs it.
 
     Args:
         module: the module.
         purpose: purpose of the module, such as "for a plot".
         how: the command that installs the package.
-        package: the package's name in the message; default the first part of the module's name.
+        package: the package's name in the message; by default the first part of the module's name.
 
     Example:
         >>> imported("nothing_of_this_name", "for a test", "pip install it")

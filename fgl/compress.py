@@ -17,16 +17,16 @@ def quantise(
 ) -> tuple[Tensor, Tensor]:
     """Round each entry at random to one of its two neighbouring levels, without bias.
 
-    ``Q(v) = scale sign(v) floor(s |v| / scale + u) / s``, with u uniform in [0, 1) (QSGD,
-    section 3.1). There are ``s = 2 ** (bits - 1) - 1`` levels on each side of 0. The scale is the
-    largest absolute entry of a bucket (section 4). ``E[Q(v)] = v``, and every entry changes by less
-    than ``scale / s``.
+    ``Q(v) = scale sign(v) floor(s |v| / scale + u) / s``, where u is uniform, at least 0 and below
+    1 (QSGD, section 3.1). There are ``s = 2 ** (bits - 1) - 1`` levels on each side of 0. The scale
+    is the largest absolute entry of a bucket (section 4). ``E[Q(v)] = v``, and every entry changes
+    by less than ``scale / s``.
 
     Args:
         x: floating-point tensor of any shape; n is the number of its entries.
         bits: number of bits per entry, 2, 4 or 8.
         bucket: number of consecutive entries that share a scale.
-        generator: source of randomness for u; default torch's global generator.
+        generator: source of randomness for u; by default torch's global generator.
 
     Returns:
         Codes, uint8 ``[ceil(n bits / 8)]``, and scales, float32 ``[ceil(n / bucket)]``.

@@ -9,6 +9,7 @@ import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import FunctionType, NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -125,8 +126,8 @@ def typed(function: Function) -> Function:
     Raises:
         TypeError: when called with an argument of an invalid type. The error names the argument,
             the expected type, the value, and an example of a valid call.
-        ValueError: when called with a number outside the bounds of its annotation, such as
-            `fgl.checks.Share`, or with a value that the parameter's Literal does not list.
+        ValueError: when called with a number outside the bounds of its annotation (for example,
+            `fgl.checks.Share`), or with a value that the parameter's Literal does not list.
 
     Example:
         >>> @typed
@@ -158,7 +159,7 @@ def explained(function: Function) -> Function:
     Raises:
         TypeError: when called with an unknown argument, or without a required argument. The error
             suggests the most similar argument. The error is also raised if the function fails and
-            if the type of an argument does not fit the argument's annotation.
+            the type of an argument does not fit the argument's annotation.
 
     Example:
         >>> @explained
@@ -251,7 +252,6 @@ def _misnamed(
     own = {key: each for key, each in signature.parameters.items() if key != "self"}
     kinds = {each.kind for each in own.values()}
     usage, me = _usage(name, signature), int("self" in signature.parameters)
-    places = [key for key, each in own.items() if each.kind in POSITIONAL]
     unknown = [key for key in kwargs if key not in own]
     if unknown and inspect.Parameter.VAR_KEYWORD not in kinds:
         key = unknown[0]
@@ -261,22 +261,19 @@ def _misnamed(
         hint = f"did you mean {meant}? " if meant else elsewhere
         value = shown(kwargs[key])
         return TypeError(f"Expected an argument of {name}, but got {key}={value}: {hint}{usage}")
+    places = [key for key, each in own.items() if each.kind in POSITIONAL]
     if len(args) - me > len(places) and inspect.Parameter.VAR_POSITIONAL not in kinds:
         return TypeError(
             f"Expected at most {len(places)} of {name}'s arguments without their names, but got "
             f"{len(args) - me}: {usage}"
         )
-    for key in places[: len(args) - me]:
-        if key in kwargs:
-            return TypeError(f"Expected one value of {key}, but got two: {usage}")
-    absent = [key for key in places[len(args) - me :] if key not in kwargs]
-    absent += [k for k, each in own.items() if each.kind not in POSITIONAL and k not in kwargs]
-    absent = [k for k in absent if own[k].default is EMPTY and own[k].kind not in VARIADIC]
+    required = [k for k, each in own.items() if each.default is EMPTY and each.kind not in VARIADIC]
+    absent = [key for key in required if key not in {*places[: len(args) - me], *kwargs}]
     if absent:
         instead = next((k for k in unknown if absent[0] in _meant(k, kwargs[k], absent[:1])), None)
         got = "none" if instead is None else f"{instead}={shown(kwargs[instead])}"
         return TypeError(f"Expected {', '.join(absent)} to be given, but got {got}: {usage}")
-    return TypeError(f"{name}: {sentence}: {usage}")
+    return TypeError(f"Expected arguments that fit {usage}, but got {sentence}")
 
 
 def check_options(
@@ -334,9 +331,7 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
         {'model': Linear(in_features=1, out_features=1, bias=True)}
     """
     signature, name = inspect.signature(function), _short(function)
-
-    plain = {k: each for k, each in signature.parameters.items() if each.kind not in VARIADIC}
-    hints = _Hints(function, first, tuple(plain))
+    names = [key for key, each in signature.parameters.items() if each.kind not in VARIADIC]
 
     def bind(*args: Any, **kwargs: Any) -> dict[str, Any]:
         error: TypeError | None = None
@@ -345,7 +340,8 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
         except TypeError:
             error = _misnamed(name, signature, args, kwargs)
             arguments = _bound_partly(signature, args, kwargs)
-        checks = {key: hints()[key] for key in arguments if key in hints()}
+        hints = _hints(function)
+        checks = {k: hints.get(k, (first.get(k, Any), [])) for k in names if k in arguments}
         for key, (hint, _) in checks.items():
             if not fits(arguments[key], hint):
                 raise TypeError(_sentence(key, arguments[key], hint, name, _needed(signature)))
@@ -359,36 +355,19 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
     return bind
 
 
-class _Hints:
-    """Types and bounds of the parameters of a function; they are read at the first call.
+_known: WeakKeyDictionary[Any, dict[str, tuple[Any, list[Check]]]] = WeakKeyDictionary()
 
-    `_Hints` can be pickled together with a script's function. After unpickling, `_Hints` reads the
-    parameters again.
-    """
 
-    __slots__ = ("_first", "_function", "_kinds", "_names")
-
-    def __init__(self, function: Callable[..., Any], first: Any, names: tuple[str, ...]) -> None:
-        self._function, self._first, self._names = function, first, names
-        self._kinds: dict[str, tuple[Any, list[Check]]] | None = None
-
-    def __call__(self) -> dict[str, tuple[Any, list[Check]]]:
-        if self._kinds is None:
-            inner = inspect.unwrap(self._function)
-            try:
-                own, bounded = (
-                    typing.get_type_hints(inner, include_extras=x) for x in (False, True)
-                )
-            except NameError:  # annotations that only a type checker can resolve
-                own = bounded = {}
-            self._kinds = {
-                name: (own.get(name, self._first.get(name, Any)), bounds_of(bounded.get(name)))
-                for name in self._names
-            }
-        return self._kinds
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Hints, (self._function, self._first, self._names)
+def _hints(function: Callable[..., Any]) -> dict[str, tuple[Any, list[Check]]]:
+    """Types and bounds of the parameters that have annotations; these are read once."""
+    if function not in _known:
+        inner = inspect.unwrap(function)
+        try:
+            own, bounded = (typing.get_type_hints(inner, include_extras=x) for x in (False, True))
+        except NameError:  # annotations that only a type checker can resolve
+            own = bounded = {}
+        _known[function] = {name: (own[name], bounds_of(bounded[name])) for name in own}
+    return _known[function]
 
 
 def bounds_of(hint: Any) -> list[Check]:
@@ -425,6 +404,13 @@ POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
+ALLOWED: dict[Any, Any] = {
+    **{int: numbers.Integral, float: numbers.Real},
+    **{str: (str, torch.device)},  # a device is allowed for its name
+    **{bool: (bool, np.bool_)},  # comparisons in NumPy return np.bool_
+}
+
+
 def fits(value: Any, hint: Any) -> bool:
     """Whether a value has an annotation's type; an unknown annotation allows all values.
 
@@ -437,25 +423,19 @@ def fits(value: Any, hint: Any) -> bool:
         return any(fits(value, each) for each in inner)
     if kind is Literal:
         return isinstance(value, tuple(map(type, inner)))
-    if kind in (int, float):
-        number = numbers.Integral if kind is int else numbers.Real
-        return isinstance(value, number) and not isinstance(value, bool)
-    if kind is str:  # a torch.device is allowed for its name
-        return isinstance(value, str | torch.device)
+    if kind in ALLOWED:
+        return isinstance(value, ALLOWED[kind]) and (kind is bool or not isinstance(value, bool))
     if kind is Callable or (getattr(kind, "_is_protocol", False) and "__call__" in vars(kind)):
         return callable(value)
     if kind is Any or not isinstance(kind, type) or getattr(kind, "_is_protocol", False):
         return True
-    if kind in SEVERAL and isinstance(value, str | bytes | Mapping | Tensor):
+    if kind not in SEVERAL:
+        return isinstance(value, kind)
+    if isinstance(value, str | bytes | Mapping | Tensor):
         return False
-    if kind is bool:  # comparisons in NumPy return np.bool_
-        return isinstance(value, bool | np.bool_)
     kind = Collection if kind is Sequence else kind  # a set or an array is also allowed
-    if kind in SEVERAL and inner and isinstance(value, Collection):
-        return isinstance(value, kind) and all(
-            fits(own, inner[0]) for own in _kinds(value, inner[0])
-        )
-    return isinstance(value, kind)
+    entries = _kinds(value, inner[0]) if inner and isinstance(value, Collection) else ()
+    return isinstance(value, kind) and all(fits(own, inner[0]) for own in entries)
 
 
 def _kinds(values: Collection[Any], hint: Any) -> Iterable[Any]:
@@ -574,18 +554,17 @@ def shown(value: Any, hint: Any = None) -> str:
 def _way(expected: str, value: Any, name: str, rest: str) -> str:
     """An example of a correct call, if `WAYS` has an entry for the value's type or a base class."""
     own = [base.__name__ for base in type(value).__mro__]
-    own += ["list"] if "tuple" in own else ["Data"] if "Batch" in own else []
+    own += [{"tuple": "list", "Batch": "Data"}.get(kind, kind) for kind in own]
     stepper = value if isinstance(value, type) else type(value)
-    own += ["Optimizer"] if issubclass(stepper, torch.optim.Optimizer) else []
+    own += ["Optimizer"] * issubclass(stepper, torch.optim.Optimizer)
     plain = isinstance(value, str | int)
     written = str(value) if plain else getattr(value, "__name__", stepper.__name__)
-    builder: Any = value
-    if expected == "Method" and isinstance(value, str):
-        builder = getattr(sys.modules.get("fgl.methods"), value, None)
-        own = own if inspect.isfunction(builder) else ["object"]
+    named = expected == "Method" and isinstance(value, str)
+    builder: Any = getattr(sys.modules.get("fgl.methods"), value, None) if named else value
     asks = inspect.signature(builder) if inspect.isfunction(builder) else inspect.Signature()
-    if expected == "Method" and next(iter(asks.parameters), "") == "model":
-        own = ["object"]  # fgl.fedavg builds the method that other builders wrap
+    of_model = next(iter(asks.parameters), "") == "model"  # fgl.fedavg, which other builders wrap
+    if expected == "Method" and (of_model or (named and not asks.parameters)):
+        own = ["object"]
     settings = _needed(asks)
     for kind in own:
         way = WAYS.get((expected, kind), "")

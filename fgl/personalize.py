@@ -127,7 +127,7 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
     Args:
         y: int64 ``[n]`` in ``[0, num_classes)``.
         num_classes: number of classes.
-        mask: bool ``[n]``; default all.
+        mask: bool ``[n]``; by default all.
 
     Returns:
         float ``[num_classes]`` that sums to 1. If the mask is empty, all entries are 0, and
@@ -178,7 +178,7 @@ def earth_mover(p: Tensor, q: Tensor) -> Tensor:
         q: the second distribution, float ``[num_classes]`` that sums to 1.
 
     Returns:
-        Scalar between 0 and 2. It is 0 for equal distributions, and 2 if no class occurs in both.
+        Scalar between 0 and 2: 0 for equal distributions, and 2 if no class occurs in both of them.
 
     Raises:
         ValueError: if the shapes differ, if an entry is negative, or if a sum is not 1.
@@ -215,10 +215,10 @@ def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
         gamma: exponent, above 0.
 
     Returns:
-        Scalar between 0 and 1. It is 0 for equal distributions, and 1 if no class occurs in both.
+        Scalar between 0 and 1: 0 for equal distributions, and 1 if no class occurs in both of them.
 
     Raises:
-        ValueError: if `gamma` is not above 0, or if `earth_mover` raises one.
+        ValueError: if `gamma` is not above 0, or if `earth_mover` raises a ValueError.
 
     Example:
         >>> mixing_coefficient(torch.tensor([1.0, 0.0]), torch.tensor([0.75, 0.25]), gamma=0.5)

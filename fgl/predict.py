@@ -26,13 +26,13 @@ class Reads(NamedTuple):
     """The fields of a graph that a `forward` method reads, found by the names of its parameters.
 
     Args:
-        edge_index: whether the forward reads edges or positions, as PyG's models do. Otherwise the
+        edge_index: True if the forward reads edges or positions in PyG's format. Otherwise the
             first arguments of the forward are `Graph.inputs`.
         names: parameters that are passed by name, in order.
         needed: the names in `names` of parameters without a default.
         strange: the names of parameters that have no default and are not fields of a graph.
         unnamed: whether the first parameter gets the features because its name is not a field.
-        alone: the parameter's name if the forward has only one parameter, which is an error.
+        alone: the name of the forward's parameter if there is only one; such a forward is an error.
 
     Example:
         >>> reads(fgl.nn.GCN(4, 8, 2)).names
@@ -79,7 +79,7 @@ def reads(model: nn.Module) -> Reads:
 
 
 def _parameters(model: nn.Module) -> dict[str, bool]:
-    """The parameters of a `forward` method; for each name, whether the parameter is required."""
+    """Dict from each parameter name of a `forward` method to whether the parameter is required."""
     inner = getattr(model, "reads_like", getattr(model, "_orig_mod", None))  # torch.compile's
     if isinstance(inner, nn.Module):
         return _parameters(inner)
@@ -291,7 +291,7 @@ def _names_of(model: nn.Module) -> list[frozenset[str]]:
 
 
 class OtherWidth(RuntimeError, ValueError):
-    """Error: the number of features that a model expects is not the number that the graph has.
+    """Error for a graph whose number of features differs from the number that a model expects.
 
     Example:
         >>> str(OtherWidth("Expected GCN to take 4 features, but got 3"))
@@ -449,7 +449,7 @@ def _field(graph: Graph, name: str) -> Tensor | None:
 
 
 def _checked(model: nn.Module, read: Reads, own: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `forward` by name, after a check that no needed field is missing."""
+    """Return the arguments of `forward` by name; raise an error if a needed field is missing."""
     if read.strange:
         raise TypeError(
             f"Expected {type(model).__name__}'s forward to read fields of a graph, or what has a "

@@ -98,7 +98,7 @@ class NeighbourSampler:
 
         Args:
             seeds: int64 ``[batch]`` without repeats, on the graph's device.
-            generator: random generator on the graph's device; default torch's global generator.
+            generator: random generator on the graph's device; by default torch's global generator.
 
         Raises:
             TypeError: if `seeds` is not an int64 tensor.
@@ -119,11 +119,12 @@ class NeighbourSampler:
         """Sample the nodes and edges of a minibatch, without checks.
 
         Returns:
-            Four tensors. The first holds the nodes, int32 ``[n]``. The second holds the number of
-            sampled neighbours of each expanded node, int64; the expanded nodes are the first nodes.
-            The third and the fourth, both int32 ``[m]``, have one entry per sampled edge. The third
-            holds the index of the edge's source among the nodes, and the fourth holds the edge's
-            index in the adjacency. Edges are ordered by expanded node.
+            Four tensors. The first tensor holds the nodes, int32 ``[n]``. The second tensor holds
+            the number of sampled neighbours of each expanded node, int64; the expanded nodes are
+            the first nodes. The other two tensors, both int32 ``[m]``, have one entry per sampled
+            edge. The third tensor holds the index of the edge's source among the nodes, and the
+            fourth tensor holds the edge's index in the adjacency. Edges are ordered by expanded
+            node.
         """
         frontier = seeds.int()
         nodes, counts, entries, sources = [frontier], [], [], []
@@ -152,7 +153,7 @@ class NeighbourSampler:
         return torch.arange(start, stop, dtype=torch.int32, device=self._place.device)
 
     def _add(self, nodes: Tensor, before: int) -> Tensor:
-        """Give new nodes consecutive numbers from `before`, in order; return each new node once."""
+        """Give new nodes consecutive numbers, starting at `before`; return each new node once."""
         number = self._numbers(before, before + len(nodes))
         where = nodes.long()
         self._place.scatter_reduce_(0, where, number, "amin")  # the first occurrence of a node
@@ -237,7 +238,7 @@ class SampledMatrix(SparseMatrix):
         self.nodes = nodes
 
     def _normalised(self) -> SparseMatrix:
-        """The minibatch's rows of `gcn_norm`, with each entry multiplied by ``degree / drawn``."""
+        """The minibatch's rows of `gcn_norm`; each entry is multiplied by ``degree / drawn``."""
         n, own = self.shape[0], self.pattern
         scale, loop = (each.index_select(0, self.nodes) for each in self.sampler.scale)
         value = own.ones(self.dtype) if self.value is None else self.value
@@ -265,7 +266,7 @@ def drawn(
         begin: int32 ``[n]``, index of each row's first entry.
         degree: int32 ``[n]``, number of entries of each row.
         fanout: at least 1, or -1 for all.
-        generator: random generator; default torch's global generator.
+        generator: random generator; by default torch's global generator.
 
     Returns:
         Two tensors: the number of sampled entries of each row, int64 ``[n]``; and the indices of

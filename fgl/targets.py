@@ -36,7 +36,7 @@ class Target:
         metrics: dict from name to function ``(output, y, mask) -> number``. A function may also
             return a tensor, like `fgl.metrics.rmse`, or like `hit_counts` and `class_counts` in
             `fgl.metrics.classes`. Without examples to score, a function returns NaN.
-        lower: the names of the metrics whose smaller values are better; the object stores a
+        lower: the names of the metrics for which smaller values are better; the object stores a
             frozenset.
 
     Raises:
@@ -136,8 +136,8 @@ def check_no_broadcast(name: str, function: Metric, output: Tensor, y: Tensor) -
 def _broadcasts(function: Metric) -> bool:
     """Whether a column of made-up outputs is compared with all answers at once.
 
-    Then the result differs from a vector's, and is the same for outputs in another order. The
-    function's own state and the global generator stay as they are.
+    Then the result differs from the result for a vector, and does not depend on the outputs' order.
+    The function's own state and the global generator stay as they are.
     """
     output, y = torch.tensor([[0.5], [-1.0], [2.0]]), torch.tensor([1.0, 0.0, 1.0])
     results = []
@@ -171,7 +171,7 @@ ANSWERS = Target(binary_cross_entropy, {"auc": mean_auc, "ap": mean_average_prec
 
 @explained
 def checked_y(target: Target, y: Tensor | None) -> Tensor:
-    """The labels, after a check that these labels fit the target.
+    """Check that labels fit a target, and return the labels.
 
     Args:
         target: the target of the run.
@@ -271,7 +271,7 @@ def _unprefixed(name: str) -> set[str]:
 
 
 def lower_of(config: Mapping[str, Any]) -> set[str]:
-    """Names of the metrics whose smaller values are better, from the targets in a run's config.
+    """Names of the metrics for which smaller values are better, from the targets in a config.
 
     Example:
         >>> sorted(lower_of({"layers": [{"name": "fedavg", "target": {"lower": ["rmse", "mae"]}}]}))

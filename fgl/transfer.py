@@ -30,7 +30,7 @@ def to_host(*tensors: Tensor) -> list[Tensor]:
 
 
 def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """Copy a tensor to a device; the CPU does not wait until a GPU has the copy.
+    """Copy a tensor to a device; the CPU does not wait for a copy to a GPU.
 
     Example:
         >>> to_device(torch.ones(2), "cpu")

@@ -56,6 +56,12 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def refuses(match: str, call: Callable[[], object], kind: Any = ValueError) -> None:
+    """The call raises an error of this kind, whose text matches."""
+    with pytest.raises(kind, match=match):
+        call()
+
+
 @cache
 def script(path: str) -> ModuleType:
     """A file outside the package as a module: ``script("examples/fgssl.py")``."""

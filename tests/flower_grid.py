@@ -16,29 +16,14 @@ from fgl.federation.executors.remote.wire import pack, unpack
 
 # Methods of the conformance table that are run over Flower, each on a task.
 RECIPES = [
-    ("fgssl", "nodes"),
-    ("fedgl", "overlapping"),
-    ("fedego", "ego"),
-    ("gpfl", "graphs"),
-    ("fedvgae", "own"),
-    ("fedper", "nodes"),
-    ("feddep", "deep"),
-    ("fedamp", "graphs"),
-    ("fedopt adam", "links"),
-    ("fedprox", "float targets"),
-    ("fedavg", "half-known answers"),
-    ("moon", "a PyG model"),
-    ("fedavg", "molecules"),
-    ("fedavg", "windows"),
-    ("fedprox", "positions"),
-    ("fedper", "triples"),
-    ("fedavg", "next edges"),
-    ("fedavg", "types"),
-    ("opfgl drawn", "nodes"),
-    ("secure sum", "nodes"),
-    ("summed gaussian drawn", "nodes"),
+    ("fgssl", "nodes"), ("fedgl", "overlapping"), ("fedego", "ego"), ("gpfl", "graphs"),
+    ("fedvgae", "own"), ("fedper", "nodes"), ("feddep", "deep"), ("fedamp", "graphs"),
+    ("fedopt adam", "links"), ("fedprox", "float targets"), ("fedavg", "half-known answers"),
+    ("moon", "a PyG model"), ("fedavg", "molecules"), ("fedavg", "windows"),
+    ("fedprox", "positions"), ("fedper", "triples"), ("fedavg", "next edges"), ("fedavg", "types"),
+    ("opfgl drawn", "nodes"), ("secure sum", "nodes"), ("summed gaussian drawn", "nodes"),
     ("DP-SGD drawn", "rows"),
-]
+]  # fmt: skip
 
 # What becomes of a reply: it may change it, or give Flower's error, or None for no reply at all.
 Fault = Callable[[str, int, int, Message], Message | Error | None]

@@ -65,8 +65,7 @@ GIVEN: dict[str, Given] = {
     ),
     "ditto": Given({}, {"penalty": 3.0}),
     "fedamp": Given({}, {"sigma": 0.1, "server_lr": 0.5, "penalty": 3.0}),
-    "fedaux": Given({}, {"scale": 1.0}, "aux"),
-    "feddc": Given({}, {"penalty": 0.5}),
+    "fedaux": Given({}, {"scale": 1.0}, "aux"), "feddc": Given({}, {"penalty": 0.5}),
     "feddyn": Given({}, {"penalty": 0.5}),
     "fedhgn": Given({}, {"align": 0.1, "draw": False}, "types"),
     "fedopt": Given(
@@ -182,7 +181,7 @@ GIVEN: dict[str, Given] = {
     "sparsified": Given({"share": 0.3}, {"share": 0.6, "feedback": False}),
     "rounded_downloads": Given({}, {"dtype": "float16"}),
     "robust": Given({"rule": median}, {"rule": partial(multi_krum, bad=0), "bucket": 2}),
-}
+}  # fmt: skip
 
 
 def made_with(name: str, how: dict[str, Any]) -> Method:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import CLASSES, FEATURES, close, graph
+from federations import CLASSES, FEATURES, close, graph, refuses
 
 import fgl
 from fgl.blocks import logits_in_blocks
@@ -18,8 +18,7 @@ def test_what_cannot_be_cut_is_refused() -> None:
         logits_in_blocks(model, model.state_dict(), data, block_size=19)
     with pytest.raises(ValueError, match="hops"):
         logits_in_blocks(model, model.state_dict(), data, block_size=19, hops=0)
-    with pytest.raises(ValueError, match="block_size"):
-        logits_in_blocks(model, model.state_dict(), data, block_size=0)
+    refuses("block_size", lambda: logits_in_blocks(model, model.state_dict(), data, block_size=0))
     for kind in (fgl.nn.SPA, fgl.nn.AuxSAGE):  # their layers read more than features and edges
         other = kind(FEATURES, 8, CLASSES).eval()
         with pytest.raises(TypeError, match="or hops to say how far"):
@@ -43,9 +42,7 @@ def typed(data: fgl.Graph) -> fgl.Graph:
 
 @pytest.mark.parametrize("block_size", [7, 59])
 @pytest.mark.parametrize("name", ["GAT", "SAGE", "GCN", "GIN", "RGCN"])
-def test_any_model_says_in_blocks_what_it_says_of_the_whole_graph(
-    name: str, block_size: int
-) -> None:
+def test_any_model_says_in_blocks_what_it_says_of_all_nodes(name: str, block_size: int) -> None:
     torch.manual_seed(0)
     if name == "RGCN":
         model, hops = fgl.nn.RGCN(FEATURES, 8, CLASSES, num_relations=3, num_layers=2), 2

@@ -176,9 +176,7 @@ PAIRS = [("local", "central"), ("central", "summed"), ("summed", "local in a sum
 
 
 @pytest.mark.parametrize(("before", "now"), PAIRS)
-def test_noise_for_other_neighbours_is_refused_before_anybody_is_asked(
-    before: str, now: str
-) -> None:
+def test_noise_for_other_neighbours_is_refused_before_any_round(before: str, now: str) -> None:
     made = task()
     first = ran(KINDS[before](made, 2.0), made, 1)
     asked: list[Any] = []

@@ -2,6 +2,8 @@
 
 import math
 import statistics
+import sys
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import torch
 import fgl
 from fgl import Result
 from fgl.experiment import Comparison
+from fgl.experiment.report import DESCRIBED
 from fgl.federation import Round, best_round
 from fgl.methods import fedprox, local, scaffold
 
@@ -90,13 +93,16 @@ def test_a_function_of_a_task_may_make_another_task() -> None:
     assert " ± " not in repr(found)
 
 
-def test_a_comparison_stops_early_and_names_its_metric() -> None:
+def test_a_comparison_stops_early_and_names_its_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+    module = sys.modules["fgl.study.compare"]
+    monkeypatch.setattr(module, "shown", lambda *_, **__: nullcontext(steps.append))
     flat = fgl.tasks.Nodes(
         clients=2, hidden=4, model="gcn", partition="random", local=fgl.tasks.Local(lr=0.0)
     )
     how: Any = {"num_rounds": 9, "seeds": [0], "patience": 2}
     found = fgl.compare({"a": lambda fedavg: fedavg}, flat.load, metric="test_macro_f1", **how)
-    assert len(found.reports["a"][0]["bytes"]) == 3
+    assert len(found.reports["a"][0]["bytes"]) == 3 and sum(steps) == 9
     assert found.metric == "test_macro_f1"
     with pytest.raises(ValueError, match="metric to be one of .*test_macro_f1"):
         fgl.compare({"a": lambda fedavg: fedavg}, flat, num_rounds=1, seeds=[0], metric="auc")
@@ -117,28 +123,19 @@ def test_a_wrong_metric_is_refused_after_one_run_and_a_wrong_method_before() -> 
     assert played == ["FedAvg"]
 
 
-@pytest.mark.parametrize(
-    ("methods", "setting", "how", "text"),
-    [
-        ({}, SETTING, {}, "Expected methods to be functions by name"),
-        ([scaffold], SETTING, {}, 'Expected methods to be a dict, but got list: {"FedAvg"'),
-        ({"a": 3}, SETTING, {}, "Expected a to be a function that makes a method"),
-        ({"a": scaffold}, 3, {}, "setting to load a task for each seed, such as"),
-        ({"a": lambda task: 3}, SETTING, {}, "a to make a Method, but got int"),
-        ({"a": scaffold}, SETTING, {"seeds": [1, 1]}, "seeds to be different"),
-        ({"a": scaffold}, SETTING, {"seeds": []}, "seeds to be different"),
-        ({"a": scaffold}, SETTING, {"patience": 0}, "patience to be"),
-        (
-            {"a b": scaffold, "A/b": local},
-            SETTING,
-            {"checkpoint": "x"},
-            "names of methods to differ in letters",
-        ),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(
-    methods: Any, setting: Any, how: Any, text: str
-) -> None:
+@pytest.mark.parametrize(("methods", "setting", "how", "text"), [
+    ({}, SETTING, {}, "Expected methods to be functions by name"),
+    ([scaffold], SETTING, {}, 'Expected methods to be a dict, but got list: {"FedAvg"'),
+    ({"a": 3}, SETTING, {}, "Expected a to be a function that makes a method"),
+    ({"a": fgl.Tuned(fedprox, mu=[1.0, 2.0])}, SETTING, {}, "a to be without anything to tune"),
+    ({"a": scaffold}, 3, {}, "setting to load a task for each seed, such as"),
+    ({"a": lambda task: 3}, SETTING, {}, "a to make a Method, but got int"),
+    ({"a": scaffold}, SETTING, {"seeds": [1, 1]}, "seeds to be different"),
+    ({"a": scaffold}, SETTING, {"seeds": []}, "seeds to be different"),
+    ({"a": scaffold}, SETTING, {"patience": 0}, "patience to be"),
+    ({"a b": scaffold, "A/b": local}, SETTING, {"checkpoint": "x"}, "methods to differ in let"),
+])  # fmt: skip
+def test_what_no_comparison_takes(methods: Any, setting: Any, how: Any, text: str) -> None:
     with pytest.raises((TypeError, ValueError), match=text):
         fgl.compare(methods, setting, num_rounds=1, **{"seeds": [0], **how})
 
@@ -182,6 +179,62 @@ def test_a_plot_shows_means_bands_and_bytes() -> None:
     assert [line.get_color() for line in by_bytes.lines] == [one.get_color(), other.get_color()]
     assert other.get_markevery() == [0] and other.get_marker() == "o"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["one", "other"]
+
+
+def reported(values: list[float], sent: int, dropped: list[Any]) -> dict[str, Any]:
+    """A report of two rounds and two clients, whose last value is the mean of theirs."""
+    ways = {"test_auc": sum(values) / 2, "test_auc/0": values[0], "test_auc/1": values[1]}
+    metrics: dict[str, Any] = {name: {"last": value} for name, value in ways.items()}
+    curves = {"test_auc": [0.1, ways["test_auc"]]}
+    more = {"seconds": 3.0, "dropped": dropped, "best_round": 1, "bytes": [sent, sent]}
+    return {"metrics": {**metrics, "val_auc": {"best_val": 1.0}}, "curves": curves, **more}
+
+
+def compared() -> Comparison:
+    one = [
+        reported([0.4, 0.6], 10**6, [[0, 3, "x"], [1, 3, "x"]]),
+        reported([0.6, 0.8], 10**6, [[0, 2, ""]]),
+    ]
+    two = [reported([0.8, 0.8], 0, []), reported([0.7, 0.9], 0, [])]
+    both = {"a|b": dict(enumerate(one)), "c_d": dict(enumerate(two))}
+    return Comparison(both, "test_auc", "last")
+
+
+def test_a_comparison_is_a_table_and_a_dict() -> None:
+    found = compared()
+    head = f"test_auc ({DESCRIBED['last']})"
+    markdown = [
+        rf"| method | {head} | against a\|b | MB | s | seeds |",
+        "|---|---|---|---:|---:|---:|",
+        r"| a\|b | 0.6000 ± 0.1414 |  | 2.000 | 3.0 | 2 |",
+        "| c_d | 0.8000 ± 0.0000 | +0.2000 ± 0.1000 | - | 3.0 | 2 |",
+    ]
+    assert found.to_markdown().split("\n") == [*markdown, ""]
+    assert found._repr_markdown_() == found.to_markdown()
+    latex = found.to_latex().splitlines()
+    assert latex[0] == r"\begin{tabular}{lllrrr}" and len(latex) == 8
+    assert latex[5] == r"c\_d & 0.8000 $\pm$ 0.0000 & +0.2000 $\pm$ 0.1000 & - & 3.0 & 2 \\"
+    told = found.to_dict()
+    assert (told["metric"], told["at"], told["reports"]) == ("test_auc", "last", found.reports)
+    assert [line["mean"] for line in told["lines"]] == pytest.approx([0.6, 0.8])
+
+
+def test_a_comparison_is_drawn() -> None:
+    found = compared()
+    to_rgb = pytest.importorskip("matplotlib.colors").to_rgb
+    axes = fgl.plot(found).axes
+    assert [*axes[0].lines[0].get_ydata()] == pytest.approx([0.1, 0.6]) and len(axes) == 4
+    steps, bars = axes[2].lines[0], axes[3].patches
+    assert [*steps.get_ydata()] == [1.0, 0.5] and steps.get_drawstyle() == "steps-mid"
+    assert [(bar.get_center()[0], bar.get_height()) for bar in bars] == [(3, 1.0), (2, 0.5)]
+    assert {bar.get_facecolor()[:3] for bar in bars} == {to_rgb(steps.get_color())}
+    assert [*axes[2].lines[1].get_ydata()] == [0, 0] and bars[0].get_alpha() == 0.5
+    assert [axis.get_legend_handles_labels()[1][0] for axis in axes[2:]] == ["a|b", "a|b"]
+    (dots,) = fgl.plot(found, clients=True).axes
+    assert [*dots.lines[0].get_ydata()] == [0.4, 0.6, 0.6, 0.8]
+    assert [*dots.lines[1].get_xdata()] == [1] * 4 and "test_auc of each" in dots.get_ylabel()
+    (means,) = dots.collections[0].get_segments()
+    assert means[:, 1].tolist() == pytest.approx([0.6, 0.6])
 
 
 def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:

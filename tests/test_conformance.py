@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import CASES, WITH_PRIVATE, K, case, known, row
-from federations import by_hand, close, end, receive_as_a_run, same, script
+from federations import by_hand, close, end, receive_as_a_run, refuses, same, script
 
 import fgl
 from fgl import Method
@@ -369,8 +369,7 @@ def test_what_is_deployed_is_whole_and_is_what_is_scored(name: str, task: str) -
             inside = found <= 0 if made.select.startswith("-") else 0 <= found <= 1
             assert math.isnan(found) or inside
     half = replace(method, deploy=lambda *given: dict(list(method.deploy(*given).items())[1:]))
-    with pytest.raises(ValueError, match="missing"):
-        score(half, result)
+    refuses("missing", lambda: score(half, result))
 
     def other(message: Any, state: Any, own: fgl.Graph) -> Any:
         whole = method.model_of(own).state_dict()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from federations import data_folder, pairs
+from federations import data_folder, pairs, refuses
 from torch_geometric.io import read_npz as pyg_read_npz
 
 import fgl
@@ -82,8 +82,7 @@ def test_what_needs_pickle_is_read_neither_here_nor_there(tmp_path: Path) -> Non
             read_npz(write(tmp_path / "b", npz(**{key: evil})), "tiny")
     folder = saint(tmp_path / "c")
     np.save(folder / "feats.npy", evil)
-    with pytest.raises(ValueError, match=r"feats\.npy to hold arrays that need no pickle"):
-        read_saint(folder, "tiny")
+    refuses(r"feats\.npy to hold arrays that need no pickle", lambda: read_saint(folder, "tiny"))
     assert not marker.exists()
 
 
@@ -134,14 +133,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"labels": LABELS[:3]}, r"labels in .* to be integers \[4\], but got int32 \[3\]"),
     ({"labels": LABELS[:, None]}, r"labels in .* to be integers \[4\], but got int32 \[4, 1\]"),
     ({"labels": LABELS * 1.0}, r"labels in .* to be integers \[4\], but got float64 \[4\]"),
-    ({"labels": LABELS - 1}, "labels in .* to be at least 0, but got -1"),
+    ({"labels": LABELS - 1}, "y to be at least 0, but got -1"),
 ]
 
 
 @pytest.mark.parametrize(("changes", "message"), WRONG)
 def test_malformed_npz(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=rf"^Expected .*{message}"):
-        read_npz(write(tmp_path, npz(**changes)), "tiny")
+    refuses(rf"^Expected .*{message}", lambda: read_npz(write(tmp_path, npz(**changes)), "tiny"))
 
 
 def test_an_npz_of_other_names_is_told_what_it_holds(tmp_path: Path) -> None:
@@ -171,8 +169,7 @@ def test_damaged_npz(tmp_path: Path) -> None:
         except ValueError as error:
             assert str(error).startswith("Expected")
     path.unlink()
-    with pytest.raises(ValueError, match=r"to hold 1 file, but got none named \['tiny\.npz'\]"):
-        read_npz(folder, "tiny")
+    refuses(r"to hold 1 file, but got none named \['tiny\.npz'\]", lambda: read_npz(folder, "tiny"))
 
 
 ROLE = {"tr": [0, 3], "va": [1], "te": []}
@@ -215,7 +212,7 @@ WRONG_SAINT: list[tuple[str, Any, str]] = [
     ("classes", {key: [0, 1] for key in CLASSES}, r"class_map\.json to be integers \[4\], but"),
     ("classes", CLASSES | {"0": 0.5}, r"class_map\.json to be integers \[4\], but got float64"),
     ("classes", CLASSES | {"0": 10**30}, r"class_map\.json to be integers \[4\], but got object"),
-    ("classes", CLASSES | {"0": -1}, r"class_map\.json to be at least 0, but got -1"),
+    ("classes", CLASSES | {"0": -1}, "y to be at least 0, but got -1"),
     ("classes", "{\n\n'0'", r"class_map\.json, line 3, to be JSON, but got Expecting"),
     ("role", {"tr": [], "va": []}, r"role\.json to have 'tr', 'va' and 'te', but got no 'te'"),
     ("role", [], r"role\.json to have 'tr', 'va' and 'te', but got no 'tr'"),
@@ -223,24 +220,20 @@ WRONG_SAINT: list[tuple[str, Any, str]] = [
     ("role", ROLE | {"te": [-1]}, r"'te' in .*role\.json to be in \[0, 4\), but got -1"),
     ("role", ROLE | {"te": ["a"]}, r"'te' in .*role\.json to be integers \['\*'\], but got"),
     ("role", ROLE | {"te": 1}, r"'te' in .*role\.json to be integers \['\*'\], but got"),
-    ("role", ROLE | {"te": [3]}, r"role\.json to give a node one role, but got several for 3"),
+    ("role", ROLE | {"te": [3]}, "example to be in one mask, but got 1 in both"),
 ]
 
 
 @pytest.mark.parametrize(("key", "value", "message"), WRONG_SAINT)
 def test_malformed_saint(tmp_path: Path, key: str, value: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=rf"^Expected .*{message}"):
-        read_saint(saint(tmp_path, **{key: value}), "tiny")
+    refuses(rf"^Expected .*{message}", lambda: read_saint(saint(tmp_path, **{key: value}), "tiny"))
 
 
-def test_cora_full_has_features_of_ones_as_in_pyg(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cora_full_has_ones_as_in_pyg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "cora_full" / "raw", npz()).joinpath("tiny.npz")
     path = path.rename(path.with_name("cora.npz"))
     row = catalogue.GRAPHS["cora_full"]
-    with pytest.raises(ValueError, match=r"cora\.npz to have sha256 62e054f9"):
-        load("cora_full", tmp_path)
+    refuses(r"cora\.npz to have sha256 62e054f9", lambda: load("cora_full", tmp_path))
     sums = {"cora.npz": hashlib.sha256(path.read_bytes()).hexdigest()}
     monkeypatch.setitem(catalogue.GRAPHS, "cora_full", row._replace(sha256=sums))
     graph = load("cora_full", tmp_path)
@@ -283,27 +276,23 @@ def test_a_split_of_files_that_hold_none(tmp_path: Path) -> None:
             load(name, split=0)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"node_features": X[0]}, r"node_features in .* to be numbers \['\*', '\*'\], but got"),
-        ({"node_features": X * np.nan}, r"features in .* to be finite as float32, but got 8 that"),
-        ({"node_labels": LABELS[:3]}, r"node_labels in .* to be integers \[4\], but got"),
-        ({"node_labels": LABELS - 1}, r"node_labels in .* to be at least 0, but got -1"),
-        ({"node_labels": None}, r"to hold node_labels, but got"),
-        ({"edges": EDGES.T}, r"edges in .* to be integers \['\*', 2\], but got int64 \[2, 5\]"),
-        ({"edges": EDGES + 1}, r"edges in .* to be in \[0, 4\), but got 4"),
-        ({"edges": EDGES * 0.5}, r"edges in .* to be integers .* but got float64"),
-        ({"val_masks": None}, r"to hold val_masks, but got"),
-        ({"val_masks": SPLIT_MASKS[:1]}, r"val_masks in .* to be bool or 0/1 \[2, 4\], but got"),
-        ({"test_masks": SPLIT_MASKS[:2] * 0.5}, r"test_masks in .* to be bool or 0/1 .* float64"),
-        ({"val_masks": SPLIT_MASKS[:2]}, r"to give a node one role, but got several for 0"),
-        ({"train_masks": np.array(True)}, r"train_masks in .* to be bool .* but got bool \[\]"),
-        ({"val_masks": np.array(True)}, r"val_masks in .* to be bool .* but got bool \[\]"),
-        ({"test_masks": np.array(True)}, r"test_masks in .* to be bool .* but got bool \[\]"),
-    ],
-    ids=range(15),
-)
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"node_features": X[0]}, r"node_features in .* to be numbers \['\*', '\*'\], but got"),
+    ({"node_features": X * np.nan}, r"features in .* to be finite as float32, but got 8 that"),
+    ({"node_labels": LABELS[:3]}, r"node_labels in .* to be integers \[4\], but got"),
+    ({"node_labels": LABELS - 1}, "y to be at least 0, but got -1"),
+    ({"node_labels": None}, r"to hold node_labels, but got"),
+    ({"edges": EDGES.T}, r"edges in .* to be integers \['\*', 2\], but got int64 \[2, 5\]"),
+    ({"edges": EDGES + 1}, r"edges in .* to be in \[0, 4\), but got 4"),
+    ({"edges": EDGES * 0.5}, r"edges in .* to be integers .* but got float64"),
+    ({"val_masks": None}, r"to hold val_masks, but got"),
+    ({"val_masks": SPLIT_MASKS[:1]}, r"val_masks in .* to be bool or 0/1 \[2, 4\], but got"),
+    ({"test_masks": SPLIT_MASKS[:2] * 0.5}, r"test_masks in .* to be bool or 0/1 .* float64"),
+    ({"val_masks": SPLIT_MASKS[:2]}, "example to be in one mask, but got"),
+    ({"train_masks": np.array(True)}, r"train_masks in .* to be bool .* but got bool \[\]"),
+    ({"val_masks": np.array(True)}, r"val_masks in .* to be bool .* but got bool \[\]"),
+    ({"test_masks": np.array(True)}, r"test_masks in .* to be bool .* but got bool \[\]"),
+], ids=range(15))  # fmt: skip
 def test_malformed_heterophilous(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"^Expected .*{message}"):
         read_npz(write(tmp_path, heterophilous(**changes)), "tiny")
@@ -312,8 +301,7 @@ def test_malformed_heterophilous(changes: dict[str, Any], message: str, tmp_path
 @pytest.mark.parametrize("split", [-1, 2])
 def test_a_split_that_is_not_there(split: int, tmp_path: Path) -> None:
     text = rf"split to be in \[0, 2\) for .*tiny\.npz, but got {split}"
-    with pytest.raises(ValueError, match=text):
-        read_npz(write(tmp_path, heterophilous()), "tiny", split=split)
+    refuses(text, lambda: read_npz(write(tmp_path, heterophilous()), "tiny", split=split))
 
 
 @pytest.mark.parametrize(
@@ -393,7 +381,7 @@ WRONG_WIKI_CS: list[tuple[str, Any, str]] = [
     ("features", [["a"], ["b"], ["c"]], "features in .*data.json to be numbers"),
     ("features", [[1], [2], [float("nan")]], "features in .*data.json to be finite .* but got 1 "),
     ("labels", [0, 1], r"labels in .*data.json to be integers \[3\], but got int64 \[2\]"),
-    ("labels", [0, 1, -1], "labels in .*data.json to be at least 0, but got -1"),
+    ("labels", [0, 1, -1], "y to be at least 0, but got -1"),
     ("links", [[1], [0]], "links in .*data.json to be 3 lists, but got something else"),
     ("links", [[1], [0], 2], "links in .*data.json to be 3 lists, but got something else"),
     ("links", [[1], [0], [3]], r"links in .*data.json to be in \[0, 3\), but got 3"),
@@ -409,8 +397,7 @@ WRONG_WIKI_CS: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("key", "value", "message"), WRONG_WIKI_CS)
 def test_malformed_wiki_cs(tmp_path: Path, key: str, value: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=rf"^Expected .*{message}"):
-        read_wiki_cs(wiki_cs(tmp_path, **{key: value}))
+    refuses(rf"^Expected .*{message}", lambda: read_wiki_cs(wiki_cs(tmp_path, **{key: value})))
 
 
 def test_wiki_cs_that_is_no_json_or_has_no_such_split(tmp_path: Path) -> None:
@@ -425,8 +412,6 @@ def test_wiki_cs_that_is_no_json_or_has_no_such_split(tmp_path: Path) -> None:
         (b"[]", r"data.json to have features, .*, but got no \['features'"),
     ):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=message):
-            read_wiki_cs(tmp_path)
+        refuses(message, lambda: read_wiki_cs(tmp_path))
     path.unlink()
-    with pytest.raises(ValueError, match=r"to hold 1 file, but got none named \['data\.json'\]"):
-        read_wiki_cs(tmp_path)
+    refuses(r"to hold 1 file, but got none named \['data\.json'\]", lambda: read_wiki_cs(tmp_path))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from by_loops import apart, clients, mean, plain, sgd, supervised, train_nodes
 from conformance import case
-from federations import SGD, graphs, model, same, script
+from federations import SGD, graphs, model, refuses, same, script
 
 import fgl
 from fgl.tasks import earlier, node_task
@@ -96,8 +96,7 @@ def test_all_data_at_one_client_leave_out_what_comes_later() -> None:
     mine = torch.isin(torch.arange(whole.num_nodes), late.node_id)
     assert own.train_mask.equal(whole.train_mask & ~mine & (whole.y != 1))  # type: ignore[union-attr]
     unnamed = replace(task, clients=[each.replace(node_id=None) for each in task.clients])
-    with pytest.raises(ValueError, match="whole"):
-        fgl.tasks.centralized(earlier(unnamed, clients=[2]))
+    refuses("whole", lambda: fgl.tasks.centralized(earlier(unnamed, clients=[2])))
 
 
 def test_a_study_and_a_command_have_clients_that_join_later(tmp_path: Any) -> None:
@@ -154,7 +153,8 @@ def test_what_cannot_come_later_is_refused() -> None:
         for setting in (fgl.tasks.Links, fgl.tasks.OwnNodes)
     )
     whole = replace(task, whole=task.clients[0])
-    central = fgl.tasks.centralized(earlier(whole, clients=[1], rounds=2))
+    late = earlier(whole, clients=[1], rounds=2)
+    central = fgl.tasks.centralized(late)
     numbers = [own.replace(y=own.y.float(), num_classes=None) for own in graphs()]  # type: ignore[union-attr]
     for call, kind, said in [
         (lambda: earlier(task, clients=[4]), ValueError, "clients"),
@@ -168,7 +168,8 @@ def test_what_cannot_come_later_is_refused() -> None:
             ValueError,
             "rounds",
         ),
-        (lambda: fgl.run(central.fedavg, central, num_rounds=1), ValueError, "clients"),
+        (lambda: fgl.run(central.fedavg, central, num_rounds=3), ValueError, "clients"),
+        (lambda: fgl.run(late.fedavg, late, num_rounds=2), ValueError, "num_rounds to be above 2"),
         (lambda: earlier(replace(task, clients=numbers), classes=[0]), TypeError, "class labels"),
     ]:
         with pytest.raises(kind, match=said):

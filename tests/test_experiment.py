@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import sys
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 import torch
-from federations import graphs, model, printed, script
+from federations import graphs, model, printed, refuses, script
 
 import fgl
 from fgl import Result, layer
@@ -219,8 +218,7 @@ def test_patience_ends_a_run_and_asks_for_a_validation() -> None:
     _, result = run(loaded.fedavg, loaded, evaluate=lambda *_: {"val_accuracy": next(scores)})
     assert len(result.history) == 4
     blind = task(select="")
-    with pytest.raises(ValueError, match="Expected patience to be None .* validation.* got 2"):
-        run(blind.fedavg, blind)
+    refuses("Expected patience to be None .* validation.* got 2", lambda: run(blind.fedavg, blind))
 
 
 def test_dropped_messages_are_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -250,8 +248,7 @@ def test_interrupted_run_goes_on(
     flags = ["--rounds", "3", "--checkpoint", str(tmp_path / "runs")]
     with monkeypatch.context() as patch:
         patch.setattr("fgl.experiment.run.progress", interrupt)
-        with pytest.raises(SystemExit, match="130"):
-            cli(main, argv=flags)
+        refuses("130", lambda: cli(main, argv=flags), SystemExit)
     assert "--checkpoint FOLDER the same command goes on" in capsys.readouterr().err
     again, result = cli(main, argv=flags)
     assert but_seconds(again) == but_seconds(want)
@@ -278,20 +275,17 @@ def test_flags_are_flat() -> None:
     assert run.clients_at_once == 4
 
 
-@pytest.mark.parametrize(
-    ("flags", "wanted"),
-    [
-        (["--rounds", "-1"], "--rounds: Expected rounds to be an integer >= 0, but got -1"),
-        (["--lr", "nan"], "--lr: Expected lr to be a number >= 0, but got nan"),
-        (["--scale", "0"], "--scale: Expected scale to be a number > 0, but got 0.0"),
-        (["--json", "."], "--json: Expected json to name a file"),
-        (["--json", f"{__file__}/x.json"], "--json: Expected json to name a file"),
-        (["--rounds", "many"], "--rounds: Expected an integer, but got many"),
-        (["--lr", "high"], "--lr: Expected a number, but got high"),
-        (["--kind", "mlp"], "'--kind'. Expected one of ('gcn', 'gat')"),
-        (["--recipe", "mine"], "--recipe"),
-    ],
-)
+@pytest.mark.parametrize(("flags", "wanted"), [
+    (["--rounds", "-1"], "--rounds: Expected rounds to be an integer >= 0, but got -1"),
+    (["--lr", "nan"], "--lr: Expected lr to be a number >= 0, but got nan"),
+    (["--scale", "0"], "--scale: Expected scale to be a number > 0, but got 0.0"),
+    (["--json", "."], "--json: Expected json to name a file"),
+    (["--json", f"{__file__}/x.json"], "--json: Expected json to name a file"),
+    (["--rounds", "many"], "--rounds: Expected an integer, but got many"),
+    (["--lr", "high"], "--lr: Expected a number, but got high"),
+    (["--kind", "mlp"], "'--kind'. Expected one of ('gcn', 'gat')"),
+    (["--recipe", "mine"], "--recipe"),
+])  # fmt: skip
 def test_bad_flags(
     flags: list[str], wanted: str, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
@@ -310,11 +304,7 @@ def test_a_report_that_cannot_be_written_is_said_before_training(
         patch.setattr("fgl.experiment.run.run", never)
         if sys.platform == "linux":  # root may write anywhere, it seems
             said = refused(capsys, main, "--json", "/proc/new/out.json")
-            assert "Expected json to name a file that can be written, which /proc/new/out" in said
-        patch.setattr(os, "access", lambda place, mode: place != tmp_path)
-        said = refused(capsys, main, "--json", str(path))
-        assert f"--json: Expected json to name a file that can be written, but got {path}" in said
-    assert not path.parent.exists()
+            assert "--json: Expected json to name a file that can be written, but got " in said
     try_writing("json", path)
     assert path.parent.exists() and not path.exists()  # it leaves no file of its own
     with monkeypatch.context() as patch:  # and what nobody could have known
@@ -328,8 +318,7 @@ def test_an_error_of_the_rounds_is_raised_as_it_is() -> None:
         evaluate: Any = lambda *_: 3  # noqa: E731
         return run(loaded.fedavg, loaded, evaluate=evaluate)
 
-    with pytest.raises((TypeError, RuntimeError), match="dict of metrics"):
-        cli(broken, argv=[])
+    refuses("dict of metrics", lambda: cli(broken, argv=[]), (TypeError, RuntimeError))
 
 
 def test_presets(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,17 +338,13 @@ def test_presets(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     assert said.endswith("Cora --lr 0.7 --clients 2 --scale 3.0 pubmed --no-learn --fanouts 2 3")
 
 
-@pytest.mark.parametrize(
-    ("preset", "wanted"),
-    [
-        ({"rate": 1}, "Expected the preset of acm to name flags, but got rate"),
-        ({"lr": -1.0}, "Expected lr to be a number >= 0, but got -1.0 in the preset of acm"),
-        ({"dataset": "x"}, "Expected the preset of acm to name flags, but got dataset"),
-    ],
-)
+@pytest.mark.parametrize(("preset", "wanted"), [
+    ({"rate": 1}, "Expected the preset of acm to name flags, but got rate"),
+    ({"lr": -1.0}, "Expected lr to be a number >= 0, but got -1.0 in the preset of acm"),
+    ({"dataset": "x"}, "Expected the preset of acm to name flags, but got dataset"),
+])  # fmt: skip
 def test_a_wrong_preset_is_an_error_at_start(preset: dict[str, Any], wanted: str) -> None:
-    with pytest.raises(ValueError, match=wanted):
-        cli(parsed, presets={"acm": preset}, argv=["--dataset", "other"])
+    refuses(wanted, lambda: cli(parsed, presets={"acm": preset}, argv=["--dataset", "other"]))
 
 
 def test_the_first_word_chooses(capsys: pytest.CaptureFixture[str]) -> None:
@@ -378,7 +363,7 @@ def test_the_first_word_chooses(capsys: pytest.CaptureFixture[str]) -> None:
         cli(mains, argv=["links"], presets={"cora": {}})
 
 
-def test_help_loads_no_dataset(
+def test_help_loads_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Setting, "load", lambda *_: pytest.fail("loaded"))
@@ -390,8 +375,7 @@ def test_help_loads_no_dataset(
 def test_two_flags_of_one_name_are_refused() -> None:
     def twice(setting: Setting = Setting(), lr: float = 0.1) -> None: ...
 
-    with pytest.raises(TypeError, match="one meaning, but got setting.local.lr and lr"):
-        cli(twice, argv=[])
+    refuses("one meaning, but got setting.local.lr and lr", lambda: cli(twice, argv=[]), TypeError)
 
 
 def test_options_of_a_builder(capsys: pytest.CaptureFixture[str]) -> None:
@@ -427,8 +411,7 @@ def test_words_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit, match="0"):
             choose_names("What it does.", argv, **tables)
         assert "  scaled  FedAvg whose loss is scaled.\n" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="2"):
-        choose_names("", ["scaled", "edges"], **tables)
+    refuses("2", lambda: choose_names("", ["scaled", "edges"], **tables), SystemExit)
     assert "Expected task to be one of nodes, but got edges" in capsys.readouterr().err
 
 
@@ -466,28 +449,24 @@ TINY = {
 
 
 @pytest.mark.few
-@pytest.mark.parametrize(
-    ("method", "task", "flags"),
-    [
-        ("fedavg", "louvain-nodes", []),
-        ("fedprox", "graphs", ["--mu", "0.1"]),
-        ("fedopt", "overlapping-nodes", ["--rule", "adam"]),
-        ("moon", "own-nodes", ["--temperature", "0.4"]),
-        ("fedavg", "subgraph-nodes", ["--label-noise", "0.2", "--skew-by", "degrees"]),
-        ("ring", "links", []),
-        ("local", "ego-nodes", []),
-        ("centralized", "louvain-nodes", []),
-        ("fedper", "louvain-nodes", ["--shared", "convs.0"]),
-        ("gcfl", "graphs", ["--eps1", "0.1"]),
-        ("gcfl-plus", "own-nodes", ["--sequence", "gradients"]),
-        ("fedstar", "graphs", []),
-        ("fedssp", "graphs", ["--weight", "2.0"]),
-        ("fedavg", "pairs", ["--asked", "links"]),
-        ("fedhgn", "typed-nodes", ["--align", "0.1"]),
-        ("scaffold", "molecules", ["--split", "scaffold"]),
-        ("centralized", "molecules", ["--partition", "random"]),
-    ],
-)
+@pytest.mark.parametrize(("method", "task", "flags"), [
+    ("fedavg", "louvain-nodes", []),
+    ("fedprox", "graphs", ["--mu", "0.1"]),
+    ("fedopt", "overlapping-nodes", ["--rule", "adam"]),
+    ("moon", "own-nodes", ["--temperature", "0.4"]),
+    ("fedavg", "subgraph-nodes", ["--label-noise", "0.2", "--skew-by", "degrees"]),
+    ("ring", "links", []), ("local", "ego-nodes", []),
+    ("centralized", "louvain-nodes", []),
+    ("fedper", "louvain-nodes", ["--shared", "convs.0"]),
+    ("gcfl", "graphs", ["--eps1", "0.1"]),
+    ("gcfl-plus", "own-nodes", ["--sequence", "gradients"]),
+    ("fedstar", "graphs", []),
+    ("fedssp", "graphs", ["--weight", "2.0"]),
+    ("fedavg", "pairs", ["--asked", "links"]),
+    ("fedhgn", "typed-nodes", ["--align", "0.1"]),
+    ("scaffold", "molecules", ["--split", "scaffold"]),
+    ("centralized", "molecules", ["--partition", "random"]),
+])  # fmt: skip
 def test_baseline(method: str, task: str, flags: list[str], tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     argv = [method, task, "--rounds", "1", "--steps", "1", *TINY[task], *flags, "--json", str(path)]
@@ -504,28 +483,25 @@ def test_baseline(method: str, task: str, flags: list[str], tmp_path: Path) -> N
 
 
 @pytest.mark.few
-@pytest.mark.parametrize(
-    ("words", "wanted"),
-    [
-        ("centralized graphs", "Expected a task with a whole graph to train on centrally"),
-        ("moon graphs", "return_embedding"),
-        ("fedstar links", "structure channel"),
-        ("fedssp links", "fgl.nn.SSP"),
-        ("fedprox graphs --mu -1", "--mu: Expected mu to be a number >= 0, but got -1.0"),
-        ("fedavg graphs --dataset nowhere", "--dataset: "),
-        ("fedavg molecules --dataset nowhere", "answers for a folder of yours, but got nowhere"),
-        ("fedpub molecules", "fedpub's probes to have what GINE reads, but got no ['edge_attr']"),
-        ("fedavg molecules --clients 200", "Expected num_clients to be in [1, "),
-        ("fedavg graphs --device cud", "--device: Expected device to be one that torch has here"),
-        ("fedavg links --device meta", "--device: Expected device to be one that torch has here"),
-        ("fedavg nowhere", "Expected task to be one of louvain-nodes"),
-        ("fedsage graphs", "Expected fedavg to train a SAGE (model sage), but got a GIN"),
-        ("fedgcn overlapping-nodes", "Expected fedavg to train a GCN on sums"),
-        ("fedgcn louvain-nodes --model gat", "--hops: Expected hops to be 0 beside gat"),
-        ("fedsage louvain-nodes --model gcn", "(model sage), but got a GCN"),
-    ],
-)
-def test_what_cannot_be_is_told(
+@pytest.mark.parametrize(("words", "wanted"), [
+    ("centralized graphs", "Expected a task with a whole graph to train on centrally"),
+    ("moon graphs", "return_embedding"),
+    ("fedstar links", "structure channel"),
+    ("fedssp links", "fgl.nn.SSP"),
+    ("fedprox graphs --mu -1", "--mu: Expected mu to be a number >= 0, but got -1.0"),
+    ("fedavg graphs --dataset nowhere", "--dataset: "),
+    ("fedavg molecules --dataset nowhere", "answers for a folder of yours, but got nowhere"),
+    ("fedpub molecules", "fedpub's probes to have what GINE reads, but got no ['edge_attr']"),
+    ("fedavg molecules --clients 200", "Expected num_clients to be in [1, "),
+    ("fedavg graphs --device cud", "--device: Expected device to be one that torch has here"),
+    ("fedavg links --device meta", "--device: Expected device to be one that torch has here"),
+    ("fedavg nowhere", "Expected task to be one of louvain-nodes"),
+    ("fedsage graphs", "Expected fedavg to train a SAGE (model sage), but got a GIN"),
+    ("fedgcn overlapping-nodes", "Expected fedavg to train a GCN on sums"),
+    ("fedgcn louvain-nodes --model gat", "--hops: Expected hops to be 0 beside gat"),
+    ("fedsage louvain-nodes --model gcn", "(model sage), but got a GCN"),
+])  # fmt: skip
+def test_what_cannot_be_is_said(
     words: str, wanted: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:

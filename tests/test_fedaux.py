@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close, double, graphs
+from federations import close, double, graphs, refuses
 from torch import Tensor
 
 import fgl
@@ -102,8 +102,7 @@ def test_the_vector_learns_and_padding_is_no_neighbour() -> None:
 
 
 def test_what_it_refuses() -> None:
-    with pytest.raises(ValueError, match=r"a vector 'aux', .* but got GCN"):
-        fedaux(fgl.fedavg(fgl.nn.GCN(4, 8, 2)))
+    refuses(r"a vector 'aux', .* but got GCN", lambda: fedaux(fgl.fedavg(fgl.nn.GCN(4, 8, 2))))
     shared = fgl.methods.fedper(fgl.fedavg(net()), shared=["convs"])
     with pytest.raises(ValueError, match="uploads to have the vector 'aux', but got none"):
         fgl.run(fedaux(shared), CLIENTS, num_rounds=1)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import known
-from federations import close, double, graphs, ruled
+from federations import close, double, graphs, ruled, seeded
 from torch import Tensor
 
 import fgl
@@ -230,7 +230,9 @@ def test_groups_are_the_best_ones_and_prototypes_their_means() -> None:
     torch.manual_seed(0)
     best = min(map(error, itertools.product(range(3), repeat=7)))
     assert abs(error(clusters(rows, 3).tolist()) - best) < 1e-12
+    torch.manual_seed(0)
     assert clusters(rows[:1], 3).tolist() == [0] and clusters(rows[:0], 3).tolist() == []
+    assert torch.rand(1).equal(torch.rand(1, generator=seeded()))  # where it drew nothing
     assert len(clusters(rows[:2], 3).unique()) == 2
     many = torch.randn(200, 2, generator=torch.Generator().manual_seed(4)).double()
     moved = clusters(many, 9, starts=1)  # it went on until no row changes its group

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close, same, script
+from federations import close, refuses, same, script
 from torch.func import functional_call
 
 import fgl
@@ -157,14 +157,12 @@ def test_a_first_client_without_ego_graphs_is_told_so() -> None:
 def test_a_batch_larger_than_the_client(batch_size: int) -> None:
     most = CLIENTS[0].num_train
     text = rf"Expected batch_size to be in \[1, {most}\].*{batch_size}"
-    with pytest.raises(ValueError, match=text):
-        task_of(batch_size=batch_size)
+    refuses(text, lambda: task_of(batch_size=batch_size))
 
 
 @pytest.mark.parametrize(("name", "bad"), [("gamma", 0), ("batch_size", 0), ("epochs", -1)])
 def test_builder_refuses(name: str, bad: float) -> None:
-    with pytest.raises(ValueError, match=f"Expected {name} to be an? .* but got {bad}"):
-        method(**{name: bad})
+    refuses(f"Expected {name} to be an? .* but got {bad}", lambda: method(**{name: bad}))
 
 
 def test_the_server_sees_a_fifth_of_the_trees_an_epoch() -> None:

@@ -135,21 +135,15 @@ def spoil(made: Method, change: Any) -> Method:
 
 
 @pytest.mark.few
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda m: m | {"node_id": m["node_id"] * 0}, "predictions to have each node id once"),
-        (lambda m: m | {"node_id": m["node_id"] + N}, r"node ids in \[0, 40\)"),
-        (lambda m: m | {"predictions": m["predictions"] * 2}, "to be probabilities, but got row 0"),
-        (
-            lambda m: m | {"predictions": m["predictions"][:-1]},
-            r"predictions to have shape \[16, 3",
-        ),
-        (lambda m: m | {"embeddings": m["embeddings"][:-1]}, r"embeddings to have shape \[16, 3\]"),
-        (lambda m: m | {"node_id": m["node_id"].float()}, "node_id to be int64"),
-        (lambda m: m | {"node_id": m["node_id"][:-1]}, r"node_id to be int64 and have shape \[16"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda m: m | {"node_id": m["node_id"] * 0}, "predictions to have each node id once"),
+    (lambda m: m | {"node_id": m["node_id"] + N}, r"node ids in \[0, 40\)"),
+    (lambda m: m | {"predictions": m["predictions"] * 2}, "to be probabilities, but got row 0"),
+    (lambda m: m | {"predictions": m["predictions"][:-1]}, r"predictions to have shape \[16, 3"),
+    (lambda m: m | {"embeddings": m["embeddings"][:-1]}, r"embeddings to have shape \[16, 3\]"),
+    (lambda m: m | {"node_id": m["node_id"].float()}, "node_id to be int64"),
+    (lambda m: m | {"node_id": m["node_id"][:-1]}, r"node_id to be int64 and have shape \[16"),
+])  # fmt: skip
 def test_a_bad_upload_is_refused_and_the_round_goes_on(change: Any, message: str) -> None:
     data = clients()
     with pytest.warns(UserWarning, match="Round 0, client 0: Expected"):

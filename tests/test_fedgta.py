@@ -17,7 +17,7 @@ from by_loops import (
     supervised,
     train_nodes,
 )
-from federations import CLASSES
+from federations import CLASSES, refuses
 from torch import Tensor
 
 import fgl
@@ -130,5 +130,4 @@ def test_confidence_is_never_negative() -> None:
 def test_collections_of_graphs_are_refused() -> None:
     joined = fgl.Graph.join(*fgl.data.small_graphs(4))
     rows: Tensor = torch.zeros(4, 2)
-    with pytest.raises(ValueError, match="Expected examples to be nodes"):
-        with_labels(rows, joined)
+    refuses("Expected examples to be nodes", lambda: with_labels(rows, joined))

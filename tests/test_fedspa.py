@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from by_loops import adjacency
-from federations import close, double, graphs
+from federations import close, double, graphs, refuses
 from torch import Tensor
 
 import fgl
@@ -185,8 +185,7 @@ def test_what_it_refuses() -> None:
         with pytest.raises(ValueError, match=words):
             method.accept(bad, 0, {})
     collection = fgl.Graph(CLIENTS[0].x, CLIENTS[0].edge_index, batch=torch.zeros(11).long())
-    with pytest.raises(ValueError, match="examples to be nodes"):
-        fgl.predict(net(), params, collection)
+    refuses("examples to be nodes", lambda: fgl.predict(net(), params, collection))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

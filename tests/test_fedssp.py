@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close
+from federations import close, refuses
 from torch import Tensor
 from torch.nn.functional import cross_entropy, gelu
 
@@ -201,14 +201,10 @@ def test_graphs_are_read_alone_and_in_any_order_of_nodes() -> None:
 
 
 def test_what_it_refuses() -> None:
-    with pytest.raises(ValueError, match=r"an fgl.nn.SSP, but got GIN"):
-        fedssp(fgl.fedavg(fgl.nn.GIN(4, 8, 2)))
-    with pytest.raises(ValueError, match="multiple of heads=4, but got 6"):
-        SSP(4, 6, 2)
-    with pytest.raises(ValueError, match="hidden_channels to be .* >= 2, but got 0"):
-        SSP(4, 0, 2)
-    with pytest.raises(ValueError, match="4 features and a spectrum"):
-        net()(*PLAIN[0].inputs)
+    refuses(r"an fgl.nn.SSP, but got GIN", lambda: fedssp(fgl.fedavg(fgl.nn.GIN(4, 8, 2))))
+    refuses("multiple of heads=4, but got 6", lambda: SSP(4, 6, 2))
+    refuses("hidden_channels to be .* >= 2, but got 0", lambda: SSP(4, 0, 2))
+    refuses("4 features and a spectrum", lambda: net()(*PLAIN[0].inputs))
     accept: Any = fedssp(fgl.fedavg(net())).accept
     with pytest.raises(ValueError, match=r"mean_embedding to have shape \[6\], but got \[2\]"):
         accept({"num_examples": torch.tensor(1), "mean_embedding": torch.ones(2)}, 0, {})

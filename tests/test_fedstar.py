@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from conformance import CLASSES, FEATURES, K, case, known
-from federations import close, same
+from federations import close, refuses, same
 
 import fgl
 from fgl.methods import fedstar
@@ -71,18 +71,14 @@ def test_empty() -> None:
     assert found[:, 16].tolist() == [1.0, 1.0] and float(found.sum()) == 2.0
 
 
-@pytest.mark.parametrize(
-    ("given", "options", "said"),
-    [
-        ((torch.tensor([[0], [5]]), 3), {}, "edge_index"),
-        ((torch.tensor([[0], [1]]), torch.tensor([0, 1])), {}, "inside a graph"),
-        ((torch.tensor([[0], [1]]), 2), {"steps": 0}, "steps"),
-        ((torch.tensor([[0], [1]]), 2), {"max_degree": 0}, "max_degree"),
-    ],
-)
+@pytest.mark.parametrize(("given", "options", "said"), [
+    ((torch.tensor([[0], [5]]), 3), {}, "edge_index"),
+    ((torch.tensor([[0], [1]]), torch.tensor([0, 1])), {}, "inside a graph"),
+    ((torch.tensor([[0], [1]]), 2), {"steps": 0}, "steps"),
+    ((torch.tensor([[0], [1]]), 2), {"max_degree": 0}, "max_degree"),
+])  # fmt: skip
 def test_encodings_refuse(given: Any, options: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        structure_encoding(*given, **options)
+    refuses(said, lambda: structure_encoding(*given, **options))
 
 
 def by_hand(model: Star, x: torch.Tensor, dense: torch.Tensor, batch: Any) -> torch.Tensor:
@@ -135,8 +131,7 @@ def test_without_a_pool_all_nodes_are_one_graph() -> None:
     "options", [{"num_layers": 0}, {"dropout": 2.0}, {"pooling": "max"}, {"structure_channels": 0}]
 )
 def test_the_model_refuses(options: Any) -> None:
-    with pytest.raises(ValueError, match=f"Expected {next(iter(options))} to be"):
-        Star(4, 8, 2, **options)
+    refuses(f"Expected {next(iter(options))} to be", lambda: Star(4, 8, 2, **options))
     with pytest.raises(ValueError, match="4 features and 32 encodings"):
         Star(4, 8, 2)(torch.rand(3, 4), torch.tensor([[0], [1]]))
 
@@ -167,10 +162,8 @@ def test_every_client_draws_its_own_feature_channel() -> None:
 
 def test_a_model_without_the_channel_is_refused() -> None:
     plain = fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES))
-    with pytest.raises(ValueError, match="structure channel, as fgl.nn.Star has .* got GCN"):
-        fedstar(plain)
-    with pytest.raises(ValueError, match="to name layers"):
-        fedstar(plain, shared=["nowhere"])
+    refuses("structure channel, as fgl.nn.Star has .* got GCN", lambda: fedstar(plain))
+    refuses("to name layers", lambda: fedstar(plain, shared=["nowhere"]))
 
 
 def test_the_model_of_a_client_that_never_trained_is_one() -> None:

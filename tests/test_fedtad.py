@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from by_loops import gcn, normalised
-from federations import close, double, graph
+from federations import close, double, graph, refuses
 from torch import Tensor
 
 import fgl
@@ -187,9 +187,7 @@ def test_reliability_of_sparse_features_is_that_of_dense_ones() -> None:
 
 def test_what_it_refuses() -> None:
     whole = fgl.Graph.join(*fgl.data.small_graphs(6))
-    with pytest.raises(ValueError, match="one graph, but got a collection"):
-        MODULE.class_reliability(whole, 2)
-    with pytest.raises(ValueError, match="num_nodes"):
-        method(num_nodes=2)
+    refuses("one graph, but got a collection", lambda: MODULE.class_reliability(whole, 2))
+    refuses("num_nodes", lambda: method(num_nodes=2))
     with pytest.raises(ValueError, match=r"reliability to have shape \[3\], but got \[2\]"):
         method().accept({"reliability": torch.ones(2)}, 0, {})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import case
-from federations import SGD, end, fedavg, graphs, model, same
+from federations import SGD, end, fedavg, graphs, model, refuses, same
 from test_transforms_privacy import BESIDE, sized
 
 import fgl
@@ -242,14 +242,11 @@ def test_names_say_who_is_who(tmp_path: Any) -> None:
     assert "to be the node clinic 777" in result.history[0].dropped[3]
 
 
-@pytest.mark.parametrize(
-    ("other", "config", "what"),
-    [
-        (fedavg(model(dropout=0.5)), {"weight": 1}, "config"),
-        (fedavg(model(fgl.nn.GAT)), {}, "model"),
-        (fedavg(model(), replace(SGD, num_steps=3)), {}, "num_steps"),
-    ],
-)
+@pytest.mark.parametrize(("other", "config", "what"), [
+    (fedavg(model(dropout=0.5)), {"weight": 1}, "config"),
+    (fedavg(model(fgl.nn.GAT)), {}, "model"),
+    (fedavg(model(), replace(SGD, num_steps=3)), {}, "num_steps"),
+])  # fmt: skip
 def test_a_node_that_differs_is_refused_by_name(other: Any, config: Any, what: str) -> None:
     method, clients = fedavg(model()), graphs()
     made = apps(method, clients)
@@ -263,7 +260,7 @@ def test_a_node_that_differs_is_refused_by_name(other: Any, config: Any, what: s
 
 
 @pytest.mark.filterwarnings("ignore:.*clinic 10. is refused")
-def test_other_threads_and_other_versions_are_refused_by_name(
+def test_other_threads_and_versions_are_refused_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     method, clients = fedavg(model()), graphs()
@@ -353,8 +350,7 @@ def test_what_a_run_elsewhere_does_not_take() -> None:
         fgl.run(method, on, num_rounds=1, score=lambda params, graph: {})
     with pytest.raises(ValueError, match="clients_at_once and score to be left out"):
         fgl.run(method, on, num_rounds=1, clients_at_once="all")
-    with pytest.raises(ValueError, match="clients to be graphs, a task or a place"):
-        fgl.run(method, num_rounds=1)
+    refuses("clients to be graphs, a task or a place", lambda: fgl.run(method, num_rounds=1))
     for options, why in [
         ({"num_clients": 0}, "num_clients to be an integer >= 1, but got 0"),
         ({"num_clients": "4"}, "num_clients to be an integer >= 1, but got '4'"),

@@ -279,9 +279,7 @@ def failing(who: int, until: int = 10**6) -> list[Any]:
 
 @pytest.mark.filterwarnings("ignore:.*clinic 102 is refused")
 @pytest.mark.parametrize("named", [False, True])
-def test_an_app_that_cannot_be_built_says_so_every_round_without_its_words(
-    named: bool, reached: Any
-) -> None:
+def test_an_app_that_cannot_be_built_says_so_in_every_round(named: bool, reached: Any) -> None:
     method, grid = fedavg(model(), SGD), Grid(failing(2))
     names = {"names": [f"clinic {100 + k}" for k in range(4)]} if named else {}
     result = fgl.run(method, flower(grid, timeout=0.3, **names), num_rounds=3)
@@ -306,7 +304,7 @@ def test_a_node_that_was_refused_is_asked_again_and_comes_back() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*clinic 10. is refused")
-def test_where_nobody_can_be_asked_the_first_round_raises_and_nothing_is_saved(
+def test_where_nobody_is_asked_the_first_round_raises_and_saves_nothing(
     tmp_path: Path,
 ) -> None:
     method, clients = fedavg(model(), SGD), graphs()
@@ -325,7 +323,7 @@ def test_where_nobody_can_be_asked_the_first_round_raises_and_nothing_is_saved(
     assert [len(record.dropped) for record in result.history] == [0] * 5
 
 
-def test_where_nobody_answers_for_three_rounds_the_run_raises_with_the_reasons(
+def test_where_nobody_answers_for_three_rounds_the_run_raises_and_says_why(
     tmp_path: Path,
 ) -> None:
     method, clients = fedavg(model(), SGD), graphs()

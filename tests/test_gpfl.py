@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close, script
+from federations import close, refuses, script
 from torch.func import functional_call
 from torch.nn.functional import avg_pool1d
 
@@ -191,8 +191,7 @@ def test_scores_are_each_clients_own() -> None:
     with pytest.raises(ValueError, match="client 1's test_mask to have a graph, but got none"):
         evaluate_graphs(plain, [both[0], none], both[:2])
     more = [own.replace(num_classes=5) for own in tests]  # a label 4 would be a miss in silence
-    with pytest.raises(ValueError, match="logits .*5 classes"):
-        evaluate_graphs(plain, more, clients)(outbox, {})
+    refuses("logits .*5 classes", lambda: evaluate_graphs(plain, more, clients)(outbox, {}))
     for mask in ("train_mask", "val_mask"):
         half = tests[1].replace(**{mask: both[1].train_mask[: tests[1].num_graphs]})
         with pytest.raises(ValueError, match=f"client 1's tests to have test_mask beside {mask}"):

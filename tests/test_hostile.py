@@ -165,9 +165,7 @@ def wrong(*given: Any, **how: Any) -> list[tuple[int, str, str]]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("name", "num_clients", "num_rounds"), SOME)
-def test_a_lie_costs_no_other_client_its_round(
-    name: str, num_clients: int, num_rounds: int
-) -> None:
+def test_a_lie_costs_nobody_else_the_round(name: str, num_clients: int, num_rounds: int) -> None:
     assert wrong(name, row(name).tasks[0], num_clients, num_rounds) == []
 
 
@@ -184,9 +182,7 @@ def test_no_lie_costs_another_client_its_round(name: str, num_clients: int) -> N
 @pytest.mark.parametrize("num_clients", LIARS)
 @pytest.mark.parametrize("factor", [1e4, 1e6])
 @pytest.mark.parametrize("name", ["fedssp", "s2fgl", "fggp", "gcfl plus gradients", "fedproto"])
-def test_the_same_lie_in_each_round_stops_no_run(
-    name: str, factor: float, num_clients: int
-) -> None:
+def test_one_lie_in_every_round_stops_no_run(name: str, factor: float, num_clients: int) -> None:
     """Each entry in turn; what the liars sent in a round does not spoil the next ones either."""
     method, made = case(name, row(name).tasks[0])
     clients = list(made.clients)[:4] * (num_clients // 4)

@@ -19,23 +19,13 @@ MODULES = {
 
 # Room -> the rooms it may import. A new room says here on which floor it lives.
 FLOORS: dict[str, set[str]] = {
-    "_moved": set(),
-    "kinds": {"checks"},
-    "warn": set(),
-    "checks": set(),
-    "compress": {"checks"},
-    "progress": set(),
-    "seeds": set(),
-    "transfer": set(),
-    "sparse": {"checks", "transfer"},
-    "aggregate": {"checks", "transfer"},
-    "personalize": {"checks"},
-    "metrics": {"checks", "transfer"},
-    "losses": {"checks", "sparse"},
-    "targets": {"losses", "metrics"},
-    "graph": {"checks", "kinds", "sparse"},
+    "_moved": set(), "kinds": {"checks"}, "warn": set(), "checks": set(), "compress": {"checks"},
+    "progress": set(), "seeds": set(), "transfer": set(), "sparse": {"checks", "transfer"},
+    "aggregate": {"checks", "transfer"}, "personalize": {"checks"},
+    "metrics": {"checks", "transfer"}, "losses": {"checks", "sparse"},
+    "targets": {"losses", "metrics"}, "graph": {"checks", "kinds", "sparse"},
     "nn": {"checks", "sparse", "losses"},
-}
+}  # fmt: skip
 FLOORS["predict"] = {"graph", "kinds", "checks"}
 FLOORS["augment"] = FLOORS["ego"] = FLOORS["sampler"] = FLOORS["properties"] = FLOORS["data"] = {
     "checks",

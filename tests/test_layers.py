@@ -96,22 +96,17 @@ class Named:
         return f"Named({self.size})"
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (np.float32(0.1), np.float32(0.2)),
-        (np.arange(3), np.arange(4)),
-        (torch.ones(2), torch.zeros(2)),
-        (torch.device("cpu"), torch.device("meta")),
-        (torch.float32, torch.float64),
-        (Path("a"), Path("b")),
-        (Named(1), Named(2)),
-        (partial(torch.clamp, min=np.float32(0.1)), partial(torch.clamp, min=np.float32(0.2))),
-        ({"a": [1]}, {"a": [2]}),
-        (torch.nn.Dropout(0.1), torch.nn.Dropout(0.2)),
-    ],
-    ids=[str(number) for number in range(10)],
-)
+@pytest.mark.parametrize(("one", "other"), [
+    (np.float32(0.1), np.float32(0.2)),
+    (np.arange(3), np.arange(4)),
+    (torch.ones(2), torch.zeros(2)),
+    (torch.device("cpu"), torch.device("meta")),
+    (torch.float32, torch.float64),
+    (Path("a"), Path("b")), (Named(1), Named(2)),
+    (partial(torch.clamp, min=np.float32(0.1)), partial(torch.clamp, min=np.float32(0.2))),
+    ({"a": [1]}, {"a": [2]}),
+    (torch.nn.Dropout(0.1), torch.nn.Dropout(0.2)),
+], ids=[str(number) for number in range(10)])  # fmt: skip
 def test_values_that_differ_are_described_differently(one: Any, other: Any) -> None:
     assert described(one) != described(other)
     assert described(one) == described(copy.deepcopy(one))

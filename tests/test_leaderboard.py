@@ -10,22 +10,18 @@ import numpy as np
 from harness import study_page
 from test_study import made_up
 
-from fgl.study.execute import check_local
+from fgl.study.arguments import check_settings, tuned
 from fgl.study.plan import Plan
-from fgl.study.space import Tuned
 
 
 def plan_of(page: Any, settings: Any) -> Plan:
-    methods = {n: m if isinstance(m, Tuned) else Tuned(m) for n, m in page.ENTRANTS.items()}
-    return Plan(methods, settings, page.LOCAL, [12], [1000], list(range(10)), 2, 2)
+    return Plan(tuned(page.ENTRANTS), settings, page.LOCAL, [12], [1000], list(range(10)), 2, 2)
 
 
 def test_the_studies_tune_fields_that_their_settings_have() -> None:
     for page in (leaderboard, matrix):
-        for name, setting in page.SETTINGS.items():
-            for space in page.LOCAL:
-                check_local(name, setting, space)
         points = plan_of(page, page.SETTINGS)
+        check_settings(points)
         assert all(points.tunes(name) for name in page.ENTRANTS)
     assert plan_of(leaderboard, leaderboard.SETTINGS).count() == 11 * 6 * 22
 

@@ -4,13 +4,16 @@ import csv
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
-from federations import fedavg, graphs, model
+from federations import fedavg, graphs, model, refuses
 
 import fgl
 from fgl import Result
 from fgl.experiment import CSV, MLflow, TensorBoard, WandB
+from fgl.experiment.loggers import numbers
+from fgl.federation import Round
 from fgl.methods import fedprox
 
 
@@ -34,6 +37,33 @@ def test_a_csv_file_has_all_rounds_after_a_resume(tmp_path: Path) -> None:
     assert [float(row["test_accuracy"]) for row in rows] == [
         record.metrics["test_accuracy"] for record in result.history
     ]
+
+
+def test_what_is_handed_to_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = {name: Mock() for name in ("torch.utils.tensorboard", "wandb", "mlflow")}
+    for name, package in packages.items():
+        monkeypatch.setitem(sys.modules, name, package)
+    config = {"dataset": "x", "rates": [0.5], "words": "a" * 600}
+    record = Round(3, [0], metrics={"auc": 0.5})
+    result = Result({}, {}, {}, [record] * 4, config=config)
+    for log in (TensorBoard("there"), WandB(project="p", config={"own": 1}), MLflow(run_name="r")):
+        log.begin(result)
+        log(record, result)
+        log.end(result)
+    board, wandb, mlflow = packages.values()
+    writer, run = board.SummaryWriter.return_value, wandb.init.return_value
+    assert board.mock_calls[0] == call.SummaryWriter("there", purge_step=4)
+    assert writer.mock_calls[0] == call.add_text("method", "`None`")
+    assert call.add_scalar("auc", 0.5, 3) in writer.mock_calls
+    assert writer.mock_calls[-1] == call.close()
+    wandb.init.assert_called_once_with(project="p", config={"method": "", **config, "own": 1})
+    assert run.mock_calls == [call.log(numbers(record), step=3, commit=True), call.finish()]
+    short = {"method": "", "dataset": "x", "rates": "[0.5]", "words": "a" * 500}
+    logged = call.log_metrics(numbers(record), step=3)
+    started = [call.start_run(run_name="r"), call.log_params(short)]
+    assert mlflow.mock_calls == [*started, logged, call.end_run()]
+    TensorBoard("there").begin(Result({}, {}, {}, []))
+    assert board.SummaryWriter.call_args == call("there", purge_step=None)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -89,17 +119,12 @@ def test_mlflow_finds_what_its_logger_wrote(tmp_path: Path) -> None:
     assert run.data.params["method"].startswith("fedprox(")
 
 
-@pytest.mark.parametrize(
-    ("logger", "package", "module"),
-    [
-        (lambda: TensorBoard("runs"), "tensorboard", "torch.utils.tensorboard"),
-        (WandB, "wandb", "wandb"),
-        (MLflow, "mlflow", "mlflow"),
-    ],
-)
+@pytest.mark.parametrize(("logger", "package", "module"), [
+    (lambda: TensorBoard("runs"), "tensorboard", "torch.utils.tensorboard"),
+    (WandB, "wandb", "wandb"), (MLflow, "mlflow", "mlflow"),
+])  # fmt: skip
 def test_a_logger_without_its_package_says_so_before_the_run(
     logger: Any, package: str, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=f"pip install {package}"):
-        logger()
+    refuses(f"pip install {package}", logger, ImportError)

@@ -40,18 +40,15 @@ def test_equals_loops(mask: Tensor | None) -> None:
     assert torch.autograd.gradcheck(lambda z: cross_entropy(z, Y, mask), z)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"y": Y[1:]}, r"Expected y to have shape \[11\], but got \[10\]"),
-        ({"y": F.one_hot(Y, C)}, r"Expected y to have shape \[11\], but got \[11, 4\]"),
-        ({"mask": MASK[1:]}, r"Expected mask to have shape \[11\], but got \[10\]"),
-        ({"mask": MASK[:, None]}, r"Expected mask to have shape \[11\], but got \[11, 1\]"),
-        ({"mask": MASK.nonzero()[:, 0]}, r"Expected mask to have shape \[11\], but got \[6\]"),
-        ({"y": torch.zeros(N)}, "y to be int64, but got torch.float32"),
-        ({"mask": MASK.long()}, "mask to be bool or float weights, but got torch.int64"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"y": Y[1:]}, r"Expected y to have shape \[11\], but got \[10\]"),
+    ({"y": F.one_hot(Y, C)}, r"Expected y to have shape \[11\], but got \[11, 4\]"),
+    ({"mask": MASK[1:]}, r"Expected mask to have shape \[11\], but got \[10\]"),
+    ({"mask": MASK[:, None]}, r"Expected mask to have shape \[11\], but got \[11, 1\]"),
+    ({"mask": MASK.nonzero()[:, 0]}, r"Expected mask to have shape \[11\], but got \[6\]"),
+    ({"y": torch.zeros(N)}, "y to be int64, but got torch.float32"),
+    ({"mask": MASK.long()}, "mask to be bool or float weights, but got torch.int64"),
+])  # fmt: skip
 def test_bad_input(change: dict[str, Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         cross_entropy(**{"logits": torch.ones(N, C), "y": Y} | change)

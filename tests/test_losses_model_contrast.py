@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from federations import refuses
 from torch import Tensor
 from torch.func import grad, vmap
 
@@ -41,15 +42,12 @@ def test_equals_loops(size: int, temperature: float) -> None:
     assert float(got) == pytest.approx(loops(z, received, previous, temperature))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"previous": rows(2, 0, N, D)},
-        {"previous": rows(2, Q, N, D), "queue_mask": torch.zeros(Q).bool()},
-        {"previous": rows(2, Q, N, D), "mask": torch.zeros(N).bool()},
-    ],
-)
+@pytest.mark.parametrize("options", [
+    {},
+    {"previous": rows(2, 0, N, D)},
+    {"previous": rows(2, Q, N, D), "queue_mask": torch.zeros(Q).bool()},
+    {"previous": rows(2, Q, N, D), "mask": torch.zeros(N).bool()},
+])  # fmt: skip
 def test_nothing_to_contrast_is_zero_with_a_zero_gradient(options: dict[str, Any]) -> None:
     z = rows(0).requires_grad_()
     value = model_contrast(z, rows(1), **options)
@@ -76,22 +74,15 @@ def test_vmap_with_padding_and_queues_of_unequal_length() -> None:
     torch.testing.assert_close(vmap(grad(loss))(z, *given), slopes)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"received": rows(1, N, 2)}, r"received to have the shape of z \[6, 4\]"),
-        ({"received": rows(1, Q, N, D), "z": rows(0, Q, N, D)}, r"z \[3, 6, 4\] \[n, d\], but got"),
-        ({"previous": rows(2, Q, N, 2)}, r"previous to have shape .* but got \[3, 6, 2\]"),
-        ({"previous": rows(2)}, r"previous to have shape \['Q', 6, 4\], but got \[6, 4\]"),
-        ({"mask": torch.ones(2)}, r"mask to have shape \[6\], but got \[2\]"),
-        ({"queue_mask": torch.ones(5)}, r"queue_mask to have shape \[3\], but got \[5\]"),
-        ({"temperature": 0.0}, "temperature to be a number > 0, but got 0.0"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"received": rows(1, N, 2)}, r"received to have the shape of z \[6, 4\]"),
+    ({"mask": torch.ones(2)}, r"mask to have shape \[6\], but got \[2\]"),
+    ({"queue_mask": torch.ones(5)}, r"queue_mask to have shape \[3\], but got \[5\]"),
+    ({"temperature": 0.0}, "temperature to be a number > 0, but got 0.0"),
+])  # fmt: skip
 def test_malformed(change: dict[str, Any], message: str) -> None:
     given: Any = {"z": rows(0), "received": rows(1), "previous": rows(2, Q, N, D)} | change
-    with pytest.raises(ValueError, match=message):
-        model_contrast(**given)
+    refuses(message, lambda: model_contrast(**given))
 
 
 def test_the_other_models_are_frozen_and_what_is_masked_out_may_be_nan() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from federations import refuses
 from torch import Tensor
 
 from fgl import SparseMatrix
@@ -86,19 +87,15 @@ def test_a_node_without_a_neighbour_contributes_nothing() -> None:
     assert (slope[5] != 0).any()  # has no neighbour, but is one
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"teacher": torch.ones(N, C + 1)}, r"teacher to have the student's shape \[9, 4\]"),
-        ({"teacher": torch.ones(1, C)}, r"but got \[1, 4\]"),
-        (dict.fromkeys(("student", "teacher"), torch.ones(N, C, 1)), r"shape \[9, 4, 1\] \[num_n"),
-        ({"edges": SparseMatrix.from_edge_index(EDGES, N + 1)}, "Expected edges to join 9 nodes"),
-        ({"mask": MASK[1:]}, r"Expected mask to have shape \[9\], but got \[8\]"),
-        ({"mask": MASK[:, None]}, r"Expected mask to have shape \[9\], but got \[9, 1\]"),
-        ({"temperature": 0.0}, "Expected temperature to be a number > 0, but got 0.0"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"teacher": torch.ones(N, C + 1)}, r"teacher to have the student's shape \[9, 4\]"),
+    ({"teacher": torch.ones(1, C)}, r"but got \[1, 4\]"),
+    (dict.fromkeys(("student", "teacher"), torch.ones(N, C, 1)), r"shape \[9, 4, 1\] \[num_n"),
+    ({"edges": SparseMatrix.from_edge_index(EDGES, N + 1)}, "Expected edges to join 9 nodes"),
+    ({"mask": MASK[1:]}, r"Expected mask to have shape \[9\], but got \[8\]"),
+    ({"mask": MASK[:, None]}, r"Expected mask to have shape \[9\], but got \[9, 1\]"),
+    ({"temperature": 0.0}, "Expected temperature to be a number > 0, but got 0.0"),
+])  # fmt: skip
 def test_bad_input(change: dict[str, Any], message: str) -> None:
     good = {"student": torch.ones(N, C), "teacher": torch.ones(N, C), "edges": EDGES}
-    with pytest.raises(ValueError, match=message):
-        structure_distillation(**good | change)
+    refuses(message, lambda: structure_distillation(**good | change))

@@ -10,6 +10,7 @@ from federations import graph, keep_own, model, printed, same
 import fgl
 from fgl import Method, Training
 from fgl.federation import Rules, average, fold_in, supervised
+from fgl.federation.method.old_names import takes_old_names
 
 
 def test_initial_is_a_copy_without_gradient() -> None:
@@ -89,6 +90,13 @@ def test_the_former_fields_work_for_one_release() -> None:
         assert Method(**functions, exchange=4).rules.exchange == 4  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="rules to be a Rules, but got 3"):
         replace(method, rules=3)  # type: ignore[arg-type]
+    kind = type("Kind", (), {"__init__": lambda self, rules=None: setattr(self, "rules", rules)})
+    with pytest.warns(DeprecationWarning, match=r"Method.rules.exchange now"):
+        assert takes_old_names(kind)(exchange=4).rules.exchange == 4  # type: ignore[call-arg]
+    with pytest.warns(DeprecationWarning, match=r"Method.rules.silent now"):
+        assert kind(rules=Rules(silent=True)).silent  # type: ignore[attr-defined, call-arg]
+    with pytest.raises(TypeError, match="did you mean rules=1"):
+        kind(rule=1)  # type: ignore[call-arg]
 
 
 def test_rules_and_privacy_check_what_they_are_given() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import graphs, model, same, without_training_nodes
+from federations import graphs, model, refuses, same, without_training_nodes
 from torch import Tensor, optim
 from torch.func import functional_call
 
@@ -91,5 +91,4 @@ def test_two_ways_to_make_batches_are_refused() -> None:
         ValueError, match="Expected num_steps to be left out beside batches, but got 4"
     ):
         Training(num_steps=4, batches=parts)
-    with pytest.raises(ValueError, match="epochs to be left out without batches, but got 3"):
-        Training(epochs=3)
+    refuses("epochs to be left out without batches, but got 3", lambda: Training(epochs=3))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close
+from federations import close, refuses
 from torch import Tensor
 from torch.func import functional_call
 from torch_geometric import nn as pyg
@@ -70,10 +70,8 @@ def test_models_say_what_is_missing() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             GINE(4, 6, 2, edge_dim=3, **bad)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="num_relations"):
-        RGCN(4, 6, 2, num_relations=0)
-    with pytest.raises(ValueError, match="num_bases"):
-        RGCN(4, 6, 2, num_relations=2, num_bases=0)
+    refuses("num_relations", lambda: RGCN(4, 6, 2, num_relations=0))
+    refuses("num_bases", lambda: RGCN(4, 6, 2, num_relations=2, num_bases=0))
 
 
 def test_embeddings_are_those_of_the_last_hidden_layer() -> None:

@@ -1,10 +1,12 @@
 """GIN: equal to loops, alone and for many clients."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch.func import vmap
 
-from fgl.nn import GIN
+from fgl.nn import GIN, dense
 from fgl.nn.layers import coarse_scale
 
 
@@ -26,6 +28,14 @@ def test_dropout_keeps_its_share_at_its_scale(p: float) -> None:
     assert not coarse_scale(x, 1.0).any()
     if p in (0.25, 0.5, 0.75):  # in double precision too
         assert coarse_scale(x.double(), p).max().item() == 1 / (1 - p)
+    after = []
+    bits = {0.5: 1, 0.25: 2, 0.75: 2}.get(p, 16)  # of an entry
+    words = partial(torch.randint, -(2**63), 2**63 - 1, (x.numel() * bits // 64 + 1,))
+    for draw in (partial(coarse_scale, x, p), words):
+        torch.manual_seed(0)
+        draw()
+        after.append(torch.rand(1))
+    assert after[0] == after[1]
 
 
 def test_a_pool_of_another_kind_is_refused() -> None:
@@ -36,3 +46,19 @@ def test_a_pool_of_another_kind_is_refused() -> None:
     ):
         with pytest.raises(error, match=message):
             GIN(3, 4, 2)(torch.rand(4, 3), torch.tensor([[0], [1]]), pool)
+
+
+def test_onednn_gives_the_bits_of_matmul(monkeypatch: pytest.MonkeyPatch) -> None:
+    there, sizes = dense.has_onednn(), ((1111, 64, 64), (700, 128, 192), (5000, 38, 64))
+    for rows, wide, out in sizes:
+        shapes = (rows, wide), (out, wide), (out,)
+        parts = [torch.randn(2, *shape, requires_grad=True) for shape in shapes]
+        found = []
+        for on in (False, True):
+            monkeypatch.setattr(dense, "has_onednn", lambda on=on: on)
+            alone = [dense.linear(*each) for each in zip(*parts, strict=True)]
+            for total in (torch.stack(alone), vmap(dense.linear)(*parts)):
+                found.append([total, *torch.autograd.grad(total.square().sum(), parts)])
+        exact = {"rtol": 0, "atol": 0} if there else {"rtol": 1e-3, "atol": 1e-2}
+        for each in found[1:]:
+            torch.testing.assert_close(each, found[0], **exact)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from federations import refuses
 from torch import Tensor
 
 import fgl
@@ -174,8 +175,7 @@ def test_a_pair_task_without_test_pairs_of_both_answers_warns_once() -> None:
     assert all("client 0's" in text and "known answers are all 0" in text for text in texts)
     assert "nor is there one of all clients' answers together" in texts[1]
     assert result.history[0].metrics == {}
-    with pytest.raises(ValueError, match="rounds with val_auc, but got none that has metrics"):
-        result.best()
+    refuses("rounds with val_auc, but got none that has metrics", result.best)
     with pytest.warns(UserWarning, match="to have test pairs, but got none"):
         tasks.pair_task([asked().replace(test_mask=none)], net, ADAM, target=fgl.targets.REGRESSION)
     tasks.pair_task([asked().replace(test_mask=none), asked(1)], net, ADAM)  # one is enough
@@ -219,8 +219,7 @@ def test_ratings_are_read_from_their_table(tmp_path: Path) -> None:
         (HEAD + "6.5,2,4,10.5\n", "whole ids of nodes, but got 6.5"),
     ):
         path.write_text(text)
-        with pytest.raises(ValueError, match=said):
-            fgl.data.catalogue.read_bitcoin(tmp_path, "bitcoin_otc")
+        refuses(said, lambda: fgl.data.catalogue.read_bitcoin(tmp_path, "bitcoin_otc"))
 
 
 def test_public_bitcoin_otc() -> None:

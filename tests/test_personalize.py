@@ -77,11 +77,9 @@ def test_what_is_refused() -> None:
             pytest.fail(text)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [[30.0, 10.0], [-1.0, 2.0], [math.nan, 1.0], [0.0, 0.0]],
-    ids=["counts", "<0", "nan", "0"],
-)
+@pytest.mark.parametrize("bad", [
+    [30.0, 10.0], [-1.0, 2.0], [math.nan, 1.0], [0.0, 0.0],
+], ids=["counts", "<0", "nan", "0"])  # fmt: skip
 def test_label_counts_are_no_distribution(bad: list[float]) -> None:
     share = torch.tensor([0.75, 0.25])
     for call in (earth_mover, mixing_coefficient):

@@ -50,15 +50,12 @@ def test_a_drop_is_what_exceeds_delta() -> None:
     assert mixed(0.9, 0.5) == mixed(0.5, math.nan) == mixed(math.nan, 0.5) == 0
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"phi": -0.1}, r"phi to be a number >= 0 and <= 1, but got -0.1"),
-        ({"phi": math.nan}, "phi"),
-        ({"delta": -1.0}, "delta to be a number >= 0, but got -1.0"),
-        ({"max_adjust": -1}, "max_adjust to be an integer >= 0, but got -1"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"phi": -0.1}, r"phi to be a number >= 0 and <= 1, but got -0.1"),
+    ({"phi": math.nan}, "phi"),
+    ({"delta": -1.0}, "delta to be a number >= 0, but got -1.0"),
+    ({"max_adjust": -1}, "max_adjust to be an integer >= 0, but got -1"),
+])  # fmt: skip
 def test_out_of_range(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         adaptive_aggregation(model(1.0), model(2.0), lambda m: 1.0, 1.0, **change)

@@ -78,13 +78,10 @@ def test_a_model_of_positions_runs_as_it_is() -> None:
     assert torch.allclose(out, model(graph.z, graph.pos, graph.batch), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("name", "sizes"),
-    [
-        ("DimeNet", {"num_bilinear": 2}),
-        ("DimeNetPlusPlus", {"int_emb_size": 4, "basis_emb_size": 2, "out_emb_channels": 4}),
-    ],
-)
+@pytest.mark.parametrize(("name", "sizes"), [
+    ("DimeNet", {"num_bilinear": 2}),
+    ("DimeNetPlusPlus", {"int_emb_size": 4, "basis_emb_size": 2, "out_emb_channels": 4}),
+])  # fmt: skip
 def test_dimenet_runs_as_it_is(name: str, sizes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch_sparse")  # DimeNet's triplets
     dimenet = pytest.importorskip("torch_geometric.nn.models.dimenet")

@@ -123,8 +123,8 @@ def test_no_capture_fails(gpu: PretendedDevice, monkeypatch: Any) -> None:
     assert not gpu.spoiled
 
 
-def test_replayed_steps_have_the_bits_of_others(gpu: PretendedDevice, monkeypatch: Any) -> None:
-    test_cuda.test_replayed_steps_have_the_bits_of_others("fedavg", fgl.nn.GCN, "all", monkeypatch)
+def test_replayed_steps_have_equal_bits(gpu: PretendedDevice, monkeypatch: Any) -> None:
+    test_cuda.test_replayed_steps_have_equal_bits("fedavg", fgl.nn.GCN, "all", monkeypatch)
     assert not gpu.mixed
 
 
@@ -209,9 +209,7 @@ def test_a_resume_puts_everything_back_where_it_was(
     assert same(end(resumed), end(whole))
 
 
-def test_a_run_moves_from_the_processor_to_a_device_and_back(
-    gpu: PretendedDevice, tmp_path: Path
-) -> None:
+def test_a_run_moves_from_host_to_device_and_back(gpu: PretendedDevice, tmp_path: Path) -> None:
     method, data = fedavg(model()), graphs()
     fgl.run(method, data, num_rounds=1, checkpoint=tmp_path, clients_at_once=1)
     there = [graph.to("cuda") for graph in data]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from federations import close, same
+from federations import close, refuses, same
 
 from fgl import privacy
 from fgl.privacy import accountant
@@ -240,9 +240,7 @@ RENYI: dict[str, Any] = {"orders": privacy.accountant.ORDERS}
 
 
 @pytest.mark.parametrize(("noise", "rounds", "delta"), [*GRID, (1e3, 3, 1e-5), (0.05, 2, 1e-5)])
-def test_epsilon_without_sampling_is_exact(
-    noise: float, rounds: int, delta: float, reached: Any
-) -> None:
+def test_unsampled_epsilon_is_exact(noise: float, rounds: int, delta: float, reached: Any) -> None:
     """Its delta by integrating how much likelier one result is, digit by digit."""
     from mpmath import erfc, exp, mp, mpf, sqrt
 
@@ -339,7 +337,7 @@ def test_noise_for_a_tiny_epsilon() -> None:
         privacy.noise_for(epsilon=1.0, rounds=1, delta=1e-5, sample_rate=0.0)
 
 
-def test_noise_that_the_calibration_finds_too_small_is_raised(
+def test_too_small_noise_of_the_calibration_is_raised(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     accounting = pytest.importorskip("dp_accounting")
@@ -359,11 +357,10 @@ def test_without_an_accountant_the_error_names_the_extra(monkeypatch: pytest.Mon
     with pytest.raises(ImportError, match=r"\.\[private\]"):
         privacy.epsilon(noise_multiplier=1.2345, rounds=1, delta=1e-5)  # asked for nowhere else
     monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
-    with pytest.raises(ImportError, match=r"\.\[private\]"):
-        need("cryptography.exceptions")
+    refuses(r"\.\[private\]", lambda: need("cryptography.exceptions"), ImportError)
 
 
-def test_of_the_accountant_the_part_is_loaded_that_is_asked_for(
+def test_of_the_accountant_the_part_needed_is_loaded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loaded: list[str] = []

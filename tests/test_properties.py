@@ -8,6 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
+from federations import refuses
 from torch import Tensor
 
 import fgl
@@ -58,11 +59,11 @@ def random_graphs() -> list[nx.Graph]:
     return [graphs[i] for i in order]
 
 
-def batched(graphs: list[nx.Graph]) -> tuple[Tensor, Tensor, int]:
+def batched(graphs: list[nx.Graph]) -> tuple[Tensor, Tensor]:
     sizes = torch.tensor([len(g) for g in graphs])
     first = (sizes.cumsum(0) - sizes).tolist()
     edge_index = torch.cat([edges(g) + at for g, at in zip(graphs, first, strict=True)], 1)
-    return edge_index, torch.arange(len(graphs)).repeat_interleave(sizes), len(graphs)
+    return edge_index, torch.arange(len(graphs)).repeat_interleave(sizes)
 
 
 def test_many_graphs_at_once_equal_networkx() -> None:
@@ -77,7 +78,6 @@ def test_no_graph_and_no_node() -> None:
     nothing = torch.empty(2, 0, dtype=torch.int64)
     batch = torch.empty(0, dtype=torch.int64)
     assert graph_properties(nothing, batch).shape == (0, 6)
-    assert torch.equal(graph_properties(nothing, batch, 3), torch.zeros(3, 6))
     assert torch.equal(graph_properties(nothing, 0), torch.zeros(1, 6))
 
 
@@ -86,32 +86,26 @@ def test_default_dtype() -> None:
     assert graph_properties(torch.tensor([[0], [1]]), 2).dtype == torch.float32
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((torch.tensor([[0.0], [1.0]]), 2), "edge_index to be an int64 tensor, .* torch.float32"),
-        ((torch.tensor([0, 1]), 2), r"edge_index to have shape \[2, \*\], but got \[2\]"),
-        ((torch.tensor([[0], [2]]), 2), r"edge_index to be in \[0, 2\), but got 2"),
-        ((torch.tensor([[0], [-1]]), 2), r"edge_index to be in \[0, 2\), but got -1"),
-        ((torch.tensor([[0], [1]]), -1), "nodes to be a number >= 0 or a batch, but got -1"),
-        ((torch.tensor([[0], [1]]), 2, 2), "nodes to be a batch of graphs, but got 2"),
-        ((torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 0, 1])), "edge 1 between graphs 0 and"),
-        ((torch.tensor([[0], [1]]), torch.tensor([0, 1, 0])), "batch to be in order"),
-        ((torch.tensor([[0], [1]]), torch.tensor([-1, 0])), "batch to be at least 0, but got -1"),
-        ((torch.tensor([[0], [1]]), torch.tensor([3, 3]), 3), r"batch to be in \[0, 3\), but got"),
-        ((torch.tensor([[0], [1]]), torch.tensor([0.0, 0.0])), "batch to be int64 and have shape"),
-        ((torch.tensor([[0], [1]]), torch.tensor([[0, 0]])), "batch to be int64 and have shape"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ((torch.tensor([[0.0], [1.0]]), 2), "edge_index to be an int64 tensor, .* torch.float32"),
+    ((torch.tensor([0, 1]), 2), r"edge_index to have shape \[2, \*\], but got \[2\]"),
+    ((torch.tensor([[0], [2]]), 2), r"edge_index to be in \[0, 2\), but got 2"),
+    ((torch.tensor([[0], [-1]]), 2), r"edge_index to be in \[0, 2\), but got -1"),
+    ((torch.tensor([[0], [1]]), -1), "nodes to be a number >= 0 or a batch, but got -1"),
+    ((torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 0, 1])), "edge 1 between graphs 0 and"),
+    ((torch.tensor([[0], [1]]), torch.tensor([0, 1, 0])), "batch to be in order"),
+    ((torch.tensor([[0], [1]]), torch.tensor([-1, 0])), "batch to be at least 0, but got -1"),
+    ((torch.tensor([[0], [1]]), torch.tensor([0.0, 0.0])), "batch to "),
+    ((torch.tensor([[0], [1]]), torch.tensor([[0, 0]])), "batch to "),
+])  # fmt: skip
 def test_bad_input_is_refused_by_name(arguments: Any, message: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=message):
-        graph_properties(*arguments)
+    refuses(message, lambda: graph_properties(*arguments), (TypeError, ValueError))
 
 
 def test_sorted_edges_that_repeat_count_once() -> None:
     edges = torch.tensor([[0, 0, 1, 1], [1, 1, 0, 0]])
     for given in (edges, edges.flip(1), edges[:, [0, 2]]):
-        assert float(properties.measures.average_degree(given, 2)) == 1.0
+        assert float(graph_properties(given, 2)[0, 0]) == 1.0
 
 
 def test_numpys_integers_count_nodes_too() -> None:
@@ -127,5 +121,5 @@ def test_a_graph_that_is_no_collection_is_one_of_one() -> None:
     for given in (nx.path_graph(12), nx.barbell_graph(5, 2)):
         alone = fgl.Graph(torch.ones(12, 1), edges(given), train_mask=mask)
         found = properties.mean_properties(alone)
-        assert found.equal(graph_properties(edges(given), torch.zeros(12).long(), 1)[0])
+        assert found.equal(graph_properties(edges(given), torch.zeros(12).long())[0])
         assert found.tolist() == pytest.approx(numbers(given))

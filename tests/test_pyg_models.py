@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close
+from federations import close, refuses
 from torch import Tensor
 from torch import nn as torch_nn
 from torch.nn.functional import cross_entropy
@@ -19,6 +19,7 @@ from torch_geometric.data import Batch, Data
 import fgl
 from fgl import Method
 from fgl.federation import choose
+from fgl.federation.executors.batch.sink import SunkReading
 from fgl.predict import check_reads, predict, reads
 
 # `vmap` maps a few of PyG's operations one by one, and says so.
@@ -97,37 +98,29 @@ LAYERS: dict[str, Callable[[], Any]] = {
     "GCN without loops": lambda: Plain(partial(pyg.GCNConv, add_self_loops=False)),
     "GAT": lambda: Plain(pyg.GATConv),
     "GAT, 2 heads": lambda: Plain(partial(pyg.GATConv, heads=2, concat=False)),
-    "GATv2": lambda: Plain(pyg.GATv2Conv),
-    "SAGE": lambda: Plain(pyg.SAGEConv),
+    "GATv2": lambda: Plain(pyg.GATv2Conv), "SAGE": lambda: Plain(pyg.SAGEConv),
     "SAGE max": lambda: Plain(partial(pyg.SAGEConv, aggr="max")),
     "SAGE softmax": lambda: Plain(partial(pyg.SAGEConv, aggr="softmax")),
     "GIN": lambda: Plain(lambda width, out: pyg.GINConv(mlp(width, out))),
-    "Graph": lambda: Plain(pyg.GraphConv),
-    "Transformer": lambda: Plain(pyg.TransformerConv),
+    "Graph": lambda: Plain(pyg.GraphConv), "Transformer": lambda: Plain(pyg.TransformerConv),
     "Edge": lambda: Plain(lambda width, out: pyg.EdgeConv(mlp(2 * width, out))),
-    "SGC": lambda: Plain(partial(pyg.SGConv, K=2)),
-    "TAG": lambda: Plain(pyg.TAGConv),
-    "ARMA": lambda: Plain(pyg.ARMAConv),
-    "APPNP": lambda: stack(pyg.APPNP(3, 0.1), 3, 3),
-    "PNA": lambda: Plain(partial(pyg.PNAConv, **PNA)),
-    "LE": lambda: Plain(pyg.LEConv),
-    "FeaSt": lambda: Plain(pyg.FeaStConv),
-    "FiLM": lambda: Plain(pyg.FiLMConv),
+    "SGC": lambda: Plain(partial(pyg.SGConv, K=2)), "TAG": lambda: Plain(pyg.TAGConv),
+    "ARMA": lambda: Plain(pyg.ARMAConv), "APPNP": lambda: stack(pyg.APPNP(3, 0.1), 3, 3),
+    "PNA": lambda: Plain(partial(pyg.PNAConv, **PNA)), "LE": lambda: Plain(pyg.LEConv),
+    "FeaSt": lambda: Plain(pyg.FeaStConv), "FiLM": lambda: Plain(pyg.FiLMConv),
     "EG": lambda: Plain(partial(pyg.EGConv, num_heads=1)),
-    "ResGated": lambda: Plain(pyg.ResGatedGraphConv),
-    "General": lambda: Plain(pyg.GeneralConv),
+    "ResGated": lambda: Plain(pyg.ResGatedGraphConv), "General": lambda: Plain(pyg.GeneralConv),
     "GatedGraph": lambda: stack(pyg.GatedGraphConv(6, 2), 6, 6),
     "AGNN": lambda: stack(pyg.AGNNConv(), 4, 4),
     "SSG": lambda: stack(pyg.SSGConv(4, 4, 0.1, K=2), 4, 4),
-    "models.GCN": lambda: pyg.GCN(5, 6, 2, 3),
-    "models.GAT": lambda: pyg.GAT(5, 6, 2, 3, heads=2),
+    "models.GCN": lambda: pyg.GCN(5, 6, 2, 3), "models.GAT": lambda: pyg.GAT(5, 6, 2, 3, heads=2),
     "models.GIN": lambda: pyg.GIN(5, 6, 2, 3),
     "models.GraphSAGE, jk": lambda: pyg.GraphSAGE(5, 6, 3, 3, jk="cat"),
     "models.EdgeCNN": lambda: pyg.EdgeCNN(5, 6, 2, 3),
     "models.GCN, LayerNorm of nodes": lambda: pyg.GCN(
         5, 6, 2, 3, norm="LayerNorm", norm_kwargs={"mode": "node"}
     ),
-}
+}  # fmt: skip
 FEATURES: dict[str, Callable[[], Any]] = {
     "GINE": lambda: WithFeatures(lambda width, out: pyg.GINEConv(mlp(width, out), edge_dim=3)),
     "GAT of edges": lambda: WithFeatures(partial(pyg.GATConv, edge_dim=3)),
@@ -278,6 +271,24 @@ class FirstByPlace(torch_nn.Module):
         return out
 
 
+def test_the_sink_is_a_node_of_a_graph_of_its_own() -> None:
+    many = collection(3, 1)
+    graph = many.replace(u=torch.ones(3, 2), y=None)
+    for graphs, read in ((3, {"batch_size": 4, "num_graphs": 4}), (None, {"batch_size": None})):
+        reading = SunkReading(graph, graph.edge_index, many.num_nodes, graphs, torch.tensor(0))
+        assert {name: reading.value(name) for name in read} == read
+        assert reading.value("num_nodes") == many.num_nodes + 1
+        assert reading.value("u").tolist() == [[1, 1]] * 3 + [[0, 0]]
+        assert not reading.value("x")[-1].any()
+        own = many.batch.tolist()  # type: ignore[union-attr]
+        assert reading.value("batch").tolist() == own + [3] * (graphs is not None)
+        assert reading.value("edge_weight") is None and reading.value("y") is None
+        rows = {many.num_nodes, 3 if graphs else many.num_nodes}
+        for size in range(2, many.num_nodes + 3):
+            out = reading._cut(torch_nn.Identity(), (), (torch.ones(size), 3, torch.tensor(1.0)))
+            assert (len(out[0]), *out[1:]) == (size - (size - 1 in rows), 3, torch.tensor(1.0))
+
+
 def test_what_a_forward_names_is_what_it_gets() -> None:
     graph, model = clients()[0], seeded(FirstByPlace)
     close(predict(model, model.state_dict(), graph), model(graph.x, graph.edge_index))
@@ -399,8 +410,7 @@ def test_the_smallest_client_need_not_show_what_padding_does() -> None:
     graphs = clients(sizes=((4, 3), (10, 40), (12, 30)))
     graphs[0] = graphs[0].replace(train_mask=torch.zeros(4, dtype=torch.bool))
     method = fgl.fedavg(seeded(AllNodes), train=fgl.Training(SGD, num_steps=2))
-    with pytest.raises(ValueError, match="the model and the loss to leave padding out"):
-        trained(method, graphs, 3)
+    refuses("the model and the loss to leave padding out", lambda: trained(method, graphs, 3))
     auto, alone = trained(method, graphs, "auto"), trained(method, graphs, 1)
     for key, value in alone.outbox[0]["model"].items():
         assert torch.equal(auto.outbox[0]["model"][key], value)
@@ -453,8 +463,7 @@ def test_the_sink_is_no_example_of_a_batch_norm() -> None:
     graphs = clients(sizes=((8, 20), (8, 20), (8, 12), (8, 30)))
     method = fgl.fedavg(seeded(Normed), train=fgl.Training(SGD, num_steps=2))
     assert "BatchNorm1d would mix" in fgl.federation.choose(method, graphs).why
-    with pytest.raises(ValueError, match="one more node, but got BatchNorm1d"):
-        trained(method, graphs, 2)
+    refuses("one more node, but got BatchNorm1d", lambda: trained(method, graphs, 2))
     auto, alone = trained(method, graphs, "auto"), trained(method, graphs, 1)
     for key, value in alone.outbox[0]["model"].items():
         assert torch.equal(auto.outbox[0]["model"][key], value)
@@ -476,16 +485,14 @@ def test_a_gradient_that_only_the_batch_makes_infinite_is_refused() -> None:
     graphs = [graph.replace(y=graph.labels.float()) for graph in graphs]
     train, target = fgl.Training(SGD, num_steps=2), fgl.targets.REGRESSION
     method = fgl.fedavg(seeded(Divided), train=train, target=target)
-    with pytest.raises(ValueError, match="gradient to be finite in a batch as it is alone"):
-        trained(method, graphs, 3)
+    refuses("gradient to be finite in a batch as it is alone", lambda: trained(method, graphs, 3))
     result = trained(method, graphs, "auto")
     assert not any(each.dropped for each in result.history)
 
 
 def test_a_cached_layer_and_a_forward_that_writes_are_refused() -> None:
     cached = fgl.fedavg(seeded(lambda: Plain(partial(pyg.GCNConv, cached=True))))
-    with pytest.raises(ValueError, match="layers without cached=True, .* but got GCNConv"):
-        trained(cached, clients(), 1)
+    refuses("layers without cached=True, .* but got GCNConv", lambda: trained(cached, clients(), 1))
 
     class Writes(FirstByPlace):
         def forward(self, features: Tensor, edge_index: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close, fedavg, graph, graphs, model
+from federations import close, fedavg, graph, graphs, model, refuses
 from torch import Tensor
 from torch.func import functional_call
 
@@ -70,16 +70,14 @@ def test_unmarked_is_refused_in_a_batch_and_runs_alone(batches: Any, key: str) -
     text = (
         rf"Round 0, 3 clients.*client \d's context\['{key}'\] to have .*Ragged.*clients_at_once=1"
     )
-    with pytest.raises(ValueError, match=text):
-        fgl.run(method, equals(), num_rounds=1, clients_at_once="all")
+    refuses(text, lambda: fgl.run(method, equals(), num_rounds=1, clients_at_once="all"))
 
 
 @pytest.mark.parametrize("batches", [pairs_of, short_last])
 def test_a_mask_that_the_loss_ignores_is_found(batches: Any) -> None:
     method = learner(partial(batches, marked=True), ignore=True)
     text = r"the loss to leave padding out .*Ragged\), but got .* for client \d in a batch"
-    with pytest.raises(ValueError, match=text):
-        fgl.run(method, equals(), num_rounds=1, clients_at_once="all")
+    refuses(text, lambda: fgl.run(method, equals(), num_rounds=1, clients_at_once="all"))
 
 
 def received(entry: Any) -> Method:
@@ -111,5 +109,4 @@ NOT_RAGGED: list[tuple[Any, Any, type[Exception], str]] = [
 
 @pytest.mark.parametrize(("values", "mask", "kind", "text"), NOT_RAGGED)
 def test_what_cannot_be_ragged(values: Any, mask: Any, kind: Any, text: str) -> None:
-    with pytest.raises(kind, match=text):
-        Ragged(values, mask)
+    refuses(text, lambda: Ragged(values, mask), kind)

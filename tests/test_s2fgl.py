@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close, double, graph, receive_as_a_run
+from federations import close, double, graph, receive_as_a_run, refuses, seeded
 from torch import Tensor
 
 import fgl
@@ -95,7 +95,7 @@ def twin(rounds: int, leak: bool) -> tuple[dict[str, Tensor], Any]:
         for own in CLIENTS:
             ranking, params = order(own), model
             g = forward(model, own)[1]
-            for _ in range(3):
+            for _ in range(2):
                 leaves = {n: v.detach().requires_grad_() for n, v in params.items()}
                 out, h = forward(leaves, own)
                 mask: Any = own.train_mask
@@ -121,16 +121,16 @@ def twin(rounds: int, leak: bool) -> tuple[dict[str, Tensor], Any]:
 
 @pytest.mark.parametrize("at_once", [1, "all"])
 def test_it_is_s2fgl_by_numbers(at_once: Any) -> None:
-    train = fgl.Training(partial(torch.optim.SGD, lr=LR), num_steps=3)
+    train = fgl.Training(partial(torch.optim.SGD, lr=LR), num_steps=2)
     method = s2fgl(
         fgl.fedavg(net(), train=train), knowledge=KNOWLEDGE, alignment=ALIGNMENT,
         frequencies=FREQUENCIES, neighbours=NEIGHBOURS, books=2, book_share=1.0, restart=RESTART,
     )  # fmt: skip
-    result = fgl.run(method, CLIENTS, num_rounds=3, clients_at_once=at_once)
-    model, book = twin(3, leak=False)
+    result = fgl.run(method, CLIENTS, num_rounds=2, clients_at_once=at_once)
+    model, book = twin(2, leak=False)
     close(result.outbox[0]["model"], model, atol=1e-12)
     close(result.outbox[0]["books"].flatten(0, 1), book, atol=1e-12)
-    assert not twin(3, leak=True)[1].equal(book)
+    assert not twin(2, leak=True)[1].equal(book)
 
 
 def test_counts_are_of_the_first_third_of_the_nodes() -> None:
@@ -142,6 +142,19 @@ def test_counts_are_of_the_first_third_of_the_nodes() -> None:
         near = [i for i in order(own)[: own.num_nodes // 3] if own.train_mask[i]]  # type: ignore[index]
         want = [sum(int(own.y[i]) == c for i in near) for c in range(3)]  # type: ignore[index]
         assert upload["counts"].tolist() == want  # type: ignore[union-attr]
+
+
+def test_padding_is_in_no_projection() -> None:
+    h, g = torch.randn(2, 9, 5, generator=seeded()).double()
+    mask = torch.arange(9) < 7
+    found = MODULE.by_frequency(h, g, mask, frequencies=FREQUENCIES, neighbours=NEIGHBOURS)
+    pairs = [torch.stack([torch.outer(v, v) @ x for v in vectors(x)]) for x in (h[:7], g[:7])]
+    close(found, (pairs[0] - pairs[1]).square().mean((1, 2)).sum(), atol=1e-12)
+
+
+def test_ranks_are_those_of_double_precision() -> None:
+    own = graph(90, train=0.3)
+    assert MODULE.ranked(own, restart=RESTART).tolist() == order(own)
 
 
 def test_no_node_has_no_rank() -> None:
@@ -162,10 +175,8 @@ def test_parts_of_a_graph_have_their_eigenvectors_in_order() -> None:
 
 
 def test_what_it_refuses() -> None:
-    with pytest.raises(ValueError, match="book_share"):
-        s2fgl(fgl.fedavg(net()), book_share=0.0)
-    with pytest.raises(TypeError, match="return_embedding"):
-        s2fgl(fgl.fedavg(torch.nn.Linear(1, 1)))
+    refuses("book_share", lambda: s2fgl(fgl.fedavg(net()), book_share=0.0))
+    refuses("return_embedding", lambda: s2fgl(fgl.fedavg(torch.nn.Linear(1, 1))), TypeError)
     method = s2fgl(fgl.fedavg(net()))
     own = double([graph(20)])[0]
     params, context = method.receive({"model": method.initial()}, {}, own)

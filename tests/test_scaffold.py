@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close, fedavg, graphs, minibatches, model
+from federations import close, fedavg, graphs, minibatches, model, refuses
 from torch import Tensor, optim
 
 import fgl
@@ -67,9 +67,7 @@ def test_a_path_by_hand() -> None:
 
 @pytest.mark.parametrize("how", [SGD, ADAM], ids=["sgd", "adam"])
 @AT_ONCE
-def test_a_client_without_a_step_learns_nothing_of_its_gradient(
-    how: Training, at_once: Any
-) -> None:
+def test_a_client_without_a_step_learns_no_gradient(how: Training, at_once: Any) -> None:
     none = torch.zeros(20, dtype=torch.bool)
     clients = [*doubles()[:2], doubles()[1].replace(train_mask=none)]
     result = fgl.run(
@@ -120,7 +118,6 @@ def test_a_schedule_or_another_optimizer(build: Any, key: str) -> None:
         kept: Any = result.client_states[number][key]
         close(kept, gradient(base, starts[-2], own))
     other = replace(method, train=replace(method.train, optimizer=partial(optim.SGD, lr=0.5)))
-    with pytest.raises(ValueError, match=r"train\.optimizer"):
-        fgl.run(other, clients, num_rounds=1)
+    refuses(r"train\.optimizer", lambda: fgl.run(other, clients, num_rounds=1))
     more = replace(method, train=replace(method.train, num_steps=2))
     assert len(fgl.run(more, clients, num_rounds=1).history) == 1

@@ -113,9 +113,7 @@ def seen_by_the_server(unpadded: bool, monkeypatch: pytest.MonkeyPatch) -> tuple
     return seen[0], made
 
 
-def test_the_server_reads_no_sum_where_pads_are_on(
-    monkeypatch: pytest.MonkeyPatch, reached: Any
-) -> None:
+def test_servers_read_no_sum_under_pads(monkeypatch: pytest.MonkeyPatch, reached: Any) -> None:
     """Without pads a secure sum alone would tell the row of a node with one neighbour."""
     whole, parts = a_pair()
     want = data.neighbour_sums(whole, parts, hops=1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import sending
+from federations import refuses, sending
 
 import fgl
 from fgl import Method
@@ -93,8 +93,7 @@ def test_a_false_signature_costs_its_client_the_round(phase: int, away: bool) ->
 def test_who_has_another_key_is_refused() -> None:
     """At the client, if it has no place in the list; at the server, if another key has it."""
     stranger = Signatures(all_keys(5).public, bytes([99]) * 32)
-    with pytest.raises(ValueError, match="own to be the key of a client in public"):
-        stranger.number_of(None)
+    refuses("own to be the key of a client in public", lambda: stranger.number_of(None))
     with pytest.raises(ValueError, match="to have its own key, but got none"):
         Signatures(all_keys(5).public).number_of(None)
     everybody = secure_sum(own_models(), threshold=4, signed=stranger)
@@ -102,21 +101,11 @@ def test_who_has_another_key_is_refused() -> None:
         fgl.run(everybody, lines(5), num_rounds=1, strict=True)
 
 
-@pytest.mark.parametrize(
-    ("number", "threshold", "follows", "lies"),
-    [
-        (5, 3, 1, None),
-        (5, 4, 2, 2),
-        (10, 6, 4, None),
-        (10, 7, 5, 3),
-        (10, 9, 7, 7),
-        (30, 20, 18, None),
-        (30, 21, 19, 11),
-    ],
-)
-def test_the_pages_table_of_colluders(
-    number: int, threshold: int, follows: int, lies: int | None
-) -> None:
+@pytest.mark.parametrize(("number", "threshold", "follows", "lies"), [
+    (5, 3, 1, None), (5, 4, 2, 2), (10, 6, 4, None), (10, 7, 5, 3), (10, 9, 7, 7),
+    (30, 20, 18, None), (30, 21, 19, 11),
+])  # fmt: skip
+def test_table_of_colluders(number: int, threshold: int, follows: int, lies: int | None) -> None:
     secure_sum(own_models(), threshold=threshold, colluders=follows)
     with pytest.raises(ValueError, match="for 2 honest clients"):
         secure_sum(own_models(), threshold=threshold, colluders=follows + 1)
@@ -153,8 +142,7 @@ def test_keys_are_read_from_files(tmp_path: Path) -> None:
     for client in (0, 1):
         assert Signatures.read(public, tmp_path / f"sign-{client}").number_of(None) == client
     assert repr(Signatures.read(public)) == repr(Signatures.read(public, tmp_path / "sign-0"))
-    with pytest.raises(ValueError, match="node-0 to hold an Ed25519 key, but got"):
-        read_private(tmp_path / "node-0")
+    refuses("node-0 to hold an Ed25519 key, but got", lambda: read_private(tmp_path / "node-0"))
     with pytest.raises(ValueError, match="node-0.pub to hold an Ed25519 key, but got"):
         read_public(tmp_path / "node-0.pub")
 
@@ -164,8 +152,7 @@ def test_keys_are_read_from_files(tmp_path: Path) -> None:
     [({0: bytes(31)}, r"32 bytes, but got others of \[0\]"), ({0: bytes(32), 1: bytes(32)}, "own")],
 )
 def test_malformed_keys_are_refused(public: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        Signatures(public)
+    refuses(said, lambda: Signatures(public))
     with pytest.raises(TypeError, match="signed to be .*Signatures.* but got dict"):
         secure_sum(own_models(), threshold=3, signed={})  # type: ignore[arg-type]
 
@@ -180,5 +167,4 @@ MALFORMED: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("message", "said"), MALFORMED)
 def test_malformed_signatures_are_refused(message: Any, said: str) -> None:
     upload: Any = {"phase": torch.tensor(0), "secure": message}
-    with pytest.raises(ValueError, match=said):
-        signed(5).accept(upload, 0, {})
+    refuses(said, lambda: signed(5).accept(upload, 0, {}))

@@ -12,16 +12,12 @@ ROOT = Path(__file__).parents[1]
 REPOSITORY = script("docs/hooks/repository.py")
 
 
-@pytest.mark.parametrize(
-    ("remote", "address"),
-    [
-        ("https://me:secret@example.org/group/fgl.git", "https://example.org/group/fgl"),
-        ("git@example.org:group/fgl.git", "https://example.org/group/fgl"),
-        ("ssh://git@example.org:22/group/fgl", "https://example.org/group/fgl"),
-        ("/home/me/fgl", None),
-        ("", None),
-    ],
-)
+@pytest.mark.parametrize(("remote", "address"), [
+    ("https://me:secret@example.org/group/fgl.git", "https://example.org/group/fgl"),
+    ("git@example.org:group/fgl.git", "https://example.org/group/fgl"),
+    ("ssh://git@example.org:22/group/fgl", "https://example.org/group/fgl"),
+    ("/home/me/fgl", None), ("", None),
+])  # fmt: skip
 def test_the_repository_is_linked_without_passwords(remote: str, address: str | None) -> None:
     assert REPOSITORY.web_address(remote) == address
 

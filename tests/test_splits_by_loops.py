@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from federations import refuses
 from torch import Tensor
 
 import fgl
 from fgl.data.splits import (
+    EdgeSplit,
     edge_split,
+    free_pairs,
     negative_edges,
     negatives,
     pair_split,
@@ -22,7 +25,7 @@ from fgl.data.splits import (
     subgraph_split,
     with_negatives,
 )
-from fgl.data.splits.free_pairs import FreeCells
+from fgl.data.splits.free_pairs import CYCLES, FreeCells
 
 Edge = tuple[int, int]
 
@@ -168,11 +171,35 @@ def test_windows_of_time(both: bool, presence: bool) -> None:
             if not presence:
                 assert sorted(split.y[own].tolist()) == sorted(float(i) for _, i in window)
     assert 0 < refused < 20
-    with pytest.raises(ValueError, match="sum 1"):
-        split_by_time(graph, shares=(0.5, 0.25, 0.1, 0.1500015))
+    refuses("sum 1", lambda: split_by_time(graph, shares=(0.5, 0.25, 0.1, 0.1500015)))
 
 
 SHARES = (0.4, 0.3, 0.1, 0.2)
+
+
+@pytest.mark.filterwarnings("ignore:Expected")
+def test_windows_of_a_relation() -> None:
+    """Relation 1 holds the reverses of relation 0; edges of relation 2 are only read."""
+    rng = random.Random(5)
+    for case in range(16):
+        ends = rng.sample([(u, v) for u in range(7) for v in range(u + 1, 7)], 10)
+        rows = [*((e, 0) for e in ends), *(((v, u), 1) for u, v in ends)]
+        rows += [((rng.randrange(7), rng.randrange(7)), 2) for _ in range(9)]
+        times, kinds = rng.sample(range(99), 29), torch.tensor([kind for _, kind in rows])
+        graph = fgl.Graph(torch.eye(7), tensor([e for e, _ in rows]), edge_type=kinds)
+        graph = graph.replace(edge_time=torch.tensor(times))
+        y, shares = (None, torch.arange(29.0))[case % 2], SHARES if case > 1 else (1.0, 0, 0, 0)
+        split = split_by_time(graph, y, shares=shares, edge_type=0)
+        pairs = sorted(range(10), key=times.__getitem__)[4 if case > 1 else 10 :]
+        asked = {(rows[i][0][::-1], 1) for i in pairs if y is None}
+        first = min((times[i] for i in pairs), default=99)
+        read = [t for t, row in zip(times, rows, strict=True) if t < first and row not in asked]
+        assert split.edge_time.tolist() == read  # type: ignore[union-attr]
+        assert listed(split.edge_label_index) == [ends[i] for i in pairs]
+        assert split.edge_label_type.tolist() == [0] * len(pairs)  # type: ignore[union-attr]
+        assert split.y.tolist() == [1.0 if y is None else i for i in pairs]  # type: ignore[union-attr]
+        sizes = [int(getattr(split, mask).sum()) for mask in fgl.graph.MASKS]
+        assert sizes == ([3, 1, 2] if pairs else [0, 0, 0])
 
 
 def ways() -> list[dict[str, Any]]:
@@ -357,12 +384,54 @@ def test_pairs_without_messages_have_a_direction_if_one_has_its_reverse(
     assert negatives._not_free(graph, None, y == 1).shape[1] == columns
 
 
+def test_parts_with_few_cycles_have_no_sides() -> None:
+    """Two nodes that are joined with k others have k - 1 independent cycles."""
+    for others, first in ((CYCLES, 0), (CYCLES + 1, 0), (CYCLES + 1, 4)):
+        edges = [(first + a, first + 2 + b) for a in range(2) for b in range(others)]
+        extra = [(k, k + 1) for k in range(first - 1)]  # a path has two sides by chance
+        side = free_pairs._two_sides(tensor(edges + extra), first + others + 2)
+        if others == CYCLES:
+            assert side is None
+            continue
+        assert side[first:].tolist() in ([1, 1, *[2] * others], [2, 2, *[1] * others])  # type: ignore[index]
+        assert not side[:first].any()  # type: ignore[index]
+
+
+def test_edges_whose_reverses_are_another_relation_are_not_split_alone() -> None:
+    ring = tensor([(k, (k + 1) % 9) for k in range(9)])
+    kinds = torch.tensor([0] * 9 + [1] * 9)
+    graph = fgl.Graph(torch.eye(9), torch.cat([ring, ring.flip(0)], 1), edge_type=kinds)
+    refuses("relation", lambda: edge_split(graph, directed=True))
+    with pytest.raises(ValueError, match="the reverse of every edge"):
+        edge_split(graph.replace(edge_type=None), directed=True)
+    one = edge_split(fgl.Graph(torch.eye(9), ring, edge_type=kinds[:9]), directed=True, val=0.2)
+    assert one.val_edges.shape == (2, 2)
+    for val, test, text in (
+        (0.01, 0.0, "val=0.01 come to no edge: more edges"),
+        (0.01, 0.2, "val=0.01, test=0.2 come to no edge for val: val=0 keeps"),
+        (0.6, 0.39, "val=0.6, test=0.39 would leave no edge to train on: smaller shares keep"),
+    ):
+        with pytest.warns(UserWarning, match=f"No edge of 9 is kept .* {text}"):
+            assert edge_split(fgl.Graph(torch.eye(9), ring), val=val, test=test).trains_only
+
+
+def test_kept_edges_without_a_negative_of_their_types_are_left_out() -> None:
+    edges, kinds = tensor([(0, 3), (0, 4), (1, 3), (1, 4)]), torch.tensor([0, 0, 0, 1, 1, 1])
+    whole = fgl.Graph(torch.eye(6), torch.cat([edges, edges.flip(0)], 1), node_type=kinds)
+    free = tensor([(0, 5)])
+    split = EdgeSplit(whole, edges[:, :2], edges[:, 2:3], free, edges[:, 3:], free)
+    with pytest.warns(UserWarning, match="The 2 kept edges between these 4 nodes are left out"):
+        part = subgraph_split(split, torch.tensor([0, 1, 3, 4]))
+    assert part.trains_only and listed(part.train_edges) == [(0, 2), (0, 3)]
+    assert part.val_negatives.shape == part.test_negatives.shape == (2, 0)
+    assert subgraph_split(split, torch.arange(6)).val_edges.tolist() == [[1], [3]]
+
+
 def test_cells_of_a_column_are_its_rows() -> None:
     free = FreeCells(torch.tensor([[1], [0]]), 4, 1)
     assert sorted(listed(free(3))) == [(0, 0), (2, 0), (3, 0)]
     assert len(listed(free(9, replacement=True))) == 9
-    with pytest.raises(ValueError, match=r"\[0, 3\].*got 4"):
-        free(4)
+    refuses(r"\[0, 3\].*got 4", lambda: free(4))
     none = FreeCells(torch.zeros(2, 0, dtype=torch.int64), 3, 0)
     columns, has = none.of_rows(torch.tensor([0, 2]))
     assert columns.tolist() == [] and has.tolist() == [False, False]
@@ -397,13 +466,25 @@ def test_no_negative_is_an_edge_or_a_pair(both: bool) -> None:
         assert not (made.train_mask & false).any()
 
 
+def test_negatives_of_a_window_end_where_its_time_knows_nodes() -> None:
+    pairs, masks = tensor([(0, 1), (0, 2), (3, 5)]), torch.eye(3, dtype=torch.bool)
+    how: Any = dict(zip(fgl.graph.MASKS, masks, strict=True))
+    known = tensor([(3, 4), (4, 3)])
+    graph = fgl.Graph(torch.eye(6), known, edge_label_index=pairs, y=torch.ones(3), **how)
+    ends: dict[str, set[int]] = {"val_mask": set(), "test_mask": set()}
+    for seed in range(40):
+        made: Any = with_negatives(graph, seed=seed)
+        for name, own in ends.items():
+            own |= {*made.edge_label_index[1, getattr(made, name) & (made.y == 0)].tolist()}
+    assert ends == {"val_mask": {3, 4}, "test_mask": {0, 1, 2}}
+
+
 @pytest.mark.parametrize("y", [torch.tensor([0.5, 1.0]), torch.ones(2, 1), torch.ones(2).long()])
 def test_answers_are_zeros_and_ones_in_a_row(y: Tensor) -> None:
     pairs = tensor([(0, 1), (1, 2)])
     masks: Any = {"val_mask": torch.tensor([True, True])}
     graph = fgl.Graph(torch.eye(3), tensor([(0, 2)]), edge_label_index=pairs, y=y, **masks)
-    with pytest.raises(ValueError, match="y to be 1"):
-        with_negatives(graph)
+    refuses("y to be 1", lambda: with_negatives(graph))
 
 
 def test_a_graph_with_fields_is_told_which_call_keeps_them() -> None:

@@ -23,6 +23,7 @@ from unittest.mock import Mock, call
 import numpy as np
 import pytest
 import torch
+from federations import refuses
 from scipy import stats
 
 import fgl
@@ -35,6 +36,8 @@ from fgl.study.crew import Worker, _watch, finish
 from fgl.study.execute import _stops, about, execute, same_again
 from fgl.study.folder import Store, begun
 from fgl.study.plan import Job, Plan, Point
+from fgl.study.results import _difference, _listed
+from fgl.study.statistics import difference, least_effect, seeds_needed
 from fgl.study.work import _try, work
 
 ROOT = Path(__file__).parents[1]
@@ -161,8 +164,8 @@ def test_another_method_space_setting_or_patience_is_refused(folder: Path) -> No
             TypeError,
             "methods .* cloudpickle",
         ),
-        ({"trial": 3}, TypeError, r"arguments .*\['trial'\]"),  # else each run would fail
-        ({"callbacks": []}, TypeError, r"arguments .*\['callbacks'\]"),
+        ({"trial": 3}, TypeError, "argument .*trial"),  # else each run would fail
+        ({"callbacks": []}, TypeError, "argument .*callbacks"),
         ({"methods": {"x": 3}}, TypeError, "x to be a function"),
         ({"methods": {"": averaged}}, ValueError, r"names of methods .* \[''\]"),
         ({"settings": {"two\nlines": SETTING}}, ValueError, "names of settings"),
@@ -200,6 +203,9 @@ def test_runs_do_not_depend_on_earlier_ones_by_global_generators() -> None:
         for seed in (0, 1, 0)
     ]
     assert losses[0] == losses[2] != losses[1]
+    found = fgl.compare({"a": averaged, "b": averaged}, setting, num_rounds=1, seeds=[1, 0])
+    for runs in found.reports.values():  # one task of a seed, whatever ran before
+        assert [runs[seed]["curves"]["train_loss"] for seed in (0, 1)] == losses[:2]
     assert states() == before
 
 
@@ -216,8 +222,7 @@ def test_damaged_files_and_disks_are_told(
     whole = first.read_text()
     for text in (whole[:100], "[]", "{}"):
         first.write_text(text)
-        with pytest.raises(ValueError, match=f"Expected {first} to hold the record of a run"):
-            Study(folder).raw()
+        refuses(f"Expected {first} to hold the record of a run", Study(folder).raw)
     first.unlink()
     assert len(open_study.raw()) == 9
     full = OSError(28, "No space left")
@@ -234,8 +239,7 @@ def test_damaged_files_and_disks_are_told(
     monkeypatch.setattr(os, "access", Mock(return_value=False))
     assert len(Study(folder).raw()) == 9 and not (folder / "locks").exists()
     monkeypatch.setattr(Path, "read_bytes", Mock(side_effect=ModuleNotFoundError("No module x")))
-    with pytest.raises(ValueError, match="Expected the modules .* No module x"):
-        Study(folder)
+    refuses("Expected the modules .* No module x", lambda: Study(folder))
 
 
 def test_a_name_may_have_any_letters(tmp_path: Path, without_training: None) -> None:
@@ -364,7 +368,7 @@ def test_a_run_whose_process_died_three_times_is_a_record(folder: Path) -> None:
     assert "1 of 2" in repr(Study(folder)) and not mark.exists()
 
 
-def test_what_is_tuned_can_be_compared() -> None:
+def test_what_is_tuned_can_be_compared(tmp_path: Path) -> None:
     methods = {"FedProx": METHODS["FedProx"]}
     best = fgl.tune(methods, tiny, num_rounds=2, local=RATES, trials=2, workers=0)["FedProx"]
     assert set(best.own) == {"mu"} and set(best.local) == {"lr", "steps"}
@@ -372,6 +376,9 @@ def test_what_is_tuned_can_be_compared() -> None:
     task = tiny(0, **best.local)
     result = fgl.run(fedprox(task.fedavg, **best.own), task, num_rounds=2)
     assert compared.lines[0].mean == best_round(result.history).metrics["test_accuracy"]
+    how: Any = {"num_rounds": 2, "seeds": [0], "workers": 0, "folder": tmp_path}
+    found = fgl.study({"FedProx": best}, {"a": tiny}, **how)  # with the chosen local training
+    assert found.scores("a", "FedProx") == {0: compared.lines[0].mean}
     with pytest.raises(RuntimeError, match="No trial of a"):
         fgl.tune({"a": lambda f: 3}, tiny, num_rounds=1, local=RATES, trials=2, workers=0)
 
@@ -404,9 +411,7 @@ def test_another_metric_needs_no_run(folder: Path) -> None:
     assert found.metric("a") == "test_auc" and times == finished(folder)
 
 
-def test_failed_runs_are_made_again_when_asked(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_failed_runs_are_made_anew(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = min((folder / "runs").glob("*.json"))
     before = json.loads(first.read_text())
     broken = {"status": "failed", "error": "OSError: no space", "validation": None}
@@ -419,12 +424,10 @@ def test_failed_runs_are_made_again_when_asked(
     assert len({*times.items()} - {*finished(folder).items()}) == 1
     main([str(folder), "--show"])
     assert "FedProx" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="0"):
-        main([str(folder), "--again", first.stem])
+    refuses("0", lambda: main([str(folder), "--again", first.stem]), SystemExit)
     before["report"]["curves"]["test_accuracy"][0] += 1e-9
     first.write_text(json.dumps(before))
-    with pytest.raises(SystemExit, match="1"):
-        main([str(folder), "--again", first.stem])
+    refuses("1", lambda: main([str(folder), "--again", first.stem]), SystemExit)
     for argv in ([str(folder / "nothing")], [str(folder), "--again", "x"]):
         with pytest.raises(SystemExit, match="2"):
             main(argv)
@@ -493,17 +496,6 @@ def test_a_table_says_paired_tests_over_settings_and_seeds(tmp_path: Path) -> No
     theirs = stats.ttest_1samp(means, 0).confidence_interval()
     head = found.headline["good"].difference
     assert (head.low, head.high) == pytest.approx(tuple(theirs))
-    text = repr(found)
-    assert f"{100 * head.mean:+.2f} [{100 * head.low:+.2f}, {100 * head.high:+.2f}]" in text
-    row = next(line for line in text.splitlines() if line.startswith("b") and " Local " in line)
-    assert " - " in row  # no bytes, since nothing would be sent
-    row = next(line for line in text.splitlines() if line.startswith("b") and " good " in line)
-    own = 100 * np.array(scores["b"]["good"])
-    better = found.tests["b", "good"].better
-    assert (
-        f" {own.mean():.2f} ± {own.std(ddof=1):.2f} " in row and f" <0.001    {better:.2f} " in row
-    )
-    assert "nothing follows for other data" in text and "power of 80 %" in text
     latex = found.to_latex().splitlines()
     mean = 100 * statistics.fmean(scores["b"]["good"])
     assert latex[2] == r"Method & a\_1 & b \\"
@@ -511,6 +503,58 @@ def test_a_table_says_paired_tests_over_settings_and_seeds(tmp_path: Path) -> No
     assert found.to_latex().count("mathbf") == 2
     assert found.to_latex(best="none", percent=False).count("mathbf") == 0
     assert f"{mean / 100:.3f}" in found.to_latex(percent=False)
+
+
+def test_each_cell_and_sentence_of_a_table(tmp_path: Path) -> None:
+    own = {"FedAvg": [0.5, 0.6, 0.7], "x": [0.61, 0.69, 0.83], "Local": [0.44, 0.22, 0.31]}
+    found = made_up(tmp_path, {"a": own, "b": own})
+    gains = {m: 100 * np.subtract(own[m], own["FedAvg"]) for m in ("x", "Local")}
+    tests = {m: stats.ttest_1samp(gain, 0) for m, gain in gains.items()}
+    small, large = sorted(tests, key=lambda m: tests[m].pvalue)
+
+    def words(method: str, family: int) -> list[str]:
+        low, high = tests[method].confidence_interval()
+        p = max(family * tests[small].pvalue, (method == large) * tests[large].pvalue * family / 2)
+        return [f"{gains[method].mean():+.2f}", f"[{low:+.2f}, {high:+.2f}]", f"{min(p, 1):.3f}"]
+
+    for method, better, sent in (("x", "0.78", "1"), ("Local", "0.00", "-")):
+        mean = f"{100 * np.mean(own[method]):.2f} ± {100 * np.std(own[method], ddof=1):.2f}"
+        row = ["a", method, mean, "3", *words(method, 4), better, sent, "1.0", "", ""]
+        assert found._row("a", method) == row
+    assert found._row("b", "FedAvg")[2:] == ["60.00 ± 10.00", "3", *[""] * 4, "1", "1.0", "", ""]
+    spread = [gain.std(ddof=1) for gain in gains.values()]
+    least = [d * least_effect(3, 4) for d in spread]
+    few, many = sorted(seeds_needed(d, 1.0, 4) for d in spread)
+    of = [f"mean of 2 settings, {m} - FedAvg:" for m in gains]
+    lines = [" ".join([text, *words(m, 2)[:2]]) for text, m in zip(of, gains, strict=True)]
+    assert found.sentences() == [
+        *(f"{line}, p (Holm) {words(m, 2)[2]}" for line, m in zip(lines, gains, strict=True)),
+        "With 3 seeds, 4 comparisons and a power of 80 %, the smallest detectable difference is "
+        f"{sum(least) / 2:.1f} points (median; at most {max(least):.1f}). To detect 1 point, "
+        f"{few} seeds are needed (at most {many if many < 1000 else '1000 or more'})",
+        "2 settings: nothing follows for other data (a sign test of fewer than 6 has no p < 0.05)",
+    ]
+    store = Store(tmp_path)
+    ids = {(job.setting, job.method, job.seed): job.id for job in found.plan.jobs(store)}
+    lost, much = store.full(ids["a", "x", 1]), store.full(ids["a", "FedAvg", 0])
+    error = {"status": "failed", "error": "ValueError: no\nmore", "warnings": ["first", "second"]}
+    store.put(lost["id"], lost | error)
+    store.put(much["id"], much | {"report": much["report"] | {"bytes": [10**9, 5 * 10**9]}})
+    store.path(ids["b", "x", 2]).unlink()
+    found = Study(tmp_path, dataclasses.replace(found.plan, _whole={}))
+    assert found._row("a", "x") == ["a", "x", "", "2 of 3", *[""] * 4, "1", "1.0", "1", ""]
+    assert found._row("b", "x")[3] == "2 of 3" and found._row("a", "FedAvg")[8] == "2001"
+    assert found.sentences()[-3:] == [
+        "not finished: 17 of at most 18 runs",
+        f"1 runs failed or diverged, the first {lost['id']}: ValueError: no",
+        "2 different warnings, the first: first",
+    ]
+    test = dataclasses.replace(found.tests["b", "Local"], holm=0.0004, better=math.nan)
+    assert _difference(test, 100)[2:] == ["<0.001", ""] and _difference(None, 1) == [""] * 4
+    test = dataclasses.replace(test, holm=0.0005, difference=difference([0.012]))
+    assert _difference(test, 100) == ["+1.20", "", "", ""]
+    values = {"lr": [0.10000001, np.float64(1e-5)], "kind": ["adam"], "steps": [3], "by": [max]}
+    assert _listed(values) == "lr 0.1 / 1e-05, kind adam, steps 3, by max"
 
 
 def test_errors_are_better_when_small(tmp_path: Path) -> None:
@@ -725,7 +769,7 @@ def test_a_study_survives_kills_and_others_join(alone: dict[str, Any], tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc")
-def test_parents_with_different_plans_share_a_folder_and_workers_end_in_a_long_call(
+def test_parents_of_other_plans_share_a_folder_and_workers_end_in_long_calls(
     tmp_path: Path,
 ) -> None:
     script = """
@@ -786,8 +830,7 @@ def test_a_worker_that_cannot_start_is_told(
     worker.process.wait()
     own = f"--plan {folder}/logs/plan-.*.pkl --index 7$"  # another parent may replace plan.pkl
     said = f"ended with 3 outside of a run, 3 times.* 1 -m fgl.study {folder} {own}"
-    with pytest.raises(RuntimeError, match=said):
-        worker.start_again()
+    refuses(said, worker.start_again, RuntimeError)
     worker.wait()
     assert worker.log.read_text().count("--index 7") == 6
 

@@ -130,7 +130,7 @@ def test_a_failed_trial_is_the_worst_and_a_mistake_in_the_first_gives_the_cell_u
         cell = plan.cell("a", "FedAvg", {first.id: record})
         assert bool(cell.lost) is lost and (len(cell.jobs) == 1) is lost
     plan = planned(local=[{}], stages=[12])
-    first = next(plan.jobs({}))
+    first = plan.cell("a", "FedAvg", {}).jobs[0]
     assert first.rounds == 10 and first.seed == 0  # nothing to tune: a test run
     cell = plan.cell("a", "FedAvg", {first.id: record | {"kind": "TypeError"}})
     assert cell.whole and len(cell.jobs) == 1
@@ -258,9 +258,7 @@ def test_a_fingerprint_sees_what_an_object_holds() -> None:
     assert fingerprint(random.shuffle) != fingerprint(np.random.rand)  # of global generators
 
 
-def test_a_fingerprint_sees_the_users_modules(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fingerprints_see_ones_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "values_56.py").write_text("import inner_56\nRATE = 1\nOTHER = 1\n")
     (tmp_path / "inner_56.py").write_text("def rate():\n    return 1\n")

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import TASKS
+from federations import refuses
 
 import fgl
 from fgl import tasks
@@ -36,7 +37,7 @@ def dropouts(network: Any) -> set[float]:
     return {float(share) for share in own if isinstance(share, float | int)}
 
 
-def test_every_network_has_the_dropout_that_its_setting_says(
+def test_every_network_has_its_settings_dropout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     how: Any = {"dropout": 0.25, "hidden": 8}
@@ -66,13 +67,11 @@ def test_every_network_has_the_dropout_that_its_setting_says(
 def test_without_the_whole_there_is_no_centralized_training() -> None:
     task: Any = TASKS["graphs"](0.0, torch.float32)
     if task.whole is None:
-        with pytest.raises(ValueError, match="whole graph to train on centrally"):
-            tasks.centralized(task)
+        refuses("whole graph to train on centrally", lambda: tasks.centralized(task))
 
 
 def test_momentum_is_of_sgd_alone() -> None:
-    with pytest.raises(ValueError, match="momentum to be left out beside adam, but got 0.9"):
-        Local("adam", momentum=0.9)
+    refuses("momentum to be left out beside adam, but got 0.9", lambda: Local("adam", momentum=0.9))
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -85,8 +84,7 @@ def test_a_device_that_is_not_there_is_refused_at_once(setting: Any, device: Any
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_refused_at_once() -> None:
-    with pytest.raises(ValueError, match=r"Expected device to be .*, but got 'cuda' \("):
-        tasks.Nodes(device="cuda")
+    refuses(r"Expected device to be .*, but got 'cuda' \(", lambda: tasks.Nodes(device="cuda"))
 
 
 def test_ids_that_each_client_numbers_itself_are_named_as_the_cause() -> None:

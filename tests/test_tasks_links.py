@@ -27,7 +27,7 @@ def held_out(whole: fgl.Graph, seed: int = 0) -> data.splits.EdgeSplit:
 
 
 @pytest.mark.parametrize("partition", ["louvain", "random"])
-def test_clients_pass_messages_along_training_edges_and_every_edge_is_somewhere(
+def test_messages_follow_training_edges_and_every_edge_is_somewhere(
     partition: Any,
 ) -> None:
     setting = Links(partition=partition)

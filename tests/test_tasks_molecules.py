@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from federations import refuses
 
 import fgl
 from fgl.tasks import Molecules
@@ -46,8 +47,7 @@ def test_every_molecule_has_one_client_and_one_role(partition: Any, split: Any) 
 
 def test_what_the_columns_are_must_be_said_of_an_unknown_dataset() -> None:
     expected = "Expected dataset to be one of synthetic, esol.*but got lipo and dataset"
-    with pytest.raises(ValueError, match=expected):
-        small(dataset="lipo").load()
+    refuses(expected, small(dataset="lipo").load)
 
 
 @pytest.mark.filterwarnings("ignore:.* have no (val|test)_auc")  # few answers, some of one kind
@@ -67,5 +67,4 @@ def test_answers_of_molecules(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_more_companies_than_scaffolds() -> None:
-    with pytest.raises(ValueError, match=r"num_clients to be in \[1, 19\], the number of scaffold"):
-        small(clients=30).load()
+    refuses(r"num_clients to be in \[1, 19\], the number of scaffold", small(clients=30).load)

@@ -1,6 +1,7 @@
 """Traced steps of a batch: the bits of ordinary ones, and everything that ends a trace."""
 
 import itertools
+import math
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -94,9 +95,7 @@ QUICK = {("fedavg", "nodes"), ("fedavg", "gat"), ("scaffold", "nodes"), ("fgssl"
         for name, task in TRAINED
     ],
 )
-def test_a_row_has_the_bits_of_ordinary_steps(
-    name: str, task: str, at_once: Any, tracers: Tracers
-) -> None:
+def test_a_row_has_ordinary_bits(name: str, task: str, at_once: Any, tracers: Tracers) -> None:
     method, made = conformance.case(name, task)
     rounds = 3 * method.rules.exchange
     try:
@@ -132,32 +131,18 @@ def test_steps_are_repeated_and_checked_at_powers_of_two(
         assert same(found, run(fedavg(**how), graphs(), rounds=6, after=10**9))
 
 
-def test_a_short_run_records_nothing() -> None:
-    run(fedavg(), graphs(), after=traced.AFTER)
-    assert traced.AFTER >= 16
-
-
-def test_minibatches_of_nodes_are_inputs(tracers: Tracers) -> None:
+def test_minibatches_windows_and_a_kept_optimiser_are_traced(tracers: Tracers) -> None:
     batches = partial(fgl.federation.node_minibatches, batch_size=2, num_epochs=2)
-    method = fedavg(batches=batches, num_steps=None)
-    found = run(method, graphs())
-    assert tracers[-1].why == "" and tracers[-1].steps > 0
-    assert same(found, run(method, graphs(), after=10**9))
-
-
-def test_windows_that_train_all_at_once_are_repeated(tracers: Tracers) -> None:
-    _, task = conformance.case("fedavg", "windows")
-    train = replace(task.fedavg.train, batches=None, num_steps=2)
-    method = replace(task.fedavg, train=train)
-    found = run(method, task.clients)
-    assert tracers[-1].why == "" and tracers[-1].steps > 0
-    assert same(found, run(method, task.clients, after=10**9))
-
-
-def test_an_optimiser_that_is_kept(tracers: Tracers) -> None:
-    method = fedavg(keep_optimizer=True)
-    assert same(run(method, graphs()), run(method, graphs(), after=10**9))
-    assert tracers[0].steps > 0
+    task = conformance.case("fedavg", "windows")[1]
+    windows = replace(task.fedavg.train, batches=None, num_steps=2)  # all of them in a step
+    for method, clients in (
+        (fedavg(batches=batches, num_steps=None), graphs()),
+        (replace(task.fedavg, train=windows), task.clients),
+        (fedavg(keep_optimizer=True), graphs()),
+    ):
+        found = run(method, clients)
+        assert tracers[-1].why == "" and tracers[-1].steps > 0
+        assert same(found, run(method, clients, after=10**9))
 
 
 # Losses that a trace would get wrong, each made anew, with a word of the reason.
@@ -243,17 +228,13 @@ def warming(holder: Any, read: Callable[[Any], Any], step: Callable[[Any], None]
 
 
 def in_slots() -> Any:
-    def step(holder: Any) -> None:
-        holder.calls += 1
-
-    return warming(Slots(), lambda holder: holder.calls, step)
+    return warming(
+        Slots(), lambda held: held.calls, lambda held: setattr(held, "calls", held.calls + 1)
+    )
 
 
 def in_array() -> Any:
-    def step(holder: Any) -> None:
-        holder[0] += 1
-
-    return warming(np.zeros(1), lambda holder: holder[0], step)
+    return warming(np.zeros(1), lambda held: held[0], lambda held: held.__iadd__(1))
 
 
 def in_set() -> Any:
@@ -357,8 +338,8 @@ def test_what_changes_from_round_to_round_is_recorded_anew(kind: str, tracers: T
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(traced, "AFTER", after)
-            options: Any = {"num_rounds": 12, "clients_at_once": "all", "seed": 1}
-            return fgl.run(method, graphs(), callbacks=[change], **options)
+            note = [change]
+            return fgl.run(method, graphs(), num_rounds=12, clients_at_once="all", callbacks=note)
 
     found, want = played(1), played(10**9)
     assert tracers[0].steps > 0 and tracers[0].why == ""
@@ -455,6 +436,27 @@ def test_gradients_that_share_memory_are_copied(tracers: Tracers) -> None:
         method = fedavg(loss, **how)
         assert same(run(method, graphs()), run(method, graphs(), after=10**9))
     assert float(constant) == 1
+
+
+def test_a_mask_that_does_not_fit_needs_another_trace() -> None:
+    trace = traced.Trace.__new__(traced.Trace)
+    trace.names, one, two = ["w"], torch.zeros(2, 3), torch.ones(2, 3)
+    for masked, mask, fits in ((True, two, True), (True, two[:, :2], False), (False, two, False)):
+        trace.masked = masked
+        found = trace._with_mask([one, one, two], mask)
+        assert ([found[0] is one, found[1] is mask] == [True, True]) if fits else found is None  # type: ignore[index]
+    assert trace._with_mask([one], None) == [one]
+    trace.masked = True
+    assert trace._with_mask([one, one], None) is None
+    for own, other, same in ((0.0, -0.0, False), (math.nan, math.nan, True), (0.5, 0.5, True)):
+        pair = torch.tensor([own], requires_grad=True), torch.tensor([other], requires_grad=True)
+        assert traced.same_bits(*pair) is same and not traced.same_bits(pair[0], pair[1].double())
+    assert (
+        traced.same_bits(None, None)
+        and not traced.same_bits(None, one)
+        and not traced.same_bits(one, None)
+    )
+    assert not traced.same_bits(one, one.T) and traced.same_bits(one.bool(), one.bool())
 
 
 def test_holdings_see_through_what_python_has() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import K, known
-from federations import close, same
+from federations import close, refuses, same
 
 import fgl
 from fgl import Method, methods
@@ -133,8 +133,7 @@ def test_all_clients_hostile_is_still_a_run() -> None:
 
 def test_an_upload_without_a_model_is_named() -> None:
     inbox = Inbox({0: {"sums": torch.ones(1)}}, 1)
-    with pytest.raises(ValueError, match=r"a model to forge, but got \['sums'\]"):
-        scaled_updates()(inbox, [0])
+    refuses(r"a model to forge, but got \['sums'\]", lambda: scaled_updates()(inbox, [0]))
 
 
 def test_what_accept_refuses_of_a_forgery_is_left_out() -> None:

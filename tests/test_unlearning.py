@@ -1,5 +1,6 @@
 """Unlearning: the exact reference, and the authors' ascent written in loops."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -110,6 +111,9 @@ def test_who_is_absent_is_asked_again() -> None:
 
 def test_the_usual_radius_is_a_third_of_the_way_to_random_models() -> None:
     method = unlearned(plain(), client=GONE, at=1)
+    with pytest.raises(ValueError, match="num_rounds to be at least 2 .*at=1.* got 1"):
+        fgl.run(method, clients(), num_rounds=1)
+    method = replace(method, rules=plain().rules)
     result = fgl.run(method, clients(), num_rounds=1, clients_at_once=1)
     radius: Tensor = receive_as_a_run(method, result.outbox[0], {}, clients()[0])[1]["radius"]
     centre, initial = result.outbox[0]["model"], plain().initial()
@@ -127,4 +131,4 @@ def test_the_usual_radius_is_a_third_of_the_way_to_random_models() -> None:
 def test_a_client_that_is_not_there_cannot_be_forgotten() -> None:
     for method in (retrained(plain(), client=9), unlearned(plain(), client=9, at=1)):
         with pytest.raises(ValueError, match="client to be one of"):
-            fgl.run(method, clients(), num_rounds=1)
+            fgl.run(method, clients(), num_rounds=2)

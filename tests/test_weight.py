@@ -40,5 +40,5 @@ def test_branches_are_counted_by_hand() -> None:
 def test_an_upload_passes_through_little() -> None:
     codes = weight.traced_round()
     names = {code.co_name for code in codes}
-    assert {"send", "sift", "aggregate", "keep"} <= names and "train" not in names
+    assert {"send", "sift", "served", "keep"} <= names and "train" not in names
     assert weight.lines_of(codes) <= 1100 and len(codes) <= 90

@@ -336,8 +336,7 @@ REFUSALS: list[tuple[Any, str]] = [
     (lambda g: g.replace(batch=torch.zeros(9).long()), "window_index or batch"),
     (lambda g: g.replace(scale=torch.ones(9, 3)), "scale to have 4 columns"),
     (lambda g: g.replace(train_mask=torch.ones(9).bool()), "train_mask"),
-    (lambda g: g.train_labels, "examples to be nodes"),
-    (lambda g: windows(g, 0), "steps"),
+    (lambda g: g.train_labels, "examples to be nodes"), (lambda g: windows(g, 0), "steps"),
     (lambda g: windows(g, 4, stride=0), "stride"),
     (lambda g: windows(g, 4, horizons=()), "horizons"),
     (lambda g: windows(g, 4, horizons=(0,)), r"horizons .* \(0,\)"),
@@ -346,7 +345,7 @@ REFUSALS: list[tuple[Any, str]] = [
     (lambda g: windows(g, 50), "train_mask to have a window"),
     (lambda g: windows(g.replace(y=None, scale=None), 4), "graph to be a series"),
     (lambda g: fgl.predict(fgl.nn.GCN(1, 4, 2), fgl.nn.GCN(1, 4, 2).state_dict(), g), "GCN"),
-]
+]  # fmt: skip
 
 
 def test_what_would_lose_or_reveal_times_is_refused() -> None:

@@ -26,70 +26,39 @@ CLIENTS = graphs()
 TASK = fgl.tasks.node_task(graph(), CLIENTS, model(), fgl.Training(num_steps=1))
 METHOD, TRAIN = TASK.fedavg, fgl.Training(num_steps=1)
 WRONG: dict[str, Any] = {
-    "task": TASK,
-    "setting": fgl.tasks.Nodes(clients=3),
-    "method": METHOD,
-    "model": METHOD.model,
-    "class": fgl.nn.GCN,
-    "name": "fedprox",
-    "graph": graph(),
-    "graphs": CLIENTS,
-    "builder": fgl.methods.fedprox,
-    "tensor": torch.ones(2),
-    "dict": {},
-    "None": None,
-}
+    "task": TASK, "setting": fgl.tasks.Nodes(clients=3), "method": METHOD, "model": METHOD.model,
+    "class": fgl.nn.GCN, "name": "fedprox", "graph": graph(), "graphs": CLIENTS,
+    "builder": fgl.methods.fedprox, "tensor": torch.ones(2), "dict": {}, "None": None,
+}  # fmt: skip
 # Annotations to what belongs there; what is not listed is not asked.
 NOTHING: frozenset[str] = frozenset()
 BELONGS: dict[str, Any] = {
     **dict.fromkeys(("Sequence[EdgeSplit]", "VGAE", "EgoSAGE", "NeighbourGenerator"), NOTHING),
     **dict.fromkeys(("NodeGenerator", "Training", "Target", "float", "int", "bool"), NOTHING),
-    "float | None": {"None"},
-    "int | None": {"None"},
-    "Method": {"method"},
-    "Task": {"task"},
-    "Graph": {"graph"},
-    "Graph | None": {"graph", "None"},
-    "Sequence[Graph]": {"graphs"},
-    "nn.Module": {"model"},
-    "Tensor": {"tensor"},
-    "str": {"name"},
-}
+    "float | None": {"None"}, "int | None": {"None"}, "Method": {"method"}, "Task": {"task"},
+    "Graph": {"graph"}, "Graph | None": {"graph", "None"}, "Sequence[Graph]": {"graphs"},
+    "nn.Module": {"model"}, "Tensor": {"tensor"}, "str": {"name"},
+}  # fmt: skip
 RIGHT: dict[str, Any] = {
-    "int | Sequence[int]": 0,
-    "Method": METHOD,
-    "Task": TASK,
-    "Graph": graph(),
-    "Graph | None": graph(),
-    "Sequence[Graph]": CLIENTS,
+    "int | Sequence[int]": 0, "Method": METHOD, "Task": TASK, "Graph": graph(),
+    "Graph | None": graph(), "Sequence[Graph]": CLIENTS,
     "Sequence[EdgeSplit]": [fgl.data.splits.edge_split(graph(40))],
-    "Graph | Sequence[Graph]": graph(),
-    "EdgeSplit": fgl.data.splits.edge_split(graph(40)),
-    "nn.Module": METHOD.model,
-    "VGAE": fgl.nn.VGAE(FEATURES, 8, 4),
+    "Graph | Sequence[Graph]": graph(), "EdgeSplit": fgl.data.splits.edge_split(graph(40)),
+    "nn.Module": METHOD.model, "VGAE": fgl.nn.VGAE(FEATURES, 8, 4),
     "EgoSAGE": fgl.nn.EgoSAGE(FEATURES, 8, CLASSES),
     "NeighbourGenerator": fgl.nn.NeighbourGenerator(FEATURES, 8, CLASSES),
-    "NodeGenerator": fgl.methods.node_generator(graph()),
-    "Training": TRAIN,
-    "Tensor": torch.zeros(4),
-    "float": 0.5,
-    "int": 2,
-    "str": "a",
-    "Sequence[Tensor]": [torch.arange(4)],
-    "Sequence[str]": ["a"],
-    "Mapping[int, bytes]": {},
-    "Inbox": fgl.federation.Inbox({}, 3),
-    "OptimizerFactory": torch.optim.SGD,
-    "Damage": fgl.data.Damage(),
-    "Sequence[Round]": [],
-    "str | os.PathLike[str]": "a",
-}
+    "NodeGenerator": fgl.methods.node_generator(graph()), "Training": TRAIN,
+    "Tensor": torch.zeros(4), "float": 0.5, "int": 2, "str": "a",
+    "Sequence[Tensor]": [torch.arange(4)], "Sequence[str]": ["a"], "Mapping[int, bytes]": {},
+    "Inbox": fgl.federation.Inbox({}, 3), "OptimizerFactory": torch.optim.SGD,
+    "Damage": fgl.data.Damage(), "Sequence[Round]": [], "str | os.PathLike[str]": "a",
+}  # fmt: skip
 COUNTS, SHARES = ("Natural", "Count", "Several"), ("Share", "PositiveShare", "Chance")
 for alias in (*COUNTS, *SHARES, "Weight", "Positive"):
     kind = "int" if alias in COUNTS else "float"
-    BELONGS[alias], RIGHT[alias] = BELONGS[kind], RIGHT[kind]
+    for spelled in (alias, str(getattr(fgl.checks, alias))):  # postponed, or not
+        BELONGS[spelled], RIGHT[spelled] = BELONGS[kind], RIGHT[kind]
     BELONGS[f"{alias} | None"] = {"None"}
-    BELONGS[str(getattr(fgl.checks, alias))] = BELONGS[kind]  # as a setting has it
 
 
 def short(annotation: Any) -> str:
@@ -187,6 +156,9 @@ def test_an_unknown_argument_of_everything_public_is_named() -> None:
     assert asked > 450, asked
 
 
+def usage(a: int, b: int, *more: int, c: int = 1, d: int = 2, **how: int) -> None: ...
+
+
 # A wrong call, and what its error says.
 NODES = fgl.tasks.Nodes
 ADAM: Any = torch.optim.Adam
@@ -210,7 +182,14 @@ MEANT: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: compared(rounds=1),
         "num_rounds to be given, but got rounds=1: compare(",
     ),
-    "two values": (lambda: fgl.fedavg(model(), model=model()), "Expected one value of model"),
+    "two values": (
+        lambda: fgl.fedavg(model(), model=model()),
+        "values for argument 'model'",
+    ),
+    "settings": (
+        fgl.kinds.explained(usage),
+        "a, b to be given, but got none: usage(a, b, c=..., d=..., ...)",
+    ),
     "client": (lambda: RESULT.model_of("a"), "client to be an integer >= 0, but got 'a'"),
     "device": (lambda: graph().to("gpu"), "device to be one that torch has here, but got 'gpu'"),
     "dataset": (lambda: NODES(dataset="Cora").load(), "did you mean 'cora'?"),

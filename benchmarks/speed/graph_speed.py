@@ -4,11 +4,13 @@
     python benchmarks/speed/graph_speed.py --report            the table, from that file
 
 Both train the GIN of GPFL for one epoch on every client's 128-graph minibatches with Adam, whose
-state lives on; the PyG loop is that of a `DataLoader` per client. They take turns; each number is
-the median of `--rounds` rounds after two to warm up. ``seconds`` are of the clock, ``cpu`` of this
+state lives on; the PyG loop is that of a `DataLoader` per client. They take turns, all with the
+allocator and the collector as in `fgl.run`; each number is the median of `--rounds` rounds after
+two to warm up. ``seconds`` are of the clock, ``cpu`` of this
 process, which says more on a busy machine. Then, how much of a round of GPFL is the server's.
 """
 
+import itertools
 import statistics
 import sys
 import time
@@ -34,6 +36,7 @@ from torch_geometric.nn import GINConv, global_add_pool
 import fgl
 from fgl import Training
 from fgl.federation import Batch, Broadcast, Loop, graph_minibatches
+from fgl.federation.process import memory_kept, young_only
 
 ADAM = {"lr": 1e-3, "weight_decay": 5e-4}
 
@@ -81,10 +84,8 @@ def fgl_round(clients: list[fgl.Graph], classes: int, at_once: Any) -> Callable[
     how = partial(torch.optim.Adam, **ADAM)
     train = Training(how, batches=graph_minibatches, keep_optimizer=True)
     method = fgl.fedavg(model, train=train)
-    executor: Loop = Loop(method, clients, seed=0)
-    if at_once != 1:
-        size = len(clients) if at_once == "all" else at_once
-        executor = Batch(method, clients, size, seed=0)
+    size = len(clients) if at_once == "all" else at_once
+    executor = Batch(method, clients, size, seed=0) if size > 1 else Loop(method, clients, seed=0)
     outbox: Any = Broadcast({"model": method.initial()}, len(clients))
     index, everybody = 0, range(len(clients))
 
@@ -101,8 +102,8 @@ def fgl_round(clients: list[fgl.Graph], classes: int, at_once: Any) -> Callable[
 def measure(rounds: dict[str, Callable[[], None]], count: int) -> dict[str, dict[str, float]]:
     """Median seconds of each, taking turns."""
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in rounds}
-    for i in range(count + 2):
-        for name, once in rounds.items():
+    with memory_kept(), young_only():  # as in `fgl.run`
+        for i, (name, once) in itertools.product(range(count + 2), rounds.items()):
             start, cpu = time.perf_counter(), time.process_time()
             once()
             if i >= 2:

@@ -1,4 +1,4 @@
-"""Weighted means, sums over clients, and square roots, with bit-reproducible results."""
+"""Bit-reproducible weighted means, sums over clients, and square roots."""
 
 from collections.abc import Mapping, Sequence
 from math import inf, prod
@@ -29,7 +29,7 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict
             examples).
 
     Returns:
-        Dict from name to ``[...]``, with the stack's dtypes. A stack and a list give the same bits.
+        Dict from name to ``[...]``with the stack's dtypes. A stack and a list give the same bits.
 
     Raises:
         TypeError: if tensors are complex, or if the tensors of a list differ in dtype.
@@ -98,7 +98,7 @@ def folded(total: Tensor) -> Tensor:
 def _lanes(clients: int) -> int:
     """Number of partial sums (lanes), about sqrt(K); client k is added to lane ``k mod lanes``.
 
-    A stack and a list use the same number of lanes, so that both give the same sum.
+    A stack and a list of tensors use the same number of lanes, so that both have the same sum.
     """
     return 1 << (clients.bit_length() - 1) * 5 // 9
 
@@ -147,10 +147,9 @@ def _divisors(weight: Tensor) -> Tensor:
     reject_if(weight.dim() != 1, "weight to have shape [K]", list(weight.shape))
     share = weight.double()
     low, high = (float(end) for end in share.detach().aminmax()) if len(share) else (0.0, 0.0)
-    if not 0 <= low <= high < inf:  # also rejects NaN
-        raise ValueError(f"Expected weight to be finite and >= 0, but got {weight.tolist()}")
-    if not high:
-        raise ValueError(f"Expected weight to have a positive entry, but got {weight.tolist()}")
+    # The first comparison also rejects NaN.
+    reject_if(not 0 <= low <= high < inf, "weight to be finite and >= 0", weight.tolist())
+    reject_if(not high, "weight to have a positive entry", weight.tolist())
     return folded(share.clone()) / share
 
 
@@ -162,11 +161,8 @@ def check_stack(name: str, value: Tensor | Sequence[Tensor], clients: int) -> Te
     )
     if isinstance(value, Tensor):
         return value
-    shapes = {tensor.shape for tensor in value}
-    if len(shapes) > 1:  # a sum would broadcast them
-        raise ValueError(
-            f"Expected stack[{name!r}] to have one shape, but got {sorted(map(tuple, shapes))}"
-        )
+    shapes = {tensor.shape for tensor in value}  # a sum would broadcast them
+    reject_if(len(shapes) > 1, f"stack[{name!r}] to have one shape", sorted(map(tuple, shapes)))
     dtypes = {tensor.dtype for tensor in value}
     if len(dtypes) > 1:
         got = sorted(map(str, dtypes))

@@ -23,11 +23,11 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
 
     Args:
         stack: dict from name to ``[K, ...]``, such as updates; integers are mixed and rounded. If A
-            is dense, one client's NaN or infinity reaches every other client, even a client that
-            gives it weight 0.
+            is dense, one client's NaN or infinity reaches every other client, whatever the weights
+            in A are.
         matrix: the client matrix A, float ``[K, K]``: a dense or sparse Tensor, or another object
             that supports ``@``, such as a `SparseMatrix`. Rows are not normalised.
-        self_weight: rho, between 0 and 1: a client's weight for its own tensors. The client's
+        self_weight: rho, a client's weight for its own tensors, between 0 and 1. The client's
             diagonal entry in the matrix adds to this weight.
 
     Returns:
@@ -59,9 +59,8 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
     others = dense * (1 - self_weight)
     out = {}
     for name, value in stack.items():
-        if value.shape[:1] != (shape[0],):
-            got = list(value.shape)
-            raise ValueError(f"Expected stack[{name!r}] to have {shape[0]} clients, but got {got}")
+        got = list(value.shape)
+        reject_if(got[:1] != shape[:1], f"stack[{name!r}] to have {shape[0]} clients", got)
         dtype, same = exact(value), self_weight == 1 or not value.numel()
         out[name] = value.clone() if same else _mix_one(value, others, self_weight, sparse, dtype)
     return out
@@ -127,7 +126,7 @@ def _size(value: Tensor, dim: int) -> Tensor:
 
 
 def _above(size: Tensor) -> Tensor:
-    """The next power of two above a number.
+    """The next power of two above 1.001 times a number.
 
     In the bits of the number, the exponent grows by one, and all other bits become 0.
     """

@@ -1,7 +1,5 @@
 """Steps of server optimisers: momentum, Adam, Yogi and Adagrad (FedOpt)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -55,16 +53,16 @@ def server_step(
         The new model, and the moments to pass to the next call.
 
     Raises:
-        ValueError: if the rule is unknown, if the bias of a rule other than adam is to be
-            corrected, if `target` lacks a tensor of `params` or has it with a different shape, or
-            if `state` lacks moments of the rule.
+        ValueError: if the rule is unknown, or if the bias of a rule other than adam is to be
+            corrected. The error is also raised if `target` lacks a tensor of `params` or has a
+            different shape for it, or if `state` lacks moments of the rule.
 
     Example:
         >>> new, _ = server_step({"w": torch.zeros(1)}, {"w": torch.ones(1)}, {}, lr=0.5, beta1=0.0)
         >>> new
         {'w': tensor([0.5000])}
 
-    Source: Reddi et al. 2021, https://arxiv.org/abs/2003.00295, Algorithm 2; the correction is
+    Source: Reddi et al. 2021, https://arxiv.org/abs/2003.00295, Algorithm 2; the correction is from
     Kingma and Ba 2015, https://arxiv.org/abs/1412.6980, Algorithm 1
     """
     check_choice("rule", rule, ("sgd", "adam", "yogi", "adagrad"))
@@ -81,8 +79,7 @@ def server_step(
     t = 1 + int(before["t"]["t"]) if bias_correction else 1
     m_size, v_size = (1 - beta1**t, 1 - beta2**t) if bias_correction else (1.0, 1.0)
     for name, old in floats.items():
-        step = lr * (first[name] / m_size) / (root(second[name] / v_size) + tau)
-        new[name] = old + step
+        new[name] = old + lr * (first[name] / m_size) / (root(second[name] / v_size) + tau)
     steps = {"t": {"t": torch.tensor(t)}} if bias_correction else {}
     return new, {"m": first} | ({"v": second} if second else {}) | steps
 
@@ -104,7 +101,7 @@ def _no_moments(params: Mapping[str, Tensor], square: float) -> dict[str, Params
 
 
 def _check_target(params: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> None:
-    """Raise a ValueError unless the target has every tensor of the model, with the same shape."""
+    """Raise a ValueError unless the target has every tensor of the model in the same shape."""
     for name, old in params.items():
         if name not in target or target[name].shape != old.shape:
             got = list(target[name].shape) if name in target else "no such tensor"
@@ -120,8 +117,8 @@ def _check_state(params: Mapping[str, Tensor], state: Any, rule: str, correction
     if not state or rule == "sgd":
         return
     for name, old in params.items():
-        if old.is_floating_point() and name not in state.get("v", {}):
-            raise ValueError(f"Expected state['v'] to hold {name!r} for {rule}, but got none")
+        want = f"state['v'] to hold {name!r} for {rule}"
+        reject_if(old.is_floating_point() and name not in state.get("v", {}), want, "none")
 
 
 def _second_moment(rule: str, v: Tensor, square: Tensor, beta2: float) -> Tensor:

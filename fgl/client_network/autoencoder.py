@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,8 @@ from ..kinds import explained, typed
 from ..sparse.precision import full_precision
 
 EPS = 1e-6
+RULE = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
+ADAM: dict[str, Any] = {"fused": True, "amsgrad": False, "maximize": False, **RULE}
 
 
 @explained
@@ -32,7 +35,7 @@ def init_encoder(
         hidden: width of the hidden layer.
         out: width of the embedding.
         generator: source of randomness for the weights.
-        dtype: dtype of the weights; default torch's default dtype.
+        dtype: dtype of the weights; by default torch's default dtype.
 
     Returns:
         Two weights, ``weight0 [width, hidden]`` and ``weight1 [hidden, out]``; two biases,
@@ -180,7 +183,7 @@ def reconstruct(
     weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Embeddings of clients from an auto-encoder of their network; each call trains a new one.
+    """Embeddings of clients from an auto-encoder that each call trains on the clients' network.
 
     Each call starts with new weights from `init_encoder`. Adam then minimises `link_loss` for the
     embeddings from `encode`. The gradient is computed by explicit formulas, without autograd. Both
@@ -230,24 +233,10 @@ def reconstruct(
         taken = torch.zeros((), device=flat.device)
         sizes = (features.shape[1], hidden, out)
         params, grads = _affine(flat, sizes), _affine(grad, sizes)
+        how = {**ADAM, "lr": lr, "weight_decay": weight_decay}
         for _ in range(steps):
             _gradient(network, inputs, params, weight, grads)
-            adam(
-                [flat],
-                [grad],
-                [first],
-                [second],
-                [],
-                [taken],
-                fused=True,
-                amsgrad=False,
-                beta1=0.9,
-                beta2=0.999,
-                lr=lr,
-                weight_decay=weight_decay,
-                eps=1e-8,
-                maximize=False,
-            )
+            adam([flat], [grad], [first], [second], [], [taken], **how)
         z = _forward(network, inputs, params)[-1]
     return z.to(dtype, copy=True)
 
@@ -256,7 +245,7 @@ Affine = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def _affine(flat: Tensor, sizes: tuple[int, int, int]) -> Affine:
-    """Views of all weights, in the order of `init_encoder`; a weight's last row holds its bias."""
+    """Views of all weights, in the order of `init_encoder`; the last row of each is the bias."""
     width, hidden, out = sizes
     parts = flat.split([(width + 1) * hidden, hidden, hidden, (hidden + 1) * out])
     return parts[0].view(-1, hidden), parts[1], parts[2], parts[3].view(-1, out)

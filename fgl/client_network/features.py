@@ -158,8 +158,8 @@ def probe_graphs(
         num: number of graphs.
         num_nodes: number of nodes of each graph.
         p: probability of an edge.
-        num_features: width of the features. For one-hot degrees, the last column encodes its own
-            degree and all larger degrees.
+        num_features: width of the features. For one-hot degrees, the last column stands for degree
+            ``num_features - 1`` and all larger degrees.
         generator: source of randomness for the edges and for random features.
         features: one-hot degrees (GPFL), or numbers from N(0, 1) (FED-PUB).
 

@@ -146,7 +146,7 @@ def min_cut(weight: Tensor) -> Tensor:
         >>> min_cut(torch.tensor([[0.0, 5.0, 1.0], [5.0, 0.0, 2.0], [1.0, 2.0, 0.0]]))
         tensor([False, False,  True])
 
-    Source: Stoer and Wagner 1997, as ``networkx.stoer_wagner``
+    Source: Stoer and Wagner 1997; ``networkx.stoer_wagner`` uses the same algorithm
     """
     import networkx
 

@@ -93,7 +93,7 @@ def select_properties(properties: Tensor, embedding_similarity: Tensor) -> Tenso
         int64 tensor, the indices of the selected columns in ascending order.
 
     Raises:
-        TypeError, ValueError: as for `similarity`, or if the shapes do not agree.
+        TypeError, ValueError: if `similarity` raises this error, or if the shapes do not agree.
 
     Example:
         >>> properties = torch.tensor([[1.0, 0.0, 9.0], [2.0, 0.1, -9.0], [7.0, 0.2, 0.0]])
@@ -159,8 +159,8 @@ def running_network(
     """Running average of the network over rounds: ``D^-1 max(0, beta A + (1 - beta) A_E)``.
 
     Args:
-        previous: float ``[k, k]``: A, the result of this function in the previous round. In the
-            second round, A is the first round's property network after `normalize_rows`.
+        previous: float ``[k, k]``, the matrix A that this function returned in the previous round.
+            In the second round, A is the first round's property network after `normalize_rows`.
         embedding_similarity: float ``[k, k]``, this round's ``A_E``.
         beta: weight of the previous network.
 
@@ -190,7 +190,7 @@ def discretise(z: Tensor, *, threshold: float | None = None) -> Tensor:
 
     Args:
         z: float ``[k, d]``, one client's embedding per row.
-        threshold: smallest value of the softmax that gives a weight above 0; default ``0.1 / k``.
+        threshold: smallest softmax value that gives a weight above 0; default ``0.1 / k``.
 
     Returns:
         float ``[k, k]``. Each row sums to 1, or is 0 if no entry reaches the threshold.

@@ -99,10 +99,10 @@ def open_client(
 
     Raises:
         FileNotFoundError: if ``client.json`` is missing, or if a file listed in it is missing.
-        ValueError: if ``client.json`` cannot be read or has a newer version; if a file is not a
-            regular file; if a file's checksum, size, dtype or shape differs from the value in
-            ``client.json`` or in the file's header (the error names the array); or if the arrays do
-            not form a valid `Graph`.
+        ValueError: if ``client.json`` cannot be read or has a newer version, if a file is not a
+            regular file, or if the arrays do not form a valid `Graph`. The error is also raised if
+            a file's checksum, size, dtype or shape differs from the value in ``client.json`` or in
+            the file's header; the error then names the array.
 
     Example:
         >>> import tempfile
@@ -210,7 +210,7 @@ def _loaded(path: Path, mapped: bool) -> np.ndarray[Any, Any]:
 
 
 def _check_file(path: Path) -> None:
-    """Raise an error unless a path is a regular file; reading a named pipe could block."""
+    """Raise an error unless a path is a regular file, since reading a named pipe could block."""
     reject_if(not stat.S_ISREG(path.stat().st_mode), f"{path} to be a regular file", "another kind")
 
 

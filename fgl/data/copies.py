@@ -1,4 +1,4 @@
-"""Graphs of a collection that are copies of each other."""
+"""Copies of graphs within a collection."""
 
 from typing import Any
 

@@ -33,7 +33,7 @@ def lose_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph
         graph: a graph or a collection. If there is no training mask, all examples are training
             examples.
         share: fraction of the training examples, between 0 and 1.
-        generator: random generator on the CPU; default torch's global generator.
+        generator: random generator on the CPU; by default torch's global generator.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.zeros(2, 0).long(), y=torch.tensor([0, 1, 0, 1]))
@@ -60,7 +60,7 @@ def wrong_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Grap
     Args:
         graph: a graph or a collection, with at least two classes or with binary labels.
         share: fraction of the training examples, between 0 and 1.
-        generator: random generator on the CPU; default torch's global generator.
+        generator: random generator on the CPU; by default torch's global generator.
 
     Raises:
         ValueError: if the graph has no labels, or if it has fewer than two classes.
@@ -104,7 +104,7 @@ def _drawn(mask: Tensor, share: float, generator: Draws) -> Tensor:
 
 
 def share_nodes(graphs: Sequence[Graph]) -> bool:
-    """Whether clients share training nodes, and each shared node has one class at all clients.
+    """Whether clients share training nodes and each shared node has one class at all clients.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([0, 1]))
@@ -158,7 +158,7 @@ Features = Callable[[Graph], Graph] | None
 @typed
 @dataclass(frozen=True)
 class Damage:
-    """Kinds and amounts of damage that is done to every client's data before training.
+    """The damage to do to every client's data before training: its kinds and amounts.
 
     Example:
         >>> Damage(label_noise=0.3).any
@@ -185,26 +185,18 @@ class Damage:
         """Whether any kind of damage is set."""
         return self != Damage()
 
-    def inputs(self, graph: Graph, generator: Draws = None, features: Features = None) -> Graph:
-        """Damage a graph's edges and features; evaluation uses the damaged graph too."""
-        if self.missing_edges:
-            graph = lose_edges(graph, self.missing_edges, generator=generator)
-        if self.edge_noise:
-            graph = move_edges(graph, self.edge_noise, generator=generator)
-        graph = features(graph) if features else graph
-        if self.missing_features:
-            graph = lose_features(graph, self.missing_features, generator=generator)
-        if self.feature_noise:
-            graph = noisy_features(graph, self.feature_noise, generator=generator)
-        return graph
 
-    def labels(self, graph: Graph, generator: Draws = None) -> Graph:
-        """Damage the labels of a graph's training examples."""
-        if self.label_noise:
-            graph = wrong_labels(graph, self.label_noise, generator=generator)
-        if self.missing_labels:
-            graph = lose_labels(graph, self.missing_labels, generator=generator)
-        return graph
+def _with_damage(graph: Graph, how: Damage, draws: Draws, features: Features) -> Graph:
+    """Damage a graph's edges, compute its features, and damage these and the training labels."""
+    changes: tuple[tuple[Any, float], ...] = (
+        *((lose_edges, how.missing_edges), (move_edges, how.edge_noise)),
+        (lambda own, _, generator: features(own) if features else own, 1.0),
+        *((lose_features, how.missing_features), (noisy_features, how.feature_noise)),
+        *((wrong_labels, how.label_noise), (lose_labels, how.missing_labels)),
+    )
+    for change, amount in changes:
+        graph = change(graph, amount, generator=draws) if amount else graph
+    return graph
 
 
 @typed
@@ -233,7 +225,7 @@ def damaged(
     Raises:
         TypeError: if an entry of `graphs` is not a graph, or if `how` is not a `Damage`.
         ValueError: if the function for one kind of damage (`lose_edges`, `move_edges`, ...) raises
-            one.
+            a ValueError.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -247,7 +239,7 @@ def damaged(
         graphs = wrong_nodes(graphs, how.label_noise, fold_in(seed, "labels"))
         how = replace(how, label_noise=0.0)
     generator = torch.Generator().manual_seed(seed)
-    return [how.labels(how.inputs(own, generator, features), generator) for own in graphs]
+    return [_with_damage(own, how, generator, features) for own in graphs]
 
 
 @typed
@@ -258,7 +250,7 @@ def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
         graph: a graph or a collection. In a collection, the fraction refers to the edges of all
             graphs together.
         share: fraction of the edges, between 0 and 1.
-        generator: random generator on the CPU; default torch's global generator.
+        generator: random generator on the CPU; by default torch's global generator.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -283,7 +275,7 @@ def move_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
         graph: an undirected graph or a collection of such graphs. Edges must not have relations,
             since a relation can join only nodes of certain types.
         share: fraction of the edges, between 0 and 1.
-        generator: random generator on the CPU; default torch's global generator.
+        generator: random generator on the CPU; by default torch's global generator.
 
     Raises:
         ValueError: if edges have relations, or if an edge lacks its reverse.
@@ -348,7 +340,7 @@ def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Gra
     Args:
         graph: a graph or a collection.
         share: fraction of each node's nonzero features, between 0 and 1.
-        generator: random generator on the CPU; default torch's global generator.
+        generator: random generator on the CPU; by default torch's global generator.
 
     Example:
         >>> graph = fgl.Graph(torch.tensor([[1.0, 2.0, 0.0, 3.0]]), torch.zeros(2, 0).long())
@@ -396,8 +388,8 @@ def noisy_features(graph: Graph, deviation: Weight, *, generator: Draws = None) 
     Args:
         graph: a graph or a collection.
         deviation: standard deviation of the noise, at least 0. Choose a deviation that suits the
-            size of the features; after row normalisation, features are small.
-        generator: random generator on the CPU; default torch's global generator.
+            size of the features. For example, features are small after row normalisation.
+        generator: random generator on the CPU; by default torch's global generator.
 
     Returns:
         A graph with dense features.

@@ -12,7 +12,6 @@ from torch import Tensor
 from ..checks import about, did_you_mean, reject_if
 from ..graph import Graph
 from ..kinds import typed
-from ..sparse import SparseMatrix
 from . import catalogue
 from .catalogue import Content, Entry, Reader
 from .download import download, download_members, verify
@@ -23,6 +22,10 @@ from .synthetic import csbm, small_graphs
 from .traffic import TRAFFIC, traffic
 
 OGB = ("ogbn-", "ogbg-", "ogbl-")
+GENERATED: dict[str, tuple[Reader[Graph], dict[str, Any]]] = {
+    **{"synthetic": (csbm, {}), TRAFFIC: (traffic, {})},
+    **{name: (large_graph, sizes) for name, sizes in LIKE.items()},
+}
 
 
 @typed
@@ -30,7 +33,6 @@ def load(
     name: str,
     root: str | os.PathLike[str] | None = None,
     *,
-    dense: bool = False,
     split: int | None = None,
     targets: str | None = None,
     ignore: Collection[str] = (),
@@ -67,17 +69,17 @@ def load(
     have only zeros as features, have class 0, and are in no mask. ``"dblp_four_area"`` is a typed
     graph. The node types are, in this order: papers (8920 feature columns), authors (1 column) and
     conferences (20 columns). The relations are ``(paper, by, author)``, ``(paper, at, conf)`` and
-    their reverses. ``"chickenpox"`` and ``"england_covid"`` are time series, ``x [num_nodes,
-    num_times, 1]`` and ``y [num_nodes, num_times]``, with the edges that their files contain. In
-    ``"england_covid"``, `edge_time` holds the day of each edge. ``"metr-la-like"`` is a synthetic
-    time series with the size of METR-LA. `fgl.data.splits.windows` splits these time series.
+    their reverses. ``"chickenpox"`` and ``"england_covid"`` are time series with
+    ``x [num_nodes, num_times, 1]`` and ``y [num_nodes, num_times]``. The edges of the time series
+    are the edges in the files. In ``"england_covid"``, `edge_time` holds the day of each edge.
+    ``"metr-la-like"`` is a synthetic time series with the size of METR-LA.
+    `fgl.data.splits.windows` splits these time series.
 
     Args:
         name: name of the dataset.
         root: a folder of datasets. By default two folders are searched: first ``$FGL_DATA``, which
             is only read, and then the cache ``$XDG_CACHE_HOME/fgl`` (``~/.cache/fgl``). Downloads
             are written to the cache.
-        dense: whether `x` is a Tensor instead of a `SparseMatrix`.
         split: index of one of the splits in the files, counted from 0. The default is the first
             split.
         targets: the node attribute in ``NAME.gml`` that holds the class; default ``"value"``.
@@ -85,8 +87,9 @@ def load(
             should not mention. A warning names all unread content that is not in `ignore`.
 
     Returns:
-        The graph. Its x is a float32 `SparseMatrix`, or a Tensor if the features in the file are
-        dense (GraphSAINT, Wiki-CS, heterophilous graphs, ``attr_matrix`` in ``NAME.npz``).
+        The graph. Its x is a float32 `SparseMatrix` (``x.to_dense()`` is a Tensor), or a Tensor if
+        the features in the file are dense (GraphSAINT, Wiki-CS, heterophilous graphs,
+        ``attr_matrix`` in ``NAME.npz``).
 
     Raises:
         ValueError: if the name is unknown, if a file is malformed or has a wrong checksum, or if
@@ -102,17 +105,10 @@ def load(
     The addresses of the other datasets are in ``fgl/data/catalogue.py``
     """
     options = _given(split=split, targets=targets, ignore=ignore or None)
-    if name == "synthetic":
-        graph = _accepting(csbm, name, options)()
-    elif name == TRAFFIC:
-        graph = _accepting(traffic, name, options)()
-    elif name in LIKE:
-        graph = _accepting(large_graph, name, options)(**LIKE[name])
-    else:
-        graph = _read(name, _places(root), catalogue.GRAPHS, catalogue.GRAPH_LAYOUTS, **options)
-    if dense and isinstance(graph.x, SparseMatrix):
-        graph = graph.replace(x=graph.x.to_dense())
-    return graph
+    if name in GENERATED:
+        build, sizes = GENERATED[name]
+        return _accepting(build, name, options)(**sizes)
+    return _read(name, _places(root), catalogue.GRAPHS, catalogue.GRAPH_LAYOUTS, **options)
 
 
 @typed
@@ -124,7 +120,7 @@ def load_graphs(
     edge_labels: bool = False,
     ignore: Collection[str] = (),
 ) -> tuple[list[Graph], Tensor]:
-    """Load a collection of graphs, in the TU format or as molecules, with classes or float targets.
+    """Load a collection of graphs with classes or float targets, in the TU format or as molecules.
 
     ``"NCI1"`` and ``"PROTEINS"`` are read from `root`, or downloaded to it, and checked by SHA-256.
     ``"synthetic"`` is `small_graphs`. Any other name, such as Yeast, is the name of a folder in
@@ -359,7 +355,7 @@ def _there(folder: Path, file: str, entry: Entry[Any]) -> Path | None:
 
 
 def _first_missing(folders: list[Path], files: list[str], entry: Entry[Any]) -> str:
-    """Return the first missing file of one folder: the folder with the fewest missing files."""
+    """Return the first missing file of the folder that has the fewest missing files."""
     missing = [[file for file in files if not _there(f, file, entry)] for f in folders]
     return min(missing, key=len)[0]
 
@@ -367,7 +363,7 @@ def _first_missing(folders: list[Path], files: list[str], entry: Entry[Any]) -> 
 def _found(
     places: list[Path], layouts: Mapping[str, Reader[Content]]
 ) -> dict[str, tuple[Path, Reader[Content]]]:
-    """Folders that contain a file of a known layout, each with the reader of this layout."""
+    """For each folder with a file of a known layout, the folder and the layout's reader."""
     folders: dict[str, tuple[Path, Reader[Content]]] = {}
     for place in filter(Path.is_dir, places):
         for child in sorted(filter(Path.is_dir, place.iterdir())):

@@ -139,7 +139,7 @@ def one_space(graphs: Sequence[Graph]) -> list[Graph]:
         graphs: one labelled graph per dataset.
 
     Returns:
-        The new graphs. All of them have equal `num_features` and equal `num_classes`.
+        The new graphs, all with equal `num_features` and equal `num_classes`.
 
     Raises:
         ValueError: if `graphs` is empty, or if a graph has no classes.

@@ -51,9 +51,9 @@ def from_hetero(
 
     Raises:
         TypeError: if `data` has no types. For data without types, use `fgl.Graph.from_pyg`.
-        ValueError: if a field has no equivalent in a typed graph, if several node types or several
-            relations have labels, if both nodes and pairs have labels, or if `typed_graph` raises
-            one.
+        ValueError: if a field has no equivalent in a typed graph, or if `typed_graph` raises a
+            ValueError. The error is also raised if several node types, several relations, or both
+            nodes and pairs have labels.
 
     Example:
         >>> from torch_geometric.data import HeteroData  # doctest: +SKIP
@@ -88,7 +88,7 @@ Fields = dict[str, dict[Any, Any]]  # field name -> type of nodes or edges -> va
 
 
 def _fields(data: Any, ignore: Collection[str]) -> Fields:
-    """For each field, a dict from the node types or edge types that have the field to its values.
+    """For each field, a dict from node types or edge types to the values of the field.
 
     Raises:
         ValueError: if a field has no equivalent in a typed graph and is not ignored.
@@ -134,14 +134,14 @@ def _nodes(data: Any, x: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_adj(fields: Fields) -> None:
-    """For each relation with ``adj_t``, add its edges, and its edges' weights or features."""
+    """Add the edges of each relation with ``adj_t``, and the weights or features of these edges."""
     for of, adj in fields["adj_t"].items():
         for name, value in pyg.edges_of(adj).items():
             fields["edge_attr" if name == "edge_weight" else name][of] = value
 
 
 def _read_masks(data: Any, fields: Fields, split: int | None) -> None:
-    """Select one split of each mask; build the masks of those types that have ids instead."""
+    """Select one split of each mask; for types with ids instead of masks, build the masks."""
     for name in MASKS:
         fields[name] = {of: pyg.one_split(name, mask, split) for of, mask in fields[name].items()}
     for of in data.node_types:
@@ -183,7 +183,7 @@ def _of_types(name: str, masks: dict[Any, Any], types: Collection[str], all_: bo
 
 
 def _pairs(data: Any, fields: Fields) -> dict[str, Any]:
-    """The labelled pairs of a relation (node ids of the whole graph); the pairs' labels and masks.
+    """A relation's pairs as node ids of the whole graph, the pairs' labels, and the pairs' masks.
 
     The masks of relations are removed from `fields`.
     """
@@ -259,7 +259,7 @@ def from_link_split(train: Any, val: Any, test: Any, **options: Any) -> Graph:
 
 
 def _check_apart(graphs: Mapping[str, Graph]) -> None:
-    """Raise an error if a pair is in two parts, or if the pair or its reverse is a message edge."""
+    """Raise an error if a pair is in two parts, or if a pair or its reverse is a message edge."""
     first, n = graphs["train"], graphs["train"].num_nodes
     relation = None if first.edge_label_type is None else int(first.edge_label_type[0])
     every = torch.ones_like(first.edge_index[0], dtype=torch.bool)
@@ -308,7 +308,7 @@ def to_hetero(graph: Graph, like: Any) -> Any:
             types, the relations, and the names of the fields that each type and relation has.
 
     Returns:
-        A new object of the class that `like` has. Within a type, nodes have the order of the graph.
+        A new object of the class of `like`. Within a type, nodes have the order of the graph.
         Features are dense. Reverse relations (``both=True``) are named ``(b, "rev_r", a)``, as in
         PyG's `ToUndirected`. `node_id` becomes PyG's ``n_id``. If the graph has a mask that `like`
         lacks, the mask is written to the types with labels. A reverse relation is left out if the
@@ -363,7 +363,7 @@ def _write_nodes(stored: Any, like: Any, graph: Graph, own: Tensor, columns: ran
 
 
 def _write_edges(data: Any, like: Any, graph: Any, place: Tensor) -> None:
-    """Write each relation and its pairs; `place` holds each node's index within the node's type."""
+    """Write each relation and its pairs; `place` contains each node's index within its type."""
     attr, types = graph.edge_attr, graph.edge_type
     widths = [0 if attr is None else _width(like[of], "edge_attr", 0) for of in like.edge_types]
     blocks = _blocks("edge_attr", 0 if attr is None else attr.shape[1], widths)

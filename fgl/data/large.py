@@ -149,13 +149,13 @@ def _edges(
 ) -> Tensor:
     """At most `num_edges` distinct edges without self-loops, int64 ``[2, *]``.
 
-    `place` holds the new id of each node, since node ids are random in the result.
+    `place` contains the new id of each node, since node ids are random in the result.
 
     Each node is in two of the `groups`: a community, and a class that contains the community. An
     edge's second end is drawn from the first end's community with probability ``shares[0]``, and
     from the community or the class with a total probability of ``shares[1]``. Otherwise, the second
-    end is drawn from all nodes. For a hub, both probabilities are lower, so that the hub's expected
-    number of edges in a group is at most half of the group's size.
+    end is drawn from all nodes. For a hub, both probabilities are reduced, so that the hub's
+    expected number of edges in a group is at most half of the group's size.
     """
     n = weight.numel()
     low = torch.stack([torch.searchsorted(g, g) for g in groups] + [torch.zeros_like(groups[0])])

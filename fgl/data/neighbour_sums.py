@@ -51,9 +51,9 @@ class Borders(NamedTuple):
 def borders(graph: Graph, parts: Sequence[Tensor]) -> list[Borders]:
     """Find the edges into each client from all other clients; clients must be disjoint.
 
-    An undirected edge is stored as two edges, one per direction. If its ends belong to two clients,
-    each of the two clients gets one of these edges. An edge from a node that no client holds is not
-    returned, but the target's degree counts this edge.
+    An undirected edge is stored as two edges, one per direction. If the ends of the edge belong to
+    two clients, each of the two clients gets one of the two stored edges. An edge from a node that
+    no client holds is not returned, but the target's degree counts this edge.
 
     Args:
         graph: the whole graph.
@@ -216,14 +216,15 @@ def neighbour_sums(
         graph: the whole graph.
         parts: int64 node ids, one tensor per client. No node may be in two parts.
         hops: 0, 1 or 2.
-        total: a function that adds up the requested rows from the graphs of `asked_rows`. It
-            returns two values: the rows for each client (float64 ``[rows, F + 1]``), and the number
-            of bytes sent. With two hops, clients also request the rows of their neighbours at other
-            clients. The last entry of a row is the degree of the row's node. The sums do not
-            include nodes that no client holds. By default the rows are added without encryption.
+        total: a function that adds up the requested rows from the graphs of `asked_rows`. This
+            function returns two values: the rows for each client (float64 ``[rows, F + 1]``), and
+            the number of bytes sent. With two hops, clients also request the rows of their
+            neighbours at other clients. The last entry of a row is the degree of the row's node.
+            The sums do not include nodes that no client holds. By default the rows are added
+            without encryption.
 
     Raises:
-        ValueError: if `hops` is neither 0, 1 nor 2, if a node is in two parts, or if `total` is
+        ValueError: if `hops` is below 0 or above 2, if a node is in two parts, or if `total` is
             given and the graph has weights.
 
     Example:
@@ -279,7 +280,7 @@ def _scipy(matrix: SparseMatrix) -> Any:
 
 
 def _with_neighbours(own: Graph, whole: Graph, cut: Borders) -> Graph:
-    """Add to a client's graph the neighbours at other clients and the edges from them."""
+    """Append to a client's graph its neighbours at other clients and the connecting edges."""
     weight: Any = whole.edge_weight
     ids, place = whole.edge_index[0, cut.edge].unique(return_inverse=True)
     x = rows_of(whole.x, ids)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Generator, Tensor
 
-from ..checks import reject_if
+from ..checks import Count, Share, Weight, reject_if
 from ..graph import Graph
 from ..kinds import typed
 from ..sparse import SparseMatrix
@@ -18,18 +18,18 @@ CORA_CLASSES = (351, 217, 418, 818, 426, 298, 180)
 @typed
 def csbm(
     *,
-    num_nodes: int = 2708,
+    num_nodes: Count = 2708,
     class_weights: Sequence[float] = CORA_CLASSES,
-    communities_per_class: int = 6,
-    degree: float = 3.9,
-    homophily: float = 0.81,
-    closeness: float = 0.9,
+    communities_per_class: Count = 6,
+    degree: Weight = 3.9,
+    homophily: Share = 0.81,
+    closeness: Share = 0.9,
     strays: float = 0.1,
     tail: float = 1.5,
-    num_features: int = 1433,
-    words_per_node: float = 18.0,
+    num_features: Count = 1433,
+    words_per_node: Weight = 18.0,
     words_per_set: int = 100,
-    topic: float = 0.17,
+    topic: Share = 0.17,
     flavour: float = 0.1,
     seed: int = 0,
 ) -> Graph:
@@ -86,19 +86,11 @@ def csbm(
     """
     most = 2**31
     for name, value, low, high in (
-        ("num_nodes", num_nodes, 1, most),
         ("class_weights", min(class_weights, default=-1), 0, most),
         ("sum(class_weights)", sum(class_weights), 1e-9, most),
-        ("communities_per_class", communities_per_class, 1, most),
-        ("degree", degree, 0, most),
-        ("homophily", homophily, 0, 1),
-        ("closeness", closeness, 0, 1),
         ("strays", strays, 0, 0.99),
         ("tail", tail, 1, most),
-        ("num_features", num_features, 1, most),
-        ("words_per_node", words_per_node, 0, most),
         ("words_per_set", words_per_set, 1, num_features),
-        ("topic", topic, 0, 1),
         ("flavour", flavour, 0, 1 - topic),
     ):
         reject_if(not low <= value <= high, f"{name} to be in [{low}, {high}]", value)
@@ -305,7 +297,7 @@ def ratings(num_nodes: int = 200, num_edges: int = 4000, *, seed: int = 0) -> Gr
         seed: random seed.
 
     Returns:
-        The graph: x is ones ``[num_nodes, 1]``, ``edge_attr [E, 1]`` holds the ratings, and
+        The graph: x ``[num_nodes, 1]`` holds ones, ``edge_attr [E, 1]`` holds the ratings, and
         ``edge_time [E]`` holds sorted times from 0 to 1.
 
     Example:

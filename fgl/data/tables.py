@@ -14,7 +14,7 @@ from ..checks import reject_if
 from ..graph import Graph
 from ..graph.tables import Table, is_unknown, targets_of
 from ..kinds import typed
-from .typed import Relation, typed_graph
+from .typed import Relation, check_names, typed_graph
 
 
 @typed
@@ -142,7 +142,7 @@ def typed_tables(
         ignore: unread columns that warnings should not mention.
 
     Raises:
-        ValueError: if `from_tables` or `typed_graph` raises one.
+        ValueError: if `from_tables` or `typed_graph` raises this error.
 
     Example:
         >>> nodes = {"user": {"id": ["u", "v"], "age": [31, 27]}, "item": {"id": ["a"]}}
@@ -152,44 +152,34 @@ def typed_tables(
         ([[1], [2]], [0, 0, 1])
     """
     x, y, edge_attr, edge_time = x or {}, y or {}, edge_attr or {}, edge_time or {}
-    of_nodes, of_edges = {"x": x, "y": y}, {"edge_attr": edge_attr, "edge_time": edge_time}
-    for keys, fields in ((nodes, of_nodes), (edges, of_edges)):
-        for name, value in fields.items():
-            if unknown := [key for key in value if key not in keys]:
-                raise ValueError(f"Expected {name} to be of {list(keys)}, but got {unknown}")
+    for name, own, types in (
+        *(("x", x, nodes), ("y", y, nodes)),
+        *(("edge_attr", edge_attr, edges), ("edge_time", edge_time, edges)),
+    ):
+        check_names(name, own, types)
     tables = {kind: nodes_table(kind, own, id) for kind, own in nodes.items()}
     for kind, table in tables.items():
         table.warn_unread([id, *x.get(kind, ()), *filter(None, [y.get(kind)])], ignore)
-    ends, attributes, times = {}, {}, {}
+    ends, of_edges = {}, {}
     for relation, own in edges.items():
-        if len(relation) != 3 or relation[0] not in tables or relation[2] not in tables:
-            raise ValueError(
-                f"Expected {relation} to be (source type, name, target type) of {list(tables)}, "
-                "but got another type"
-            )
-        links, ends[relation] = _ends(own, source, target, tables[relation[0]], tables[relation[2]])
+        of_types = f"{relation} to be (source type, name, target type) of {list(tables)}"
+        others = len(relation) != 3 or not {*relation[::2]} <= tables.keys()
+        reject_if(others, of_types, "another type")
+        links, ends[relation] = _ends(own, source, target, *(tables[of] for of in relation[::2]))
         columns, time = edge_attr.get(relation, ()), edge_time.get(relation)
         links.warn_unread([source, target, *columns, *filter(None, [time])], ignore)
-        if columns:
-            attributes[relation] = links.matrix(columns)
-        if time is not None:
-            times[relation] = links.times(time)
-    targets = {
-        kind: targets_of(tables[kind], name, classes, x.get(kind, ())) for kind, name in y.items()
+        of_edges[relation] = links.edge_fields(None, columns, time)
+    fields: dict[str, Any] = {
+        name: {of: own[name] for of, own in of_edges.items() if name in own} or None
+        for name in ("edge_attr", "edge_time")
     }
-    features: dict[str, Any] = {
-        kind: table.matrix(x[kind]) if x.get(kind) else len(table.rows)
-        for kind, table in tables.items()
-    }
-    return typed_graph(
-        features,
-        ends,
-        both=both,
-        y={kind: own["y"] for kind, own in targets.items()} or None,
-        num_classes=None if classes is None else len(classes),
-        edge_attr=attributes or None,
-        edge_time=times or None,
-    )
+    if y:
+        of_x = {kind: x.get(kind, ()) for kind in y}
+        read = {k: targets_of(tables[k], name, classes, of_x[k]) for k, name in y.items()}
+        fields["y"] = {kind: own["y"] for kind, own in read.items()}
+    features = {kind: table.features(x.get(kind, ())) for kind, table in tables.items()}
+    classified = None if classes is None else len(classes)
+    return typed_graph(features, ends, both=both, num_classes=classified, **fields)
 
 
 def nodes_table(of: str, nodes: Any, id: str) -> Table:

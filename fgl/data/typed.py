@@ -54,8 +54,8 @@ def typed_graph(
             of these types.
         train_mask, val_mask, test_mask: dict from type to bool ``[n_t]``. If `y` is given, only
             types in `y` may have masks. Nodes of types without a mask are in no mask. If
-            `train_mask` is None, the training nodes are all nodes of the types in `y` that are in
-            no validation or test mask.
+            `train_mask` is None, the training nodes are all nodes of the types in `y`, except
+            validation and test nodes.
         edge_attr: dict from relation to features ``[E_r, d_r]``. Edges of a relation that is not in
             the dict get zeros.
         edge_time: dict from relation to times ``[E_r]``. Either all relations have times, or no
@@ -110,7 +110,7 @@ def typed_graph(
 
 @typed
 def with_shared(graph: Graph, parts: Sequence[Tensor], types: Collection[int]) -> list[Tensor]:
-    """Add nodes of shared types to each part: the nodes that an edge joins to a node of the part.
+    """Add nodes of shared types to each part if an edge joins them to a node of the part.
 
     For example, every client gets the conferences of all papers that the client has. Without this
     function, each conference would belong to only one client.
@@ -175,9 +175,9 @@ def _answers(
     """Labels and masks of all nodes, from each type's labels and masks."""
     if y is not None and masks["train_mask"] is None:
         masks = {**masks, "train_mask": {name: _others(name, y, masks) for name in y}}
-    _check_names("y", y, sizes)
+    check_names("y", y, sizes)
     for name, value in masks.items():
-        _check_names(name, value, sizes if y is None else y)
+        check_names(name, value, sizes if y is None else y)
     labelled = [name for name, own in (y or {}).items() if not own.is_floating_point()]
     reject_if(
         len(labelled) > 1 and num_classes is None,
@@ -217,7 +217,8 @@ def _numbers(counts: Sequence[int]) -> Tensor:
     return torch.arange(len(counts)).repeat_interleave(torch.tensor(counts, dtype=torch.int64))
 
 
-def _check_names(name: str, value: Mapping[Any, Any] | None, allowed: Mapping[Any, Any]) -> None:
+def check_names(name: str, value: Mapping[Any, Any] | None, allowed: Mapping[Any, Any]) -> None:
+    """Raise a ValueError if a mapping has keys that are not allowed."""
     unknown = [key for key in value or {} if key not in allowed]
     reject_if(unknown, f"{name} to be of {list(allowed)}", unknown)
 
@@ -248,7 +249,7 @@ def _side_by_side(
     relations: Mapping[Relation, Tensor], values: Mapping[Relation, Tensor] | None
 ) -> Tensor | None:
     """Features of edges, with separate columns for each relation."""
-    _check_names("edge_attr", values, relations)
+    check_names("edge_attr", values, relations)
     if not values:
         return None
     for of, own in values.items():
@@ -269,7 +270,7 @@ def _side_by_side(
 def _one_by_one(
     relations: Mapping[Relation, Tensor], values: Mapping[Relation, Tensor] | None
 ) -> Tensor | None:
-    _check_names("edge_time", values, relations)
+    check_names("edge_time", values, relations)
     if not values:
         return None
     lacking = [of for of in relations if of not in values]

@@ -57,10 +57,10 @@ def largest_component(graph: Graph) -> Graph:
         graph: a graph. Directed edges are treated as undirected edges.
 
     Returns:
-        The subgraph that contains the component, with `node_id`. The component's nodes keep the
-        order that they have in the graph. If the graph is connected, the graph itself is returned.
-        If several components have the largest size, the component that contains the smallest node
-        id is returned.
+        The component, as a subgraph with `node_id`. The component's nodes keep the order that they
+        have in the graph. If the graph is connected, the graph itself is returned. If several
+        components have the largest size, the component that contains the smallest node id is
+        returned.
 
     Raises:
         ValueError: if the graph has no node.

@@ -1,4 +1,4 @@
-"""Ego-graphs of a fixed shape: functions to sample, mix, train on and check them (FedEgo)."""
+"""Ego-graphs of a fixed shape (FedEgo): sampling, mixing, training and checks."""
 
 from .trees import EgoSampler, check_steps, mash, resample, training_trees, tree_minibatches
 from .uploads import mashed_check

@@ -27,7 +27,7 @@ def levels(fanouts: Sequence[int]) -> list[int]:
     """Index of the first node of each level of a tree, followed by the tree's number of nodes.
 
     Args:
-        fanouts: number of children per node, one number for each level, at least 1.
+        fanouts: for each level, the number of children of each node, at least 1.
 
     Returns:
         ``[0, 1, 1 + s_1, 1 + s_1 + s_1 s_2, ...]``; the list has one more entry than the tree has
@@ -56,7 +56,7 @@ class EgoSampler:
 
     Args:
         graph: the graph, or its adjacency ``A[target, source]``.
-        fanouts: number of children per node, one number for each level; any number of levels.
+        fanouts: for each level, the number of children of each node.
 
     Raises:
         TypeError: if a fan-out is not an integer.
@@ -97,7 +97,7 @@ class EgoSampler:
 
         Args:
             centres: int64 ``[batch]`` on the graph's device.
-            generator: source of randomness, on the graph's device; default torch's global
+            generator: source of randomness, on the graph's device; by default torch's global
                 generator.
 
         Returns:
@@ -129,8 +129,8 @@ def training_trees(
     Args:
         graph: the client's graph; without a training mask all nodes are training nodes.
         fanouts: see `EgoSampler`.
-        shuffle: whether to return the trees in random order. Otherwise they have the order of the
-            nodes.
+        shuffle: whether to return the trees in random order. If False, the trees have the order of
+            the nodes.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(4, 1), torch.tensor([[1, 2], [0, 1]]))
@@ -161,7 +161,7 @@ def resample(
         trees: ``[num_trees, size, ...]``, e.g. embeddings of mashed ego-graphs.
         fanouts: number of children per node for each level, in the given trees and in the sampled
             trees.
-        generator: source of randomness; default torch's global generator.
+        generator: source of randomness; by default torch's global generator.
 
     Returns:
         A tensor like `trees`.
@@ -209,8 +209,8 @@ def mash(
     Args:
         values: embeddings or one-hot labels, float ``[num_nodes, H]``.
         trees: int64 ``[num_trees, size]``, sampled by an `EgoSampler`.
-        batch_size: trees per mashed ego-graph; default all. The function warns if this number is 1,
-            since the result would reveal individual ego-graphs.
+        batch_size: trees per mashed ego-graph; by default all. The function warns if this number is
+            1, since the result would reveal individual ego-graphs.
         least: smallest number of trees in the last batch. If the last batch is smaller, it is
             merged with the batch before; default `batch_size`.
 

@@ -21,7 +21,7 @@ def check_mashed(
         embeddings: float ``[num_graphs, size, H]``.
         labels: float ``[num_graphs, size, C]``; every row is a distribution.
         shape: ``(size, H, C)``, as expected by the server.
-        dtype: expected dtype of both tensors; default any.
+        dtype: expected dtype of both tensors; by default any dtype is accepted.
 
     Raises:
         TypeError: if a tensor is not dense, is not floating point, or has a dtype other than
@@ -82,7 +82,7 @@ def mashed_check(
             dtype of these weights.
         most: largest number of ego-graphs that a client may send: the client's number of training
             nodes.
-        base: a second `accept`, which is called first; default none.
+        base: a second `accept`, which is called first; by default there is none.
 
     Example:
         >>> message = {"embeddings": torch.zeros(1, 3, 4), "labels": torch.ones(1, 3, 2)}

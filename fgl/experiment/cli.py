@@ -48,9 +48,9 @@ def cli(
             `main` is a dict, the first word of the command selects the function. The report's
             config contains this word as ``task``. If several functions have the same parameter,
             only one function needs to document it.
-        presets: dict from each dataset to a dict from flags to values. If `main` is a dict,
-            `presets` is a dict with the same names; each value is then a dict of datasets.
-        argv: the command line, by default the program's.
+        presets: for each dataset, a dict from flags to values. If `main` is a dict, `presets` is a
+            dict with the same names; each value is then a dict of datasets.
+        argv: the command line; by default the program's arguments.
         words: the words of the command before `argv`, for the help.
 
     Returns:
@@ -124,7 +124,7 @@ def takes_options_of(builder: Main) -> Callable[[Main], Main]:
             that a `functools.partial` fixes, and functions.
 
     Returns:
-        The decorator; it marks a `main` for `cli`.
+        A decorator that marks a `main` for `cli`.
 
     Example:
         >>> def damped(fedavg, *, rate: float = 0.5):
@@ -224,7 +224,7 @@ def _number(info: Any) -> Any:
 
 
 def _builder(main: Main) -> tuple[Any, Mapping[str, Any]]:
-    """The builder that gets the options of `main`, and the options that are already fixed."""
+    """The builder that receives the options of `main`, and its options that are already fixed."""
     builder, decided = main.__dict__.get("options_of", (None, {}))
     return builder, decided
 
@@ -290,7 +290,7 @@ def _usual(
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return the default arguments of `main` for one dataset, and the presets of each dataset.
 
-    Presets are the values that published tables used. Presets of a recipe override presets of a
+    Presets are the values used for published tables. Presets of a recipe override presets of a
     setting.
     """
     places: dict[str, str] = {}
@@ -319,7 +319,7 @@ def _joined(tables: Iterable[Presets], flags: Collection[str]) -> dict[str, dict
 
 
 def _spelled(dataset: str, table: Presets) -> str:
-    """Return a dataset's name as the table spells it; upper and lower case count as equal."""
+    """Return a dataset's name as the table spells it; upper and lower case are treated alike."""
     return next((name for name in table if name.lower() == dataset.lower()), dataset)
 
 

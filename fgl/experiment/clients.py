@@ -25,18 +25,18 @@ def spread(
     Args:
         run: a result or a round, such as ``result.history[-1]``. For a result, the round with the
             best validation score is used, or the last round if there is no validation.
-        metric: name of a metric with one value per client, without the suffix of a client, such as
+        metric: name of a metric with one value per client, without a client's suffix such as
             ``/3``.
         groups: the group of each client, such as its region. By default there are no groups.
-        lower: whether smaller values are better. The default is True if the metric is a loss, rmse
-            or mae, if the task selects the round with the smallest value of the metric, or if the
-            `lower` of the run's target names the metric.
+        lower: whether smaller values are better. The default is True in three cases: the metric is
+            a loss, rmse or mae; the task selects the round with the smallest value of the metric;
+            or `lower` of the run's target contains the metric.
 
     Returns:
         A dict. ``mean`` is the mean over clients with equal weights. ``worst`` is the value of the
         client ``worst_client``. ``tenth`` is the tenth percentile counted from the worst client,
-        with linear interpolation. ``deviation`` is the standard deviation with the number of
-        clients as divisor. ``clients`` is the number of clients that have the metric. ``groups``
+        with linear interpolation. ``deviation`` is the standard deviation; its divisor is the
+        number of clients. ``clients`` is the number of clients that have the metric. ``groups``
         contains the mean of each group. If the metric of at least one client is NaN, all values are
         NaN.
 

@@ -13,7 +13,7 @@ from ..kinds import typed
 
 
 class TensorBoard:
-    """A callback that writes TensorBoard event files, with `torch.utils.tensorboard`.
+    """A callback that writes TensorBoard event files by `torch.utils.tensorboard`.
 
     Args:
         folder: folder of the files; ``tensorboard --logdir`` shows all folders inside a folder.
@@ -30,7 +30,7 @@ class TensorBoard:
         self.folder, self._make = os.fspath(folder), tensorboard.SummaryWriter
 
     def begin(self, result: Result) -> None:
-        """Open a file; a round that a resumed run repeats replaces the round's old line."""
+        """Open a file; if a resumed run repeats a round, the round's old line is replaced."""
         self._writer = self._make(self.folder, purge_step=len(result.history) or None)
         self._writer.add_text("method", f"`{result.method}`")
 

@@ -57,8 +57,8 @@ def plot(
         what: a result, a comparison, or a dict. The dict maps each name to a result, or to a list
             of results with one result per seed.
         metrics: names of the metrics. The default is the comparison's metric. Without a comparison,
-            all metrics that begin with ``test_`` are drawn. If no metric begins so, all metrics
-            except losses are drawn. If all metrics are losses, the training loss is drawn.
+            all metrics that begin with ``test_`` are drawn. If no metric has this prefix, all
+            metrics except losses are drawn. If all metrics are losses, the training loss is drawn.
             ``"train_loss"`` is `Round.loss`.
         title: title of the figure.
         path: file to write; the file extension determines the format. By default no file is
@@ -226,10 +226,10 @@ def _of_report(report: Mapping[str, Any]) -> Curve:
 
 
 def _usual(names: Sequence[str]) -> list[str]:
-    """The names of the metrics that begin with ``test_``.
+    """All metrics' names that begin with ``test_``.
 
-    If no metric begins so, all metrics except losses and metrics of single clients are returned. If
-    there are no such metrics either, the training loss is returned.
+    If no metric has this prefix, all metrics except losses and metrics of single clients are
+    returned. If there are no such metrics either, the training loss is returned.
     """
     plain = [name for name in names if "/" not in name and not name.endswith("loss")]
     return [name for name in plain if name.startswith("test_")] or plain or ["train_loss"]

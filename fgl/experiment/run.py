@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -74,10 +73,10 @@ class Run:
 
     def __post_init__(self) -> None:
         if self.clients_at_once not in ("all", "auto"):
-            _check_at_once(self.clients_at_once)
+            check_count(clients_at_once=self.clients_at_once)
         for name in ("json", "plot"):
             if getattr(self, name):
-                _check_file(name, Path(getattr(self, name)))
+                try_writing(name, Path(getattr(self, name)))
 
     def __call__(
         self,
@@ -95,12 +94,12 @@ class Run:
         Args:
             method: the method to run.
             task: the task, with clients, scores and the metric that determines the best round.
-            recipe: the recipe's name for the report; default from the command line.
-            dataset: the dataset's name for the report; default from the command line.
+            recipe: the recipe's name for the report; by default the name in the command line.
+            dataset: the dataset's name for the report; by default the name in the command line.
             config: further settings for the report. A run that resumes a checkpoint must have the
                 same settings as the first run. In the report, these settings come before the flags
                 of the command.
-            evaluate: the evaluation function; default the task's.
+            evaluate: the evaluation function; by default the task's function.
             watch: metrics of the server's state, as for `fgl.run`.
 
         Returns:
@@ -109,10 +108,14 @@ class Run:
             nodes were generated.
 
         Raises:
-            ValueError: if `patience` is set for a task without validation, or if `fgl.run` raises
-                one.
+            ValueError: if `patience` is set for a task without validation, or if `fgl.run` raises a
+                ValueError.
         """
-        self._check(task)
+        if self.patience is not None and not task.select:
+            raise ValueError(
+                "Expected patience to be None for a task that has no validation score, "
+                f"but got {self.patience}"
+            )
         torch.set_num_threads(self.threads)
         origin = _ORIGIN.get({})
         origin["began"] = False
@@ -166,17 +169,6 @@ class Run:
             plot({name: result}, path=self.plot)
         return summary, result
 
-    def _check(self, task: Task) -> None:
-        """Raise an error if settings are invalid for the task or files cannot be written."""
-        if self.patience is not None and not task.select:
-            raise ValueError(
-                "Expected patience to be None for a task that has no validation score, "
-                f"but got {self.patience}"
-            )
-        for name in ("json", "plot"):
-            if getattr(self, name):
-                try_writing(name, Path(getattr(self, name)))
-
 
 class _Beginning:
     """A callback that notes that the rounds of a run have begun."""
@@ -207,28 +199,17 @@ def command(origin: dict[str, Any]) -> Iterator[None]:
         _ORIGIN.reset(token)
 
 
-def _check_file(name: str, path: Path) -> None:
-    """Raise an error before the run if no file can be written to this path."""
-    existing = next(place for place in (path, *path.absolute().parents) if place.exists())
-    problems = {
-        f"the folder {path}": path.is_dir(),
-        f"{path} in a file": existing != path and not existing.is_dir(),
-        f"{path}: {existing} is read-only for you": not os.access(existing, os.W_OK),
-    }
-    got = next((text for text, wrong in problems.items() if wrong), "")
-    if got:
-        text = f"Expected {name} to name a file that can be written, but got {got}"
-        raise about(name, ValueError(text))
-
-
 def try_writing(name: str, path: Path) -> None:
     """Raise an error if a file cannot be written; an existing file stays unchanged."""
-    new = not path.exists()
-    with check_disk(f"{name} to name a file that can be written, which {path} is not"):
+    try:
+        new = not path.exists()
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("a").close()
         if new:
             path.unlink()
+    except OSError as error:
+        text = f"Expected {name} to name a file that can be written, but got {error}"
+        raise about(name, ValueError(text)) from error
 
 
 def write(path: Path, text: str) -> None:
@@ -237,16 +218,8 @@ def write(path: Path, text: str) -> None:
         path.write_text(text)
 
 
-def _check_at_once(value: Any) -> None:
-    try:
-        check_count(clients_at_once=value)
-    except (TypeError, ValueError) as error:
-        text = str(error).replace(">= 1", '>= 1, "all" or "auto"')
-        raise about("clients_at_once", type(error)(text)) from None
-
-
 def _tell(name: str, summary: Mapping[str, Any], result: Result) -> None:
-    """Print a line per metric, and further lines if messages were dropped or if a batch failed."""
+    """Print a line per metric, one if messages were dropped, and one if a batch failed."""
     for metric, values in summary["metrics"].items():
         if "/" in metric:  # a metric of a single client
             continue

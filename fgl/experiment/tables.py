@@ -11,7 +11,7 @@ from .report import DESCRIBED
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a table, with the results of a method.
+    """A line of a table: the results of a method.
 
     Args:
         method: name of the method.
@@ -22,8 +22,8 @@ class Line:
         seconds: duration of all rounds of a run in seconds, averaged over seeds.
         seeds: number of seeds.
 
-    Undefined numbers are NaN, for example the deviation for a single seed, and the first method's
-    difference.
+    Undefined numbers are NaN: the deviation for a single seed, and the first method's difference
+    from itself.
 
     Example:
         >>> Line("FedAvg", 0.81, 0.01, seeds=5).mean

@@ -19,7 +19,7 @@ def choose_names(
 
     Args:
         about: description of the program for ``--help``.
-        argv: the command line; default the program's.
+        argv: the command line; by default the program's arguments.
         tables: dict from each kind of word to a second dict, which maps each possible word to an
             object. The first line of an object's docstring is the word's help text.
 

@@ -23,8 +23,8 @@ def carried(method: Method, start: Result, state: State) -> State:
     The state includes the costs of the earlier run.
 
     If a method counts privacy costs, its state has a record of the costs from the first round on.
-    So if the state has no such record, the method that produced the state adds no noise. Rounds of
-    `start` that no transform counted had no protection.
+    So if the state has no such record, the method that produced the state adds no noise. If no
+    transform counted a round of `start`, this round had no protection.
 
     Args:
         method: the method of the new run.
@@ -45,8 +45,7 @@ def carried(method: Method, start: Result, state: State) -> State:
         return state
     number = len(start.outbox)
     answers = _answers(start)
-    if answers:
-        state = {**state, KEY: _without_protection({}, number, answers)}
+    state = {**state, KEY: _without_protection({}, number, answers)} if answers else state
     return method.privacy.account(Inbox({}, number, asked=[]), state)
 
 
@@ -65,7 +64,7 @@ def unprotected(method: Method, start: Result) -> dict[int, int]:
 
 
 def _answers(start: Result) -> Counter[int]:
-    """For each client, the number of uncounted answers in this run and in earlier runs."""
+    """For each client, the number of uncounted answers over this run and all earlier runs."""
     if KEY in start.server_state:
         return Counter()
     own = (
@@ -107,8 +106,7 @@ def counted_on(method: Method, state: State) -> Method:
 
     def counting(serve: Aggregate) -> Aggregate:
         def counted(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-            own = {key: value for key, value in state.items() if key != KEY}
-            outbox, new = serve(inbox, own)
+            outbox, new = serve(inbox, {key: value for key, value in state.items() if key != KEY})
             return outbox, {**new, KEY: account(inbox, state)[KEY]}
 
         return counted

@@ -66,15 +66,15 @@ def deployed(
         clients: the clients' graphs.
 
     Returns:
-        A function ``(outbox, states) -> client to params``. Its result has one entry for each
-        client in the outbox.
+        A function ``(outbox, states) -> client to params``. The result of this function has one
+        entry for each client in the outbox.
 
     Raises:
         ValueError: if a model lacks some tensors. The returned function raises this error.
 
     Warns:
-        UserWarning: if the returned function is called during a run, and the run's method deploys
-            other models than `method` does. The warning is given only once.
+        UserWarning: if the returned function is called during a run, and if the run's method
+            deploys models other than the models of `method`. The warning is given only once.
 
     Example:
         >>> model = torch.nn.Linear(1, 1)
@@ -83,7 +83,7 @@ def deployed(
         True
     """
 
-    warned: set[str] = set()
+    warned = {""}
 
     def models(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[int, Params]:
         used = _whole_models(method, clients, outbox, states)
@@ -91,7 +91,7 @@ def deployed(
         if first is not None:
             arguments = outbox[first], states.get(first, {}), clients[first], used[first]
             other = _deploys_otherwise(method, *arguments)
-            if other and other not in warned:
+            if other not in warned:
                 warned.add(other)
                 warn(f"{other}. {_cause(method)}")
         return used
@@ -153,7 +153,6 @@ def _cause(method: Method) -> str:
     )
 
 
-@explained
 def scored(
     model: nn.Module,
     score: Score,
@@ -167,8 +166,8 @@ def scored(
         score: ``(params, graph) -> metrics``; see `evaluate_on`.
         pairs: dict from any key to a pair (parameters, graph). A pair that occurs twice is scored
             once.
-        own: dict from the keys of `pairs` to models, if clients have their own models; each
-            replaces `model` for its key. Default none.
+        own: dict from the keys of `pairs` to models, if clients have their own models; each of
+            these models replaces `model` for its key. Default none.
 
     Returns:
         The metrics of each pair as Python numbers. All metrics are copied from the device at the
@@ -234,10 +233,10 @@ def evaluate_on(
 
     Raises:
         TypeError: if the default score is used, ``y`` has a floating dtype, and no target is given.
-        ValueError: if there are several clients, and `graph` is a list with a different number of
-            graphs. With the default score also if a single graph lacks labels or test nodes, if a
-            client that has test nodes lacks labels, or if no client has a test node. The returned
-            function raises a ValueError if a model lacks tensors.
+        ValueError: if there are several clients and `graph` is a list with a different number of
+            graphs. With the default score, the error is also raised if a single graph lacks labels
+            or test nodes, if a client that has test nodes lacks labels, or if no client has a test
+            node. The returned function raises a ValueError if a model lacks tensors.
 
     Warns:
         UserWarning: if the default score is used, and the labels of some clients do not define a
@@ -317,8 +316,8 @@ def _local_score(
     Without test nodes the function returns no metrics.
     """
     tested = [own for own in graphs if own.test_mask is not None and bool(own.test_mask.any())]
-    if not tested or any(own.y is None for own in tested):
-        raise ValueError(f"Expected clients to have labels and test nodes, but got none{SPLIT}")
+    want = "clients to have labels and test nodes"
+    reject_if(not tested or any(own.y is None for own in tested), want, f"none{SPLIT}")
     for own in tested:
         checked_y(target, own.y)
     answers = [by_answer(own, own.test_mask)[1:] for own in graphs]
@@ -329,8 +328,7 @@ def _local_score(
         if graph not in scored_graphs:
             return {}
         of = asked(graph, lambda own: logits_of(model, params, own))
-        local = of_clients(target).at(horizons(graph))
-        return local.measure("local_", *of(graph.test_mask))
+        return of_clients(target).at(horizons(graph)).measure("local_", *of(graph.test_mask))
 
     return score
 
@@ -353,15 +351,9 @@ def together(*evaluates: Evaluate) -> Evaluate:
 def score_round(executor: Executor, result: Result, record: Round, plan: Plan) -> None:
     """Add a round's metrics to its record.
 
-    The metrics come from the clients' scores, `evaluate` and `watch`.
+    The metrics come from three sources: the clients' scores, `evaluate` and `watch`.
     """
-    start = time.perf_counter()
-    record.metrics = _scores(executor, result, record.round, plan)
-    record.seconds += time.perf_counter() - start
-
-
-def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[str, float]:
-    """The means of the clients' scores, and the metrics of `evaluate` and `watch`."""
+    start, index = time.perf_counter(), record.round
     scores, merge = executor.score(index, result.outbox), merging(plan.each)
     taken = {} if executor.elsewhere else merge(scores)
     own: dict[str, float] = {}
@@ -372,23 +364,24 @@ def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[
     if plan.watch is not None:
         with stage(plan.seed, index, None, "watch"), unchanged(result.server_state):
             own |= _numbers("watch", plan.watch(result.server_state), taken | own)
-    return (merge(_without(own, scores, index)) if executor.elsewhere else taken) | own
+    taken = merge(_without(own, scores, index)) if executor.elsewhere else taken
+    record.metrics = taken | own
+    record.seconds += time.perf_counter() - start
 
 
 def _without(
     taken: Collection[str], scores: Mapping[int, Mapping[str, Value]], index: int
 ) -> dict[int, Mapping[str, Value]]:
-    """The scores of the clients that use no metric's name from `taken`."""
+    """Leave out the scores of clients with a metric name in `taken`, and warn."""
     out: dict[int, Mapping[str, Value]] = {}
     for client, score in scores.items():
-        both = sorted(set(score) & set(taken))
-        if not both:
+        if both := sorted(set(score) & set(taken)):
+            warn(
+                f"Round {index}, client {client}, score: Expected metrics that nothing else has, "
+                f"but got {both[0]!r} again"
+            )
+        else:
             out[client] = score
-            continue
-        warn(
-            f"Round {index}, client {client}, score: Expected metrics that nothing else has, but "
-            f"got {both[0]!r} again",
-        )
     return out
 
 
@@ -398,14 +391,12 @@ def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, floa
     Raise an error if a metric's name is already in use.
     """
     check_names(name, metrics)
-    for key in metrics:
-        reject_if(
-            key in others, f"{name} to return metrics that nothing else has", f"{key!r} again"
-        )
+    again = [key for key in metrics if key in others]
+    got = " and ".join(map(repr, again))
+    reject_if(again, f"{name} to return metrics that nothing else has", f"{got} again")
     return {key: as_number(f"{name}'s {key!r}", value) for key, value in metrics.items()}
 
 
-@explained
 def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
     """Each metric's mean over the clients that have the metric.
 
@@ -487,11 +478,9 @@ def _why_none(graphs: Any, client: int, name: str) -> str:
     """Explain from a client's mask and labels why the client lacks a metric."""
     mask_name = "val_mask" if name.startswith("val_") else "test_mask"
     mask, y = getattr(graphs[client], mask_name), graphs[client].y
-    if mask is None or y is None:
-        return f"its score returns none for client {client}"
-    if not bool(mask.any()):
+    if mask is not None and not bool(mask.any()):
         return f"client {client} has no example in {mask_name}"
-    if not y.is_floating_point():
+    if mask is None or y is None or not y.is_floating_point():
         return f"its score returns none for client {client}"
     return f"client {client}'s {kind_of(y, mask)}"
 

@@ -1,7 +1,5 @@
 """The history of a run: a record of each round, and the result after the last round."""
 
-from __future__ import annotations
-
 import copy
 import csv
 import math
@@ -53,7 +51,7 @@ def usual_select(
 
     Args:
         history: the rounds of a run.
-        select: the task's metric; default the first validation metric.
+        select: the task's metric; by default the first validation metric.
         lower: names of metrics for which smaller values are better. Losses need not be named.
 
     Example:
@@ -65,10 +63,8 @@ def usual_select(
         return select
     validation = [name for name in names if name.startswith("val_") and "/" not in name]
     # A loss is chosen only if there is no other metric.
-    validation.sort(key=lambda name: name.endswith("_loss"))
-    usual = (
-        f"{'-' * less_is_better(validation[0], lower=lower)}{validation[0]}" if validation else ""
-    )
+    first = min(validation, key=lambda name: name.endswith("_loss"), default="")
+    usual = f"{'-' * less_is_better(first, lower=lower)}{first}" if first else ""
     if select and usual:
         warn(
             f"No round has {select}, so {usual} selects the best round{did_you_mean(select, names)}"
@@ -79,11 +75,11 @@ def usual_select(
 def checked_select(
     history: Sequence[Any], metric: str, select: str, lower: Collection[str] = ()
 ) -> str:
-    """The name of the metric that selects the best round, after a check.
+    """Check the metric that selects the best round, and return the metric's name.
 
     Args:
         history: the rounds of a run.
-        metric: a metric's name. It begins with a minus if smaller values are better.
+        metric: a metric's name, with a minus before the name if smaller values are better.
         select: the task's metric.
         lower: names of metrics for which smaller values are better. Losses need not be named.
 
@@ -92,21 +88,15 @@ def checked_select(
             minus.
     """
     names = names_of(history)
-    if not names:
-        raise ValueError(
-            f"Expected rounds with {metric or select or 'a metric'}, but got none that has metrics:"
-            " no client had examples to score, or the run had neither a task nor evaluate="
-        )
-    if metric.removeprefix("-") not in names:
-        lacks = f", and no round has {select or 'a validation metric'}" if not metric else ""
-        raise ValueError(
-            f"Expected metric to be one of {', '.join(names)}, perhaps with a minus before it, "
-            f"but got {metric or 'none'}{lacks or did_you_mean(metric, names)}"
-        )
-    if less_is_better(metric, select, lower):
-        raise ValueError(
-            f'Expected metric to be "-{metric}", since less is better, but got "{metric}"'
-        )
+    got = "none that has metrics: no client had examples to score, or the run had neither a task "
+    want = f"rounds with {metric or select or 'a metric'}"
+    reject_if(not names, want, f"{got}nor evaluate=")
+    lacks = f", and no round has {select or 'a validation metric'}" if not metric else ""
+    want = f"metric to be one of {', '.join(names)}, perhaps with a minus before it"
+    got = f"{metric or 'none'}{lacks or did_you_mean(metric, names)}"
+    reject_if(metric.removeprefix("-") not in names, want, got)
+    want = f'metric to be "-{metric}", since less is better'
+    reject_if(less_is_better(metric, select, lower), want, f'"{metric}"')
     return metric
 
 
@@ -122,7 +112,7 @@ def best_round(history: Sequence[Scored], select: str = "val_accuracy") -> Score
 
     Args:
         history: the rounds of a run, at least one.
-        select: the metric's name. Put a minus before it if smaller values are better.
+        select: the metric's name, with a minus before the name if smaller values are better.
 
     Returns:
         The best round.
@@ -168,9 +158,9 @@ class Round:
             string is empty if `clients_at_once` was set.
         untraced: the reason why local steps are not traced from this round on. Only the first such
             round has the reason. The field is ignored when rounds are compared.
-        bytes_down, bytes_up: total size of the messages sent to clients, and of those sent by
-            clients. Malformed messages are not counted. In round 0 `bytes_up` includes the joining
-            messages of all clients.
+        bytes_down, bytes_up: total size of the messages sent to clients, and of the messages sent
+            by clients. Malformed messages are not counted. In round 0 `bytes_up` includes the
+            joining messages of all clients.
         seconds: time from the broadcast to the end of evaluation. The field is ignored when rounds
             are compared.
         metrics: the metrics from `evaluate`, `score` and `watch`.
@@ -235,16 +225,17 @@ class Result:
         client_states: each client's state.
         history: one `Round` per round.
         form: the agreed names, dtypes and shapes of uploads; later uploads must have this form.
-            Empty if too few clients have sent the same form.
-        older: outboxes and server states of earlier rounds, the oldest first. Empty unless the run
-            was started with `go_back`.
+            The form is empty if too few clients have sent the same form.
+        older: outboxes and server states of earlier rounds, the oldest first. The list is empty
+            unless the run was started with `go_back`.
         config: the config of the run. The config's entry ``"layers"`` has the arguments of the
             method's builders, from the innermost to the outermost builder.
         method: the method that was run; None if the result was unpickled or created by hand.
         clients: the clients' graphs, if clients are in this process.
         select: the task's metric by which the best round is selected; "" without a task.
         unprotected: dict from client to the number of its unprotected answers in earlier runs, if
-            this run continues a run (`start`). Empty if the server's state counts answers.
+            this run continues a run (`start`). The dict is empty if the server's state has the
+            numbers of answers.
 
     Example:
         >>> Result({0: {"model": {}}}, {}, {}, [Round(0, [0], metrics={"val_auc": 0.5})])
@@ -280,8 +271,7 @@ class Result:
         ]
         if count:
             lines.append(f"last  (round {count - 1}): {_told(self.history[-1])}")
-        select = self.selects
-        if select:
+        if select := self.selects:
             best = best_round(self.history, select)
             lines.append(f"best  (round {best.round}, {select}): {_told(best)}")
         up, down = (sum(getattr(r, f"bytes_{way}") for r in self.history) for way in ("up", "down"))
@@ -353,18 +343,18 @@ class Result:
         """The trained model's output for a graph, in evaluation mode and without gradients.
 
         Args:
-            graph: a graph, such as a new client's graph. It must have all fields that the model
-                reads.
+            graph: a graph, such as a new client's graph. The graph must have all fields that the
+                model reads.
             client: number of the client whose model is used; needed if clients have different
-                models. Default the model that all clients share.
+                models. By default the model that all clients share is used.
             options: keyword arguments for the model, such as ``return_embedding=True``.
 
         Returns:
             The output, such as logits ``[num_nodes, num_classes]``.
 
         Raises:
-            ValueError: if `model` or `model_of` raises one, or if the graph lacks a field that the
-                model reads.
+            ValueError: if `model` or `model_of` raises a ValueError, or if the graph lacks a field
+                that the model reads.
 
         Example:
             >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -387,11 +377,11 @@ class Result:
         reject_if(client not in self.outbox, f"client to be < {len(self.outbox)}", client)
         message, state = self.outbox[client], self.client_states.get(client, {})
         if not self.clients:
-            if self.method.deploy is not deploy_received or self.method.own.models is not None:
-                raise ValueError(
-                    "Expected the clients to be in this process, since their models depend on what "
-                    "they keep, but got clients elsewhere"
-                )
+            reject_if(
+                self.method.deploy is not deploy_received or self.method.own.models is not None,
+                "the clients to be in this process, since their models depend on what they keep",
+                "clients elsewhere",
+            )
             return deploy_received(message, state, None)  # type: ignore[arg-type]
         graph = self.clients[client]
         with self.method.at(graph), torch.no_grad():
@@ -399,10 +389,9 @@ class Result:
 
     def _module(self, client: int, params: Params) -> nn.Module:
         assert self.method is not None  # `_deployed` has checked it
-        model = self.method.model
-        if self.clients:
-            model = self.method.model_of(self.clients[client])
-        model = copy.deepcopy(model).eval()
+        method = self.method
+        own = method.model_of(self.clients[client]) if self.clients else method.model
+        model = copy.deepcopy(own).eval()
         model.load_state_dict(params)
         model.register_forward_pre_hook(_takes_no_graph)
         return model
@@ -412,8 +401,8 @@ class Result:
 
         Args:
             metric: the metric's name. If smaller values are better, put a minus before the name, as
-                in ``"-val_rmse"``. Default the task's metric, or the first validation metric if the
-                task names no metric.
+                in ``"-val_rmse"``. The default is the task's metric, or the first validation metric
+                if the task names no metric.
 
         Raises:
             ValueError: if no round has the metric, if smaller values are better and the name has no
@@ -488,11 +477,9 @@ class Result:
 
 def _takes_no_graph(model: nn.Module, arguments: tuple[Any, ...]) -> None:
     """Raise an error if a trained model is called with a graph instead of tensors."""
-    if arguments and isinstance(arguments[0], Graph):
-        raise TypeError(
-            f"Expected {type(model).__name__} to be called with tensors, but got a Graph: "
-            "result.predict(graph) calls it with what it reads"
-        )
+    got = "a Graph: result.predict(graph) calls it with what it reads"
+    wrong = any(isinstance(each, Graph) for each in arguments[:1])
+    reject_if(wrong, f"{type(model).__name__} to be called with tensors", got, TypeError)
 
 
 def _some(count: int, what: str) -> str:
@@ -506,16 +493,13 @@ def _told(record: Round) -> str:
 
 
 def _spelled(value: float) -> str:
-    """Four decimals, or more for a small number such as a delta of 1e-05."""
+    """A number with four decimals; a small number, such as a delta of 1e-05, has more than four."""
     return f"{value:.4f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.2g}"
 
 
 def _equal(one: Params, other: Params) -> bool:
     """Whether two models have equal tensors."""
-    same = one.keys() == other.keys()
-    return same and all(
-        one[name].shape == other[name].shape and torch.equal(one[name], other[name]) for name in one
-    )
+    return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
 
 
 def reason(error: Exception) -> str:
@@ -530,7 +514,7 @@ def reason(error: Exception) -> str:
 
 
 def shortened(text: str) -> str:
-    """A client's text for the history, without unprintable characters and not too long.
+    """A client's text for the history, shortened and without unprintable characters.
 
     Example:
         >>> shortened("a\x1b[2Jb"), len(shortened("a" * 1000))

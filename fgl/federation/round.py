@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..kinds import check_kind, explained
+from ..kinds import check_kind
 from ..seeds import fold_in, stage
 from ..warn import warn
 from .executors import Answer, Executor
@@ -18,7 +18,7 @@ from .gate.guard import ChangedInPlace
 from .gate.uploads import NO_MORE, Absent, Diverged, Limits, farthest, sift
 from .history import Result, Round, of_whom, reason
 from .method.fedavg import accept_all
-from .method.message import Aggregate, Broadcast, Inbox, Message, State, compact, leaves, num_bytes
+from .method.message import Aggregate, Broadcast, Inbox, Message, State, compact, drop, num_bytes
 from .method.method import Evaluate, Method, Watch
 
 Dropouts = float | Callable[[int, int], bool]
@@ -81,8 +81,9 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         if bad_model and result.older
         else _served(method.aggregate, "aggregate", inbox, result, plan, executor.elsewhere)
     )
-    if errors := {**refused, **left_out}:
-        _note_refused(record, errors)
+    for client, error in sorted({**refused, **left_out}.items()):
+        record.dropped[client] = reason(error)
+        warn(f"Round {index}, client {client}: {reason(error)}")
     counted = [client for client in uploads if client not in left_out]
     executor.keep(index, counted)
     if not counted:
@@ -91,8 +92,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         check_exchanges(history, most, method.rules.exchange)
     _note_training(record, executor, result.history)
     if new is None:
-        nobody = Inbox({}, executor.num_clients, result.outbox, index, payers)
-        new = _of_nobody(method, nobody, result.server_state, plan)
+        new = _of_nobody(method, inbox.with_messages({}), result.server_state, plan)
     if new is not None:
         if plan.go_back and counted:
             result.older = [*result.older, (result.outbox, result.server_state)][-plan.go_back :]
@@ -102,14 +102,6 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         record.loss = _mean_loss([answers[k].losses for k in counted if answers[k].num_examples])
     record.seconds = time.perf_counter() - start
     return record
-
-
-def _note_refused(record: Round, refused: Mapping[int, Exception]) -> None:
-    """Record the reason why each upload was refused, and give a warning."""
-    for client, error in sorted(refused.items()):
-        record.dropped[client] = reason(error)
-        text = f"Round {record.round}, client {client}: {reason(error)}"
-        warn(text)
 
 
 def _cause(left_out: Mapping[int, Exception]) -> BaseException | None:
@@ -148,7 +140,7 @@ def _note_training(record: Round, executor: Executor, history: Sequence[Round]) 
     if record.one_by_one and not any(each.one_by_one for each in history):
         warn(
             f"Training one client after the other from round {record.round} on, since a batch "
-            f"refused these: {record.one_by_one}",
+            f"refused these: {record.one_by_one}"
         )
 
 
@@ -277,11 +269,9 @@ def _served(
     all attempts fail, there is no result, and the server keeps the old model.
     """
 
-    def attempt(some: Mapping[int, Message]) -> Made:
+    def attempt(some: Inbox) -> Made:
         with stage(plan.seed, len(result.history), None, name):
-            sent, payers = inbox.sent, inbox.asked
-            own = Inbox(some, inbox.num_clients, sent, inbox.round, payers)
-            return serve(own, result.server_state)
+            return serve(some, result.server_state)
 
     if not inbox:
         return None, {}
@@ -296,7 +286,7 @@ def _served(
     while 2 * count <= len(order):
         left_out = order[:count]
         with suppress(Exception):
-            new = attempt({k: message for k, message in inbox.items() if k not in left_out})
+            new = attempt(inbox.with_messages(drop(inbox, left_out)))
             return new, dict.fromkeys(left_out, _because("the server left this upload out", cause))
         count *= 2
     return None, dict.fromkeys(inbox, _because("the server keeps the old model", cause))
@@ -407,11 +397,9 @@ def _warn_of_absent(inbox: Inbox, outbox: Mapping[int, Message], result: Result)
     used = [len(own.participants) - len(own.dropped) for own in result.history]
     if outbox.keys() != inbox.keys() or len(inbox) == everybody:
         return
-    models = [
-        [id(tensor) for path, tensor in leaves(message) if path.startswith("model/")]
-        for message in (*outbox.values(), result.server_state)
-    ]
-    same = [model == models[0] != [] for model in models[1:]]  # the last one is the server's
+    models = [message.get("model") for message in (*outbox.values(), result.server_state)]
+    ids = [[*map(id, model.values())] if isinstance(model, Mapping) else [] for model in models]
+    same = [own == ids[0] != [] for own in ids[1:]]  # the last one is the server's
     if any(same) and all(same[:-1]) and not any(0 < count < everybody for count in used):
         warn(
             f"aggregate sends one model to the {len(inbox)} participants alone, so the other "
@@ -421,7 +409,7 @@ def _warn_of_absent(inbox: Inbox, outbox: Mapping[int, Message], result: Result)
 
 
 def kept(result: Result) -> list[Mapping[str, Any]]:
-    """Messages and states of the next round, which scores and callbacks must not change."""
+    """The next round's messages and states, which scores and callbacks must not change."""
     return [*result.outbox.values(), result.server_state, *result.client_states.values()]
 
 
@@ -444,7 +432,6 @@ def participants(num_clients: int, participation: float, seed: int) -> list[int]
     return sorted(torch.randperm(num_clients, generator=generator)[:count].tolist())
 
 
-@explained
 def num_participants(num_clients: int, participation: float) -> int:
     """The number of participants: a fraction of the clients, rounded, but at least 1.
 

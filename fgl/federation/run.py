@@ -71,8 +71,8 @@ def run(
 
     Args:
         method: the method to run.
-        clients: one graph per client, a task, or a place. A task also scores the method. A place is
-            used for remote clients, such as ``fgl.federation.Flower(grid, num_clients=4)``. Each
+        clients: one graph per client, a task, or a place. A task also scores the method. For remote
+            clients, pass a place, such as ``fgl.federation.Flower(grid, num_clients=4)``. Each
             remote client computes its own score and keeps its state, so `evaluate` does not receive
             the clients' states.
         num_rounds: total number of rounds, including the rounds before a resume.
@@ -85,13 +85,13 @@ def run(
         clients_at_once: number of clients that train as one batch, or ``"all"``. If it is 1,
             clients train one at a time. In a batch, all clients are padded to the size of the
             largest client and share random numbers. By default `fgl.federation.choose` selects the
-            number; it selects the same number on every computer. If clients cannot train as a
-            batch, a warning is given and clients train one at a time, see `Round.one_by_one`.
-        evaluate: ``(outbox, client_states) -> metrics``, called after every round; default the
+            number, which is the same on every computer. If clients cannot train as a batch, a
+            warning is given and clients train one at a time, see `Round.one_by_one`.
+        evaluate: ``(outbox, client_states) -> metrics``, called after every round; by default the
             task's function.
-        score: ``(params, graph) -> metrics``. It is called for each client, with the model that the
-            client deploys and with the client's graph. The means over clients are added to the
-            round's metrics.
+        score: ``(params, graph) -> metrics``, called for each client with the model that the client
+            deploys and with the client's graph. The means over clients are added to the round's
+            metrics.
         watch: ``(server_state) -> metrics``, called after each round. The returned metrics are
             added to the round's metrics.
         callbacks: functions ``(round, result)``, called after each round. If a callback returns
@@ -127,9 +127,10 @@ def run(
 
     Raises:
         ValueError: if there are no clients, if an argument is out of range, if a round has too few
-            participants, or if a message has a missing key, an extra key or an invalid shape. Also
-            if the checkpoint is of a different run or format, or if a second run uses the folder.
-            An error inside a client is raised again, with the round, the client and the stage.
+            participants, or if a message has a missing key, an extra key or an invalid shape. The
+            error is also raised if the checkpoint belongs to a different run or has a different
+            format, or if a second run uses the folder. An error inside a client is raised again; it
+            names the round, the client and the stage.
         TypeError: if an argument has an invalid type, such as a model in place of the method, or if
             the features and the model have different floating types.
         RuntimeError: if three consecutive rounds used no upload, if three consecutive exchanges
@@ -143,8 +144,8 @@ def run(
     If clients are in this process, the run ends after a malformed upload, or if `aggregate` raises
     an error itself. If clients are in other processes, the server ignores a malformed upload. If
     `aggregate` raises an error in this case, or if its result is far too large, the server calls it
-    again without the uploads that changed most, up to half of the uploads. If a round uses no
-    upload, the server keeps the old model.
+    again and leaves out the uploads that changed most, but at most half of the uploads. If a round
+    uses no upload, the server keeps the old model.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -167,6 +168,8 @@ def run(
     place = _place(clients, on, clients_at_once, score, start)
     place.check(method)
     _check_participants(method, place.num_clients, participation)
+    if checkpoint is None:  # a run in a folder may continue with more rounds
+        _check_rounds(method, place, num_rounds, start)
     guarded, scores = checked(method), evaluate or place.evaluate(method, each=each)
     result = _first(method, place.num_clients, start)
     _check_go_back(method, go_back, result.server_state)
@@ -260,7 +263,7 @@ def _ended(callbacks: Sequence[Callback], result: Result, folder: Folder, *, sav
 def _executor(
     place: Place, method: Method, result: Result, plan: Plan, config: Mapping[str, Any] | None
 ) -> Executor:
-    """The executor of a run that continues from a result; both share the states of clients.
+    """The executor of a run that continues from a result, with the client states of the result.
 
     If clients are in this process, the new executor has the graphs of the result's next round.
     """
@@ -275,7 +278,7 @@ def _executor(
 
 
 def _resumed(folder: Folder, method: Method, place: Place) -> Result | None:
-    """Load a run from its folder to the clients' device; if unknown, to the model's device."""
+    """Load a run from its folder to the clients' device, or else to the model's device."""
     tensors = method.model.state_dict().values()
     devices = [*place.devices, *(tensor.device for tensor in tensors), torch.device("cpu")]
     saved = folder.load(devices[0])
@@ -283,7 +286,7 @@ def _resumed(folder: Folder, method: Method, place: Place) -> Result | None:
         warn(
             f"Expected the checkpoint to know all settings of {method}, but got "
             f"{' and '.join(method.unknown)} of a builder without fgl.layer: make sure that its "
-            "settings are unchanged",
+            "settings are unchanged"
         )
     return saved
 
@@ -300,12 +303,23 @@ def _check_counted(history: Sequence[Round], exchange: int, limits: Limits) -> N
 def _check_participants(method: Method, num_clients: int, participation: float) -> None:
     """Raise an error if a round has fewer participants than the method needs."""
     count = num_participants(num_clients, participation)
-    if count < method.rules.participants:
-        raise ValueError(
-            f"Expected participation to give at least {method.rules.participants} participants, as "
-            f"{method.layers[-1].name if method.layers else 'the method'} needs them, but got "
-            f"{count} of {num_clients} clients"
-        )
+    least = method.rules.participants
+    name = method.layers[-1].name if method.layers else "the method"
+    want = f"participation to give at least {least} participants, as {name} needs them"
+    reject_if(count < least, want, f"{count} of {num_clients} clients")
+
+
+def _check_rounds(method: Method, place: Place, num_rounds: int, start: Result | None) -> None:
+    """Raise an error if a run ends before its method unlearns, or before late clients join."""
+    least, first = method.rules.rounds, getattr(place, "first_rounds", 0)
+    if start is not None and start.method is not None and start.method.rules.rounds == least:
+        least -= len(start.history)
+    reject_if(0 < num_rounds < least, f"num_rounds to be at least {least} for {method}", num_rounds)
+    reject_if(
+        0 < num_rounds <= first,
+        f"num_rounds to be above {first}, the rounds before late clients and classes appear",
+        num_rounds,
+    )
 
 
 def _check_go_back(method: Method, go_back: int, state: State) -> None:
@@ -323,10 +337,9 @@ def _check_go_back(method: Method, go_back: int, state: State) -> None:
 
 
 def _check_history(result: Result, rounds: Sequence[Round]) -> None:
-    """Raise an error if a callback changed the list of rounds, which defines the run's position."""
+    """Raise an error if a callback changed the list of rounds."""
     now = result.history
-    same = isinstance(now, list) and len(now) == len(rounds)
-    if not same or any(a is not b for a, b in zip(now, rounds, strict=True)):
+    if not isinstance(now, list) or [*map(id, now)] != [*map(id, rounds)]:
         raise ValueError(
             f"Round {rounds[-1].round}, a callback: the rounds of result.history were changed, but "
             "must stay as they are"
@@ -352,44 +365,38 @@ def _place(
     place: Any = clients
     if isinstance(place, type) or not hasattr(place, "identity"):
         return Here(place, at_once, score)
-    if at_once != "auto" or score is not None:
-        raise ValueError(
-            "Expected clients_at_once and score to be left out beside a place, which has its own, "
-            f"as Here(task, at_once=1, score=score), but got {at_once!r} and {short(score)}"
-        )
+    way = "which has its own, as Here(task, at_once=1, score=score)"
+    want = f"clients_at_once and score to be left out beside a place, {way}"
+    reject_if(at_once != "auto" or score is not None, want, f"{at_once!r} and {short(score)}")
     if start is not None and start.client_states and not isinstance(place, Here):
         raise ValueError("Expected start to hold no client's state with clients elsewhere")
     return cast(Place, place)
 
 
 def _first(method: Method, num_clients: int, start: Result | None) -> Result:
-    """The start of a run: a client's message is the initial model, or comes from `start`."""
+    """The start of a run: each client's message contains the initial model, or is from `start`."""
     if start is None:
         message: Message = {"model": {n: t.clone() for n, t in method.common().items()}}
         start = Result(Broadcast(message, num_clients), dict(message), {}, [])
-    if len(start.outbox) != num_clients:
-        raise ValueError(
-            f"Expected start to be a run of {num_clients} clients, but got {len(start.outbox)}"
-        )
+    before = len(start.outbox)
+    reject_if(before != num_clients, f"start to be a run of {num_clients} clients", before)
     _check_whole_exchange(start)
     _check_same_optimizer(method, start)
-    state, before = carried(method, start, start.server_state), unprotected(method, start)
-    return replace(start, server_state=state, history=[], form={}, older=[], unprotected=before)
+    new: Any = {"history": [], "form": {}, "older": [], "unprotected": unprotected(method, start)}
+    return replace(start, server_state=carried(method, start, start.server_state), **new)
 
 
 def _check_whole_exchange(start: Result) -> None:
-    """Raise an error if `start` ended within an exchange; runs begin with a new exchange."""
+    """Raise an error if `start` ended within an exchange, since runs begin with a new one."""
     exchange = 1 if start.method is None else start.method.rules.exchange
-    if len(start.history) % exchange:
-        raise ValueError(
-            f"Expected start to be a run of whole exchanges, each of {exchange} rounds of "
-            f"{start.method}, but got {len(start.history)} rounds: "
-            f"num_rounds={-(-len(start.history) // exchange) * exchange} ends the last exchange"
-        )
+    rounds = len(start.history)
+    want = f"start to be a run of whole exchanges, each of {exchange} rounds of {start.method}"
+    way = f"num_rounds={-(-rounds // exchange) * exchange} ends the last exchange"
+    reject_if(rounds % exchange, want, f"{rounds} rounds: {way}")
 
 
 def _check_same_optimizer(method: Method, start: Result) -> None:
-    """Raise an error if `start` has kept states of an optimiser that differs from this run's."""
+    """Raise an error if `start` has kept states of an optimiser other than this run's optimiser."""
     methods = [start.method, method] if start.method and any(start.client_states.values()) else []
     if not methods or not all(each.train.keep_optimizer for each in methods):
         return

@@ -43,12 +43,12 @@ class Graph(Facts):
         x: node features, float ``[num_nodes, num_features]``, as a dense tensor or a
             `SparseMatrix`; or a time series ``[num_nodes, num_times, num_features]``, as a dense
             tensor.
-        edge_index: int64 ``[2, num_edges]``, with the rows source and target.
+        edge_index: int64 ``[2, num_edges]``; row 0 has the sources, and row 1 has the targets.
         y: class labels, int64 ``[num_examples]`` in ``[0, num_classes)``; or float targets
             ``[num_examples]`` or ``[num_examples, t]``, with NaN for unknown values. See
             `fgl.targets`. With windows, float ``[num_nodes, num_times]``.
-        num_classes: number of classes. By default it is the largest label plus one, and a warning
-            is given if a smaller label does not occur.
+        num_classes: number of classes; by default the largest label plus one. With the default, a
+            warning is given if a smaller label does not occur.
         train_mask, val_mask, test_mask: bool ``[num_examples]``.
         node_id: int64 ``[num_nodes]``. In a subgraph, the ids that the nodes have in the original
             graph.
@@ -72,7 +72,7 @@ class Graph(Facts):
             reads standardised windows, and the model's output is converted to the units of `y`.
         window_index: int64 ``[num_examples, steps]``, the times of `x` in each window.
         horizon_index: int64 ``[num_examples, h]``, the times of `y` that are the targets of each
-            window. They are later than the times in the window's row of `window_index`.
+            window. These times are later than the times in the window's row of `window_index`.
 
     Raises:
         TypeError: if a field has a wrong type or a wrong dtype.
@@ -275,8 +275,8 @@ class Graph(Facts):
         """Append new nodes; none of them is a training, validation or test node.
 
         New nodes are in no mask. The label of a new node is the placeholder 0, or NaN for float
-        targets. If the graph has no training mask, the result gets a training mask of the old
-        nodes. Features stay sparse only if the old and the new features are both sparse.
+        targets. If the graph has no training mask, the result gets a training mask that selects the
+        old nodes. Features stay sparse only if the old and the new features are both sparse.
 
         Args:
             x: float ``[m, num_features]``, the new nodes' features.
@@ -291,8 +291,9 @@ class Graph(Facts):
                 has, and not allowed for a field that it lacks.
 
         Raises:
-            TypeError, ValueError: as for a `Graph`, if the graph is a collection, if `fields` lacks
-                a field that the graph has, or if `fields` has a field that the graph lacks.
+            TypeError, ValueError: if `Graph` raises this error, if the graph is a collection, if
+                `fields` lacks a field that the graph has, or if `fields` has a field that the graph
+                lacks.
 
         Example:
             >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -357,8 +358,9 @@ class Graph(Facts):
 
         Args:
             device: the target device.
-            features: whether `x` is also moved. If features are not moved, such as mapped features
-                (`fgl.data.map_features`), `fgl.sampler.NeighbourSampler` reads them in minibatches.
+            features: whether `x` is also moved. If features are not moved (for example, mapped
+                features, see `fgl.data.map_features`), `fgl.sampler.NeighbourSampler` reads them in
+                minibatches.
 
         Raises:
             ValueError: if torch has no such device.
@@ -384,9 +386,9 @@ class Graph(Facts):
 
         Raises:
             TypeError: if the nodes or edges of each type are in separate dicts, as in `HeteroData`.
-            ValueError: if a field has no equivalent in a `Graph` and is not ignored, if `x` is
-                missing, if `split` is None although masks hold several splits, if both nodes and
-                pairs have labels, or if `Graph` raises one.
+            ValueError: if a field has no equivalent in a `Graph` and is not ignored, or if `x` is
+                missing. The error is also raised if `split` is None although masks hold several
+                splits, if both nodes and pairs have labels, or if `Graph` raises a ValueError.
 
         Example:
             >>> from types import SimpleNamespace
@@ -436,18 +438,8 @@ class Graph(Facts):
             >>> Graph.from_networkx(friends, x=["age"]).x.tolist()
             [[31.0], [27.0]]
         """
-        return cls(
-            **of_networkx(
-                graph,
-                x=x,
-                y=y,
-                edge_weight=edge_weight,
-                edge_attr=edge_attr,
-                edge_time=edge_time,
-                classes=classes,
-                ignore=ignore,
-            )
-        )
+        of_edges = edge_weight, edge_attr, edge_time
+        return cls(**of_networkx(graph, x, y, classes, *of_edges, ignore))
 
     def to_pyg(self, data_class: Any) -> Any:
         """Convert to a ``torch_geometric.data.Data`` or `Batch`: ``graph.to_pyg(Data)``.

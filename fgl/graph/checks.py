@@ -42,7 +42,7 @@ def _check_values(values: Tensor) -> None:
 
 
 def check_constant(name: str, value: Tensor) -> None:
-    """Raise an error if a value requires a gradient; only models are trained."""
+    """Raise an error if a value requires a gradient, since only models are trained."""
     if value.requires_grad:
         raise ValueError(
             f"Expected {name} to require no gradient, since only models are trained, "

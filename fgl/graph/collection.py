@@ -120,7 +120,7 @@ def select(graph: Any, graphs: Tensor) -> Any:
 def _ranges(
     first: Tensor, parts: Tensor, count: Tensor, total: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Numbers in the ranges that begin at ``first[parts]``; each range's shift and new start."""
+    """Numbers in the ranges from ``first[parts]`` on, and each range's shift and new start."""
     begins = torch.cat([count.new_zeros(1), count.cumsum(0)])
     shift = begins[:-1] - first[parts]
     members = torch.arange(total, device=first.device)
@@ -163,7 +163,7 @@ def appended(
 
 
 def _weights(weights: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor | None:
-    """Weights of the old and new edges; if only some edges have a weight, the rest get weight 1."""
+    """Weights of old and new edges; if only some edges have weights, all others get weight 1."""
     some = [weight for weight in weights if weight is not None]
     if not some:
         return None

@@ -238,7 +238,7 @@ class Facts:
         return self.with_edges(self.edge_time < time)  # type: ignore[attr-defined]
 
     def with_edges(self, edges: Tensor) -> Any:
-        """Return the graph with only the edges of distinct ids (int64 ``[m]``) or of a bool mask.
+        """Return the graph with only some edges: distinct ids (int64 ``[m]``) or a bool mask.
 
         Example:
             >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 2], [1, 2, 0]]))

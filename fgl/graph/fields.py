@@ -65,7 +65,7 @@ DERIVED = ("adj", "pool", "ptr", "edges_of", "in_order", "entry_order", "reading
 
 
 def present(graph: Any, names: Iterable[str]) -> dict[str, Tensor]:
-    """The fields with the given names that the graph has.
+    """Dict of the graph's fields whose names are in `names`; missing fields are left out.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), edge_type=torch.tensor([3]))
@@ -77,7 +77,7 @@ def present(graph: Any, names: Iterable[str]) -> dict[str, Tensor]:
 
 
 def taken(graph: Any, names: Iterable[str], index: Tensor) -> dict[str, Tensor]:
-    """The rows `index` (int64 ``[m]``) of the named fields that the graph has.
+    """The rows `index` (int64 ``[m]``) of the graph's fields whose names are in `names`.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -88,13 +88,13 @@ def taken(graph: Any, names: Iterable[str], index: Tensor) -> dict[str, Tensor]:
 
 
 def inside(pairs: Tensor, position: Tensor) -> Tensor:
-    """Indices of the columns of ``[2, *]`` whose two entries are both at least 0."""
+    """Indices of the columns of ``[2, *]`` in which both entries are at least 0."""
     has = position >= 0
     return (has[pairs[0]] & has[pairs[1]]).nonzero().squeeze(1)
 
 
 def learned(graph: AnyGraph, **values: Tensor) -> AnyGraph:
-    """A copy of a graph with new values of some fields, which may require gradients.
+    """A copy of a graph with new values of some fields; the new values may require gradients.
 
     Args:
         graph: a graph that already has these values, checked and without gradients.
@@ -184,7 +184,7 @@ def _check_classes(y: Any, num_examples: int, num_classes: int | None) -> None:
 
 
 def counted_classes(y: Tensor) -> int:
-    """The largest label plus one; warns with the number of smaller labels that do not occur.
+    """The largest label plus one; if fewer different labels occur, a warning gives both numbers.
 
     A single label, as in a small graph of a collection, causes no warning.
 

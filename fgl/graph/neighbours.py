@@ -1,4 +1,4 @@
-"""Tables of neighbours, with the same number of slots for every node, and neighbours' features."""
+"""Tables of neighbours and of their features; every node has the same number of slots."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from ..sparse.matrix import dense, rows_of
 
 
 def neighbour_table(edge_index: Tensor, num_nodes: int, width: int) -> tuple[Tensor, Tensor]:
-    """The first neighbours of each node, in the order of the edges that lead from them to the node.
+    """The first neighbours of each node, in the order of the edges that lead to the node.
 
     Args:
         edge_index: int64 ``[2, num_edges]``.

@@ -134,7 +134,7 @@ def _times_nodes(time: Any, x: Any, edge_index: Any) -> bool:
 
 
 def hint(unread: Collection[str], *, of_nodes: bool = False) -> str:
-    """A hint how to read a field of nodes or edges that has a different name in a `Graph`."""
+    """A hint for an unread field: how a `Graph` stores such data of nodes or edges."""
     if of_nodes and {"time", "t"} & {*unread}:
         return "a Graph has times of edges alone, and a column of x holds those of nodes; "
     if {"time", "t"} & {*unread}:
@@ -178,7 +178,7 @@ def pairs_of(labels: Tensor, pairs: Tensor | None, edge_index: Tensor | None) ->
 
 
 def flat(y: Tensor | None) -> Tensor | None:
-    """Labels ``[n, 1]`` as ``[n]``."""
+    """Convert labels ``[n, 1]`` to ``[n]``."""
     return y.squeeze(1) if y is not None and y.dim() == 2 and y.shape[1] == 1 else y
 
 

@@ -157,7 +157,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def is_unknown(value: Any) -> bool:
-    """Whether a value stands for an unknown number, such as None, NaN or "n/a".
+    """Whether a value, such as None, NaN or "n/a", stands for an unknown number.
 
     Example:
         >>> is_unknown(float("nan")), is_unknown(" N/A"), is_unknown("0")
@@ -201,13 +201,12 @@ def _number(table: Table, name: str, row: Hashable, value: Any) -> Any:
 
 def of_networkx(
     graph: Any,
-    *,
     x: Sequence[str],
     y: str | None,
+    classes: Sequence[Hashable] | None,
     edge_weight: str | None,
     edge_attr: Sequence[str],
     edge_time: str | None,
-    classes: Sequence[Hashable] | None,
     ignore: Collection[str],
 ) -> dict[str, Any]:
     """Convert a networkx graph to fields of a `Graph`, see `Graph.from_networkx`."""

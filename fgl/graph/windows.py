@@ -18,7 +18,7 @@ CELLS = 2**20  # nodes x times that a model reads at once during evaluation
 
 
 def check_windows(graph: Any) -> None:
-    """Raise an error if a window uses times outside the series or targets not after its inputs.
+    """Raise an error if a window's times are outside the series or its targets precede its inputs.
 
     Raises:
         ValueError: if a window is invalid; the error names the field.
@@ -57,7 +57,7 @@ def check_windows(graph: Any) -> None:
 
 
 def check_no_series(graph: Any, what: str) -> None:
-    """Raise an error if a graph is a time series; the operation `what` would lose the times.
+    """Raise an error if a graph is a time series, since the operation `what` would lose the times.
 
     Raises:
         ValueError: if the graph is a time series; the error names `what`.
@@ -124,7 +124,7 @@ def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any,
 
 
 def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tuple[Any, Any, Any]]:
-    """A function from a mask to the output, `y` and the mask, all with one row per row of targets.
+    """A function that maps a mask to output, `y` and mask, each with one row per row of targets.
 
     Args:
         graph: the graph. The model is called once for the whole graph. For a time series, the

@@ -30,7 +30,7 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
     Args:
         logits: float ``[num_nodes, num_classes]``.
         y: int64 ``[num_nodes]``; entries outside the mask are ignored and may be -1.
-        mask: bool mask or float weights ``[num_nodes]``; default all nodes.
+        mask: bool mask or float weights ``[num_nodes]``; by default all nodes.
 
     Returns:
         Scalar.
@@ -150,7 +150,7 @@ def soft_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor | None = Non
     Args:
         logits: float ``[n, num_classes]``.
         target: float ``[n, num_classes]``; each row sums to 1.
-        mask: bool mask or float weights ``[n]``; default all.
+        mask: bool mask or float weights ``[n]``; by default all.
 
     Returns:
         Scalar.
@@ -165,10 +165,8 @@ def soft_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor | None = Non
 
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
-    if target.shape != logits.shape:
-        raise ValueError(
-            f"Expected target to have shape {list(logits.shape)}, but got {list(target.shape)}"
-        )
+    want = f"target to have shape {list(logits.shape)}"
+    reject_if(target.shape != logits.shape, want, list(target.shape))
     check_length(logits.shape[0], mask=mask)
     loss = -(target * (widened(logits).softmax(1) + 1e-7).log()).sum(1)  # float16 cannot add 1e-7
     return weighted_mean(loss, mask).to(logits.dtype)
@@ -188,7 +186,7 @@ def binary_cross_entropy(output: Tensor, y: Tensor, mask: Tensor | None = None) 
     Args:
         output: logits, float ``[n]``, ``[n, 1]`` or ``[n, t]``, a model's output for n examples.
         y: float ``[n]`` or ``[n, t]``, labels between 0 and 1, or NaN for an unknown label.
-        mask: bool mask or float weights ``[n]``; default all rows.
+        mask: bool mask or float weights ``[n]``; by default all rows.
 
     Returns:
         Scalar.

@@ -17,7 +17,7 @@ def squared_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
     Args:
         output: float ``[n]``, ``[n, 1]`` or ``[n, t]``, a model's output for n examples.
         y: float ``[n]`` or ``[n, t]``, NaN for unknown labels.
-        mask: bool mask or float weights ``[n]``; default all rows.
+        mask: bool mask or float weights ``[n]``; by default all rows.
 
     Returns:
         Scalar.
@@ -72,7 +72,8 @@ def huber(output: Tensor, y: Tensor, mask: Tensor | None = None, *, delta: float
         Scalar.
 
     Raises:
-        TypeError, ValueError: as for `squared_error`, or if `delta` is not a positive number.
+        TypeError, ValueError: if `squared_error` raises this error, or if `delta` is not a positive
+            number.
 
     Example:
         >>> huber(torch.tensor([1.0, 5.0]), torch.tensor([1.5, 1.0]))

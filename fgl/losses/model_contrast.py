@@ -33,8 +33,8 @@ def model_contrast(
         previous: float ``[Q, n, d]``, embeddings computed by this client's models from Q
             earlier rounds; no gradient flows to these embeddings.
         temperature: tau.
-        mask: bool ``[n]``, the nodes to average over; default all nodes.
-        queue_mask: bool ``[Q]``, the entries of the queue that are in use; default all.
+        mask: bool ``[n]``, the nodes to average over; by default all nodes.
+        queue_mask: bool ``[Q]``, the entries of the queue that are in use; by default all.
 
     Returns:
         A scalar: the loss, or 0 with a gradient if the queue or the mask is empty. Any row of
@@ -51,17 +51,14 @@ def model_contrast(
     Source: FedVGAE, IEEE Transactions on Big Data 2024; Li et al., MOON, CVPR 2021,
     https://arxiv.org/abs/2103.16257
     """
-    if previous is None:
-        previous = received.detach()[None][:0]
+    previous = received.detach()[None][:0] if previous is None else previous
     reject_if(
         z.dim() != 2 or z.shape != received.shape,
         f"received to have the shape of z {list(z.shape)} [n, d]",
         list(received.shape),
     )
-    if previous.dim() != 3 or previous.shape[1:] != z.shape:
-        raise ValueError(
-            f"Expected previous to have shape {['Q', *z.shape]}, but got {list(previous.shape)}"
-        )
+    fits = previous.dim() == 3 and previous.shape[1:] == z.shape
+    reject_if(not fits, f"previous to have shape {['Q', *z.shape]}", list(previous.shape))
     check_length(len(z), mask=mask)
     check_length(len(previous), queue_mask=queue_mask)
     check_number("temperature", temperature, above=0)
@@ -75,5 +72,4 @@ def model_contrast(
     far = (own * unit_rows(previous.detach())).sum(-1) / temperature
     if queue_mask is not None:
         far = torch.where(queue_mask.bool()[:, None], far, -torch.inf)
-    loss = torch.cat([positive[None], far]).logsumexp(0) - positive
-    return weighted_mean(loss, mask)
+    return weighted_mean(torch.cat([positive[None], far]).logsumexp(0) - positive, mask)

@@ -10,12 +10,7 @@ from .weighted_mean import mask_weight
 
 @explained
 def nearest_features(
-    made: Tensor,
-    count: Tensor,
-    hidden: Tensor,
-    hidden_count: Tensor,
-    *,
-    mask: Tensor | None = None,
+    made: Tensor, count: Tensor, hidden: Tensor, hidden_count: Tensor, *, mask: Tensor | None = None
 ) -> Tensor:
     """Mean squared distance from each generated neighbour to the nearest true neighbour.
 
@@ -30,7 +25,7 @@ def nearest_features(
         hidden: float ``[n, Q, d]``, features of up to Q true neighbours of each node; Q is at least
             1.
         hidden_count: ``[n]``, number of true neighbours of each node.
-        mask: bool ``[n]``, the nodes to average over; default all nodes.
+        mask: bool ``[n]``, the nodes to average over; by default all nodes.
 
     Returns:
         A scalar: the loss, or 0 with a gradient if the mask is empty.
@@ -50,8 +45,7 @@ def nearest_features(
     places = torch.arange(max(made.shape[1], hidden.shape[1]), device=made.device)
     filled = places[: hidden.shape[1]] < hidden_count[:, None]
     with torch.no_grad():
-        apart = torch.cdist(made, hidden)
-        nearest = torch.where(filled[:, None], apart, torch.inf).argmin(2)
+        nearest = torch.where(filled[:, None], torch.cdist(made, hidden), torch.inf).argmin(2)
     target = hidden.detach().gather(1, nearest[..., None].expand(-1, -1, made.shape[2]))
     counts = places[: made.shape[1]] < count.floor()[:, None]
     counts = counts & (hidden_count > 0)[:, None] & (weight > 0)[:, None]
@@ -63,8 +57,7 @@ def nearest_features(
 def _check(generated: Tensor, count: Tensor, hidden: Tensor, hidden_count: Tensor) -> None:
     reject_if(generated.dim() != 3, "made to have shape [n, P, d]", list(generated.shape))
     n, _, d = generated.shape
-    if hidden.dim() != 3 or (hidden.shape[0], hidden.shape[2]) != (n, d) or not hidden.shape[1]:
-        raise ValueError(
-            f"Expected hidden to have shape [{n}, Q, {d}] with Q > 0, but got {list(hidden.shape)}"
-        )
+    q = hidden.shape[1] if hidden.dim() == 3 else 0
+    wrong = not q or hidden.shape != (n, q, d)
+    reject_if(wrong, f"hidden to have shape [{n}, Q, {d}] with Q > 0", list(hidden.shape))
     check_length(n, count=count, hidden_count=hidden_count)

@@ -54,7 +54,7 @@ def node_contrast(
         y: int64 ``[num_nodes]`` labels.
         temperature: the paper's tau.
         mask: bool ``[num_nodes]``, the nodes used in the loss (usually the training nodes).
-        denominator: ``"negatives"`` selects the formula above, from the paper. With ``"all"``, the
+        denominator: ``"negatives"`` selects the paper's formula, given above. With ``"all"``, the
             denominator is the sum over all keys, as in the authors' code. This is supervised
             contrast with the sum over positives outside the logarithm.
         direction: ``"anchor"`` selects the loss above. With ``"symmetric"``, anchors and keys are
@@ -93,8 +93,7 @@ def node_contrast(
     scale = temperature**-0.5
     dtype = anchor.dtype
     anchor, keys = (unit_rows(widened(rows)) * scale for rows in (anchor, keys))
-    if mask is None:
-        mask = torch.ones_like(y, dtype=torch.bool)
+    mask = torch.ones_like(y, dtype=torch.bool) if mask is None else mask
     options = (y, mask, denominator == "all", block)
     loss: Tensor = _Contrast.apply(anchor, keys, *options)[0]  # type: ignore[no-untyped-call]
     if direction == "symmetric":
@@ -109,12 +108,7 @@ class _Contrast(Function):
     @staticmethod
     @full_precision
     def forward(
-        anchor: Tensor,
-        keys: Tensor,
-        y: Tensor,
-        mask: Tensor,
-        divide_by_all: bool,
-        block: int,
+        anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, divide_by_all: bool, block: int
     ) -> tuple[Tensor, Tensor]:
         if _at_once(y, block):
             return _batch_of_one((anchor, keys, y, mask), divide_by_all)
@@ -292,7 +286,7 @@ def _over_all(sim: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
 
 
 def _chunks(tensors: Sequence[Tensor], block: int) -> Iterator[Any]:
-    """Split tensors into chunks of clients; a chunk above `block` similarities has one client.
+    """Split tensors into chunks of clients; a chunk of over `block` similarities has one client.
 
     On a GPU the size of the mask is not read, because the program would have to wait for the GPU.
     """

@@ -39,8 +39,8 @@ def pair_scores(z: Tensor, pairs: Tensor) -> Tensor:
     Source: Kipf and Welling 2016, https://arxiv.org/abs/1611.07308, Eq. 2
     """
     reject_if(z.dim() != 2, "z to have shape [n, d]", list(z.shape))
-    if pairs.dim() != 2 or pairs.shape[0] != 2:
-        raise ValueError(f"Expected pairs to have shape [2, *], but got {list(pairs.shape)}")
+    wrong = pairs.dim() != 2 or pairs.shape[0] != 2
+    reject_if(wrong, "pairs to have shape [2, *]", list(pairs.shape))
     out: Tensor = _Pairs.apply(z, pairs[0], pairs[1])  # type: ignore[no-untyped-call]
     return out
 

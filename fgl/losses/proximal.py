@@ -34,12 +34,7 @@ def proximal(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> T
 
     Source: Li et al. 2020, https://arxiv.org/abs/1812.06127, Eq. 2
     """
-    _check(params, reference)
-    terms = [
-        widened(value - reference[name].detach()).square().sum()
-        for name, value in params.items()
-        if value.is_floating_point()
-    ]
+    terms = [each.square().sum() for each in _differences(params, reference)]
     return torch.stack(terms).sum() / 2 if terms else torch.zeros(())
 
 
@@ -68,19 +63,17 @@ def distance_per_entry(params: Mapping[str, Tensor], reference: Mapping[str, Ten
 
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
-    _check(params, reference)
-    terms = [
-        widened(value - reference[name].detach()).norm() / max(value.numel(), 1)
-        for name, value in params.items()
-        if value.is_floating_point()
-    ]
+    terms = [each.norm() / max(each.numel(), 1) for each in _differences(params, reference)]
     return torch.stack(terms).sum() if terms else torch.zeros(())
 
 
-def _check(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> None:
+def _differences(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> list[Tensor]:
+    """The differences of the floating-point tensors, after a check of all shapes."""
     for name, value in params.items():
         if name not in reference or reference[name].shape != value.shape:
             got = list(reference[name].shape) if name in reference else "no such tensor"
             raise ValueError(
                 f"Expected reference[{name!r}] to have shape {list(value.shape)}, but got {got}"
             )
+    floats = {name: value for name, value in params.items() if value.is_floating_point()}
+    return [widened(value - reference[name].detach()) for name, value in floats.items()]

@@ -17,9 +17,9 @@ def ranking(positive: Tensor, negative: Tensor, *, mask: Tensor | None = None) -
 
     Args:
         positive: float ``[n]``, the scores p of the chosen items.
-        negative: float ``[n]`` or ``[n, k]``, the scores n of items that were not chosen: one item
-            or k items for each row of `positive`.
-        mask: bool ``[n]``, the rows to average over; default all.
+        negative: float ``[n]`` or ``[n, k]``, the scores of items that were not chosen. Each row of
+            `positive` has one such item or k such items.
+        mask: bool ``[n]``, the rows to average over; by default all.
 
     Returns:
         A scalar: the loss, or 0 with a gradient if the mask is empty.

@@ -22,7 +22,7 @@ def sampled_reconstruction(
     mask: Tensor | None = None,
     negative_mask: Tensor | None = None,
 ) -> Tensor:
-    """Reconstruction loss over the edges and as many sampled pairs (FedVGAE, Eq. 7).
+    """Reconstruction loss over the edges and equally many sampled pairs (FedVGAE, Eq. 7).
 
     ``(sum_edges softplus(-z_u . z_v) + sum_negatives softplus(z_u . z_v)) / (edges + negatives)``,
     the mean binary cross-entropy of the logits. The function takes O(num_edges d) time and builds
@@ -36,8 +36,8 @@ def sampled_reconstruction(
             pairs of two distinct nodes, with torch's global generator. A sampled pair may be an
             edge; `fgl.data.splits.negative_edges` excludes edges. For a batch of padded clients,
             negatives must be given.
-        mask: bool ``[num_edges]``, the edges to include; default all.
-        negative_mask: bool ``[*]``, the negatives to include; default all.
+        mask: bool ``[num_edges]``, the edges to include; by default all.
+        negative_mask: bool ``[*]``, the negatives to include; by default all.
 
     Returns:
         A scalar: the loss, or 0 with a gradient if neither edges nor negatives are included.
@@ -53,8 +53,7 @@ def sampled_reconstruction(
 
     Source: FedVGAE, IEEE Transactions on Big Data 2024; Kipf and Welling 2016
     """
-    if negatives is None:
-        negatives = _uniform_pairs(z.shape[0], edges)
+    negatives = _uniform_pairs(z.shape[0], edges) if negatives is None else negatives
     own = mask_weight("mask", mask, edges.shape[1:], z)
     other = mask_weight("negative_mask", negative_mask, negatives.shape[1:], z)
     # Masked-out pairs are replaced by node 0 with itself, because 0 times infinity is not 0.
@@ -64,7 +63,6 @@ def sampled_reconstruction(
     return weighted_mean(loss, torch.cat([own, other])).to(dtype)
 
 
-@explained
 def dense_reconstruction(
     z: Tensor,
     edges: Tensor,
@@ -86,8 +84,8 @@ def dense_reconstruction(
             without repeats.
         weighted: whether to use the weighted form, in which all edges together have the same weight
             as all other pairs together.
-        mask: bool ``[num_edges]``, False for padding edges; default all True.
-        node_mask: bool ``[n]``, False for padding nodes; default all True.
+        mask: bool ``[num_edges]``, False for padding edges; by default all True.
+        node_mask: bool ``[n]``, False for padding nodes; by default all True.
 
     Returns:
         A scalar: the loss, or 0 with a gradient if there is no node.
@@ -182,7 +180,7 @@ def kl_divergence(mu: Tensor, log_sigma: Tensor, *, mask: Tensor | None = None) 
     Args:
         mu: float ``[n, d]``.
         log_sigma: float ``[n, d]``.
-        mask: bool ``[n]``, False for padding nodes; default all True.
+        mask: bool ``[n]``, False for padding nodes; by default all True.
 
     Returns:
         A scalar: the loss, or 0 with a gradient if there is no node.

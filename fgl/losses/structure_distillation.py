@@ -33,7 +33,7 @@ def structure_distillation(
             Self-loops are treated as neighbours; for the paper's loss, pass a graph without
             self-loops.
         temperature: the paper's omega.
-        mask: bool ``[num_nodes]``, the nodes to average over; default all nodes.
+        mask: bool ``[num_nodes]``, the nodes to average over; by default all nodes.
 
     Returns:
         A scalar: the loss, or 0 with a gradient if no node has a neighbour.
@@ -58,14 +58,13 @@ def structure_distillation(
     check_number("temperature", temperature, above=0)
     if not isinstance(edges, SparseMatrix):
         edges = SparseMatrix.from_edge_index(edges, student.shape[0])
-    if edges.shape != (student.shape[0], student.shape[0]):
-        raise ValueError(f"Expected edges to join {student.shape[0]} nodes, but got {edges.shape}")
+    want = f"edges to join {student.shape[0]} nodes"
+    reject_if(edges.shape != (student.shape[0], student.shape[0]), want, edges.shape)
     pattern = edges.pattern
     dtype, student, teacher = student.dtype, widened(student), widened(teacher)
     ours = row_log_softmax(pattern, sampled_product(pattern, student, student) / temperature)
     theirs = row_log_softmax(pattern, sampled_product(pattern, teacher, teacher) / temperature)
     divergence = row_sum(pattern, theirs.exp() * (theirs - ours))
     weight = pattern.crow.diff() > 0
-    if mask is not None:
-        weight = weight * mask
+    weight = weight * mask if mask is not None else weight
     return weighted_mean(divergence, weight).to(dtype)

@@ -44,7 +44,7 @@ def known_mean(
             loss have shape ``[n, t]``.
         output: float ``[n]``, ``[n, 1]`` or ``[n, t]``.
         y: float ``[n]`` or ``[n, t]``, NaN for unknown labels.
-        mask: bool mask or float weights ``[n]``; default all rows.
+        mask: bool mask or float weights ``[n]``; by default all rows.
 
     Returns:
         A scalar: the mean, or 0 with a gradient if no label is known.

@@ -1,7 +1,5 @@
 """AdaFGL's second step: each client trains networks that refine a federated model's output."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -72,8 +70,8 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
         params, context = fedavg.receive(message, state, graph)
         check_one_graph(graph, "adafgl")
         reject_if(not graph.num_nodes, "adafgl's clients to have nodes", "none")
-        if graph.edge_label_index is not None:
-            raise ValueError("Expected adafgl's examples to be nodes, but got pairs of nodes")
+        pairs = graph.edge_label_index is not None
+        reject_if(pairs, "adafgl's examples to be nodes", "pairs of nodes")
         if "model" not in state:
             like = params["homophilous"]
             homophilous = propagation_accuracy(graph) >= threshold

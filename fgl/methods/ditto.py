@@ -1,7 +1,5 @@
 """Ditto: each client also trains a personal model that is kept near the global model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -70,8 +68,7 @@ def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
         return both + penalty * distance
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        common = fed.drop(params, first)
-        message, new_state = fedavg.send(common, context, state, graph)
+        message, new_state = fedavg.send(fed.drop(params, first), context, state, graph)
         return message, {**new_state, "own": {name: params[name] for name in first}}
 
     @torch.no_grad()

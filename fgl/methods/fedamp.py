@@ -1,7 +1,5 @@
 """FedAMP: each client learns mainly from the clients that have similar models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -106,8 +104,8 @@ def passing(
 
     Args:
         fedavg: FedAvg built for a task.
-        attention: a function from ``[K, P]`` to ``[K, K]``: from the clients' models minus the
-            initial model to the weights of the clients' mixes.
+        attention: a function from ``[K, P]`` to ``[K, K]``. The function reads the clients' models
+            minus the initial model, and returns the weights of the clients' mixes.
         weight: weight of ``1/2 ||theta - u_i||^2`` in the loss.
         at_first: whether a client's first round has a penalty too; the client's initial model is
             then u_i.

@@ -1,7 +1,5 @@
 """FedAux: each client gets its own mix of models, weighted by similarities of learned vectors."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -1,7 +1,5 @@
 """FedDC: each client tracks a drift; drifts correct local training and the mean model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +11,7 @@ from ..checks import Weight
 from ..federation import Inbox, Means, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from .feddyn import drifting, half_square, inner
-from .scaffold import common_control, mean_gradient, rate_of_path
+from .scaffold import change_of_control, common_control
 
 
 @fed.layer(sealed=("train.optimizer",), checks=[fed.check_averages])
@@ -34,7 +32,7 @@ def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     the mean of n_k over all clients. Clients send n_k before the first round
     (`fgl.federation.Joining`). A fixed point has ``s = 1 / K sum_k n_k / n s_k = 0`` and
     ``sum_k h_k = 0``. So at a fixed point, the total gradient over all clients' examples is 0. This
-    holds for any choice of the clients that take part in a round.
+    holds whichever clients take part in a round.
 
     With plain SGD, the models after every step equal the models of the authors' code, except for
     three differences. Here S is the client's own number of steps; in the authors' code S is the
@@ -48,8 +46,8 @@ def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
 
     Raises:
         ValueError: if a number is out of range, if the server of `fedavg` does not simply average
-            the models, or if clients train tensors outside the model. When a run begins: if an
-            outer method has another optimizer.
+            the models, or if clients train tensors outside the model. The start of a run raises
+            this error if an outer method has a different optimizer.
 
     Example:
         >>> method = feddc(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -73,24 +71,16 @@ def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         start, drift, own = context["start"], context["drift"], context["own"]
-        towards = {name: start[name] - drift[name] for name in drift}
-        far = half_square(params, towards, drift)
+        far = half_square(params, {name: start[name] - drift[name] for name in drift}, drift)
         tilt = inner({name: context["common"][name] - own[name] for name in own}, params)
         term: Tensor = penalty / context["share"] * far + tilt
         return fedavg.loss(params, graph, context) + term
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new_state = base.send(params, context, state, graph)
-        own, common, start = context["own"], context["common"], context["start"]
-        steps = int(context["trained"]["num_steps"])
-        if not steps or not message["num_examples"]:
-            change = {name: torch.zeros_like(own[name]) for name in own}
-        elif eta := rate_of_path(fedavg):  # of this round, if there is a schedule
-            scale = 1 / (steps * eta)
-            change = {n: scale * (start[n] - params[n]) - common[n] for n in own}
-        else:
-            grads = mean_gradient(fedavg, start, graph, context)
-            change = {name: grads[name] - own[name] for name in own}
+        own, change = context["own"], fed.combine(torch.zeros_like, context["own"])
+        if message["num_examples"]:
+            change = change_of_control(fedavg, params, context, graph, own, context["common"])
         shift = {name: context["share"] * value for name, value in change.items()}
         new = {name: own[name] + value for name, value in change.items()}
         return {**message, "shift": shift}, {**new_state, "own": new}

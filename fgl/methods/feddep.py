@@ -1,7 +1,5 @@
 """FedDEP: generated embeddings of missing neighbours, learned from other clients' prototypes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -155,8 +153,8 @@ def feddep(
     def accept(message: Message, client: int, state: State) -> None:
         base.accept(message, client, state)
         rows, _ = check_prototypes(message, fedavg.rules.max_examples)
-        if rows.abs().max() > 1.001:  # means of hyperbolic tangents
-            raise ValueError(f"Expected prototypes in [-1, 1], but got {rows.abs().max():g}")
+        # The rows are means of hyperbolic tangents.
+        reject_if(rows.abs().max() > 1.001, "prototypes in [-1, 1]", f"{rows.abs().max():g}")
 
     def relayed(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
         if not outbox:
@@ -167,8 +165,7 @@ def feddep(
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         plain = fed.drop(message, KEYS)
-        whole = base.receive(plain, state, graph)[0]
-        return fedavg.deploy({**plain, "model": whole}, state, graph)
+        return fedavg.deploy({**plain, "model": base.receive(plain, state, graph)[0]}, state, graph)
 
     changed: Any = {"receive": receive, "send": send, "accept": accept, "deploy": deploy}
     return replace(base, **changed, aggregate=fed.after(base.aggregate, relayed, reads=KEYS))

@@ -1,7 +1,5 @@
 """FedDyn: a client's drift corrects the client's loss; the drifts' sum corrects the mean model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,7 +9,7 @@ from torch import Tensor
 
 from .. import federation as fed
 from ..aggregate import mean
-from ..checks import Weight
+from ..checks import Weight, reject_if
 from ..federation import Broadcast, Inbox, Joining, Message, Method, Outbox, Params, State
 from ..graph import Graph
 
@@ -123,8 +121,7 @@ def drifting(fedavg: Method, name: str) -> Method:
 
     # A bound of 1 means equal weights, as in GraphFL, and does not bound sizes.
     most = min(fedavg.rules.max_examples, LARGEST) if fedavg.rules.max_examples > 1 else LARGEST
-    joining = Joining(say_size, add_sizes, max_examples=most)
-    rules = replace(fedavg.rules, joining=joining)
+    rules = replace(fedavg.rules, joining=Joining(say_size, add_sizes, max_examples=most))
     return replace(fedavg, receive=receive, send=send, aggregate=aggregate, rules=rules)
 
 
@@ -137,7 +134,7 @@ def say_size(graph: Graph) -> Message:
 
 
 def add_sizes(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-    """Add two totals to messages and state: of examples, and of clients that have examples."""
+    """Add two totals to messages and state: numbers of examples, and of clients with examples."""
     count = inbox.stack("num_examples")
     # If no joined client has examples, a later client's ratio is its number of examples.
     total, clients = count.sum().clamp(min=1), (count > 0).sum().clamp(min=1)
@@ -166,11 +163,8 @@ def share_of(message: Mapping[str, Any], graph: Graph) -> Tensor:
         tensor(1.5000, dtype=torch.float64)
     """
     missing = [key for key in SIZES if key not in message]
-    if missing:
-        raise ValueError(
-            f"Expected message to have {missing}, which the server knows when all clients have "
-            f"joined (Method.rules.joining), but got {list(message)}"
-        )
+    reason = "which the server knows when all clients have joined (Method.rules.joining)"
+    reject_if(missing, f"message to have {missing}, {reason}", list(message))
     if not graph.num_train:
         return torch.ones((), dtype=torch.float64)
     total, clients = message["num_examples"], message["num_clients"]

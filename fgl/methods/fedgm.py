@@ -1,7 +1,5 @@
 """FedGM: clients condense their graphs, and the server trains on the condensed graphs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -43,7 +41,7 @@ def fedgm(
     """Train the server's model on small graphs that reproduce the clients' gradients (FedGM).
 
     In its first round, a client with n training nodes creates ``int(reduction n)`` condensed nodes.
-    A class has about the same fraction of the condensed nodes as of the training nodes. A condensed
+    Classes are about as frequent among the condensed nodes as among the training nodes. A condensed
     node starts with the features of a random training node of the same class. All pairs of
     condensed nodes are connected by edges (`PairWeights`). The client repeats two actions
     `condense_steps` times: it initialises a new model, and it takes one Adam step. Adam changes the
@@ -126,8 +124,7 @@ def fedgm(
     def first_upload(graph: Graph) -> tuple[Message, State]:
         y = condensed_labels(graph, reduction)
         x = first_features(graph, y)
-        edges = PairWeights(graph.num_features, condense_width)
-        x, adjacency = condensing(graph, (x, y, edges))
+        x, adjacency = condensing(graph, (x, y, PairWeights(graph.num_features, condense_width)))
         count = y.bincount(minlength=int(graph.num_classes or 1))
         adjacency = adjacency.to(x.dtype)  # of half precision under autocast
         return {"x": x, "y": y, "adjacency": adjacency}, {"count": count}
@@ -172,8 +169,8 @@ def check_condensed(message: Message, most: float) -> None:
             "Expected y to be labels, and x and adjacency to be of one dtype, but got "
             f"{y.dtype}, {x.dtype} and {adjacency.dtype}, with a smallest y of {y.min()}"
         )
-    if x.dim() != 2 or y.shape != x.shape[:1] or adjacency.shape != (len(x), len(x)):
-        raise ValueError("Expected x, y and adjacency to be of the same nodes, but got others")
+    wrong = x.dim() != 2 or y.shape != x.shape[:1] or adjacency.shape != (len(x), len(x))
+    reject_if(wrong, "x, y and adjacency to be of the same nodes", "others")
     reject_if(len(x) > most, f"x to have at most {most:g} nodes", len(x))
 
 
@@ -229,8 +226,8 @@ def check_gradients(message: Mapping[str, Any], params: Params) -> None:
         >>> check_gradients({"gradient": {"w": torch.zeros(2, 3)}, "count": count}, params)
     """
     gradient, count = message["gradient"], message["count"]
-    if not isinstance(count, Tensor) or count.dtype != torch.int64 or count.dim() != 1:
-        raise ValueError("Expected count to be int64 [num_classes], but got another tensor")
+    wrong = not isinstance(count, Tensor) or count.dtype != torch.int64 or count.dim() != 1
+    reject_if(wrong, "count to be int64 [num_classes]", "another tensor")
     if (count < 0).any():
         raise ValueError(f"Expected count to be at least 0, but got {int(count.min())}")
     if not isinstance(gradient, Mapping) or gradient.keys() != params.keys():

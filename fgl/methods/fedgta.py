@@ -1,7 +1,5 @@
 """FedGTA: average clients whose propagated labels have similar moments."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any, Literal
@@ -61,8 +59,9 @@ def fedgta(
         temperature: temperature of the confidence's softmax, above 0; the authors use 20.
         moments: ``"origin"`` (raw moments of the entries), ``"mean"`` (moments of the differences
             between the entries and their mean), or ``"hybrid"`` (both). The authors use
-            ``"hybrid"`` for Cora and CiteSeer, ``"origin"`` for PubMed.
-        num_moments: number of moments; the authors use 6 for Cora, 20 for CiteSeer, 13 for PubMed.
+            ``"hybrid"`` for Cora and CiteSeer, and ``"origin"`` for PubMed.
+        num_moments: number of moments; the authors use 6 for Cora, 20 for CiteSeer and 13 for
+            PubMed.
         threshold: a value between -1 and 1. Two clients are averaged if the cosine of their moments
             is above this value; the authors use 0.5 for Cora, 0.6 for CiteSeer and 0.65 for PubMed.
 
@@ -211,5 +210,4 @@ def confidence(probabilities: Tensor, graph: Graph) -> Tensor:
     ones = probabilities.new_ones(len(probabilities), 1)
     degree = (graph.adj.astype(ones.dtype) @ ones)[:, 0]
     negative = (probabilities * (probabilities + 1e-8).log()).sum(1)
-    total = (degree * (negative + probabilities.shape[1] / math.e)).sum()
-    return total.clamp(min=0)
+    return (degree * (negative + probabilities.shape[1] / math.e)).sum().clamp(min=0)

@@ -3,8 +3,6 @@
 Each client keeps the coefficients that combine the matrices.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -44,8 +42,8 @@ def fedhgn(
         fedavg: FedAvg built for a task; the task's model must have bases, such as
             ``fgl.nn.RGCN(..., num_bases=4)``.
         align: weight of the alignment, at least 0.
-        coefficients: the last part of a tensor's name, by which tensors of coefficients
-            ``[num_relations, num_bases]`` are found.
+        coefficients: the last part of the names of tensors that hold coefficients
+            ``[num_relations, num_bases]``.
         draw: if true, each client initialises its own coefficients in its first round, by Glorot's
             uniform rule as in `fgl.nn.RGCN`. If false, all clients start from one common set of
             coefficients, so a relation number must have one meaning for all clients.

@@ -1,13 +1,11 @@
 """FedOpt: the server takes an optimiser step towards the mean of the clients' models."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Literal
 
 from .. import federation as fed
 from ..aggregate import server_step
-from ..checks import Weight, check_number
+from ..checks import Weight, check_number, reject_if
 from ..federation import Means, Method, Outbox, State
 
 
@@ -57,8 +55,8 @@ def fedopt(
     if momentum is None:
         momentum = 0.0 if rule == "sgd" else 0.9
     check_number("beta2", beta2, at_least=0, below=1)
-    if bias_correction and rule != "adam":
-        raise ValueError(f"Expected rule to be adam with bias_correction, but got {rule!r}")
+    other_rule = bias_correction and rule != "adam"
+    reject_if(other_rule, "rule to be adam with bias_correction", repr(rule))
     reason = "a cluster that splits has no common model to step towards: write gcfl(fedopt(...))"
     fed.refuse(fedavg, ("gcfl", "gcfl_plus"), "fedopt", reason)
     fed.refuse(fedavg, "opfgl", "fedopt", "its clients send sums, and no model")
@@ -71,12 +69,9 @@ def fedopt(
         if not outbox:
             return outbox, state
         target = outbox[next(iter(outbox))]["model"]
-        if any(message["model"] is not target for message in outbox.values()):
-            raise ValueError(
-                "Expected the server to send everybody the same model, but got one for each"
-            )
-        names = () if anew else ("m", "v", "t")
-        moments: Any = {key: state[key] for key in names if key in state}
+        several = any(message["model"] is not target for message in outbox.values())
+        reject_if(several, "the server to send everybody the same model", "one for each")
+        moments: Any = fed.pick(state, () if anew else ("m", "v", "t"))
         before = state["model"]
         # the sent part; at first the whole model
         old = {name: before[name] for name in target if name not in buffers}

@@ -15,10 +15,7 @@ from .own_models import own_models
 
 @layer
 def fedper(
-    fedavg: Method,
-    *,
-    shared: Sequence[str],
-    models: Callable[[Graph], nn.Module] | None = None,
+    fedavg: Method, *, shared: Sequence[str], models: Callable[[Graph], nn.Module] | None = None
 ) -> Method:
     """Average the layers named in `shared`; each client keeps all other layers (FedPer).
 
@@ -65,8 +62,7 @@ def fedper(
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, state = base.send(params, context, state, graph)
-        model = message["model"]
-        return {**message, "model": part(model, *shared)}, state
+        return {**message, "model": part(message["model"], *shared)}, state
 
     return replace(base, send=send)
 

@@ -1,7 +1,5 @@
 """FedProto: clients send the mean embedding of each class instead of a model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -91,8 +89,7 @@ def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Met
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = base.receive(message, state, graph)
-        sent = {key: message[key] for key in ("prototypes", "classes") if key in message}
-        return params, {**context, **sent}
+        return params, {**context, **fed.pick(message, ("prototypes", "classes"))}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         with observed(fed.stand_in(base.model)) as passes:
@@ -188,12 +185,11 @@ def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tens
         tensor(0.2500)
     """
     y, weight = labelled(embedding, graph)
-    apart = (embedding - rows.detach()[y]).square().mean(-1)
-    return weighted_mean(apart * has[y], weight)
+    return weighted_mean((embedding - rows.detach()[y]).square().mean(-1) * has[y], weight)
 
 
 def labelled(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Labels, 0 outside the training split; and the training mask as numbers.
+    """Labels (0 outside the training split), and the training mask as numbers.
 
     Raises:
         ValueError: if there are no class labels, or if the number of embeddings is not the number
@@ -205,12 +201,10 @@ def labelled(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         >>> labelled(torch.zeros(2, 2), graph)
         (tensor([1, 0]), tensor([1., 0.]))
     """
-    y = graph.y
-    if y is None or y.is_floating_point() or y.dim() != 1:
-        raise ValueError(
-            "Expected examples to have class labels, whose prototypes are sent, but got "
-            f"{'none' if y is None else y.dtype}"
-        )
+    y: Any = graph.y
+    wrong = y is None or y.is_floating_point() or y.dim() != 1
+    got = getattr(y, "dtype", "none")
+    reject_if(wrong, "examples to have class labels, whose prototypes are sent", got)
     reject_if(
         len(embedding) != len(y), f"one embedding for each of the {len(y)} examples", len(embedding)
     )

@@ -1,7 +1,5 @@
 """FedProx: a penalty keeps local training near the received model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -78,8 +76,7 @@ def adaptive_fedprox(
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(message, state, graph)
         device = next(iter(params.values())).device
-        weight = state.get("mu", torch.tensor(mu, device=device))
-        return params, {**context, "mu": weight}
+        return params, {**context, "mu": state.get("mu", torch.tensor(mu, device=device))}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         term: Tensor = context["mu"] * distance(params, context["start"])

@@ -1,7 +1,5 @@
 """FED-PUB: clients multiply weights by masks; the server mixes models with similar outputs."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -50,8 +48,8 @@ def fedpub(
     m. The sum is over the tensors n of the model. The client starts from its own m. In the first
     round, all entries of m are 1. The last term of this loss is used from the second round on. For
     predictions, the client sets all entries of m with ``|m| < l1`` to 0. The client sends W and
-    ``e_i``. The masked model embeds the nodes of `probes`, and ``e_i`` is the embeddings' mean. The
-    server could not compute ``e_i``, since the server has no masks. Client i gets
+    ``e_i``. The masked model embeds the nodes of `probes`, and ``e_i`` is the mean of these
+    embeddings. The server could not compute ``e_i``, since the server has no masks. Client i gets
     ``sum_j S_ij W_j``. The matrix S has the entries ``exp(scale cos(e_i, e_j))``, and each row is
     divided by the row's sum. A new client gets the mean of the models. Each client keeps its masks
     and its batch norm statistics. The mixes of a round do not include models of absent clients.
@@ -59,7 +57,7 @@ def fedpub(
     This method follows the public code, except for the penalties. In the public code, the penalties
     have no gradient, since ``state_dict()`` detaches its tensors. Here the penalties have a
     gradient, as in the loss of the paper. A client without a labelled training example has no
-    penalties. With penalties alone, the client's masks would shrink to 0.
+    penalties. Otherwise the penalties would shrink this client's masks to 0.
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models. The public code
@@ -68,7 +66,7 @@ def fedpub(
             graphs, the probes are a collection too.
         sparsity: l1, the weight of the masks' size, at least 0. An entry of a mask is treated as 0
             if its magnitude is below l1.
-        proximity: l2, at least 0: the weight of the penalty for distance from the received W.
+        proximity: l2, the weight of the penalty for distance from the received W, at least 0.
         scale: factor of the cosines, at least 0. A larger factor gives more weight to similar
             clients; 0 gives all clients equal weights. The default of the public code is 10. The
             public scripts use 3 for disjoint clients and 5 for overlapping clients.
@@ -128,8 +126,7 @@ def fedpub(
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        plain = fed.drop(params, ones)
-        message, new_state = fedavg.send(plain, context, state, graph)
+        message, new_state = fedavg.send(fed.drop(params, ones), context, state, graph)
         model = message["model"]
         used = masked(params, bound=sparsity)
         output = fed.predict(reader, used, probes, **({"return_embedding": True} if embeds else {}))
@@ -186,16 +183,10 @@ def masked(params: Mapping[str, Tensor], *, bound: float = 0.0) -> Params:
 
     Source: Baek et al. 2023, https://arxiv.org/abs/2206.10206
     """
-    out = {}
-    for name, value in params.items():
-        if name.startswith(MASK):
-            continue
-        mask = params.get(MASK + name)
-        if mask is None:
-            out[name] = value
-        else:
-            pruned = torch.where(mask.abs() < bound, 0, mask) if bound else mask
-            out[name] = value * pruned
+    out = {name: value for name, value in params.items() if not name.startswith(MASK)}
+    for name in [name for name in out if MASK + name in params]:
+        mask = params[MASK + name]
+        out[name] = out[name] * (torch.where(mask.abs() < bound, 0, mask) if bound else mask)
     return out
 
 

@@ -13,8 +13,6 @@ After the offer, a client keeps the sampled noise and dropout under ``"drawn"``.
 client generates the offered neighbours again, and the returned gradients fit these neighbours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -44,7 +42,7 @@ DRAWN = ("noise", "keep")
 
 @typed
 def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Tensor]:
-    """Sample random nodes, and for each of them the features of neighbours, with replacement.
+    """Sample random nodes, and then features of each node's neighbours; both with replacement.
 
     Nodes are sampled from all nodes that have a neighbour.
 
@@ -71,10 +69,7 @@ def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Ten
 
 @fed.layer(checks=[fed.check_one_architecture])
 def fedsage_plus(
-    fedavg: Method,
-    *,
-    weight: Weight = 1.0,
-    neighbours: Neighbours = random_neighbours,
+    fedavg: Method, *, weight: Weight = 1.0, neighbours: Neighbours = random_neighbours
 ) -> Method:
     """Train each client's generator of neighbours with gradients from all clients (FedSage+).
 
@@ -91,7 +86,8 @@ def fedsage_plus(
             `fgl.nn.NeighbourGenerator`.
         weight: b, at least 0.
         neighbours: ``(graph, count, width) -> features, number``. In each epoch, this function
-            samples real neighbours; a client compares the offers of other clients with them.
+            samples real neighbours, and a client compares the offers of other clients with these
+            neighbours.
 
     Raises:
         ValueError: if `weight` is negative, or if `fedavg` does not sample local steps.
@@ -113,14 +109,13 @@ def fedsage_plus(
     reject_if(wrong, "fedavg to be that of generator_task", f"one of {of}")
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        sent = fed.drop(message, ("pull", "owners"))
-        params, context = base.receive(sent, state, graph)
+        params, context = base.receive(fed.drop(message, ("pull", "owners")), state, graph)
         stage = int(message.get("stage", torch.tensor(OFFER)))
         context = {**context, "stage": torch.tensor(stage)}
         if stage == OFFER:
             context |= fed.pick(drawn_step(steps, graph), (*DRAWN, "missing"))
         if stage == STEP:
-            context |= kept_draws(state) or first_draws(steps, graph)
+            context |= kept_draws(state) or fed.pick(drawn_step(steps, graph), DRAWN)
             context |= pulled(model, graph, message if "drawn" in state else {})
         return params, context
 
@@ -160,17 +155,11 @@ def fedsage_plus(
 
     train = replace(fedavg.train, num_steps=None, batches=batches, epochs=None, settle=settle)
     changed: Any = {"receive": receive, "loss": loss, "send": send, "accept": accept}
-    ragged = UPLOADS[OFFER] + UPLOADS[JUDGE]
-    rules = replace(base.rules, exchange=len(UPLOADS), ragged=ragged)
+    rules = replace(base.rules, exchange=len(UPLOADS), ragged=UPLOADS[OFFER] + UPLOADS[JUDGE])
     return replace(base, **changed, aggregate=relayed, train=train, rules=rules)
 
 
 # Each stage at a client
-
-
-def first_draws(steps: Any, graph: Graph) -> dict[str, Any]:
-    """Noise and dropout for a client that has made no offer."""
-    return fed.pick(drawn_step(steps, graph), DRAWN)
 
 
 def drawn_step(steps: Any, graph: Graph) -> dict[str, Any]:
@@ -229,14 +218,10 @@ def relayed(inbox: Inbox, state: State) -> tuple[Outbox, State]:
     }
     relay = relays[stage]
     outbox = {k: {"stage": following, **relay(inbox, k)} for k in range(inbox.num_clients)}
-    rows = {"rows": rows_of(inbox)} if stage == OFFER else {}
-    return outbox, {**state, "stage": following, **rows}
-
-
-def rows_of(inbox: Inbox) -> dict[str, Tensor]:
-    """Number of nodes for which each client has generated neighbours."""
-    generated: dict[str, Any] = {str(client): message["made"] for client, message in inbox.items()}
-    return {client: torch.tensor(len(each)) for client, each in generated.items()}
+    if stage == OFFER:  # number of nodes for which each client has generated neighbours
+        rows = {str(k): torch.tensor(len(message["made"])) for k, message in inbox.items()}
+        state = {**state, "rows": rows}
+    return outbox, {**state, "stage": following}
 
 
 def offers_of_others(inbox: Inbox, client: int) -> Message:
@@ -273,12 +258,12 @@ def check_offer(model: Any, message: Any, most: float) -> None:
     """Require P neighbours and two counts in each row, and at most `most` rows."""
     generated, count, missing = (message[name] for name in UPLOADS[OFFER])
     _check(model, "made", generated, count.numel())
-    if count.dim() != 1 or count.dtype != generated.dtype:
-        raise ValueError("Expected count to be a number for each node, but got others")
-    if missing.shape != count.shape or missing.dtype != torch.int64:
-        raise ValueError("Expected missing to be an int64 for each node, but got others")
-    if ((missing < 0) | (missing > LARGEST)).any():
-        raise ValueError(f"Expected missing to be in [0, {LARGEST}], but got another number")
+    want = "count to be a number for each node"
+    reject_if(count.dim() != 1 or count.dtype != generated.dtype, want, "others")
+    want = "missing to be an int64 for each node"
+    reject_if(missing.shape != count.shape or missing.dtype != torch.int64, want, "others")
+    got = "another number"
+    reject_if(((missing < 0) | (missing > LARGEST)).any(), f"missing to be in [0, {LARGEST}]", got)
     reject_if(len(count) > most, f"count to be of at most {most:g} nodes", len(count))
 
 
@@ -290,7 +275,7 @@ def check_gradients(model: Any, sent: Any, client: int, rows: Any) -> None:
 
 
 def _check(model: Any, name: str, value: Tensor, rows: int) -> None:
-    """Raise a ValueError unless a tensor has the shape and dtype of neighbours of `rows` nodes."""
+    """Raise a ValueError unless a tensor holds features of neighbours for `rows` nodes."""
     places: int = model.num_neighbours
     want = (rows, places, model.features[2].out_features // places)
     reject_if(

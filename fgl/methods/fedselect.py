@@ -1,4 +1,4 @@
-"""FedSelect: a client's personal entries of the model are those that changed most in training.
+"""FedSelect: the entries of a client's model that change most in training become personal.
 
 In addition to its trained model, a client keeps three tensors for each weight:
 
@@ -9,8 +9,6 @@ In addition to its trained model, a client keeps three tensors for each weight:
 - ``"reference"``, the weight at the last selection. The next selection measures changes from this
   weight.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -61,8 +59,8 @@ def fedselect(
             no further entry of this weight is selected.
         every: number of rounds between a client's selections, at least 1; only rounds in which the
             client takes part are counted.
-        passes: the passes of an epoch in order: True for a pass that changes the personal entries,
-            False for a pass that changes the shared entries.
+        passes: one bool per pass of an epoch, in order. True means that the pass changes the
+            personal entries, and False means that it changes the shared entries.
 
     Raises:
         ValueError: if a number is out of range, if `passes` is empty, or if `fedavg` is a
@@ -115,11 +113,12 @@ def fedselect(
         if not weight.any():
             return fedavg.aggregate(inbox, state)
         outbox, new = fedavg.aggregate(completed(inbox, weight, state["model"]), state)
-        if "model" not in new:  # in the next round, fills entries that no client shares
-            raise ValueError(
-                "Expected fedselect to be given a method whose server keeps one model for all, "
-                f"but got a state with {list(new)}"
-            )
+        # In the next round, the model fills entries that no client shares.
+        reject_if(
+            "model" not in new,
+            "fedselect to be given a method whose server keeps one model for all",
+            f"a state with {list(new)}",
+        )
         return outbox, new
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
@@ -216,8 +215,7 @@ def completed(inbox: Inbox, weight: Tensor, old: Any) -> Inbox:
     for name, mask in own.items():
         models[name] = filled(models[name], mask, weight, old[name])
     parts = inbox.messages({"model": models})
-    whole = {client: {**inbox[client], **parts[client]} for client in inbox}
-    return Inbox(whole, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
+    return inbox.with_messages({client: {**inbox[client], **parts[client]} for client in inbox})
 
 
 def filled(values: Tensor, own: Tensor, weight: Tensor, old: Tensor) -> Tensor:

@@ -1,7 +1,5 @@
 """FedSPA: clients with smooth features or with typical attention have larger weights."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -56,7 +54,7 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models.
-        feature_share: fraction of the features from which the energy is computed, above 0 and at
+        feature_share: the energy is computed from this fraction of the features, above 0 and at
             most 1.
 
     Raises:
@@ -71,11 +69,8 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     """
     shapes = {name: each.shape for name, each in fedavg.model.named_parameters() if kind_of(name)}
     shapes = fed.pick(shapes, fed.trainable(fedavg))
-    if not shapes:
-        raise ValueError(
-            "Expected the model to score alike and unlike neighbours, as fgl.nn.SPA does "
-            f"(model='spa' in a task), but got {type(fedavg.model).__name__}"
-        )
+    want = "to score alike and unlike neighbours, as fgl.nn.SPA does (model='spa' in a task)"
+    reject_if(not shapes, f"the model {want}", type(fedavg.model).__name__)
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new_state = fedavg.send(params, context, state, graph)
@@ -86,7 +81,9 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
 
     def accept(message: Message, client: int, state: State) -> None:
         fedavg.accept(message, client, state)
-        check_energy(message.get("energy"))
+        energy = message.get("energy")
+        number = isinstance(energy, Tensor) and not energy.dim() and not energy < 0
+        reject_if(not number, "energy to be a number, at least 0", energy)
         check_squares(message.get("fisher"), shapes)
 
     @torch.no_grad()
@@ -108,20 +105,13 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     return replace(fedavg, send=send, accept=accept, aggregate=aggregate)
 
 
-def check_energy(energy: Any) -> None:
-    """Raise a ValueError unless the energy in an upload is a number and at least 0."""
-    if not isinstance(energy, Tensor) or energy.dim() or energy < 0:
-        raise ValueError(f"Expected energy to be a number, at least 0, but got {energy}")
-
-
 def check_squares(squares: Any, shapes: Mapping[str, torch.Size]) -> None:
     """Raise a ValueError unless an upload has squared gradients with the given names and shapes."""
     named = squares if isinstance(squares, Mapping) else {}
     got = {name: each.shape for name, each in named.items()}
     reject_if(got != shapes, f"fisher to have the shapes {shapes}", got)
     for name, each in named.items():
-        if each.min() < 0:
-            raise ValueError(f"Expected fisher/{name} to be squares, but got {each.min():g}")
+        reject_if(each.min() < 0, f"fisher/{name} to be squares", f"{each.min():g}")
 
 
 def kind_of(name: str) -> str:

@@ -1,7 +1,5 @@
 """FedSSP: clients average their spectral encoders; each client keeps the rest of its model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -42,8 +40,8 @@ def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Metho
     `draw`). In the first round the encoders are not averaged. Batch norm statistics are never sent.
     The public code seems to contain mistakes in the following places:
 
-    - The public code runs only on a GPU. The public code trains a copy of the preference that its
-      optimiser does not know, so the preference stays zero. During evaluation, the public code does
+    - The public code runs only on a GPU. In the public code, the preference stays zero, since the
+      loss reads a copy that the optimiser does not train. During evaluation, the public code does
       not add the preference at all. Here the task's optimiser trains the preference, and the
       deployed model contains it. For the preference, the public code declares SGD with a learning
       rate of .005, but never resets the gradient to zero.

@@ -1,7 +1,5 @@
 """FedTAD: the server trains the mean model on generated graphs to agree with clients' models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from .. import federation as fed
-from ..checks import Count, Natural, Weight, check_number
+from ..checks import Count, Natural, Weight, check_number, reject_if
 from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..graph.fields import learned
@@ -48,7 +46,7 @@ def fedtad(
     fit: Weight = 1.0,
     diversity: Weight = 1.0,
 ) -> Method:
-    """FedAvg, after which the mean model learns from reliable clients on generated graphs (FedTAD).
+    """Run FedAvg; the mean model also learns from reliable clients on generated graphs (FedTAD).
 
     A client also sends its reliability for each class (see `class_reliability`). ``w_kc`` is client
     k's reliability for class c, divided by the sum of all participants' reliabilities for class c.
@@ -121,11 +119,11 @@ def fedtad(
     def accept(message: Message, client: int, state: State) -> None:
         fedavg.accept(message, client, state)
         reliable = check_entry(message, "reliability", [classes])
-        if reliable.abs().max() > fedavg.rules.max_examples:  # a node adds at most 1
-            raise ValueError(
-                f"Expected reliability to be at most {fedavg.rules.max_examples:g}, but got "
-                f"{float(reliable.abs().max()):g}"
-            )
+        reject_if(
+            reliable.abs().max() > fedavg.rules.max_examples,
+            f"reliability to be at most {fedavg.rules.max_examples:g}",
+            f"{float(reliable.abs().max()):g}",
+        )
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         outbox, new = fedavg.aggregate(inbox, state)
@@ -264,9 +262,8 @@ def graph_classes(graph: Graph) -> int:
 
     Raise an error if the labels are not classes.
     """
-    if graph.num_classes is None:
-        raise ValueError("Expected fedtad's clients to have class labels, but got none")
-    return graph.num_classes
+    reject_if(graph.num_classes is None, "fedtad's clients to have class labels", "none")
+    return int(graph.num_classes or 0)
 
 
 def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = walks) -> Tensor:
@@ -316,7 +313,7 @@ def shares(reliable: Tensor) -> Tensor:
 
 
 def joined(x: Tensor, neighbours: int) -> Graph:
-    """A graph with edges from each node to the nodes that are most similar by their cosine."""
+    """A graph with edges from each node to the nodes with the largest cosine similarity."""
     unit = torch.nn.functional.normalize(x.detach(), dim=1)
     nearest = (unit @ unit.t()).topk(neighbours, dim=1).indices
     edges = torch.zeros(len(x), len(x), dtype=torch.bool, device=x.device).scatter(1, nearest, True)

@@ -1,7 +1,5 @@
 """FedTGP: from the clients' prototypes, the server learns prototypes that are far apart."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

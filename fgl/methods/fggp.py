@@ -1,7 +1,5 @@
 """FGGP: each client learns a second view of its graph; the server clusters clients' prototypes."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any
@@ -83,11 +81,9 @@ def fggp(
     https://github.com/GuanchengWan/FGGP
     """
     model: Any = fedavg.model
-    if type(model) is not GCN or model.summed or not model.convs[0].normalize:
-        raise TypeError(
-            "Expected fggp to be given a fgl.nn.GCN that normalises the client's edges, since the "
-            f"second view has other edges, but got {type(model).__name__}"
-        )
+    fits = type(model) is GCN and not model.summed and model.convs[0].normalize
+    want = "a fgl.nn.GCN that normalises the client's edges, since the second view has other edges"
+    reject_if(not fits, f"fggp to be given {want}", type(model).__name__, TypeError)
     first = drawn(fedavg)
 
     def embed(params: Params, graph: Graph) -> tuple[Tensor, Tensor]:
@@ -183,8 +179,7 @@ def both_views(graph: Graph, nearest: Tensor) -> Tensor:
 def dense(edges: Tensor, mask: Tensor, like: Tensor) -> Tensor:
     """The 0-1 matrix ``A[source, target]`` of edges, with the rows and the dtype of `like`."""
     size = like.shape[0]
-    places = edges[:, 0] * size + edges[:, 1]
-    return sum_rows(mask.to(like), places, size * size).view(size, size)
+    return sum_rows(mask.to(like), edges[:, 0] * size + edges[:, 1], size * size).view(size, size)
 
 
 def uniform_noise(like: Tensor) -> Tensor:
@@ -246,7 +241,7 @@ def edge_loss(logits: Tensor, matrix: Tensor, graph: Graph) -> Tensor:
 
 
 def believed(logits: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Labels and confidences of nodes: training nodes have true labels, other nodes predicted ones.
+    """Labels and confidences of nodes: true for training nodes, predicted for other nodes.
 
     Padding has confidence 0.
     """
@@ -289,8 +284,7 @@ def align(
     both = torch.cat([within.masked_fill(self_ | ~has, -torch.inf),
                       across.masked_fill(~has, -torch.inf)], 1)  # fmt: skip
     both = torch.where(has[:, None], both, 0)
-    each = both.logsumexp(1) - across.diagonal()
-    return (each * has).sum() / has.sum().clamp(min=1)
+    return ((both.logsumexp(1) - across.diagonal()) * has).sum() / has.sum().clamp(min=1)
 
 
 def clustered(rows: Tensor, has: Tensor, most: int) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,5 @@
 """GCFL and GCFL+: clusters of clients. A cluster splits if its clients' updates diverge."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
@@ -113,7 +111,8 @@ def gcfl(
             dataset.
         eps2: bound for the norms of single updates, at least 0. A cluster splits only if one of its
             updates has a norm above the bound. The public code uses .045 to .4.
-        first_round: number of rounds before the first split, in which the method equals FedAvg.
+        first_round: number of rounds before the first split; in these rounds the method equals
+            FedAvg.
         similarity: a function ``(updates [k, P], sequences [k, seq_length]) -> [k, k]`` that
             compares the present clients of one cluster. The similarities must be symmetric and
             non-negative.
@@ -168,12 +167,8 @@ def gcfl(
         for cluster in before["clusters"][clients].unique().tolist():
             rows = (trained & (before["clusters"][clients] == cluster)).nonzero().squeeze(1)
             begun_again = bool(parents) and seq_length > 0
-            long_enough = not begun_again and bool((lengths[clients[rows]] >= seq_length).all())
-            if (
-                rounds > first_round
-                and long_enough
-                and disagree(updates[rows], eps1=eps1, eps2=eps2)
-            ):
+            enough = not begun_again and bool((lengths[clients[rows]] >= seq_length).all())
+            if rounds > first_round and enough and disagree(updates[rows], eps1=eps1, eps2=eps2):
                 part = min_cut(similarity(updates[rows], sequences[clients[rows]]))
                 parents[int(clusters.max()) + 1] = cluster
                 clusters[clients[rows[part]]] = clusters.max() + 1
@@ -204,7 +199,8 @@ def gcfl_plus(
             this norm is below the bound.
         eps2: bound for the norms of single updates, at least 0. A cluster splits only if one of its
             updates has a norm above the bound.
-        first_round: number of rounds before the first split, in which the method equals FedAvg.
+        first_round: number of rounds before the first split; in these rounds the method equals
+            FedAvg.
         seq_length: number of rounds that are compared, at least 1.
         sequence: the entries of a sequence: either the norms of the client's updates, or the norms
             of the client's gradients after local training. Clients send norms of gradients as
@@ -271,8 +267,7 @@ def flat_updates(inbox: Inbox, *, without: Collection[str] = ()) -> Tensor:
         >>> flat_updates(fgl.federation.Inbox({0: {"model": {"w": torch.eye(2)}}}, 1, sent))
         tensor([[ 0., -1., -1.,  0.]])
     """
-    changes = inbox.changes("model")
-    return flat_parameters(fed.drop(changes, without))
+    return flat_parameters(fed.drop(inbox.changes("model"), without))
 
 
 def disagree(updates: Tensor, *, eps1: float, eps2: float) -> bool:

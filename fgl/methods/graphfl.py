@@ -1,7 +1,5 @@
 """GraphFL: each client adapts the model by a few gradient steps on its own data (MAML)."""
 
-from __future__ import annotations
-
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -90,8 +88,7 @@ def graphfl(
         grads = torch.func.grad(lambda own: fedavg.loss({**fixed, **own}, graph, context))(free)
         if not second_order:
             grads = fed.combine(Tensor.detach, grads)
-        new = fed.combine(lambda value, grad: value - adapt_lr * grad, free, grads)
-        return {**fixed, **new}
+        return {**fixed, **fed.combine(lambda value, grad: value - adapt_lr * grad, free, grads)}
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
         for batch, extra in fed.local_steps(fedavg.train, graph, context):
@@ -128,17 +125,14 @@ def graphfl(
 
 
 def _check_model(fedavg: Method) -> None:
-    """Reject running statistics of batch norms: a change in place breaks second gradients."""
+    """Raise an error for running statistics, since changes in place break second gradients."""
     counting = [
         name
         for name, module in fedavg.model.named_modules()
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats
     ]
-    if counting:
-        raise ValueError(
-            "Expected the model to have no batch norm with running statistics, which an adaptation "
-            f"would count in each of its steps, but got {counting}"
-        )
+    want = "no batch norm with running statistics, which an adaptation would count in each step"
+    reject_if(counting, f"the model to have {want}", counting)
 
 
 def halves(graph: Graph, context: Any) -> dict[str, Ragged]:

@@ -21,7 +21,7 @@ def network_of(method: Method, kind: type[Network], outer: str, way: str) -> Net
         method: the argument of `outer`.
         kind: a class of `fgl.nn`.
         outer: name of the calling builder.
-        way: text for the error message that says how to build a suitable method.
+        way: end of the error message; it says how to build a suitable method.
 
     Raises:
         ValueError: if the model is not of the class `kind`.
@@ -46,6 +46,15 @@ def check_one_graph(graph: Graph, outer: str) -> None:
         >>> check_one_graph(fgl.Graph(torch.eye(2), torch.tensor([[0], [1]])), "fedgm")
     """
     reject_if(graph.batch is not None, f"{outer}'s clients to hold one graph", "a collection")
+
+
+def check_sees_all(outer: str, got: int, want: int) -> None:
+    """Raise a ValueError if a step of the method `outer` has not all `want` nodes of a client."""
+    reject_if(
+        got != want,
+        f"{outer} to see a client's {want} nodes in every step",
+        f"{got}: it does not train on drawn nodes",
+    )
 
 
 def check_entry(message: Message, key: str, shape: Sequence[int]) -> Tensor:
@@ -81,10 +90,9 @@ def check_prototypes(message: Message, most: float) -> tuple[Tensor, Tensor]:
         raise ValueError("Expected a row of prototypes for each count, but got other shapes")
     together = counts.double().sum()  # integers would wrap around
     odd = counts.is_floating_point() or not len(counts) or counts.min() < 0
-    if odd or together > most:
-        raise ValueError(
-            f"Expected counts to be integers from 0, {most:g} together, but got {counts.tolist()}"
-        )
+    reject_if(
+        odd or together > most, f"counts to be integers from 0, {most:g} together", counts.tolist()
+    )
     return rows, counts
 
 

@@ -1,11 +1,10 @@
 """Local training: every client trains alone, and nothing is sent."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
 from .. import federation as fed
+from ..checks import reject_if
 from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 
@@ -33,12 +32,10 @@ def local(fedavg: Method) -> Method:
     """
 
     fed.check_no_joining(fedavg, "local", "a client alone says nothing and hears of nobody")
-    if fedavg.accept not in (fed.accept_all, fed.accept_equally):
-        raise ValueError(
-            "Expected local to be given a method whose server accepts any message, since a client "
-            f"alone sends none, but got {fedavg}: "
-            "local(replace(method, accept=fgl.federation.accept_all))"
-        )
+    looks = fedavg.accept not in (fed.accept_all, fed.accept_equally)
+    want = "a method whose server accepts any message, since a client alone sends none"
+    got = f"{fedavg}: local(replace(method, accept=fgl.federation.accept_all))"
+    reject_if(looks, f"local to be given {want}", got)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         return fedavg.receive(with_own(message, state), state, graph)

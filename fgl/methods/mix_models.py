@@ -22,8 +22,9 @@ def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Mes
             as it mixes the models.
 
     Returns:
-        Two results. The first has one message per participant: ``{"model": u_i, "num_clients": K}``
-        and the mixed entries of `more`. The second is the server's state, ``{"matrix": A}``.
+        Two results. The first result has one message per participant:
+            ``{"model": u_i, "num_clients": K}``
+        and the mixed entries of `more`. The second result is the server's state, ``{"matrix": A}``.
 
     Example:
         >>> inbox = fgl.federation.Inbox({k: {"model": {"w": torch.tensor(4.0 * k)}}
@@ -41,7 +42,7 @@ def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Mes
 def mean_for_strangers(
     inbox: Inbox, outbox: dict[int, Message], state: State
 ) -> tuple[dict[int, Message], State]:
-    """Add a message with the mean of the received models for each client that has never taken part.
+    """Add messages with the mean of the received models, for clients that never took part.
 
     Args:
         inbox: the clients' models.
@@ -96,5 +97,4 @@ def initial_parameters(method: Method) -> Params:
         >>> list(initial_parameters(fgl.fedavg(torch.nn.BatchNorm1d(1))))
         ['weight', 'bias']
     """
-    names = trainable(method)
-    return pick(method.initial(), names)
+    return pick(method.initial(), trainable(method))

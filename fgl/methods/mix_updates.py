@@ -1,7 +1,5 @@
 """Mixes of updates: the server changes each client's model by a weighted mix of all updates."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -69,7 +67,7 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -
 
 
 def _checked(result: Any, size: int) -> tuple[Tensor, Tensor]:
-    """Return the two matrices of a network's result, after a check of their shapes."""
+    """Check the shapes of the two matrices that a network returned, and return both."""
     both = pair(result, "network", "matrix, known")
     for name, each in zip(("matrix", "known"), both, strict=True):
         reject_if(

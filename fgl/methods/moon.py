@@ -1,7 +1,5 @@
 """MOON: a contrastive loss between the trained, the received and the client's last model."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from typing import Any
@@ -15,6 +13,7 @@ from ..federation import Message, Method, Params, Ragged, State
 from ..graph import Graph
 from ..losses import model_contrast
 from ..nn import observed
+from .inputs import check_sees_all
 
 
 @fed.layer
@@ -65,8 +64,7 @@ def moon(fedavg: Method, *, contrast: Weight = 1.0, temperature: Positive = 0.5)
 
     @torch.no_grad()
     def embed(params: Params, graph: Graph) -> Tensor:
-        embedded = fed.predict(frozen, params, graph, return_embedding=True)
-        embedding: Tensor = embedded[1]
+        embedding: Tensor = fed.predict(frozen, params, graph, return_embedding=True)[1]
         return embedding
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -80,12 +78,7 @@ def moon(fedavg: Method, *, contrast: Weight = 1.0, temperature: Positive = 0.5)
         with observed(fedavg.model) as passes:
             total = fedavg.loss(params, graph, context)
         positive = context["near"].values
-        if passes[-1].embedding.shape != positive.shape:
-            raise ValueError(
-                f"Expected moon to see a client's {len(positive)} nodes in every step, but got "
-                f"{len(passes[-1].embedding)}: it compares all of them with the round's first "
-                "embeddings, so it does not train on drawn nodes"
-            )
+        check_sees_all("moon", len(passes[-1].embedding), len(positive))
         term = model_contrast(
             passes[-1].embedding,
             positive,

@@ -1,7 +1,5 @@
 """O-pFGL: clients send class sums once, the server trains on them, then clients train locally."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from .. import federation as fed
-from ..checks import Count, Natural, Share, Weight, check_number
+from ..checks import Count, Natural, Share, Weight, check_number, reject_if
 from ..federation import Broadcast, Message, Method, OfSums, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
@@ -21,7 +19,7 @@ from ..sparse.matrix import check_degrees
 from ..sparse.rows import widened
 from ..warn import warn
 from . import surrogate
-from .inputs import check_one_graph
+from .inputs import check_one_graph, check_sees_all
 from .local import with_own
 
 UPLOAD = ("sums", "num_examples")
@@ -69,9 +67,9 @@ def opfgl(
 
     The sum is over the client's n nodes v, with ``gamma_v = clamp(distil sum_c F_vc / (1 + log(1 +
     H_c)))``. The matrix ``F`` has the propagated labels (see `propagated_labels`). Each training
-    node has a fraction: how many of the node's training neighbours have the node's class. ``H_c``
-    is the sum of the fractions of all training nodes of class c. So for frequent classes a client
-    learns more from its own labels, and for rare classes more from f_g.
+    node has a score: the fraction of the node's training neighbours that have the node's class.
+    ``H_c`` is the sum of the scores of all training nodes of class c. So for frequent classes a
+    client learns more from its own labels, and for rare classes more from f_g.
 
     Before the sums are computed, some nodes that are not training nodes also get labels. Such a
     node gets a label under two conditions. First, the node's degree is at least `min_degree`.
@@ -104,7 +102,7 @@ def opfgl(
         min_degree: smallest degree of a node that gets a label.
         label_steps: steps of label propagation.
         label_share: weight of the neighbours in a step, between 0 and 1.
-        nodes_per_class: number of nodes that each class has in the server's graph.
+        nodes_per_class: number of nodes per class in the server's graph.
         condense_steps: steps in which the server generates its graph.
         feature_lr: learning rate of the Adam for the features of the server's graph.
         edge_lr: learning rate of the Adam for the edges of the server's graph.
@@ -139,8 +137,7 @@ def opfgl(
     )  # fmt: skip
 
     def plain(message: Message, state: State) -> Message:
-        plain_message = fed.drop(message, ["fitted"])
-        return with_own(plain_message, state)
+        return with_own(fed.drop(message, ["fitted"]), state)
 
     @torch.no_grad()
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -170,7 +167,7 @@ def opfgl(
         with outputs(fed.stand_in(model)) as passes:
             total = fedavg.loss(params, graph, context)
         answers, weight = context["answers"], context["weight"]
-        check_sees_all(passes[-1], answers)
+        check_sees_all("opfgl", len(passes[-1]), len(answers))
         return total + divergence(passes[-1], answers.values, weight.values, answers.mask)
 
     @torch.no_grad()
@@ -219,17 +216,8 @@ def opfgl(
 
 def check_not_sampled(steps: Sequence[tuple[Graph, Any]], graph: Graph) -> None:
     """Raise a ValueError if local steps use sampled nodes."""
-    if len(steps) and steps[0][0].x is not graph.x:
-        raise ValueError("Expected opfgl's local steps to see all nodes, but got sampled ones")
-
-
-def check_sees_all(logits: Tensor, answers: Ragged) -> None:
-    """Raise a ValueError unless a step has logits for all nodes of the teacher's output."""
-    if len(logits) != len(answers):
-        raise ValueError(
-            f"Expected opfgl's local steps to see all {len(answers)} nodes of a client, since "
-            f"it distils at each, but got {len(logits)}"
-        )
+    want = "opfgl's local steps to see all nodes"
+    reject_if(len(steps) and steps[0][0].x is not graph.x, want, "sampled ones")
 
 
 def divergence(logits: Tensor, answers: Tensor, weight: Tensor, mask: Tensor) -> Tensor:
@@ -241,8 +229,7 @@ def divergence(logits: Tensor, answers: Tensor, weight: Tensor, mask: Tensor) ->
         tensor(0.6931)
     """
     entropy = torch.xlogy(answers, answers).sum(1)
-    each = entropy - (answers * logits.log_softmax(1)).sum(1)
-    return weighted_mean(weight * each, mask)
+    return weighted_mean(weight * (entropy - (answers * logits.log_softmax(1)).sum(1)), mask)
 
 
 def known_labels(graph: Graph) -> Tensor:
@@ -283,16 +270,15 @@ def propagated_labels(graph: Graph, *, steps: int, share: float) -> Tensor:
     labels = first
     for _ in range(steps):
         labels = (share * scale * (adj @ (scale * labels)) + (1 - share) * first).clamp(0, 1)
-    nothing = labels.sum(1, keepdim=True) == 0
-    return torch.where(nothing, 1 / labels.shape[1], labels)
+    return torch.where(labels.sum(1, keepdim=True) == 0, 1 / labels.shape[1], labels)
 
 
 def class_weights(graph: Graph) -> Tensor:
     """Weight of each class in the distillation: ``1 / (1 + log(1 + H_c))``, float64 ``[C]``.
 
-    Each training node has a fraction: how many of the node's training neighbours have the node's
-    class. ``H_c`` is the sum of the fractions of all training nodes of class c. A node without a
-    training neighbour has the fraction 0.
+    Each training node has a score: the fraction of the node's training neighbours that have the
+    node's class. ``H_c`` is the sum of the scores of all training nodes of class c. A node without
+    a training neighbour has the score 0.
 
     Example:
         >>> edges = torch.tensor([[0, 1], [1, 0]])
@@ -305,8 +291,7 @@ def class_weights(graph: Graph) -> Tensor:
     neighbours = graph.adj.astype(own.dtype) @ own
     number = neighbours.sum(1)
     agreement = (neighbours * own).sum(1) / torch.where(number == 0, 1, number)
-    homophily = (agreement[:, None] * own).sum(0)
-    return 1 / (1 + homophily.log1p())
+    return 1 / (1 + (agreement[:, None] * own).sum(0).log1p())
 
 
 def expanded(

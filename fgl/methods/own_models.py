@@ -1,7 +1,5 @@
 """Own models: each client keeps and uses the model that it trained."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -40,7 +38,7 @@ def own_models(
             that all clients have in common. The loss of `fedavg` then calls the client's own model.
         draw: if true, every client initialises its own model, and starts from this model until the
             server has aggregated once. If false, all clients start from the common initial model.
-        before: whether a client's state contains ``"adopted"``: the model from which the client
+        before: whether a client's state contains ``"adopted"``, the model from which the client
             started its last round.
         own: names of modules. Clients may have different modules of these names, and never send
             them.
@@ -52,8 +50,8 @@ def own_models(
     Raises:
         TypeError: if `draw` is true and the model cannot be re-initialised (see `drawn`).
         ValueError: if clients train tensors outside the model, if the model lacks a module in
-            `own`, if `own` is given without `models` or `models` without `own`, or if both are
-            given and `draw` is true.
+            `own`, or if only one of `own` and `models` is given. The error is also raised if `own`,
+            `models` and `draw` are given together.
 
     Example:
         >>> method = own_models(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -80,8 +78,7 @@ def own_models(
         sent = message.get("model", {})
         if draw and same(sent, initial):  # nothing is aggregated yet
             sent = {}
-        whole = {**message, "model": {**kept_by(state, graph), **sent}}
-        return fedavg.receive(whole, state, graph)
+        return fedavg.receive({**message, "model": {**kept_by(state, graph), **sent}}, state, graph)
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, state = fedavg.send(params, context, state, graph)
@@ -144,8 +141,7 @@ def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         with fed.standing_in(plain.model, models(graph)):
             message, state = plain.send(params, context, state, graph)
-        sent = fed.pick(message["model"], models.common)
-        return {**message, "model": sent}, state
+        return {**message, "model": fed.pick(message["model"], models.common)}, state
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         with fed.standing_in(plain.model, models(graph)):

@@ -1,7 +1,5 @@
 """pFedGraph: each client gets a mix of the clients' models; a learned graph has the weights."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -75,8 +73,7 @@ def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         similarities = similarity(moved(inbox, initial), centre=False)
         matrix = collaboration(similarities, inbox.stack("num_examples"), prior=prior)
-        models = pick(inbox.stack("model"), initial)
-        return mix_models(inbox, matrix, direction=directions(models))
+        return mix_models(inbox, matrix, direction=directions(pick(inbox.stack("model"), initial)))
 
     return replace(fedavg, receive=receive, loss=loss, aggregate=aggregate)
 

@@ -1,7 +1,5 @@
 """Ring: each client averages its model with two neighbours' models, without a server (D-FedGNN)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -1,7 +1,5 @@
 """S2FGL: two terms of a client's loss align its embeddings with those of the received model."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from typing import Any
@@ -10,14 +8,14 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import Count, PositiveShare, Share, Weight, reject_if
+from ..checks import Count, PositiveShare, Share, Weight
 from ..federation import Means, Message, Method, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
 from ..nn import observed
 from ..sparse import gather_rows
 from .fedproto import prototypes
-from .inputs import check_prototypes
+from .inputs import check_prototypes, check_sees_all
 
 RAMP = 1e-6  # separates eigenvectors of the same eigenvalue
 
@@ -38,12 +36,12 @@ def s2fgl(
 
     A client ranks its nodes by ``max_j P_ij t_j + restart sum_j P_ij t_j``. Here
     ``P = (I - (1 - restart) D^-1 A)^-1``. The value t_j is 1 if node j is a training node, and 0
-    otherwise. The client then looks at the first third of the ranked nodes. For each class, it
-    sends the number and the mean embedding of the nodes of this class. The server computes `books`
-    codebooks. For each codebook, a random fraction of the clients is sampled. A row of the codebook
-    is the mean embedding of one class over these clients, or 0 if none of them has the class. Let c
-    run over all rows of all codebooks, let h be a client's embeddings, and let g be the embeddings
-    of the received model. From the second round on, the loss is
+    otherwise. The client then looks at the first third of the ranked nodes. For each class, the
+    client sends the number and the mean embedding of the nodes of this class. The server computes
+    `books` codebooks. For each codebook, a random fraction of the clients is sampled. A row of the
+    codebook is the mean embedding of one class over these clients, or 0 if none of them has the
+    class. Let c run over all rows of all codebooks, let h be a client's embeddings, and let g be
+    the embeddings of the received model. From the second round on, the loss is
 
     ``CE + knowledge mean_i KL(softmax_c cos(g_i, c), softmax_c cos(h_i, c)) + alignment A(h, g)``,
 
@@ -62,11 +60,11 @@ def s2fgl(
     its gradient differs from the public code's gradient. One reason is the eigenvalue 0. Here this
     eigenvalue has the same eigenvectors for h as for g; in the public code it has different
     eigenvectors for h and for g (see decision 2841 for numbers). If a client has fewer nodes than
-    `frequencies`, as many frequencies are used as the client has nodes. The public code raises an
-    error if the first fifth of the ranked nodes has at most `frequencies` nodes. The public code
-    also raises an error for clients without training nodes. Here a client without training nodes
-    does not change its model. Without training nodes, both added terms of the loss are minimal at
-    the start, so Adam would only follow rounding errors.
+    `frequencies`, its number of nodes is used instead. The public code raises an error if the first
+    fifth of the ranked nodes has at most `frequencies` nodes. The public code also raises an error
+    for clients without training nodes. Here a client without training nodes does not change its
+    model. Without training nodes, both added terms of the loss are minimal at the start, so Adam
+    would only follow rounding errors.
 
     In the public code, a codebook also uses labels of validation and test nodes. In the public
     code, the codebooks lack each class whose number is larger than all class numbers of the first
@@ -88,8 +86,8 @@ def s2fgl(
         knowledge: weight of the term with the codebooks. The public code uses .05 times 100, which
             is 5.
         alignment: weight of A.
-        frequencies: number of eigenvectors with small eigenvalues, which is also the number of
-            eigenvectors with large eigenvalues.
+        frequencies: number of eigenvectors with small eigenvalues; equally many eigenvectors with
+            large eigenvalues are used.
         neighbours: number of nodes, other than the node itself, to which the similarity graph
             connects each node.
         books: number of codebooks.
@@ -137,7 +135,7 @@ def s2fgl(
         with observed(fedavg.model) as passes:
             total = fedavg.loss(params, graph, context)
         h, g, focus = passes[-1].embedding, context["before"].values, context["focus"]
-        check_sees_all(h, g)
+        check_sees_all("s2fgl", len(h), len(g))
         book_loss = by_book(h, g, context["books"].flatten(0, 1), context["before"].mask)
         some = graph.training_mask.any().to(total.dtype)  # else gradients are rounding
         total = total + some * knowledge * book_loss
@@ -179,15 +177,6 @@ def s2fgl(
     )
 
 
-def check_sees_all(h: Tensor, g: Tensor) -> None:
-    """Raise a ValueError unless the received model's output has a row for each node of a step."""
-    reject_if(
-        h.shape != g.shape,
-        f"s2fgl to see a client's {len(g)} nodes in every step",
-        f"{len(h)}: it does not train on drawn nodes",
-    )
-
-
 def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
     """Nodes sorted by their proximity to training nodes, nearest first, int64 ``[num_nodes]``.
 
@@ -216,7 +205,7 @@ def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
 
 
 def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
-    """Mean KL divergence between softmaxes over a codebook's rows, of cosines with g and with h.
+    """Mean KL divergence between softmaxes of cosines with a codebook's rows: for g and for h.
 
     Args:
         h: float ``[n, d]``.
@@ -309,5 +298,4 @@ def class_means(rows: Tensor, count: Tensor) -> Tensor:
         >>> class_means(torch.tensor([[[1.0]], [[4.0]]]), torch.tensor([[2], [1]]))
         tensor([[2.]])
     """
-    total = (rows * count[..., None]).sum(0)
-    return total / count.sum(0).clamp(min=1)[:, None]
+    return (rows * count[..., None]).sum(0) / count.sum(0).clamp(min=1)[:, None]

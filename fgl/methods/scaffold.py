@@ -1,7 +1,5 @@
 """SCAFFOLD: a client adds the server's control variate minus its own variate to each gradient."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -24,14 +22,14 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
     - The optimiser is plain SGD with one learning rate eta (option II in the paper). After S local
       steps, the next variate is ``c_i - c + (theta^t - theta_i) / (S eta)``. This is the mean
       gradient over the S steps, since each step is ``-eta`` times a gradient.
-    - The optimiser is a different one, such as Adam or SGD with momentum (option I in the paper).
-      After S local steps, the client computes the gradients of the S minibatches at ``theta^t``,
-      without dropout. The next variate is the mean of these S gradients.
+    - The optimiser is not plain SGD, but Adam or SGD with momentum, for example (option I in the
+      paper). After S local steps, the client computes the gradients of the S minibatches at
+      ``theta^t``, without dropout. The next variate is the mean of these S gradients.
 
     All clients with examples have the same weight. The server computes
     ``theta += eta_g mean_i (theta_i - theta^t)`` and ``c += |S| / K mean_i (c_i^+ - c_i)`` over the
-    participants. Uploads and downloads are twice as large as in FedAvg. Gradients of tensors that
-    clients do not send are not corrected; FedPer has such tensors.
+    participants. Uploads and downloads are twice as large as in FedAvg. SCAFFOLD does not correct
+    gradients of tensors that clients do not send (as in FedPer).
 
     Args:
         fedavg: FedAvg built for a task. Gradients are corrected before each step of the optimiser.
@@ -75,16 +73,10 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
         own = state.get("control", {})
         zeros = {name: torch.zeros_like(params[name]) for name in sent if name in names}
         common = {**zeros, **context["control"]}
-        own, start = {**zeros, **own}, context["start"]
-        examples = message["num_examples"]
-        if not context["trained"]["num_steps"] or not examples:
-            shift = zeros  # no estimate of the gradient
-        elif eta := rate_of_path(fedavg):  # of this round, if there is a schedule
-            scale = 1 / (eta * int(context["trained"]["num_steps"]))
-            shift = {name: scale * (start[name] - params[name]) - common[name] for name in zeros}
-        else:
-            grads = mean_gradient(fedavg, start, graph, context)
-            shift = {name: grads[name] - own[name] for name in zeros}
+        own, examples = {**zeros, **own}, message["num_examples"]
+        shift = zeros  # without an estimate of the gradient
+        if examples:
+            shift = change_of_control(fedavg, params, context, graph, own, common)
         new = fed.combine(torch.add, own, shift)
         message = {**message, "num_examples": (examples > 0).long(), "shift": shift}
         return message, {**new_state, "control": new}
@@ -101,8 +93,26 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
     return replace(method, rules=replace(method.rules, max_examples=most))
 
 
+def change_of_control(
+    method: Method, params: Params, context: Any, graph: Graph, own: Params, common: Params
+) -> Params:
+    """The change of a client's control variate in a round; 0 if the client took no step.
+
+    If the optimiser is plain SGD, the estimate of the client's gradient is its path divided by the
+    rate; otherwise it is the mean gradient at the received model.
+    """
+    start, steps = context["start"], int(context["trained"]["num_steps"])
+    if not steps:
+        return fed.combine(torch.zeros_like, own)
+    if eta := rate_of_path(method):  # of this round, if there is a schedule
+        scale = 1 / (steps * eta)
+        return {name: scale * (start[name] - params[name]) - common[name] for name in own}
+    grads = mean_gradient(method, start, graph, context)
+    return {name: grads[name] - own[name] for name in own}
+
+
 def rate_of_path(fedavg: Method) -> float | None:
-    """The current rate of plain SGD, whose steps are ``-rate`` times a gradient; None for others.
+    """The rate of plain SGD, whose steps are ``-rate`` times a gradient; else None.
 
     For SGD with momentum, with `maximize`, with several rates or with the rate 0, the result is
     None too.

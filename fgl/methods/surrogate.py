@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
+from ..checks import reject_if
 from ..federation import OptimizerFactory, Params, check_keys, minimise, predict
 from ..graph import Graph
 from ..nn.adafgl import normalised
@@ -112,18 +113,15 @@ def check_sums(sums: Any, most: float) -> None:
     check_keys(sums, SUMS, "sums")
     count, clients, total, square = (sums[name] for name in SUMS)
     same_shapes = count.shape == clients.shape == total.shape[:1] and total.shape == square.shape
-    if not same_shapes or total.dim() != 2 or not total.numel():
-        shapes = [list(sums[name].shape) for name in SUMS]
-        raise ValueError(f"Expected sums to be [C], [C], [C, D] and [C, D], but got {shapes}")
-    if not all(sums[name].is_floating_point() for name in SUMS):
-        raise ValueError(f"Expected sums to be floats, but got {[sums[n].dtype for n in SUMS]}")
-    if count.max() > most or not clients.equal((count > 1).to(clients)):
-        raise ValueError(
-            f"Expected sums of one client, over 2 to {most:g} nodes of a class, but got "
-            f"{count.tolist()} nodes of {clients.tolist()} clients"
-        )
-    if count.min() < 0 or (total.square() > 1.001 * count[:, None] * square).any():
-        raise ValueError("Expected sums of numbers and of their squares, but got impossible ones")
+    wrong = not same_shapes or total.dim() != 2 or not total.numel()
+    shapes, dtypes = ([getattr(sums[n], key) for n in SUMS] for key in ("shape", "dtype"))
+    reject_if(wrong, "sums to be [C], [C], [C, D] and [C, D]", [*map(list, shapes)])
+    reject_if(not all(dtype.is_floating_point for dtype in dtypes), "sums to be floats", dtypes)
+    wrong = count.max() > most or not clients.equal((count > 1).to(clients))
+    got = f"{count.tolist()} nodes of {clients.tolist()} clients"
+    reject_if(wrong, f"sums of one client, over 2 to {most:g} nodes of a class", got)
+    wrong = count.min() < 0 or (total.square() > 1.001 * count[:, None] * square).any()
+    reject_if(wrong, "sums of numbers and of their squares", "impossible ones")
 
 
 def what_lacks(sums: Params, num_clients: int) -> str:
@@ -162,8 +160,8 @@ class Condensation:
     10 steps, then the features for 40 steps, and so on.
 
     Args:
-        hops: number of propagation steps in the rows from which moments are computed.
-        per_class: number of nodes that each class has in the graph.
+        hops: number of propagation steps; moments are computed from the rows that result.
+        per_class: number of nodes per class in the graph.
         steps: number of steps.
         feature_lr: learning rate of the Adam for features.
         edge_lr: learning rate of the Adam for edges.
@@ -204,8 +202,7 @@ class Condensation:
         for step in range(self.steps):
             for adam in adams:
                 adam.zero_grad()
-            loss = self.loss(x, weights(x), aim)
-            loss.backward()
+            self.loss(x, weights(x), aim).backward()
             adams[step % sum(TURNS) >= TURNS[0]].step()
         y = torch.arange(classes, device=x.device).repeat_interleave(self.per_class)
         with torch.no_grad():

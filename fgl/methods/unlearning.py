@@ -1,7 +1,5 @@
 """Unlearning of clients: train again without these clients, or increase their losses."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -57,8 +55,7 @@ def retrained(fedavg: Method, *, client: int | Sequence[int]) -> Method:
         return fedavg.rules.joining.welcome(others, state) if others else (inbox.sent, state)
 
     joining = fedavg.rules.joining and replace(fedavg.rules.joining, welcome=welcome)
-    rules = replace(fedavg.rules, joining=joining)
-    return replace(fedavg, aggregate=aggregate, rules=rules)
+    return replace(fedavg, aggregate=aggregate, rules=replace(fedavg.rules, joining=joining))
 
 
 @fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
@@ -92,9 +89,9 @@ def unlearned(
     cannot choose participants. So all clients train in the round of the ascent, but only uploads of
     clients to be forgotten are used. The authors initialise some models w and use the mean of
     ``||w_ref - w||^2 / 3`` as the square of the radius. The default radius uses the expected value
-    of this mean. For the expected value, most tensors of a new model have mean 0, and about the
-    norm of the same tensor in the initial model. All other tensors, such as a norm layer's weights,
-    have constant values.
+    of this mean. In this calculation, most tensors of a new model have mean 0 and about the norm of
+    the same tensor in the initial model. All other tensors, such as a norm layer's weights, have
+    constant values.
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models.
@@ -108,8 +105,8 @@ def unlearned(
 
     Raises:
         ValueError: if a number is out of range, if the server of `fedavg` does not simply average
-            the models, or if clients train tensors outside the model. A round raises this error if
-            there is no such client.
+            the models, or if clients train tensors outside the model. A run raises this error if it
+            has no checkpoint and at most `at` rounds, or if there is no such client.
 
     Example:
         >>> method = unlearned(fgl.fedavg(torch.nn.Linear(1, 1)), client=1, at=5)
@@ -186,7 +183,7 @@ def unlearned(
 
     train = replace(training, adjust=adjust, settle=settle, keep_optimizer=False)
     method = replace(fedavg, receive=receive, loss=loss, send=send, train=train)
-    return replace(method, aggregate=aggregate)
+    return replace(method, aggregate=aggregate, rules=replace(fedavg.rules, rounds=at + 1))
 
 
 def numbers_of(client: int | Sequence[int]) -> list[int]:
@@ -210,8 +207,7 @@ def without(inbox: Inbox, clients: Sequence[int]) -> Inbox:
         >>> without(Inbox({0: {}, 2: {}}, num_clients=3), [2]).clients
         [0]
     """
-    rest = fed.drop(inbox, clients)
-    return Inbox(rest, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
+    return inbox.with_messages(fed.drop(inbox, clients))
 
 
 def _check_there(clients: Sequence[int], inbox: Inbox) -> None:
@@ -234,7 +230,7 @@ def ask(model: Any, num_clients: int, clients: Sequence[int]) -> Outbox:
 
 
 def projected(new: Params, start: Params, radius: Tensor) -> Params:
-    """The model in the ball ``||w - w_ref|| <= radius`` that is nearest to a given model.
+    """Project a model: the nearest model in the ball ``||w - w_ref|| <= radius``.
 
     Example:
         >>> projected({"w": torch.tensor([3.0])}, {"w": torch.ones(1)}, torch.tensor(0.5))

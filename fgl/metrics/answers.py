@@ -22,7 +22,7 @@ def mean_auc(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     Args:
         output: logits or any scores, float ``[n]``, ``[n, 1]`` or ``[n, t]``.
         y: float ``[n]`` or ``[n, t]``, labels 0 or 1; NaN for an unknown label.
-        mask: bool ``[n]``; default all rows.
+        mask: bool ``[n]``; by default all rows.
 
     Returns:
         A number from 0 to 1; NaN if no task has both a label 0 and a label 1.

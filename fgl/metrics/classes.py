@@ -18,7 +18,7 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     Args:
         logits: float ``[num_nodes, num_classes]``.
         y: int64 ``[num_nodes]``.
-        mask: bool ``[num_nodes]``; default all nodes.
+        mask: bool ``[num_nodes]``; by default all nodes.
 
     Returns:
         A number from 0 to 1; ``nan`` if the mask is empty.
@@ -95,7 +95,7 @@ def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     Args:
         logits: float ``[num_nodes, num_classes]``; a row with a NaN predicts no class.
         y: int64 ``[num_nodes]``.
-        mask: bool ``[num_nodes]``; default all nodes.
+        mask: bool ``[num_nodes]``; by default all nodes.
 
     Returns:
         A number from 0 to 1; ``nan`` if the mask is empty.
@@ -213,7 +213,7 @@ def on_host(*metrics: Mapping[str, Any]) -> list[dict[str, float]]:
         `hit_counts`; `f1_of` is applied to a result of `class_counts`.
 
     Raises:
-        TypeError: if a metric is not a number, such as None or a tensor with one number per class.
+        TypeError: if a metric, such as None or a tensor with one number per class, is not a number.
 
     Example:
         >>> on_host({"accuracy": torch.tensor([3, 4])}, {"loss": 0.5})

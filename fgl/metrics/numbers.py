@@ -17,7 +17,7 @@ def rmse(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     Args:
         output: float ``[n]``, ``[n, 1]`` or ``[n, t]``, a model's output for n examples.
         y: float ``[n]`` or ``[n, t]``, NaN for unknown labels.
-        mask: bool ``[n]``; default all rows.
+        mask: bool ``[n]``; by default all rows.
 
     Returns:
         A float64 scalar on the device of `output`, computed without waiting for a GPU. If the

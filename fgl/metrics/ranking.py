@@ -64,7 +64,7 @@ def average_precision(scores: Tensor, y: Tensor) -> float:
 
 @explained
 def auc_and_average_precision(scores: Tensor, y: Tensor) -> tuple[float, float]:
-    """A pair of `auc` and `average_precision`; both are computed from one sort of the scores.
+    """A pair of `auc` and `average_precision`; the scores are sorted only once.
 
     Args:
         scores, y: as for `auc`.
@@ -93,7 +93,7 @@ def hit_rate(scores: Tensor, others: Tensor, *, k: int, mask: Tensor | None = No
         others: float ``[n, m]``, scores of the other candidates; minus infinity excludes a
             candidate.
         k: number of largest scores that count as a hit, at least 1.
-        mask: bool ``[n]``, the rows to average over; default all.
+        mask: bool ``[n]``, the rows to average over; by default all.
 
     Returns:
         A number from 0 to 1; ``nan`` if the mask is empty.
@@ -137,7 +137,7 @@ def _precision(hits: Tensor, total: Tensor) -> float:
 
 
 def _by_threshold(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """For each distinct score t, count all rows with score t or more, and the positive rows.
+    """Count rows with score t or more, and the positive rows among them, for each score t.
 
     Distinct scores are in descending order.
 

@@ -43,8 +43,9 @@ class AdaFGL(nn.Module):
         dropout: probability of dropping a hidden unit in training.
 
     Shapes:
-        x: float ``[n, in_channels]``; edges: ``edge_index`` or a `SparseMatrix` with
-        ``A[target, source]``; node_mask: bool ``[n]``, False for padding nodes, default all True.
+        - x: float ``[n, in_channels]``.
+        - edges: ``edge_index`` or a `SparseMatrix` with ``A[target, source]``.
+        - node_mask: bool ``[n]``, False for padding nodes; by default all True.
 
     Returns:
         Log-probabilities, ``[n, out_channels]``.
@@ -104,8 +105,8 @@ class Personal(nn.Module):
     """The personal networks of a single client, see `AdaFGL`.
 
     Shapes:
-        propagated: S, float ``[n, (hops + 1) in_channels]``; answers: P, float
-        ``[n, out_channels]``.
+        - propagated: S, float ``[n, (hops + 1) in_channels]``.
+        - answers: P, float ``[n, out_channels]``.
 
     Returns:
         Four tensors of logits ``[n, out_channels]``. The first tensor is for homophilous graphs.

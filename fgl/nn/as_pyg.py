@@ -1,9 +1,9 @@
 """Twins of fgl's networks: they consist of PyTorch Geometric's layers and work without fgl."""
 
+import copy
 import itertools
-from typing import Any, Literal
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ..checks import imported, reject_if
@@ -22,11 +22,11 @@ def to_pyg(model: nn.Module) -> nn.Module:
     """Build a twin of a model from PyTorch Geometric's layers, with equal weights and outputs.
 
     The twin's `forward` method takes ``(x, edge_index)`` and then the arguments of PyG's layers:
-    `edge_weight` for a `GCN`, `edge_type` for an `RGCN`. Twins of `GIN` and `GINE` take ``(x,
-    edge_index, edge_attr=None, batch=None, batch_size=None)``. In evaluation mode the twin and the
-    model have equal outputs up to rounding. A twin can be exported with ``torch.export`` and to
-    ONNX. A twin applies no dropout to the input or to attention. A twin's input features must be
-    dense (``x.to_dense()``).
+    `edge_weight` for a `GCN`, and `edge_type` for an `RGCN`. For `GIN` and `GINE` the arguments are
+    ``(x, edge_index, edge_attr=None, batch=None, batch_size=None)``. In evaluation mode the twin
+    and the model have equal outputs up to rounding. A twin can be exported with ``torch.export``
+    and to ONNX. A twin applies no dropout to the input or to attention. A twin's input features
+    must be dense (``x.to_dense()``).
 
     Args:
         model: a `GCN`, `GAT`, `SAGE`, `GIN`, `GINE` or `RGCN`, or a convolution of such a network.
@@ -70,7 +70,8 @@ def _twin(pyg: Any, model: Any) -> nn.Module:
             "class may do more"
         )
     if isinstance(model, OfGraphs):
-        return OfGraphsTwin(model, [_conv(pyg, conv) for conv in model.convs])
+        pool = pyg.global_add_pool if model.pooling == "sum" else pyg.global_mean_pool
+        return OfGraphsTwin(model, [_conv(pyg, conv) for conv in model.convs], pool)
     if isinstance(model, Stack | RGCN):
         return StackTwin(model, [_conv(pyg, conv) for conv in model.convs])
     return _conv(pyg, model)
@@ -87,17 +88,14 @@ def _conv(pyg: Any, conv: Any) -> nn.Module:
         )
         layer = pyg.GCNConv(*_sizes(conv.lin), normalize=conv.normalize)
     elif isinstance(conv, GATConv):
-        width = conv.att_src.shape[-1]
-        options = {"concat": conv.concat, "negative_slope": conv.negative_slope}
-        layer = pyg.GATConv(conv.lin.weight.shape[1], width, conv.heads, **options)
+        sizes = conv.lin.weight.shape[1], conv.att_src.shape[-1]
+        layer = pyg.GATConv(*sizes, conv.heads, concat=conv.concat)
     elif isinstance(conv, SAGEConv):
         layer = pyg.SAGEConv(*_sizes(conv.lin_l))
-    elif isinstance(conv, GINConv | GINEConv):
-        sizes = _sizes(conv.nn[0])
-        net = nn.Sequential(nn.Linear(*sizes), nn.ReLU(), nn.Linear(sizes[1], sizes[1]))
-        of_edges = isinstance(conv, GINEConv)
-        dim = {"edge_dim": conv.lin.in_features} if isinstance(conv, GINEConv) else {}
-        layer = pyg.GINEConv(net, **dim) if of_edges else pyg.GINConv(net)
+    elif isinstance(conv, GINConv):
+        layer = pyg.GINConv(copy.deepcopy(conv.nn))
+    elif isinstance(conv, GINEConv):
+        layer = pyg.GINEConv(copy.deepcopy(conv.nn), edge_dim=conv.lin.in_features)
     elif isinstance(conv, RGCNConv):
         layer = pyg.RGCNConv(*conv.root.shape, conv.num_relations, num_bases=conv.num_bases)
     else:
@@ -114,7 +112,7 @@ def _sizes(linear: Any) -> tuple[int, int]:
 
 
 class StackTwin(nn.Module):
-    """PyG's convolutions, with ReLU and dropout between; a linear map follows if the model has one.
+    """PyG's convolutions with ReLU and dropout between them, then the model's linear map, if any.
 
     ``forward(x, edge_index, *of_edges)`` passes the arguments `of_edges` to each convolution.
 
@@ -143,14 +141,14 @@ class OfGraphsTwin(nn.Module):
         >>> fgl.nn.to_pyg(fgl.nn.GIN(4, 8, 2))  # doctest: +SKIP
     """
 
-    def __init__(self, like: OfGraphs, convs: list[nn.Module]) -> None:
+    def __init__(self, like: OfGraphs, convs: list[nn.Module], pool: Any) -> None:
         super().__init__()
         self.pre, self.post, self.readout = (
             nn.Linear(*_sizes(linear)) for linear in (like.pre, like.post, like.readout)
         )
         self.convs = nn.ModuleList(convs)
         self.dropout = nn.Dropout(like.dropout)
-        self.pooling: Literal["sum", "mean"] = like.pooling
+        self.pool = pool
 
     def forward(
         self,
@@ -164,17 +162,6 @@ class OfGraphsTwin(nn.Module):
         of_edges = () if edge_attr is None else (edge_attr,)
         for conv in self.convs:
             h = self.dropout(conv(h, edge_index, *of_edges).relu())
-        hidden = self.dropout(self.post(self._pooled(h, batch, batch_size)).relu())
+        hidden = self.dropout(self.post(self.pool(h, batch, batch_size)).relu())
         out: Tensor = self.readout(hidden)
         return out
-
-    def _pooled(self, h: Tensor, batch: Tensor | None, batch_size: int | None) -> Tensor:
-        """Sums or means of rows over the nodes of each graph."""
-        if batch is None:
-            return h.sum(0, keepdim=True) if self.pooling == "sum" else h.mean(0, keepdim=True)
-        count = int(batch.max()) + 1 if batch_size is None else batch_size
-        total = h.new_zeros(count, h.shape[1]).index_add(0, batch, h)
-        if self.pooling == "sum":
-            return total
-        size = h.new_zeros(count).index_add(0, batch, torch.ones_like(h[:, 0]))
-        return total / size.clamp(min=1)[:, None]

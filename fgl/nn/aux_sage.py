@@ -33,8 +33,9 @@ class AuxSAGE(Layers):
         sigma: bandwidth of the kernel on the line; a positive number.
 
     Shapes:
-        x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: as for `SAGE`; node_mask:
-        bool ``[n]``, False for padding nodes, default all True.
+        - x: float ``[n, in_channels]``, dense or `SparseMatrix`.
+        - edges: as for `SAGE`.
+        - node_mask: bool ``[n]``, False for padding nodes; by default all True.
 
     Returns:
         Logits ``[n, out_channels]``. With ``return_embedding=True``, the embedding h is returned

@@ -37,7 +37,8 @@ class DeepNeighbours(nn.Module):
         dropout: probability of dropping a hidden unit in training.
 
     Shapes:
-        x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: as for `SAGE`.
+        - x: float ``[n, in_channels]``, dense or `SparseMatrix`.
+        - edges: as for `SAGE`.
 
     Returns:
         Logits ``[n, out_channels]``.
@@ -140,7 +141,7 @@ class DeepGenerator(nn.Module):
 
 
 class FusedSAGE(nn.Module):
-    """GraphSAGE whose layers also add a linear map of an embedding that is given for each node.
+    """GraphSAGE whose two layers also add a linear map of an embedding that is given for each node.
 
     ``e_k = V_k e_(k-1) + c_k`` and ``h_k = SAGE_k(h_(k-1)) + e_k``, where ``e_0`` is given. ReLU
     and dropout are applied between the layers.
@@ -149,12 +150,12 @@ class FusedSAGE(nn.Module):
         in_channels: number of node features.
         hidden_channels: width of the embedding and of the hidden layers.
         out_channels: number of classes.
-        num_layers: number of layers.
         dropout: probability of dropping a hidden unit in training.
 
     Shapes:
-        x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: as for `SAGE`; embedding:
-        float ``[n, hidden_channels]``.
+        - x: float ``[n, in_channels]``, dense or `SparseMatrix`.
+        - edges: as for `SAGE`.
+        - embedding: float ``[n, hidden_channels]``.
 
     Returns:
         Logits ``[n, out_channels]``.
@@ -166,17 +167,11 @@ class FusedSAGE(nn.Module):
     """
 
     def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        out_channels: int,
-        *,
-        num_layers: int = 2,
-        dropout: float = 0.5,
+        self, in_channels: int, hidden_channels: int, out_channels: int, *, dropout: float = 0.5
     ) -> None:
         super().__init__()
         check_share(dropout=dropout)
-        sizes = widths(in_channels, hidden_channels, out_channels, num_layers)
+        sizes = widths(in_channels, hidden_channels, out_channels, 2)
         self.convs = nn.ModuleList([SAGEConv(a, b) for a, b in pairwise(sizes)])
         below = (hidden_channels, *sizes[1:])
         self.fuse = nn.ModuleList([nn.Linear(a, b) for a, b in pairwise(below)])

@@ -26,13 +26,12 @@ class GATConv(nn.Module):
         out_channels: width of each head.
         heads: number of attention heads.
         concat: whether to concatenate the heads' outputs; if False, the outputs are averaged.
-        negative_slope: slope of the LeakyReLU.
 
     Shapes:
-        x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix` in which a zero entry means no edge; output:
-        ``[num_nodes, heads * out_channels]``, or ``[num_nodes, out_channels]`` if heads are
-        averaged.
+        - x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`.
+        - edges: ``edge_index`` or a `SparseMatrix`. A zero entry means no edge.
+        - output: ``[num_nodes, heads * out_channels]``, or ``[num_nodes, out_channels]`` if heads
+          are averaged.
 
     Example:
         >>> GATConv(4, 2, heads=3)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape
@@ -40,18 +39,11 @@ class GATConv(nn.Module):
     """
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        *,
-        heads: int = 1,
-        concat: bool = True,
-        negative_slope: float = 0.2,
+        self, in_channels: int, out_channels: int, *, heads: int = 1, concat: bool = True
     ) -> None:
         super().__init__()
         self.heads = heads
         self.concat = concat
-        self.negative_slope = negative_slope
         self.lin = Linear(in_channels, heads * out_channels)
         self.att_src = nn.Parameter(torch.empty(1, heads, out_channels))
         self.att_dst = nn.Parameter(torch.empty(1, heads, out_channels))
@@ -71,7 +63,7 @@ class GATConv(nn.Module):
         outputs = []
         for head, h in enumerate(self.lin(x).chunk(self.heads, dim=1)):
             score = h @ torch.cat([self.att_dst[:, head], self.att_src[:, head]]).t()
-            logit = F.leaky_relu(pair_sum(pattern, *score.unbind(1)), self.negative_slope)
+            logit = F.leaky_relu(pair_sum(pattern, *score.unbind(1)), 0.2)
             attention = row_softmax(pattern, logit, matrix.present)
             outputs.append(weighted_product(pattern, attention, h))
         if self.concat:

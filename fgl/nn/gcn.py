@@ -23,8 +23,9 @@ class GCNConv(nn.Module):
             already sums over neighbours.
 
     Shapes:
-        x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix` with ``A[target, source]``; output: ``[num_nodes, out_channels]``.
+        - x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`.
+        - edges: ``edge_index`` or a `SparseMatrix` with ``A[target, source]``.
+        - output: ``[num_nodes, out_channels]``.
 
     Example:
         >>> GCNConv(4, 2)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape

@@ -12,6 +12,7 @@ from torch.nn import Linear
 
 from ..checks import check_choice, check_count, check_share
 from ..sparse import SparseMatrix
+from .dense import linear
 from .layers import Edges, Features, adjacency, coarse_scale
 
 
@@ -26,8 +27,9 @@ class GINConv(nn.Module):
         out_channels: width of the MLP's hidden layer and of its output layer.
 
     Shapes:
-        x: float ``[num_nodes, in_channels]``; edges: ``edge_index`` or a `SparseMatrix` with
-        ``A[target, source]``; output: ``[num_nodes, out_channels]``.
+        - x: float ``[num_nodes, in_channels]``.
+        - edges: ``edge_index`` or a `SparseMatrix` with ``A[target, source]``.
+        - output: ``[num_nodes, out_channels]``.
 
     Example:
         >>> GINConv(4, 2)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape
@@ -60,9 +62,9 @@ def _linear(x: Tensor, layer: Linear, before: Linear | None = None) -> Tensor:
     of x.
     """
     if before is None:
-        return (x @ layer.weight.t()).add_(layer.bias)
+        return linear(x, layer.weight, layer.bias)
     joined = torch.cat([before.weight, before.bias[:, None]], dim=1)
-    return (x @ (layer.weight @ joined).t()).add_(layer.bias)
+    return linear(x, layer.weight @ joined, layer.bias)
 
 
 class OfGraphs(nn.Module):
@@ -115,17 +117,18 @@ class GIN(OfGraphs):
         pooling: ``"sum"`` or ``"mean"``.
 
     Shapes:
-        x: float ``[num_nodes, in_channels]``, dense or a `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix` with ``A[target, source]``; pool: the graph of each node, int64
-        ``[num_nodes]`` (PyG's ``batch``), or `Graph.pool`, ``[num_graphs, num_nodes]``, with 1 if
-        the node is in the graph (by default all nodes form one graph); output: logits
-        ``[num_graphs, out_channels]``.
+        - x: float ``[num_nodes, in_channels]``, dense or a `SparseMatrix`.
+        - edges: ``edge_index`` or a `SparseMatrix` with ``A[target, source]``.
+        - pool: the graph of each node, int64 ``[num_nodes]`` (PyG's ``batch``). Alternatively
+          `Graph.pool`, a matrix ``[num_graphs, num_nodes]`` with 1 where a graph contains a node.
+          By default, all nodes form one graph.
+        - output: logits ``[num_graphs, out_channels]``.
 
     Raises:
         ValueError: if `num_layers` is not positive, if `dropout` is not between 0 and 1, or if
             `pooling` is unknown.
-        TypeError, ValueError: in a call, if `pool` has the wrong dtype, the wrong shape, or a
-            negative entry.
+        TypeError, ValueError: when called with a `pool` that has the wrong dtype, the wrong shape,
+            or a negative entry.
 
     Example:
         >>> batch = torch.tensor([0, 0, 1])

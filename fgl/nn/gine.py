@@ -26,10 +26,12 @@ class GINEConv(nn.Module):
         edge_dim: number of features of an edge.
 
     Shapes:
-        x: float ``[num_nodes, in_channels]``; edges: ``edge_index`` or a `SparseMatrix` with
-        ``A[target, source]``, in which a zero entry means no edge; edge_attr: float
-        ``[nnz, edge_dim]`` in the order of the matrix's entries (`Graph.entries`) or in the order
-        of ``edge_index``; output: ``[num_nodes, out_channels]``.
+        - x: float ``[num_nodes, in_channels]``.
+        - edges: ``edge_index`` or a `SparseMatrix` with ``A[target, source]``. A zero entry means
+          no edge.
+        - edge_attr: float ``[nnz, edge_dim]`` in the order of the matrix's entries
+          (`Graph.entries`) or in the order of ``edge_index``.
+        - output: ``[num_nodes, out_channels]``.
 
     Example:
         >>> edges, edge_attr = torch.tensor([[0, 1], [1, 2]]), torch.ones(2, 5)
@@ -83,9 +85,11 @@ class GINE(OfGraphs):
         pooling: ``"sum"`` or ``"mean"``.
 
     Shapes:
-        x: float ``[num_nodes, in_channels]``, dense or a `SparseMatrix`; edges, edge_attr: as for
-        `GINEConv`; pool: as for `GIN`; output: ``[num_graphs, out_channels]``, and with
-        ``return_embedding=True`` also the pooled ``g``, ``[num_graphs, hidden_channels]``.
+        - x: float ``[num_nodes, in_channels]``, dense or a `SparseMatrix`.
+        - edges, edge_attr: as for `GINEConv`.
+        - pool: as for `GIN`.
+        - output: ``[num_graphs, out_channels]``. With ``return_embedding=True``, the pooled ``g``,
+          ``[num_graphs, hidden_channels]``, is returned too.
 
     Raises:
         ValueError: if `num_layers` is not positive, if `dropout` is not between 0 and 1, or if

@@ -27,12 +27,12 @@ class Hetero(nn.Module):
     clients train one after the other.
 
     Args:
-        model: called as ``model(x_dict, edge_index_dict)``. If its ``forward`` has an argument
-            ``edge_attr_dict``, this argument is passed too. The model returns a row for each node
-            of the target type, or a dict from type to rows; the dict contains the target type. If
-            the target is a relation, the model is also called with ``edge_label_index=``, int64
-            ``[2, p]``, and returns a row for each of these p pairs. The indices count the nodes of
-            a type from 0.
+        model: called as ``model(x_dict, edge_index_dict)``. The argument ``edge_attr_dict`` is
+            passed too if the model's ``forward`` has such an argument. The model returns a row for
+            each node of the target type, or a dict from type to rows; the dict contains the target
+            type. If the target is a relation, the model gets one more argument:
+            ``edge_label_index=``, p pairs of nodes as int64 ``[2, p]``. The model then returns a
+            row for each pair. The indices count the nodes of a type from 0.
         columns: dict from node type to number of features, in the order of the graph's types. A
             type without features has one column.
         relations: ``(source type, name, target type)``, in the order of the graph's relations. If
@@ -45,12 +45,17 @@ class Hetero(nn.Module):
             columns. A relation without edge features has the number 0 or is not listed.
 
     Shapes:
-        x: float ``[num_nodes, sum of columns]``, dense; edge_index: int64 ``[2, E]``; node_type:
-        int64 ``[num_nodes]``; edge_type: int64 ``[E]``; edge_attr: float ``[E, columns]``;
-        train_mask: bool ``[num_nodes]``, which serves only to check the types of training nodes;
-        edge_label_index: int64 ``[2, p]``, the pairs, if the target is a relation; output:
-        ``[num_nodes, out_channels]``, with 0 for nodes that are not of the target type; if the
-        target is a relation, the rows of the pairs.
+        - x: float ``[num_nodes, sum of columns]``, dense.
+        - edge_index: int64 ``[2, E]``.
+        - node_type: int64 ``[num_nodes]``.
+        - edge_type: int64 ``[E]``.
+        - edge_attr: float ``[E, columns]``.
+        - train_mask: bool ``[num_nodes]``. This mask serves only to check the types of training
+          nodes.
+        - edge_label_index: int64 ``[2, p]``; the pairs that the model scores if the target is a
+          relation.
+        - output: ``[num_nodes, out_channels]``, with 0 for nodes that are not of the target type.
+          If the target is a relation, the output has a row for each pair instead.
 
     Raises:
         ValueError: if the target or an end of a relation is not in `columns`, if `edge_columns`
@@ -151,7 +156,7 @@ class Hetero(nn.Module):
         return full
 
     def _check_ends(self, error: KeyError | None = None) -> None:
-        """Raise an error if no rows come for a type because no relation ends at this type."""
+        """Raise an error if a type lacks rows because no relation ends at this type."""
         lost = self.target if error is None else next(iter(error.args), None)
         if lost in self.columns and all(lost != end for _, _, end in self.relations):
             raise ValueError(
@@ -161,7 +166,7 @@ class Hetero(nn.Module):
             ) from error
 
     def _attr(self, edge_type: Tensor, edge_attr: Tensor | None) -> dict[str, Any]:
-        """Dict with `edge_attr_dict`; empty if the graph lacks edge features or none are read."""
+        """Dict with `edge_attr_dict`; empty if the graph has no edge features or none are read."""
         if edge_attr is None and self._needs_attr:
             raise ValueError(
                 f"Expected the graph to have edge_attr, which {type(self.model).__name__}'s "

@@ -11,6 +11,7 @@ from torch.nn.functional import embedding
 from ..checks import check_count, check_share
 from ..sparse import SparseMatrix
 from ..sparse.pattern import scalar
+from .dense import linear
 
 Features = Tensor | SparseMatrix
 Edges = Tensor | SparseMatrix
@@ -28,7 +29,7 @@ class Linear(nn.Module):
         nn.init.xavier_uniform_(self.weight)
 
     def forward(self, x: Features) -> Tensor:
-        return x @ self.weight.t()
+        return linear(x, self.weight)
 
 
 def adjacency(edges: Edges, num_nodes: int) -> SparseMatrix:

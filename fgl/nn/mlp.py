@@ -22,7 +22,8 @@ class MLP(nn.Module):
         dropout: probability of dropping a hidden unit in training.
 
     Shapes:
-        input: float ``[*, in_channels]``; output: ``[*, out_channels]``.
+        - input: float ``[*, in_channels]``.
+        - output: ``[*, out_channels]``.
 
     Example:
         >>> MLP(4, 8, 2)(torch.rand(3, 4)).shape

@@ -39,9 +39,11 @@ class NeighbourGenerator(nn.Module):
             down, as in the public code.
 
     Shapes:
-        x: float ``[n, d]``, dense or `SparseMatrix`; edges: as for `SAGE`, without weights; noise:
-        float ``[n, latent]``, default zeros; keep: float ``[n, widths[1]]``, the factor by which
-        dropout multiplies every unit, default ones.
+        - x: float ``[n, d]``, dense or `SparseMatrix`.
+        - edges: as for `SAGE`, without weights.
+        - noise: float ``[n, latent]``; by default zeros.
+        - keep: float ``[n, widths[1]]``; by default ones. Dropout multiplies the last hidden units
+          by these factors.
 
     Returns:
         Three tensors: the counts ``[n]``, the features ``[n, P, d]``, and the logits ``[n,

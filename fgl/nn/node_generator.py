@@ -19,7 +19,9 @@ class NodeGenerator(nn.Module):
         widths: widths of the hidden layers.
 
     Shapes:
-        z: float ``[n, noise]``; labels: int64 ``[n]``; output: float ``[n, num_features]``.
+        - z: float ``[n, noise]``.
+        - labels: int64 ``[n]``.
+        - output: float ``[n, num_features]``.
 
     Example:
         >>> generator = NodeGenerator(6, 3, noise=4, widths=(8,))

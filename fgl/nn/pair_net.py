@@ -15,10 +15,10 @@ class PairNet(nn.Module):
 
     A layer is ``h' = relu(W [h, P_1 h, ..., P_K h] + b)``. Each P_k is a mean over the incoming
     edges or over the outgoing edges of a node. Each of these two directions has one plain mean.
-    Each direction also has two means per column of `edge_attr`: in one mean, messages are
-    multiplied by the positive part of the column, and in the other mean by the negative part. The
-    output for (u, v) is ``W_2 relu(W_1 [h_u, h_v] + b_1) + b_2``, which differs from the output for
-    (v, u).
+    Each direction also has two means per column of `edge_attr`. In the first mean, messages are
+    multiplied by the positive part of the column. In the second mean, messages are multiplied by
+    the negative part. The output for (u, v) is ``W_2 relu(W_1 [h_u, h_v] + b_1) + b_2``, which
+    differs from the output for (v, u).
 
     Args:
         in_channels: number of node features.
@@ -28,10 +28,11 @@ class PairNet(nn.Module):
         num_layers: number of layers.
 
     Shapes:
-        x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix` with ``A[target, source]``; edge_label_index: int64 ``[2, p]``; edge_attr:
-        float ``[nnz, edge_dim]``, in the order of the matrix's entries; output: ``[p,
-        out_channels]``.
+        - x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`.
+        - edges: ``edge_index`` or a `SparseMatrix` with ``A[target, source]``.
+        - edge_label_index: int64 ``[2, p]``.
+        - edge_attr: float ``[nnz, edge_dim]``, in the order of the matrix's entries.
+        - output: ``[p, out_channels]``.
 
     Example:
         >>> net = PairNet(4, 8, 1, edge_dim=0)
@@ -92,5 +93,5 @@ class PairNet(nn.Module):
 
 
 def _times(one: SparseMatrix, two: SparseMatrix) -> SparseMatrix:
-    """Entrywise product of two matrices that have entries at equal places."""
+    """Entrywise product of two matrices that have the same pattern."""
     return one.with_value(one.value * two.value)  # type: ignore[operator]  # both have values

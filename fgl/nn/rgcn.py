@@ -31,11 +31,12 @@ class RGCNConv(nn.Module):
             and each relation has a matrix of its own.
 
     Shapes:
-        x: float ``[num_nodes, in_channels]``, dense or a `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix` with ``A[target, source]``, in which a zero entry means no edge; edge_type:
-        int64 ``[nnz]``, each at least 0 and below `num_relations`, in the order of the matrix's
-        entries (`Graph.entries`) or in the order of ``edge_index``; output: ``[num_nodes,
-        out_channels]``.
+        - x: float ``[num_nodes, in_channels]``, dense or a `SparseMatrix`.
+        - edges: ``edge_index`` or a `SparseMatrix` with ``A[target, source]``. A zero entry means
+          no edge.
+        - edge_type: int64 ``[nnz]``, in the order of the matrix's entries (`Graph.entries`) or in
+          the order of ``edge_index``. Each type is at least 0 and below `num_relations`.
+        - output: ``[num_nodes, out_channels]``.
 
     Raises:
         ValueError: if `num_relations` or `num_bases` is not positive.
@@ -132,9 +133,9 @@ class RGCN(Layers):
         dropout: probability of dropping a hidden unit in training.
 
     Shapes:
-        x, edges, edge_type: as for `RGCNConv`; output: logits ``[num_nodes, out_channels]``; with
-        ``return_embedding=True`` also the output of the last hidden convolution before the
-        activation.
+        - x, edges, edge_type: as for `RGCNConv`.
+        - output: logits ``[num_nodes, out_channels]``. With ``return_embedding=True``, the output
+          of the last hidden convolution before the activation is returned too.
 
     Example:
         >>> edges, edge_type = torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1])

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..checks import check_fanouts, check_share, reject_if
 from ..kinds import explained
 from ..sparse import gather_rows
+from .dense import linear
 from .layers import Edges, Features, Stack, adjacency, dropout, widths
 
 
@@ -28,9 +29,10 @@ class SAGEConv(nn.Module):
         out_channels: width of the output.
 
     Shapes:
-        x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix` with ``A[target, source]``, in which an entry 0 means no edge and all other
-        values are ignored; output: ``[num_nodes, out_channels]``.
+        - x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`.
+        - edges: ``edge_index`` or a `SparseMatrix` with ``A[target, source]``. A zero entry means
+          no edge; all other values are ignored.
+        - output: ``[num_nodes, out_channels]``.
 
     Example:
         >>> SAGEConv(4, 2)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape
@@ -45,17 +47,17 @@ class SAGEConv(nn.Module):
         self.lin_r = nn.Linear(in_channels, out_channels, bias=False)
 
     def forward(self, x: Features, edges: Edges) -> Tensor:
-        neighbours = x @ self.lin_l.weight.t()
+        neighbours = linear(x, self.lin_l.weight)
         mean = adjacency(edges, x.shape[0]).astype(neighbours.dtype).mean_norm
         out: Tensor = mean @ neighbours + self.lin_l.bias
-        return out + x @ self.lin_r.weight.t()
+        return out + linear(x, self.lin_r.weight)
 
     def on_trees(self, x: Tensor, fanouts: Sequence[int]) -> Tensor:
-        """Apply the convolution to all nodes of trees but the leaves; no list of edges is needed.
+        """Apply the convolution to all nodes of trees except leaves; no list of edges is needed.
 
         Args:
-            x: float ``[num_trees, size, in_channels]``, with the nodes of a tree in the order of
-                the levels, from the centre on.
+            x: float ``[num_trees, size, in_channels]``, in which the nodes of a tree are ordered by
+                level, the centre first.
             fanouts: number of children of a node, for each level of the trees.
 
         Returns:
@@ -77,8 +79,8 @@ def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
     """For each inner node of trees of a fixed shape, the mean over its children.
 
     Args:
-        x: float ``[num_trees, size, F]``, with the nodes of a tree in the order of the levels, from
-            the centre on.
+        x: float ``[num_trees, size, F]``, in which the nodes of a tree are ordered by level, the
+            centre first.
         fanouts: number of children of a node, for each level of the trees.
 
     Returns:
@@ -161,11 +163,11 @@ class EgoSAGE(nn.Module):
             (Theorem 4.1).
 
     Shapes:
-        ``model(x, edges)``: logits ``[num_nodes, C]`` on a graph;
-        ``model(x, trees=trees)``: logits ``[num_trees, C]`` for the centres of the trees, with node
-        features x and node indices ``trees``, int64 ``[num_trees, size]``;
-        ``model(r)``: logits for trees of embeddings ``[num_trees, size, hidden_channels]``;
-        ``model(x, reduce=True)``: embeddings ``[num_nodes, hidden_channels]``.
+        - ``model(x, edges)``: logits ``[num_nodes, C]`` on a graph.
+        - ``model(x, trees=trees)``: logits ``[num_trees, C]`` for the centres of the trees. Here x
+          are features of nodes, and ``trees`` are indices of nodes, int64 ``[num_trees, size]``.
+        - ``model(r)``: logits for trees of embeddings ``[num_trees, size, hidden_channels]``.
+        - ``model(x, reduce=True)``: embeddings ``[num_nodes, hidden_channels]``.
 
     Raises:
         TypeError: if a fan-out is not an integer.

@@ -19,20 +19,21 @@ class SPAConv(nn.Module):
 
     ``l = relu(M x W_l)``, ``h = relu((I - M) x W_h)``, ``o = relu(x W_o)`` with
     ``M = D^-1 (A + I)``. There are three kinds of neighbours: unlike (u), alike (a) and unknown
-    (n). For each kind, two parts are the sums of l and of h over the neighbours of this kind. The
-    seventh part is o. The scores of the parts are ``u_l a_1, u_h a_2, a_l a_3, a_h a_4, b_l (n_l
-    a_1) + (1 - b_l) (n_l a_3), b_h (n_h a_2) + (1 - b_h) (u_h a_4), o a_5``, with ``b = sigmoid(n w
-    + c)``. The attention is ``softmax(sigmoid(scores) B / 7)``. The output is 7 times the weighted
-    sum of the parts. In the sixth score, the term ``u_h`` comes from the public code.
+    (n). Each kind gives two parts: the sum of l, and the sum of h, over the neighbours of this
+    kind. The seventh part is o. The scores of the parts are ``u_l a_1, u_h a_2, a_l a_3, a_h a_4,
+    b_l (n_l a_1) + (1 - b_l) (n_l a_3), b_h (n_h a_2) + (1 - b_h) (u_h a_4), o a_5``, with
+    ``b = sigmoid(n w + c)``. The attention is ``softmax(sigmoid(scores) B / 7)``. The output is 7
+    times the weighted sum of the parts. In the sixth score, the term ``u_h`` comes from the public
+    code.
 
     Args:
         in_channels: width of the input.
         out_channels: width of the output.
 
     Shapes:
-        x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: a `SparseMatrix`; kinds:
-        three matrices (`SparseMatrix`) with the edges to unlike, to alike and to unknown
-        neighbours.
+        - x: float ``[n, in_channels]``, dense or `SparseMatrix`.
+        - edges: a `SparseMatrix`.
+        - kinds: the three matrices that the function `kinds` returns.
 
     Example:
         >>> edges = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [1, 2]]), 3)
@@ -98,10 +99,11 @@ class SPA(Layers):
         dropout: probability of dropping a feature or a hidden unit in training.
 
     Shapes:
-        x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix`, with the weights of neighbours in the sums as values; train_labels: int64
-        ``[n]``, -1 for an unknown label; by default, all labels are unknown. In a minibatch, the
-        labels of the minibatch's own nodes are known.
+        - x: float ``[n, in_channels]``, dense or `SparseMatrix`.
+        - edges: ``edge_index`` or a `SparseMatrix`. The matrix's values are the neighbours' weights
+          in the sums.
+        - train_labels: int64 ``[n]``, -1 for an unknown label; by default, all labels are unknown.
+          In a minibatch, the labels of the minibatch's own nodes are known.
 
     Returns:
         Logits ``[n, out_channels]``; with ``return_embedding=True`` also the output of the last
@@ -142,14 +144,16 @@ class SPA(Layers):
 
 
 def kinds(edges: SparseMatrix, train_labels: Tensor) -> list[SparseMatrix]:
-    """Three matrices: edges between unlike nodes, between alike nodes, and at unlabelled nodes.
+    """Split edges by the labels of their ends: different labels, equal labels, or an unknown label.
 
     Args:
         edges: ``A[target, source]``.
         train_labels: int64 ``[n]``, negative for an unknown label.
 
     Returns:
-        Three matrices; the sum of the matrices is `edges`.
+        Three matrices with the sum `edges`. The first matrix has the edges whose ends have
+        different labels. The second matrix has the edges whose ends have the same label. The third
+        matrix has all other edges, each with at least one unlabelled end.
 
     Example:
         >>> edges = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [1, 2]]), 3)

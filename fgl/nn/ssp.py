@@ -45,15 +45,16 @@ class SSP(nn.Module):
             dropped in training.
 
     Shapes:
-        x: float ``[num_nodes, in_channels + 1 + width]``, features and
-        `fgl.properties.laplacian_spectrum`, see `fgl.tasks.with_spectrum`; edges: ``edge_index`` or
-        a `SparseMatrix` with ``A[target, source]`` and any values; pool: as in `GIN`; output:
-        logits ``[num_graphs, out_channels]``, and with ``return_embedding=True`` also e,
-        ``[num_graphs, hidden_channels]``.
+        - x: float ``[num_nodes, in_channels + 1 + width]``, the features, followed by
+          `fgl.properties.laplacian_spectrum` (see `fgl.tasks.with_spectrum`).
+        - edges: ``edge_index`` or a `SparseMatrix` with ``A[target, source]`` and any values.
+        - pool: as for `GIN`.
+        - output: logits ``[num_graphs, out_channels]``. With ``return_embedding=True``, the
+          embedding e, ``[num_graphs, hidden_channels]``, is returned too.
 
     Raises:
-        TypeError, ValueError: if a number is out of range, or, in a call, if x is a `SparseMatrix`
-            or has no spectrum.
+        TypeError, ValueError: if a number is out of range. A call raises the error if x is a
+            `SparseMatrix` or has no spectrum.
 
     Example:
         >>> batch = torch.tensor([0, 0, 0, 1, 1])
@@ -196,8 +197,10 @@ class SSPConv(nn.Module):
             MLP's output.
 
     Shapes:
-        x: float ``[num_nodes, width]``; source, target: int64 ``[num_edges]``; weight: float
-        ``[num_edges, width]``; output: ``[num_nodes, width]``.
+        - x: float ``[num_nodes, width]``.
+        - source, target: int64 ``[num_edges]``.
+        - weight: float ``[num_edges, width]``.
+        - output: ``[num_nodes, width]``.
 
     Example:
         >>> x, edge = torch.rand(3, 4), (torch.tensor([0]), torch.tensor([1]))

@@ -35,10 +35,12 @@ class Star(nn.Module):
         pooling: ``"sum"`` to classify graphs, ``"none"`` to classify nodes.
 
     Shapes:
-        x: float ``[num_nodes, in_channels + structure_channels]``, features and
-        `fgl.properties.structure_encoding`, see `fgl.tasks.with_structure`; edges: ``edge_index``
-        or a `SparseMatrix` with ``A[target, source]``; pool: as in `GIN`; output: logits
-        ``[num_graphs, out_channels]``, or ``[num_nodes, out_channels]``.
+        - x: float ``[num_nodes, in_channels + structure_channels]``, the features, followed by
+          `fgl.properties.structure_encoding` (see `fgl.tasks.with_structure`).
+        - edges: ``edge_index`` or a `SparseMatrix` with ``A[target, source]``.
+        - pool: as for `GIN`.
+        - output: logits ``[num_graphs, out_channels]``, or ``[num_nodes, out_channels]`` without
+          pooling.
 
     Raises:
         TypeError, ValueError: if a number is out of range, or if `pooling` is unknown. A call

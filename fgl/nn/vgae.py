@@ -39,7 +39,7 @@ class VGAE(nn.Module):
         samples the noise if the caller gives none.
 
     Raises:
-        ValueError: in a call, if the noise has the wrong shape.
+        ValueError: when called with noise of the wrong shape.
 
     Example:
         >>> model = VGAE(4, 8, 2).eval()

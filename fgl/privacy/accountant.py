@@ -1,7 +1,5 @@
 """Accountant: epsilon for the noisy rounds of one run or of several runs."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import math
@@ -40,7 +38,7 @@ def epsilon(
 ) -> float:
     """Epsilon after `rounds` uses of the Gaussian mechanism, for a given delta.
 
-    Without sampling, the result is exact. It equals the epsilon of one Gaussian mechanism with
+    Without sampling, the result is exact: the epsilon of one Gaussian mechanism with
     ``noise_multiplier / sqrt(rounds)`` (Balle and Wang 2018, Theorem 8). With a `sample_rate`, the
     privacy loss of Poisson sampling is rounded up to a grid, and the losses of all rounds are
     composed (Doroshenko et al. 2022). This result is never below the true epsilon, and exceeds it
@@ -64,7 +62,7 @@ def epsilon(
             than the default epsilon. Orders for which the series does not converge are omitted.
 
     Returns:
-        Epsilon. It is 0 for no rounds and infinite without noise.
+        Epsilon: 0 without rounds, and infinite without noise.
 
     Raises:
         ImportError: if the extra `private` is not installed.
@@ -130,8 +128,9 @@ def _event(noise_multiplier: float, sample_rate: float) -> Any:
 def _of_losses(noise_multiplier: float) -> Any:
     """A privacy accountant with a grid of losses that is fine enough for the noise.
 
-    The grid ends at the privacy loss of a step without sampling in which the noise is 10 standard
-    deviations. The package dp-accounting treats larger losses as a tail with mass e^-50.
+    Consider a step without sampling whose noise is 10 standard deviations. The grid ends at the
+    privacy loss of this step. The package dp-accounting treats losses beyond the grid as a tail
+    with mass e^-50.
     """
     farthest = 10 / noise_multiplier + 0.5 / noise_multiplier**2
     return _dp_accounting("pld").pld.PLDAccountant(value_discretization_interval=farthest / POINTS)
@@ -211,7 +210,6 @@ def _dp_accounting(part: str = "") -> Any:
     return imported("dp_accounting", *how)
 
 
-@explained
 def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -> float:
     """Epsilon of a sequence of several Gaussian mechanisms, for a given delta.
 
@@ -226,7 +224,7 @@ def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -
         delta: the probability with which the bound may fail, above 0 and below 1.
 
     Returns:
-        Epsilon. It is 0 without uses, and infinite if a use has no noise. Epsilon is valid only for
+        Epsilon: 0 without uses, and infinite if a use has no noise. The result is valid only for
         neighbouring data sets that every mechanism covers. A mechanism that covers replacing all
         data of a client also covers replacing one example. The reverse is not true.
 

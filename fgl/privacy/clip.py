@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_number
+from ..checks import check_number, reject_if
 from ..kinds import explained
 from .gaussian import grid_step, truncated
 
@@ -66,8 +66,8 @@ def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
     """
     check_number("length", length, above=0)
     for name, value in update.items():
-        if not value.is_floating_point():
-            raise TypeError(f"Expected {name} to be in floating point, but got {value.dtype}")
+        got = value.dtype
+        reject_if(not value.is_floating_point(), f"{name} to be in floating point", got, TypeError)
     length_now = length_of(update)
     length_read = float(length_now)  # read only here, since reading waits for a GPU
     if length_read <= length:
@@ -79,11 +79,9 @@ def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
 
 def _scaled(value: Tensor, factor: Tensor) -> Tensor:
     """``value * factor``, with each entry rounded towards 0."""
-    short = factor * (1 - 2 * torch.finfo(value.dtype).eps)
-    return (value.double() * short).to(value.dtype)
+    return (value.double() * (factor * (1 - 2 * torch.finfo(value.dtype).eps))).to(value.dtype)
 
 
-@explained
 def clipped_gradient(
     loss: Callable[..., Tensor],
     params: Mapping[str, Tensor],
@@ -107,8 +105,9 @@ def clipped_gradient(
         params: dict from name to tensor.
         examples: tensors ``[B, ...]``; the first dimension runs over the examples.
         length: the bound on the length of each example's gradient, above 0.
-        counts: bool ``[B]``, True for each example to include; default all.
-        sigma: standard deviation of the noise that is added later, above 0; default no noise.
+        counts: bool ``[B]``, True for each example to include; by default all.
+        sigma: standard deviation of the noise that is added later, above 0; by default there is no
+            noise.
 
     Returns:
         Dict from name to ``[...]``; the dtype is float64 if `sigma` is given. Without examples all

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ..checks import reject_if
-from ..kinds import explained
 from ..transfer import to_device
 
 ROOM = 2.0**62  # half of a word's range, so that no sum overflows
@@ -23,7 +22,6 @@ class DoesNotFit(ValueError):
     """
 
 
-@explained
 def encode(value: Tensor, *, weight: int = 1, bits: int, bound: float) -> Tensor:
     """Encode a tensor as ``weight round(value 2^bits)``; integers are not scaled.
 
@@ -49,15 +47,11 @@ def encode(value: Tensor, *, weight: int = 1, bits: int, bound: float) -> Tensor
     if value.is_floating_point():
         scaled = scaled * 2.0**bits
     scaled = scaled.round()
-    limit = bound * 2.0**bits
-    if scaled.numel() and not bool((scaled.abs() <= limit).all()):  # also rejects NaN
-        raise DoesNotFit(
-            f"Expected values to be at most {bound:g} in size, but got one that is not"
-        )
+    fits = bool((scaled.abs() <= bound * 2.0**bits).all())  # also rejects NaN
+    reject_if(not fits, f"values to be at most {bound:g} in size", "one that is not", DoesNotFit)
     return scaled.long() * weight
 
 
-@explained
 def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor) -> Tensor:
     """Mean ``total / weight / 2^bits`` from a sum of encoded values; the mean is rounded once.
 
@@ -79,18 +73,16 @@ def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor)
         tensor([ 0.5000, -1.2500])
     """
     whole = torch.div(total, weight, rounding_mode="floor")
-    limit = bound * 2.0**bits
-    if whole.numel() and not bool((whole.double().abs() <= limit).all()):
-        raise DoesNotFit(f"Expected means to be at most {bound:g} in size, but got one that is not")
+    fits = bool((whole.double().abs() <= bound * 2.0**bits).all())
+    reject_if(not fits, f"means to be at most {bound:g} in size", "one that is not", DoesNotFit)
     rest = total - whole * weight
     mean = whole.double() + rest.double() / weight
     mean = mean * 2.0**-bits if like.is_floating_point() else mean.round()
     return to_device(mean.to(like.dtype), like.device)
 
 
-@explained
 def largest_weight(num_clients: int, *, bits: int, bound: float) -> int:
-    """Largest weight of a client for which a sum over `num_clients` clients fits into 64 bits.
+    """Largest weight that clients may have so that a sum over all of them fits into 64 bits.
 
     Example:
         >>> largest_weight(10, bits=28, bound=1024)
@@ -99,7 +91,6 @@ def largest_weight(num_clients: int, *, bits: int, bound: float) -> int:
     return math.floor(ROOM / (bound * 2.0**bits) / num_clients)
 
 
-@explained
 def wrapped_sum(words: Iterable[Tensor], *, minus: Iterable[Tensor] = ()) -> Tensor:
     """Sum of int64 tensors minus the sum of the int64 tensors in `minus`, all modulo 2^64.
 

@@ -25,10 +25,7 @@ UNPROTECTED = (
 
 @explained
 def gaussian(
-    tensors: Mapping[str, Tensor],
-    *,
-    sigma: float,
-    unprotected: torch.Generator | None = None,
+    tensors: Mapping[str, Tensor], *, sigma: float, unprotected: torch.Generator | None = None
 ) -> dict[str, Tensor]:
     """Add Gaussian noise from the operating system to every entry: ``t + N(0, sigma^2)``.
 
@@ -50,7 +47,7 @@ def gaussian(
         Dict from name to tensor, with the shapes, dtypes and devices of `tensors`.
 
     Raises:
-        ValueError: if `sigma` is not positive, or an entry is not finite.
+        ValueError: if `sigma` is not positive, or if an entry is not finite.
 
     Example:
         >>> noisy = gaussian({"w": torch.zeros(10_000)}, sigma=2.0)["w"]
@@ -61,16 +58,21 @@ def gaussian(
     """
     if unprotected is not None:
         warn(UNPROTECTED)
-    exact = on_grid(tensors, sigma=sigma)
+    return plus_noise(tensors, sigma, unprotected)
+
+
+def plus_noise(
+    tensors: Mapping[str, Tensor], sigma: float, unprotected: torch.Generator | None
+) -> dict[str, Tensor]:
+    """Like `gaussian`, but without a warning about a generator."""
+    exact, out = on_grid(tensors, sigma=sigma), {}
     step = grid_step(sigma)
-    out = {}
     for name, value in exact.items():
         noise = (standard_normal(value.shape, unprotected) * (sigma / step)).round() * step
         out[name] = (value + to_device(noise, value.device)).to(tensors[name].dtype)
     return out
 
 
-@explained
 def on_grid(tensors: Mapping[str, Tensor], *, sigma: float) -> dict[str, Tensor]:
     """Round entries to multiples of `grid_step`, in float64; sums on this grid are exact.
 
@@ -81,7 +83,7 @@ def on_grid(tensors: Mapping[str, Tensor], *, sigma: float) -> dict[str, Tensor]
         sigma: standard deviation of the noise that is added later, above 0.
 
     Raises:
-        ValueError: if `sigma` is not positive, or an entry is not finite.
+        ValueError: if `sigma` is not positive, or if an entry is not finite.
 
     Example:
         >>> on_grid({"w": torch.tensor([1.0, -1e-9])}, sigma=1.0)
@@ -111,8 +113,7 @@ def grid_step(sigma: float) -> float:
         >>> grid_step(1.5) == 2**-20
         True
     """
-    step: float = 2.0 ** (math.floor(math.log2(sigma)) - FINE)
-    return step
+    return math.ldexp(1.0, math.floor(math.log2(sigma)) - FINE)
 
 
 def standard_normal(shape: torch.Size, unprotected: torch.Generator | None = None) -> Tensor:
@@ -253,10 +254,10 @@ def discrete_gaussian(
 def gap_of_sum(number: int, *, sigma: float) -> float:
     """Distance in log-density between a sum of discrete Gaussians and a single Gaussian.
 
-    Let n clients hold integers, add rounded normal numbers, and publish the sum. Consider the joint
-    density of the sum and of all rounding errors. The reference is a second density: the Gaussian
-    mechanism with ``sqrt(n) sigma``, together with rounding errors that do not depend on the data.
-    The two densities differ by a factor from ``e^-tau`` to ``e^tau``, with
+    Each of n clients holds an integer and adds a rounded normal number, and the sum is published.
+    Consider the joint density of the sum and of all rounding errors. The reference is a second
+    density: the Gaussian mechanism with ``sqrt(n) sigma``, together with rounding errors that do
+    not depend on the data. The two densities differ by a factor from ``e^-tau`` to ``e^tau``, with
     ``tau = 10 (n - 1) exp(-pi^2 sigma^2)``. This tau is at least as large as the tau of Kairouz et
     al. (Theorem 11). So if the Gaussian mechanism is ``(epsilon, delta)``-private, a sum of P
     entries is ``(epsilon + 2 P tau, e^(P tau) delta)``-private.

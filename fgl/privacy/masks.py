@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from ..checks import reject_if
-from ..kinds import explained
 from .fixed_point import wrapped_sum
 from .shares import CannotUnmask, need, recovered, split
 
@@ -31,7 +30,6 @@ NOTHING, SEED, SECRET = 0, 1, 2  # the secret of which a client reveals a share
 Draw = Callable[[int], bytes]
 
 
-@explained
 def public_key(secret: bytes) -> bytes:
     """The public half of an X25519 key.
 
@@ -40,11 +38,9 @@ def public_key(secret: bytes) -> bytes:
         32
     """
     x25519: Any = need("cryptography.hazmat.primitives.asymmetric.x25519")
-    key: bytes = x25519.X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
-    return key
+    return bytes(x25519.X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw())
 
 
-@explained
 def agreed_key(secret: bytes, public: bytes, about: bytes) -> bytes:
     """The key that two clients have in common: X25519, then HKDF-SHA256 with `about` as the info.
 
@@ -63,11 +59,9 @@ def agreed_key(secret: bytes, public: bytes, about: bytes) -> bytes:
     own = x25519.X25519PrivateKey.from_private_bytes(secret)
     shared = own.exchange(x25519.X25519PublicKey.from_public_bytes(public))
     kdf = hkdf.HKDF(hashes.SHA256(), length=KEY, salt=None, info=b"fgl secure sum 1 " + about)
-    key: bytes = kdf.derive(shared)
-    return key
+    return bytes(kdf.derive(shared))
 
 
-@explained
 def mask(seed: bytes, count: int) -> Tensor:
     """The first `count` words of the ChaCha20 key stream of a seed.
 
@@ -83,11 +77,10 @@ def mask(seed: bytes, count: int) -> Tensor:
     return torch.from_numpy(np.frombuffer(stream.update(bytes(8 * count)), "<i8").astype(np.int64))
 
 
-@explained
 def letters(
     row: int, secrets: Sequence[bytes], keys: Tensor, threshold: int, about: bytes, draw: Draw
 ) -> Tensor:
-    """A client's encrypted letters, one to each client; each has shares of the sender's secrets.
+    """A client's encrypted letters, one to each client, with shares of the sender's secrets.
 
     The sender has two secrets: the seed of its own mask, and the key from which it derives the
     masks of pairs.
@@ -120,7 +113,6 @@ def letters(
     return as_tensor(b"".join(sealed)).view(number, LETTER)
 
 
-@explained
 def masked(
     words: Tensor, row: int, secrets: Sequence[bytes], keys: Tensor, here: Tensor, about: bytes
 ) -> Tensor:
@@ -154,7 +146,6 @@ def masked(
     return wrapped_sum(plus, minus=minus)
 
 
-@explained
 def revealed(
     row: int, sealing: bytes, keys: Tensor, sealed: Tensor, here: Tensor, sent: Tensor, about: bytes
 ) -> Tensor:
@@ -196,7 +187,6 @@ def revealed(
     return as_tensor(b"".join(shares)).view(len(keys), 1 + KEY)
 
 
-@explained
 def commitment(seed: bytes, about: bytes) -> bytes:
     """A client's commitment to the seed of its own mask; it is sent before any share is revealed.
 
@@ -207,7 +197,6 @@ def commitment(seed: bytes, about: bytes) -> bytes:
     return hashlib.sha256(b"fgl secure sum 1 commits to " + about + seed).digest()
 
 
-@explained
 def told_secrets(
     told: Mapping[int, Tensor],
     keys: Tensor,
@@ -226,10 +215,12 @@ def told_secrets(
         threshold: number of shares that are needed to recover a secret.
 
     Returns:
-        Two dicts by row. The first has the secrets: the seed of each client that sent words, and
-        the key of each client that sent only letters. The second names the senders of false shares:
-        for each secret with false shares, the rows of the clients that sent them. Only false shares
-        that recovery noticed are listed.
+        Two dicts, whose keys are rows. The first dict has the secrets: the seed of each client that
+            sent words, and
+        the key of each client that sent only letters. The second dict names the senders of false
+        shares: for each secret with false shares, the rows of the clients that sent false shares.
+            Only
+        false shares that recovery noticed are listed.
 
     Raises:
         CannotUnmask: if too few shares of a secret arrived, or if the secret cannot be recovered
@@ -268,7 +259,6 @@ def told_secrets(
     return secrets, false
 
 
-@explained
 def unmasked(
     total: Tensor, keys: Tensor, sent: Tensor, secrets: Mapping[int, bytes], about: bytes
 ) -> Tensor:
@@ -301,7 +291,6 @@ def unmasked(
     return wrapped_sum(plus, minus=minus)
 
 
-@explained
 def as_bytes(value: Tensor) -> bytes:
     """The bytes of a uint8 tensor.
 
@@ -309,11 +298,9 @@ def as_bytes(value: Tensor) -> bytes:
         >>> as_bytes(as_tensor(b"abc"))
         b'abc'
     """
-    raw: bytes = value.cpu().contiguous().numpy().tobytes()
-    return raw
+    return bytes(value.cpu().contiguous().numpy().tobytes())
 
 
-@explained
 def as_tensor(value: bytes) -> Tensor:
     """Bytes as a uint8 tensor.
 
@@ -325,14 +312,13 @@ def as_tensor(value: bytes) -> Tensor:
 
 
 def _rows(which: Tensor) -> list[int]:
-    rows: list[int] = which.nonzero().flatten().tolist()
-    return rows
+    return list(which.nonzero().flatten().tolist())
 
 
 def _sealing_key(
     secret: bytes, keys: Tensor, writer: int, reader: int, *, own: int, about: bytes
 ) -> bytes:
-    """The key that encrypts letters between two clients; both of them can compute it."""
+    """The key that encrypts letters between two clients; both clients can compute this key."""
     other = reader if own == writer else writer
     direction = b" letter %d %d" % (writer, reader)
     return agreed_key(secret, as_bytes(keys[other, :KEY]), about + direction)

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .accountant import composed_epsilon, epsilon
+from ..checks import reject_if
+from .accountant import composed_epsilon
 
 Record = Mapping[str, Tensor]
 KINDS = ("", "local_gaussian", "central_gaussian", "summed_gaussian", "per_example_gaussian")
@@ -63,7 +64,7 @@ def with_noise(
         kind: the transform that adds the noise, from `KINDS`. ``""`` means replies without
             protection; such replies can be combined with all kinds.
         colluders: number of clients that may collude; epsilon does not count on their noise.
-        delta: the delta for which `spent_epsilon` computes epsilon; default the record's delta.
+        delta: the delta for which `spent_epsilon` computes epsilon; by default the record's delta.
 
     Raises:
         ValueError: if the kind or the number of colluders in the record differs from the argument.
@@ -78,17 +79,15 @@ def with_noise(
     """
     rounds = _by_noise(record)
     before, uncredited = _kind(record), int(record.get("colluders", torch.tensor(0)))
-    if before and kind and before != kind:
-        raise ValueError(
-            f"Expected start to be a run of {kind}, whose epsilon compares {NEIGHBOURS[kind]}, but "
-            f"got one of {before}, which compares {NEIGHBOURS[before]}: no sum of the two is an "
-            f"epsilon. {APART}"
-        )
-    if before and kind and uncredited != colluders:
-        raise ValueError(
-            f"Expected colluders to be {uncredited}, as in the run that start names, whose sums "
-            f"were credited with the noise of all others, but got {colluders}. {APART}"
-        )
+    both = before and kind
+    want = f"start to be a run of {kind}, whose epsilon compares {NEIGHBOURS.get(kind)}"
+    got = (
+        f"one of {before}, which compares {NEIGHBOURS.get(before)}: no sum of the two is an epsilon"
+    )
+    reject_if(both and before != kind, want, f"{got}. {APART}")
+    reason = "as in the run that start names, whose sums were credited with the noise of all others"
+    want = f"colluders to be {uncredited}, {reason}"
+    reject_if(both and uncredited != colluders, want, f"{colluders}. {APART}")
     current = rounds.pop(noise, torch.zeros(num_clients, dtype=torch.int64))
     current = current.to(F64) if kind == "summed_gaussian" else current
     earlier = {each: times for each, times in rounds.items() if times.any()}
@@ -103,8 +102,7 @@ def with_noise(
         out["colluders"] = torch.tensor(uncredited if before else colluders)
     if earlier:
         columns = torch.tensor(list(earlier), dtype=F64).unbind(1)
-        names = ("earlier_noise", "earlier_rate", "earlier_steps")
-        out |= dict(zip(names, columns, strict=True))
+        out |= dict(zip(("earlier_noise", "earlier_rate", "earlier_steps"), columns, strict=True))
         out["earlier_rounds"] = torch.stack([times.to(F64) for times in earlier.values()])
     return out
 
@@ -127,9 +125,9 @@ def spent_epsilon(record: Record) -> float:
     """The largest epsilon of any client; a client's epsilon is computed from all its replies.
 
     If a client's replies have several kinds of noise, the replies are composed. Without sampling,
-    the replies are equivalent to one Gaussian mechanism. Its ``1 / noise_multiplier^2`` is the sum
-    of ``rounds / noise_multiplier^2`` over the replies. With sampling, the privacy losses of the
-    replies are composed.
+    the replies are equivalent to one Gaussian mechanism. The ``1 / noise_multiplier^2`` of this
+    mechanism is the sum of ``rounds / noise_multiplier^2`` over the replies. With sampling, the
+    privacy losses of the replies are composed.
 
     Args:
         record: the record from `with_noise`.
@@ -144,9 +142,6 @@ def spent_epsilon(record: Record) -> float:
         6.593
     """
     delta, rounds = float(record["delta"]), _by_noise(record)
-    if "earlier_rounds" not in record:
-        ((noise, times),) = rounds.items()
-        return _of_one(noise, float(times.max()), delta)
     table = torch.stack([times.to(F64) for times in rounds.values()], 1)  # [K, M]
     return max(_of_several(dict(zip(rounds, row, strict=True)), delta) for row in _largest(table))
 
@@ -171,8 +166,7 @@ def _kind(record: Record) -> str:
         return KINDS[int(record["kind"])]
     if "steps" in record:
         return "per_example_gaussian"
-    summed = "rounds" in record and record["rounds"].is_floating_point()
-    return "summed_gaussian" if summed else ""
+    return "summed_gaussian" if "rounds" in record and record["rounds"].is_floating_point() else ""
 
 
 def _largest(table: Tensor) -> Iterable[list[float]]:
@@ -181,16 +175,6 @@ def _largest(table: Tensor) -> Iterable[list[float]]:
     for row in rows:
         if not bool(((rows >= row).all(1) & (rows > row).any(1)).any()):
             yield row.tolist()
-
-
-def _of_one(noise: Noise, rounds: float, delta: float) -> float:
-    times, used = _whole(noise, rounds)
-    return epsilon(
-        noise_multiplier=used.noise_multiplier,
-        rounds=times,
-        delta=delta,
-        sample_rate=used.sample_rate,
-    )
 
 
 def _of_several(rounds: Mapping[Noise, float], delta: float) -> float:

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from ..checks import imported, install
+from ..checks import imported, install, reject_if
 
 # This module needs the extra `private`.
 need = partial(imported, purpose="for secure sums and signatures", how=install("private"))
@@ -43,7 +43,7 @@ def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
 
 
 def combine(shares: Mapping[int, bytes]) -> bytes:
-    """Compute a secret from exactly `threshold` shares, a dict from row to share.
+    """Compute a secret from a dict of exactly `threshold` shares, by row.
 
     Example:
         >>> combine(dict(enumerate(split(b"0123456789abcdef" * 2, 3, 3))))
@@ -88,8 +88,7 @@ def recovered(
         >>> got == secret, false
         (True, frozenset({0}))
     """
-    if len(shares) < threshold:
-        raise CannotUnmask(f"Expected {threshold} shares of it, but got {len(shares)}")
+    reject_if(len(shares) < threshold, f"{threshold} shares of it", len(shares), CannotUnmask)
     rows = sorted(shares, key=lambda row: (row in doubted, row))
     for tried, chosen in enumerate(itertools.islice(_sets(rows, threshold), TRIES)):
         secret = combine({row: shares[row] for row in chosen})

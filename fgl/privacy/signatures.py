@@ -7,13 +7,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ..kinds import explained
 from .shares import need
 
 SIGNATURE = 64  # bytes
 
 
-@explained
 def signing_key(secret: bytes) -> bytes:
     """The public half of an Ed25519 key.
 
@@ -21,11 +19,9 @@ def signing_key(secret: bytes) -> bytes:
         >>> len(signing_key(bytes(range(32))))
         32
     """
-    key: bytes = _private(secret).public_key().public_bytes_raw()
-    return key
+    return bytes(_private(secret).public_key().public_bytes_raw())
 
 
-@explained
 def signature(secret: bytes, what: bytes) -> bytes:
     """Sign some bytes with a private key.
 
@@ -33,11 +29,9 @@ def signature(secret: bytes, what: bytes) -> bytes:
         >>> len(signature(bytes(range(32)), b"what I saw"))
         64
     """
-    signed: bytes = _private(secret).sign(what)
-    return signed
+    return bytes(_private(secret).sign(what))
 
 
-@explained
 def is_signed(public: bytes, sign: bytes, what: bytes) -> bool:
     """Whether a signature of these bytes is valid for a public key.
 
@@ -55,7 +49,6 @@ def is_signed(public: bytes, sign: bytes, what: bytes) -> bool:
     return True
 
 
-@explained
 def read_private(path: str | PathLike[str]) -> bytes:
     """Read the private key from a file written by ``ssh-keygen -t ed25519 -N ""``.
 
@@ -73,11 +66,9 @@ def read_private(path: str | PathLike[str]) -> bytes:
         True
     """
     serialization: Any = need("cryptography.hazmat.primitives.serialization")
-    key = serialization.load_ssh_private_key(Path(path).read_bytes(), None)
-    return _raw(path, key, "private")
+    return _raw(path, serialization.load_ssh_private_key(Path(path).read_bytes(), None), "private")
 
 
-@explained
 def read_public(path: str | PathLike[str]) -> bytes:
     """Read the public key from a ``.pub`` file written by ``ssh-keygen -t ed25519``.
 
@@ -92,8 +83,7 @@ def read_public(path: str | PathLike[str]) -> bytes:
         True
     """
     serialization: Any = need("cryptography.hazmat.primitives.serialization")
-    key = serialization.load_ssh_public_key(Path(path).read_bytes())
-    return _raw(path, key, "public")
+    return _raw(path, serialization.load_ssh_public_key(Path(path).read_bytes()), "public")
 
 
 def _private(secret: bytes) -> Any:
@@ -107,5 +97,4 @@ def _raw(path: Any, key: Any, half: str) -> bytes:
     if not isinstance(key, getattr(ed25519, f"Ed25519{half.title()}Key")):
         got = type(key).__name__.strip("_")
         raise ValueError(f"Expected {path} to hold an Ed25519 key, but got {got}")
-    raw: bytes = getattr(key, f"{half}_bytes_raw")()
-    return raw
+    return bytes(getattr(key, f"{half}_bytes_raw")())

@@ -11,23 +11,17 @@ from .simple import Simple, simple
 
 @explained
 def structure_encoding(
-    edge_index: Tensor,
-    nodes: int | Tensor,
-    num_graphs: int | None = None,
-    *,
-    steps: int = 16,
-    max_degree: int = 16,
+    edge_index: Tensor, nodes: int | Tensor, *, steps: int = 16, max_degree: int = 16
 ) -> Tensor:
     """Structural encoding of nodes for FedStar: random-walk return probabilities, and degrees.
 
     ``s_v = [RW_vv, (RW^2)_vv, ..., (RW^steps)_vv, one-hot of min(max(degree_v, 1), max_degree)]``
-    (FedStar, Eq. 2 to 4), the concatenation of `walk_returns` and `degree_one_hot`.
+    (FedStar, Eq. 2 to 4), with the probabilities of `walk_returns`.
 
     Args:
         edge_index: int64 ``[2, num_edges]``; directions, repeats and self-loops are ignored.
         nodes: number of nodes of a single graph; or the index of each node's graph, int64
             ``[num_nodes]``, sorted.
-        num_graphs: number of graphs; by default computed from `nodes`.
         steps: length of the longest walk, at least 1.
         max_degree: the largest degree that has a separate column, at least 1.
 
@@ -48,22 +42,21 @@ def structure_encoding(
     Source: Tan et al. 2023, https://arxiv.org/abs/2211.13009
     """
     check_count(steps=steps, max_degree=max_degree)
-    graphs = simple(edge_index, nodes, num_graphs)
-    both = [_walk_returns(graphs, steps), _degree_one_hot(graphs, max_degree)]
+    graphs = simple(edge_index, nodes)
+    place = graphs.degree.clamp(1, max_degree) - 1
+    both = [_walk_returns(graphs, steps), torch.nn.functional.one_hot(place, max_degree).float()]
     return torch.cat(both, dim=1).to(edge_index.device)
 
 
 @explained
-def walk_returns(
-    edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None, *, steps: int = 16
-) -> Tensor:
+def walk_returns(edge_index: Tensor, nodes: int | Tensor, *, steps: int = 16) -> Tensor:
     """Probability that a random walk is back at its first node after 1, 2, ..., `steps` steps.
 
     ``diag(RW), diag(RW^2), ...`` with ``RW = A D^-1`` (FedStar, Eq. 2). For a node without
     neighbours, all probabilities are 0.
 
     Args:
-        edge_index, nodes, num_graphs: see `structure_encoding`.
+        edge_index, nodes: see `structure_encoding`.
         steps: length of the longest walk, at least 1.
 
     Returns:
@@ -79,36 +72,7 @@ def walk_returns(
     Source: Tan et al. 2023, https://arxiv.org/abs/2211.13009
     """
     check_count(steps=steps)
-    return _walk_returns(simple(edge_index, nodes, num_graphs), steps).to(edge_index.device)
-
-
-@explained
-def degree_one_hot(
-    edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None, *, max_degree: int = 16
-) -> Tensor:
-    """Encode degrees from 1 to `max_degree` as one-hot rows (FedStar, Eq. 3).
-
-    Args:
-        edge_index, nodes, num_graphs: see `structure_encoding`.
-        max_degree: at least 1. A larger degree is replaced by this value, and degree 0 is replaced
-            by 1.
-
-    Returns:
-        float32 ``[num_nodes, max_degree]``.
-
-    Raises:
-        TypeError, ValueError: as for `structure_encoding`.
-
-    Example:
-        >>> degree_one_hot(torch.tensor([[0, 1], [1, 2]]), 3, max_degree=3)
-        tensor([[1., 0., 0.],
-                [0., 1., 0.],
-                [1., 0., 0.]])
-
-    Source: Tan et al. 2023, https://arxiv.org/abs/2211.13009
-    """
-    check_count(max_degree=max_degree)
-    return _degree_one_hot(simple(edge_index, nodes, num_graphs), max_degree).to(edge_index.device)
+    return _walk_returns(simple(edge_index, nodes), steps).to(edge_index.device)
 
 
 def _walk_returns(graphs: Simple, steps: int) -> Tensor:
@@ -136,31 +100,22 @@ def _walk_returns(graphs: Simple, steps: int) -> Tensor:
     return torch.from_numpy(returns[:, :steps])
 
 
-def _degree_one_hot(graphs: Simple, max_degree: int) -> Tensor:
-    place = graphs.degree.clamp(1, max_degree) - 1
-    return torch.nn.functional.one_hot(place, max_degree).float()
-
-
 @explained
 def laplacian_spectrum(
-    edge_index: Tensor,
-    nodes: int | Tensor,
-    num_graphs: int | None = None,
-    *,
-    width: int | None = None,
+    edge_index: Tensor, nodes: int | Tensor, *, width: int | None = None
 ) -> Tensor:
     """Spectrum of each graph's Laplacian: ``L = D - A = U diag(lambda) U^T``.
 
-    The row of the i-th node of a graph holds the eigenvalue ``lambda_i`` (in ascending order) and
-    ``U_i1 ... U_in``, followed by zeros up to `width`. Computation time grows with the cube of the
+    Eigenvalues are in ascending order. The row of the i-th node of a graph holds ``lambda_i`` and
+    ``U_i1 ... U_in``; zeros fill the remaining columns. Computation time grows with the cube of the
     number of nodes of a graph.
 
     Args:
         edge_index: int64 ``[2, num_edges]``; directions, repeats and self-loops are ignored.
         nodes: number of nodes of a single graph; or the index of each node's graph, int64
             ``[num_nodes]``, sorted.
-        num_graphs: number of graphs; by default computed from `nodes`.
-        width: number of columns for eigenvectors; default the number of nodes of the largest graph.
+        width: number of columns for eigenvectors; by default the number of nodes of the largest
+            graph.
 
     Returns:
         float64 ``[num_nodes, 1 + width]``, on the device of `edge_index`.
@@ -173,7 +128,7 @@ def laplacian_spectrum(
         >>> laplacian_spectrum(torch.tensor([[0], [1]]), 2)[:, 0].abs().round(decimals=4)
         tensor([0., 2.], dtype=torch.float64)
     """
-    graphs = simple(edge_index, nodes, num_graphs)
+    graphs = simple(edge_index, nodes)
     largest = int(graphs.sizes.max()) if graphs.sizes.numel() else 0
     width = largest if width is None else width
     check_number("width", width, at_least=largest, integer=True)

@@ -1,8 +1,5 @@
 """Six properties of a graph (GPFL), computed only from its edges."""
 
-from collections.abc import Callable
-from typing import Protocol
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -11,158 +8,52 @@ from ..graph import Graph
 from ..kinds import explained
 from .simple import Simple, simple
 
-MEASURES: dict[str, Callable[[Simple], Tensor]] = {}  # by name, for simple graphs
 
-
-class OfEdges(Protocol):
-    """Function that computes a measure of graphs from their edges."""
-
-    def __call__(
-        self, edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None
-    ) -> Tensor: ...
-
-
-def of_edges(measure: Callable[[Simple], Tensor]) -> OfEdges:
-    """Register a measure in `MEASURES`; return a function that computes this measure from edges."""
-    MEASURES[measure.__name__] = measure
-
-    def measured(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None) -> Tensor:
-        return _out(measure(simple(edge_index, nodes, num_graphs)), edge_index)
-
-    for name in ("__name__", "__qualname__", "__doc__"):
-        setattr(measured, name, getattr(measure, name))
-    return explained(measured)
-
-
-@of_edges
 def average_degree(graphs: Simple) -> Tensor:
     """Mean degree of every graph: ``1/N sum_v d_v = 2m / N``.
 
-    Graphs are treated as undirected: edge directions, repeated edges and self-loops are ignored.
     GPFL's public code ignores all nodes after the last node with an edge, in every mean over
     degrees.
-
-    Args:
-        edge_index: int64 ``[2, num_edges]``.
-        nodes: for one graph, the number of nodes. For several graphs, the index of each node's
-            graph, int64 ``[num_nodes]``, sorted (PyG's ``batch``).
-        num_graphs: number of graphs, needed if the last graphs may have no nodes.
-
-    Returns:
-        float ``[num_graphs]``, of torch's default dtype; 0 without edges.
-
-    Raises:
-        TypeError, ValueError: if a dtype or a shape is invalid, if an index is out of range, if
-            nodes are not sorted by graph, or if an edge joins two graphs.
-
-    Example:
-        >>> average_degree(torch.tensor([[0, 1], [1, 2]]), 3)
-        tensor([1.3333])
-        >>> average_degree(torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 0, 0, 1, 3]))
-        tensor([1.3333, 0.0000, 0.0000, 0.0000])
-
-    Source: GPFL, TMLR 2025
     """
     return _ratio(graphs.double_edges, graphs.sizes)
 
 
-@of_edges
 def density(graphs: Simple) -> Tensor:
-    """Fraction of the pairs of nodes that are joined by an edge: ``2m / (N (N - 1))``.
-
-    Args and Raises: as for `average_degree`.
-
-    Returns:
-        float ``[num_graphs]``; 0 for fewer than two nodes.
-
-    Example:
-        >>> density(torch.tensor([[0, 1], [1, 2]]), 3)
-        tensor([0.6667])
-
-    Source: GPFL, TMLR 2025; ``networkx.density``
-    """
+    """Fraction of the pairs of nodes that are joined by an edge: ``2m / (N (N - 1))``."""
     return _ratio(graphs.double_edges, graphs.sizes * (graphs.sizes - 1))
 
 
-@of_edges
 def degree_variance(graphs: Simple) -> Tensor:
-    """Variance of the degrees: ``1/N sum_v d_v^2 - (1/N sum_v d_v)^2``.
-
-    Args and Raises: as for `average_degree`.
-
-    Returns:
-        float ``[num_graphs]``; 0 without edges.
-
-    Example:
-        >>> degree_variance(torch.tensor([[0, 1], [1, 2]]), 3)
-        tensor([0.2222])
-
-    Source: GPFL, TMLR 2025
-    """
+    """Variance of the degrees: ``1/N sum_v d_v^2 - (1/N sum_v d_v)^2``."""
     # Integers up to the division, so that equal degrees give variance 0 without rounding errors.
     count = graphs.sizes
     square = graphs.total(graphs.degree.square())
     return _ratio(count * square - graphs.double_edges.square(), count.square())
 
 
-@of_edges
 def network_entropy(graphs: Simple) -> Tensor:
     """Entropy of a random walk: ``1/(2m) sum_v d_v log d_v``.
 
     GPFL's paper prints the factor ``1/m``, which gives twice the entropy. Like this function, the
     public code divides by ``2m``; but it takes a mean over nodes instead of a sum.
-
-    Args and Raises: as for `average_degree`.
-
-    Returns:
-        float ``[num_graphs]``; 0 without edges.
-
-    Example:
-        >>> network_entropy(torch.tensor([[0, 1], [1, 2]]), 3)
-        tensor([0.3466])
-
-    Source: GPFL, TMLR 2025
     """
     degree = graphs.degree.double()
     return _ratio(graphs.total(torch.xlogy(degree, degree)), graphs.double_edges)
 
 
-@of_edges
 def negative_scale_free_exponent(graphs: Simple) -> Tensor:
-    """Negative of an estimated power-law exponent of the degrees: ``-(1 / mean(d) + 2)``.
-
-    Args and Raises: as for `average_degree`.
-
-    Returns:
-        float ``[num_graphs]``; 0 without edges.
-
-    Example:
-        >>> negative_scale_free_exponent(torch.tensor([[0, 1], [1, 2]]), 3)
-        tensor([-2.7500])
-
-    Source: GPFL, TMLR 2025
-    """
+    """Negative of an estimated power-law exponent of the degrees: ``-(1 / mean(d) + 2)``."""
     count, ends = graphs.sizes, graphs.double_edges
     return torch.where(ends > 0, -(_ratio(count, ends) + 2), 0.0)
 
 
-@of_edges
 def closeness(graphs: Simple) -> Tensor:
-    """Mean over the nodes of the closeness centrality that Wasserman and Faust define.
+    """Closeness centrality of Wasserman and Faust, averaged over the nodes.
 
     ``c_v = (r_v - 1)/(N - 1) (r_v - 1)/sum_u d(u, v)``, where u runs over the ``r_v`` nodes that v
     can reach, including v. A node without edges has closeness 0.
 
-    Args and Raises: as for `average_degree`.
-
-    Returns:
-        float ``[num_graphs]``; 0 without edges.
-
-    Example:
-        >>> closeness(torch.tensor([[0, 1], [1, 2]]), 3)
-        tensor([0.7778])
-
-    Source: GPFL, TMLR 2025; Wasserman and Faust 1994; ``networkx.closeness_centrality``
+    Source: Wasserman and Faust 1994; ``networkx.closeness_centrality``
     """
     from scipy.sparse.csgraph import shortest_path
 
@@ -178,21 +69,30 @@ def closeness(graphs: Simple) -> Tensor:
     return _ratio(mean, graphs.sizes * (graphs.sizes - 1))
 
 
-PROPERTIES = tuple(MEASURES)
+MEASURES = (
+    *(average_degree, density, degree_variance),
+    *(network_entropy, negative_scale_free_exponent, closeness),
+)
+PROPERTIES = tuple(measure.__name__ for measure in MEASURES)
 
 
 @explained
-def graph_properties(
-    edge_index: Tensor,
-    nodes: int | Tensor,
-    num_graphs: int | None = None,
-) -> Tensor:
-    """All six properties, in the order of `PROPERTIES`.
+def graph_properties(edge_index: Tensor, nodes: int | Tensor) -> Tensor:
+    """Six properties of every graph, in the order of `PROPERTIES`.
 
-    Args and Raises: as for `average_degree`.
+    Graphs are treated as undirected: edge directions, repeated edges and self-loops are ignored.
+
+    Args:
+        edge_index: int64 ``[2, num_edges]``.
+        nodes: for one graph, the number of nodes. For several graphs, the index of each node's
+            graph, int64 ``[num_nodes]``, sorted (PyG's ``batch``).
 
     Returns:
-        float ``[num_graphs, 6]``.
+        float ``[num_graphs, 6]``, of torch's default dtype; 0 without edges.
+
+    Raises:
+        TypeError, ValueError: if a dtype or a shape is invalid, if an index is out of range, if
+            nodes are not sorted by graph, or if an edge joins two graphs.
 
     Example:
         >>> graph_properties(torch.tensor([[0, 1], [1, 2]]), 3)
@@ -202,9 +102,9 @@ def graph_properties(
 
     Source: GPFL, TMLR 2025
     """
-    graphs = simple(edge_index, nodes, num_graphs)
-    columns = [measure(graphs) for measure in MEASURES.values()]
-    return _out(torch.stack(columns, dim=1), edge_index)
+    graphs = simple(edge_index, nodes)
+    columns = torch.stack([measure(graphs) for measure in MEASURES], dim=1)
+    return columns.to(edge_index.device, torch.get_default_dtype())
 
 
 @explained
@@ -226,14 +126,9 @@ def mean_properties(graph: Graph) -> Tensor:
     Source: GPFL, TMLR 2025
     """
     if graph.batch is None:
-        everything = graph.edge_index.new_zeros(graph.num_nodes)
-        return graph_properties(graph.edge_index, everything, 1)[0]
-    each = graph_properties(graph.edge_index, graph.batch, graph.num_graphs)
+        return graph_properties(graph.edge_index, graph.num_nodes)[0]
+    each = graph_properties(graph.edge_index, graph.batch)
     return (each if graph.train_mask is None else each[graph.train_mask]).mean(0)
-
-
-def _out(value: Tensor, edge_index: Tensor) -> Tensor:
-    return value.to(edge_index.device, torch.get_default_dtype())
 
 
 def _ratio(above: Tensor, below: Tensor) -> Tensor:

@@ -64,7 +64,7 @@ class Simple:
             yield slice(start, stop), slice(first[start], last[stop - 1])
 
 
-def simple(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None) -> Simple:
+def simple(edge_index: Tensor, nodes: int | Tensor) -> Simple:
     """Convert graphs to undirected graphs without self-loops or repeated edges.
 
     Both directions of each edge are stored.
@@ -73,34 +73,20 @@ def simple(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None) -> S
         TypeError, ValueError: if a dtype or a shape is invalid, if an index is out of range, if
             nodes are not sorted by graph, or if an edge joins two graphs.
     """
-    edge_index = edge_index.cpu()
-    if isinstance(nodes, Tensor):
-        batch = nodes.cpu()
-        _check_batch(batch, num_graphs)
-    else:
-        batch = _one_graph(nodes, num_graphs)
-        num_graphs = 1
-    if num_graphs is None:
-        num_graphs = int(batch[-1]) + 1 if batch.numel() else 0
+    edge_index, one = edge_index.cpu(), not isinstance(nodes, Tensor)
+    batch = nodes.cpu() if isinstance(nodes, Tensor) else _one_graph(nodes)
+    check_index("batch", batch, (None,), None)
+    reject_if((batch.diff() < 0).any(), "batch to be in order", "a graph whose nodes are apart")
     _check_edges(edge_index, batch)
     crow, col = _neighbours(edge_index, batch.numel())
-    return Simple(crow, col, batch, batch.bincount(minlength=num_graphs))
+    return Simple(crow, col, batch, batch.bincount(minlength=int(one)))
 
 
-def _one_graph(nodes: Any, num_graphs: int | None) -> Tensor:
+def _one_graph(nodes: Any) -> Tensor:
     """The ``batch`` tensor of a single graph, from its number of nodes."""
     if isinstance(nodes, bool) or not isinstance(nodes, SupportsIndex) or index(nodes) < 0:
         raise ValueError(f"Expected nodes to be a number >= 0 or a batch, but got {nodes!r}")
-    reject_if(num_graphs not in (None, 1), "nodes to be a batch of graphs", nodes)
     return torch.zeros(index(nodes), dtype=torch.int64)
-
-
-def _check_batch(batch: Tensor, num_graphs: int | None) -> None:
-    if batch.dtype != torch.int64 or batch.dim() != 1:
-        got = f"{batch.dtype} {list(batch.shape)}"
-        raise ValueError(f"Expected batch to be int64 and have shape [num_nodes], but got {got}")
-    reject_if((batch.diff() < 0).any(), "batch to be in order", "a graph whose nodes are apart")
-    check_index("batch", batch, (None,), num_graphs)
 
 
 def _check_edges(edge_index: Tensor, batch: Tensor) -> None:

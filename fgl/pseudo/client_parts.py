@@ -27,8 +27,8 @@ def part_of(
         similar: the pseudo graph ``[num_nodes, num_nodes]``; or None.
 
     Returns:
-        ``"labels"`` ``[n]`` if `labels` is given; ``"row"``, ``"col"`` and ``"weight"`` as in
-        `edge_tensors` if `similar` is given.
+        A dict. If `labels` is given, the dict has ``"labels"`` ``[n]``. If `similar` is given, the
+        dict has ``"row"``, ``"col"`` and ``"weight"`` as in `edge_tensors`.
 
     Example:
         >>> part_of(torch.tensor([2, 0]), torch.tensor([0, -1, 1]), None)

@@ -36,8 +36,9 @@ def fuse(
         node_id: for each client, the global ids of its rows: int64 ``[N_k]``, without repeats.
         weight: float ``[K]``, non-negative (FedGL: the clients' numbers of nodes).
         num_nodes: number of nodes in the federation.
-        fill: ``"renormalised"`` is the formula above. ``"padded"`` is the printed equation: the sum
-            of ``w_k rows_k[i]``, where ``w`` is divided by the sum of the weights of *all* clients.
+        fill: with ``"renormalised"``, the function computes the formula above. With ``"padded"``,
+            it computes the printed equation: the sum of ``w_k rows_k[i]``, where ``w`` is divided
+            by the sum of the weights of *all* clients.
         threshold: before the fusion, entries below this value are set to 0, as in the public port.
             By default all entries are kept.
 
@@ -151,7 +152,7 @@ def label_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
             nodes.
 
     Returns:
-        The mean over the nodes of the mask that have a pseudo label; 0 if there is no such node.
+        The mean over the mask's nodes with a pseudo label; 0 if there is no such node.
 
     Example:
         >>> labels, mask = torch.tensor([0, -1]), torch.ones(2, dtype=torch.bool)

@@ -29,7 +29,7 @@ def pseudo_graph(h: Tensor, *, s: int = 100, block: int = BLOCK) -> SparseMatrix
         block: largest number of similarities in memory at a time.
 
     Returns:
-        `SparseMatrix` ``[N, N]``; a row without a positive similarity is empty.
+        A `SparseMatrix` ``[N, N]``; a row without a positive similarity is empty.
 
     Raises:
         ValueError: if `s` is not positive, if `h` is not a matrix, or if a similarity or a row's
@@ -115,7 +115,8 @@ def from_edge_tensors(message: Mapping[str, Any], *, like: SparseMatrix) -> Spar
     """Rebuild the matrix from the tensors of `edge_tensors`; without edges the matrix is empty.
 
     Args:
-        message: may have ``row``, ``col`` (int64 ``[e]``) and ``weight`` (float ``[e]``).
+        message: a dict with ``row`` and ``col`` (int64 ``[e]``) and ``weight`` (float ``[e]``), or
+            without edges.
         like: a matrix with the shape ``[n, n]`` of the result. An empty result also gets the dtype
             and the device of `like`.
 
@@ -149,7 +150,7 @@ def augmented_operator(
         symmetric: whether to symmetrise P, see above. The paper's formula does not symmetrise P.
 
     Returns:
-        `SparseMatrix` ``[n, n]``, for a model that does not normalise its operator
+        A `SparseMatrix` ``[n, n]``, for a model that does not normalise its operator
         (``GCN(..., normalize=False)``). If both terms have an entry at the same position, the
         result keeps two entries there. GAT and SAGE read only the sparsity pattern, so they would
         read such edges twice and ignore `beta`.

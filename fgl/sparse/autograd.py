@@ -60,7 +60,7 @@ def mapped(function: Any, *args: Any) -> Any:
 
 
 def batched(tensor: Tensor, dim: int | None, size: int) -> Tensor:
-    """A rule's argument with the batch as its first dimension; without a batch it is expanded."""
+    """Move the batch of a rule's argument to dimension 0; expand an argument without a batch."""
     if dim is None:
         return tensor.expand(size, *tensor.shape)
     return tensor.movedim(dim, 0) if dim else tensor

@@ -21,6 +21,7 @@ from torch.autograd import Function
 from ..transfer import to_device
 from .autograd import positional
 from .pattern import Pattern, kept, outside
+from .recording import unrecorded
 
 
 class PatternStack:
@@ -79,8 +80,9 @@ class PatternStack:
         """Indices of the entries in the flattened ``[K, nnz]``; None if no part is padded."""
         if all(count == self.nnz for count in self.counts):
             return None
-        inside = torch.arange(self.nnz) < torch.tensor(self.counts)[:, None]
-        return to_device(inside.flatten().nonzero().squeeze(1), self.device)
+        with unrecorded():
+            inside = torch.arange(self.nnz) < torch.tensor(self.counts)[:, None]
+            return to_device(inside.flatten().nonzero().squeeze(1), self.device)
 
     def pack(self, value: Tensor) -> Tensor:
         """Flatten ``[K, nnz]`` and remove its padding."""
@@ -102,7 +104,7 @@ class PatternStack:
         return flat if self.slots is None else flat.index_select(0, self.slots)
 
     def unpack(self, flat: Tensor) -> Tensor:
-        """The inverse of `pack`, with zeros as padding."""
+        """The inverse of `pack`; padding is filled with zeros."""
         size = len(self.parts)
         if self.slots is None:
             return flat.view(size, self.nnz)
@@ -111,10 +113,11 @@ class PatternStack:
     @kept
     def start(self) -> Tensor:
         """Index of each part's first entry in the block-diagonal pattern, int64 ``[K + 1]``."""
-        return to_device(torch.tensor([0, *accumulate(self.counts)]), self.device)
+        with unrecorded():
+            return to_device(torch.tensor([0, *accumulate(self.counts)]), self.device)
 
     def _joined(self, step: int) -> tuple[Tensor, Tensor]:
-        """Concatenate the parts' rows; each part begins `step` columns after the part before."""
+        """Concatenate the parts' rows; each part begins `step` columns after the previous part."""
         crow = torch.cat([self.start[:1], (self.crow[:, 1:] + self.start[:-1, None]).flatten()])
         return crow, torch.cat([part.col + i * step for i, part in enumerate(self.parts)])
 
@@ -175,7 +178,7 @@ class _Diagonal(Pattern):
 
 
 class StackedPattern(Pattern):
-    """The pattern of a single member inside `vmap`, with batched tensors.
+    """The pattern of a single member inside `vmap`; the pattern's tensors are batched.
 
     Args:
         stack: the patterns of all members.
@@ -248,7 +251,7 @@ def _batched(tensor: Tensor) -> bool:
 
 
 class Member:
-    """The member that `vmap` currently evaluates, with the member's part of every stack.
+    """The member that `vmap` currently evaluates, and the member's part of every stack.
 
     Args:
         index: int64, batched by `vmap` over the members.

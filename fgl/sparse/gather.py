@@ -39,7 +39,7 @@ def gather_rows(x: Tensor, index: Tensor) -> Tensor:
 
 @explained
 def sum_rows(values: Tensor, index: Tensor, num_rows: int) -> Tensor:
-    """Sum rows by index: ``out_i = sum_{e: index(e) = i} values_e``, with reproducible bits.
+    """Sum rows by index: ``out_i = sum_{e: index(e) = i} values_e``. The bits are reproducible.
 
     Args:
         values: float ``[m, ...]``.
@@ -133,9 +133,9 @@ def below_each_other(index: Tensor, num_rows: int, name: str = "index") -> Tenso
 
     Raises:
         IndexError: if an index is out of range; such an index would refer to a row of a different
-            tensor. On a GPU and in a trace, values cannot be read cheaply. There an index that is
-            out of range is moved out of the range of all tensors, so the next kernel raises an
-            error.
+            tensor. On a GPU and in a trace, values cannot be read cheaply. In these cases an index
+            outside its tensor is replaced by an index outside all tensors, so the next kernel
+            raises an error.
 
     Example:
         >>> below_each_other(torch.tensor([[0, 1], [1, 2]]), 3)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import platform
 import warnings
 from functools import cache
 from typing import Any, Protocol
@@ -15,6 +17,7 @@ from .recording import in_one, recorded
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
 warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
 
+X86 = ("x86_64", "AMD64")
 WIDE = 16  # columns from which `torch.embedding_bag` is faster for any number of entries per row
 FEW = 12  # entries per row up to which it is not slower for fewer columns
 
@@ -37,8 +40,9 @@ class Backend(Protocol):
 
 @cache
 def has_bags() -> bool:
-    """Whether torch and the CPU have FBGEMM; without it, `embedding_bag` is a slow loop."""
-    return "fbgemm" in torch.backends.quantized.supported_engines
+    """Whether FBGEMM compiles kernels for the CPU; otherwise `embedding_bag` is a slow loop."""
+    compiles = platform.machine() in X86 and os.environ.get("FBGEMM_NO_ASMJIT") != "1"
+    return compiles and "fbgemm" in torch.backends.quantized.supported_engines
 
 
 def sums_bags(pattern: Any, x: Tensor) -> bool:

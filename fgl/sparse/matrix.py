@@ -369,7 +369,7 @@ def rows_of(x: Tensor | SparseMatrix, index: Tensor) -> Any:
 
 
 def check_degrees(value: Tensor | None) -> None:
-    """Raise a ValueError if an edge weight is negative; the caller divides by degrees."""
+    """Raise a ValueError if an edge weight is negative, since the caller divides by degrees."""
     if (
         value is None
         or value.is_cuda

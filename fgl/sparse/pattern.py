@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @contextmanager
 def outside(*of: Tensor | None) -> Iterator[None]:
-    """A context outside of inference mode and torch.func, in which tensors for a cache are made.
+    """A context that leaves inference mode and torch.func, so that its tensors can be cached.
 
     A tensor that is created inside ``torch.func.grad`` is valid only at that level. So later calls
     could not use the tensor.
@@ -98,7 +98,7 @@ class Pattern:
         return self.col.numel()
 
     def same(self, other: Pattern) -> bool:
-        """Whether a second pattern has its entries at the positions of this pattern's entries."""
+        """Whether a second pattern has entries at the same positions as this pattern."""
         if self is other or (self.stack is not None and self.stack is other.stack):
             return True
         equal = self.stack is None and other.stack is None and self.shape == other.shape
@@ -168,7 +168,7 @@ class Pattern:
 
     @kept
     def joined(self) -> tuple[Pattern, Tensor]:
-        """A pattern with a diagonal entry first in each row, and new positions of old entries.
+        """A pattern whose rows begin with diagonal entries, and the new positions of old entries.
 
         The transpose of the new pattern is built at the same time, without sorting.
         """
@@ -223,7 +223,7 @@ class Pattern:
         return value
 
     def like(self, crow: Tensor, col: Tensor, shape: tuple[int, int]) -> Pattern:
-        """A second pattern, with the backend of this pattern."""
+        """A new pattern of the given entries, on the backend of this pattern."""
         return Pattern(crow, col, shape, self.backend)
 
 

@@ -1,4 +1,4 @@
-"""Products with a sparse pattern, with gradients and `vmap` rules."""
+"""Products with a sparse pattern; they support gradients and `vmap`."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from typing import Any, NamedTuple
 
@@ -137,14 +138,20 @@ class Recorder(TorchDispatchMode):
 
     def call(self, function: Callable[..., Tensors], args: Sequence[Any]) -> Tensors:
         """Call a function, and record the whole call as one operation."""
-        self._paused = True
-        try:
+        with self.paused():
             out = function(*args)
-        finally:
-            self._paused = False
         self._vary(out)
         self._add(function, args, {}, out)
         return out
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """A context whose operations are not recorded."""
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
 
     def _vary(self, results: Sequence[Any]) -> None:
         self._varying.update(map(id, results))
@@ -254,6 +261,11 @@ def _written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any
 def recorded() -> bool:
     """Whether operations are being recorded; during a recording no tensor's numbers may be read."""
     return bool(_active)
+
+
+def unrecorded() -> AbstractContextManager[None]:
+    """A context whose results are constants of a recording; they must depend on no tensor."""
+    return _active[-1].paused() if _active else nullcontext()
 
 
 def in_one(function: Callable[..., Tensors]) -> Callable[..., Tensors]:

@@ -1,4 +1,4 @@
-"""Sums and softmaxes over each row's entries, with gradients and `vmap` rules."""
+"""Sums and softmaxes over each row's entries; they support gradients and `vmap`."""
 
 from __future__ import annotations
 

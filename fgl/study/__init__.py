@@ -1,5 +1,6 @@
 """Studies: methods are tuned on settings and compared over seeds, in one table."""
 
+from .compare import compare as compare
 from .results import Study
 from .space import LogUniform as LogUniform
 from .space import Tuned as Tuned

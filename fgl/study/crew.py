@@ -37,7 +37,7 @@ def default_workers() -> int:
 def finish(folder: Path, plan: Plan, workers: int | str) -> None:
     """Execute all missing runs; a progress bar counts all runs, finished runs included."""
     store = Store(folder)
-    if not missing(plan, store):
+    if not plan.count() or (len(store) and not missing(plan, store)):
         return
     with counted(plan) as count:
         if workers == "ray":
@@ -45,7 +45,8 @@ def finish(folder: Path, plan: Plan, workers: int | str) -> None:
         elif workers == 0:
             work(folder, index=0, plan=plan, advance=count)
         else:
-            left = plan.count() - sum(job.id in store for job in plan.jobs(store))
+            jobs = plan.jobs(store) if len(store) else ()  # workers start before trials are drawn
+            left = plan.count() - sum(job.id in store for job in jobs)
             with _written(folder, plan):
                 _watch(folder, plan, store, max(1, min(int(workers), left)), count)
 
@@ -57,7 +58,7 @@ def _own_plan(folder: Path) -> Path:
 
 @contextmanager
 def _written(folder: Path, plan: Plan) -> Iterator[None]:
-    """A context during which a file contains the plan of this process's workers."""
+    """A context in which a file contains the plan of this process's workers."""
     import cloudpickle
 
     write(_own_plan(folder), cloudpickle.dumps(plan))
@@ -125,7 +126,7 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        """Start the process in a new session; Ctrl-C then interrupts only the parent process."""
+        """Start the process in a new session, so that Ctrl-C interrupts only the parent process."""
         place = os.pathsep.join(self.path)
         env = os.environ | dict.fromkeys(THREADS, "1") | {"PYTHONPATH": place}
         with self.log.open("ab") as log:

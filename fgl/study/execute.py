@@ -1,6 +1,5 @@
-"""A run of a study, and the record of the run, which is written even if the run fails."""
+"""A run of a study; the record of the run is written even if the run fails."""
 
-import functools
 import math
 import random
 import shutil
@@ -16,13 +15,12 @@ import numpy as np
 import torch
 
 from ..experiment.callbacks import early_stop, peak_memory
-from ..experiment.fields import flat
-from ..experiment.single import chosen_metric, load, method_of, report_of
-from ..federation import Result, Round, run
+from ..federation import Result, Round
 from ..targets import selected
 from ..tasks import Task
 from .folder import plain
 from .plan import Job, Plan
+from .play import built, chosen_metric, loaded, play
 
 LONGEST = 300  # letters of a warning
 MOST = 10  # warnings of a record
@@ -87,25 +85,16 @@ def about(job: Job) -> dict[str, Any]:
 
 
 def _run(plan: Plan, job: Job, folder: Path | None) -> dict[str, Any]:
-    task = load(plan.settings[job.setting], job.seed, job.point.local)
-    build = functools.partial(plan.methods[job.method].build, **job.point.own)
-    method, own = method_of(job.method, build, task)
+    task = loaded(plan, job)
+    method, own = built(plan, job, task)
     if plan.tunes(job.method) and not own.select:
         raise TypeError(
             f"Expected setting {job.setting} to have a validation score, by which trials are "
             "compared, but got a task without one"
         )
     place = None if folder is None or not plan.checkpoint else folder / "checkpoints" / job.id
-    result = run(
-        method,
-        own,
-        num_rounds=job.rounds,
-        seed=job.seed,
-        callbacks=_stops(plan.patience, job.rounds, own),
-        checkpoint=place,
-        **plan.how,
-    )
-    report = report_of(job.method, job.seed, result, own, job.rounds)
+    stops = _stops(plan.patience, job.rounds, own)
+    report = play(plan, job, method, own, callbacks=stops, checkpoint=place)
     metric, at = chosen_metric(report, own.select, None, None)
     name = own.select.removeprefix("-")
     best = report["metrics"].get(name, {}).get("best_val", math.nan)
@@ -120,18 +109,6 @@ def _run(plan: Plan, job: Job, folder: Path | None) -> dict[str, Any]:
     return {**record, "status": "finished", "validation": validation if own.select else None}
 
 
-def check_local(name: str, setting: Any, local: Mapping[str, Any]) -> None:
-    """Raise an error if the search space of local training has a field that a setting lacks."""
-    if callable(setting):
-        return
-    unknown = [key for key in local if key not in flat(setting)]
-    if unknown:
-        raise ValueError(
-            f"Expected local to name fields of setting {name}, such as "
-            f"{', '.join(list(flat(setting))[:20])}, but got {', '.join(unknown)}"
-        )
-
-
 def _stops(patience: int | None, rounds: int, task: Task) -> list[Callable[[Round, Result], bool]]:
     """A rule that stops a run early, but only in the second half of the run.
 
@@ -144,7 +121,7 @@ def _stops(patience: int | None, rounds: int, task: Task) -> list[Callable[[Roun
 
 
 def same_again(plan: Plan, job: Job, record: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """Repeat a job; return whether the new numbers equal the recorded ones, and the new record."""
+    """Repeat a job; return whether its numbers equal the recorded numbers, and the new record."""
     again = plain(execute(plan, job))
     names = "status", "validation", "error"
     same = all(again.get(name) == record.get(name) for name in names)

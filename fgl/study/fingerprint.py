@@ -30,7 +30,7 @@ Memo = dict[int, tuple[Any, str]]  # keeps the object, so that no other object g
 
 
 def fingerprint(value: Any) -> str:
-    """A text that identifies a function or value by its content and by all objects in use there.
+    """A text that identifies a function or value by its content and by all objects that it uses.
 
     For functions from the user's own files and notebooks, the fingerprint depends on the code, the
     defaults and the values in the closure. The fingerprint also depends on the globals, the imports
@@ -118,7 +118,7 @@ def _cells(function: types.FunctionType) -> list[Any]:
 
 
 def _used(function: types.FunctionType) -> dict[str, Any]:
-    """The globals, imports and attributes of the user's modules that a function's code uses."""
+    """All globals and imports that a function's code uses, and attributes of the user's modules."""
     code, names = function.__code__, function.__globals__
     used = {name: names[name] for name in _names(code, GLOBALS) & set(names)}
     used |= {name: _imported(name) for name in _names(code, {"IMPORT_NAME"})}
@@ -186,7 +186,7 @@ def _object(value: Any, memo: Memo) -> Iterator[str]:
 
 
 def _generator(value: Any, memo: Memo) -> Iterator[str]:
-    """The name of a global generator, which every run seeds; other generators raise an error."""
+    """The name of a global generator, which every run seeds; an error for any other generator."""
     if not any(value is each for each in SEEDED):
         raise TypeError(
             "Expected methods and settings to make their own random generators, but got a "

@@ -104,7 +104,7 @@ class Store:
         return list(self._read.values())
 
     def put(self, name: str, record: Mapping[str, Any]) -> None:
-        """Write a record; a crash leaves either a complete file or none."""
+        """Write a record so that a crash leaves either a complete file or no file."""
         write(self.path(name), json.dumps(plain(record)).encode())
         self._names.add(name)
 
@@ -241,7 +241,7 @@ def load_plan(folder: str | os.PathLike[str], name: str = "plan.pkl") -> Plan:
 
 
 def warn_equal(fingerprints: Mapping[str, str]) -> None:
-    """Warn if two methods do the same, such as lambdas from a loop that see only the last value."""
+    """Warn if two methods are equal, for example because lambdas see only a loop's last value."""
     first: dict[str, str] = {}
     for name, text in fingerprints.items():
         if name.startswith("method ") and first.setdefault(text, name) != name:

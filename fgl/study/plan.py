@@ -38,7 +38,7 @@ class Point:
 
     @property
     def values(self) -> dict[str, Any]:
-        """All values by name; the method's lr is "own lr" beside an lr of local training."""
+        """All values by name; if local training also has an lr, the method's lr is "own lr"."""
         own = {f"own {n}" if n in self.local else n: value for n, value in self.own.items()}
         return {**self.local, **own}
 
@@ -98,19 +98,19 @@ class Cell:
 
 @dataclass
 class Plan:
-    """The plan of a study, with its methods, settings, spaces and seeds.
+    """The plan of a study: its methods, settings, spaces and seeds.
 
     Args:
         methods, settings: dict from name to method, and dict from name to setting.
         local: alternative search spaces of local training; each trial uses one of them.
         stages: the total number of trials after the first call of `fgl.study`, after the second
             call, and so on.
-        tuning_seeds: seeds of the trials; with ``"each"``, tuning is repeated for every test seed,
-            with this seed as the only seed.
+        tuning_seeds: seeds of the trials; with ``"each"``, tuning is repeated for every test seed
+            and uses only this seed.
         seeds: seeds of the test runs.
         rounds, tuning_rounds: number of rounds of a test run, and number of rounds of a trial.
         patience: a run stops after this number of rounds without a better validation score.
-        metric: the metric to compare; default the metric that the task determines.
+        metric: the metric to compare; by default the metric that the task determines.
         checkpoint: whether runs save every round, so that an interrupted run can be resumed.
         how: further arguments of `fgl.run`.
         path: the folders from which modules are imported.
@@ -153,9 +153,16 @@ class Plan:
         return itertools.product(self.settings, self.methods)
 
     def jobs(self, records: Records) -> Iterator[Job]:
-        """All runs known so far, in the order of the cells."""
-        for setting, method in self.cells():
-            yield from self.cell(setting, method, records).jobs
+        """All runs known so far: setting by setting, trials before tests, and seed by seed."""
+        place = {seed: index for index, seed in enumerate(self.seeds)}
+        for setting in self.settings:
+            jobs = [job for m in self.methods for job in self.cell(setting, m, records).jobs]
+            yield from sorted(jobs, key=lambda job: place.get(job.seed, -1))
+
+    def local_of(self, method: str) -> Values:
+        """The values of local training that `fgl.tune` has chosen for a method; else {}."""
+        values: Values = getattr(self.methods[method].build, "local", {})
+        return values
 
     def count(self) -> int:
         """The total number of runs, provided that no cell is given up."""
@@ -202,7 +209,7 @@ class Plan:
     def _search(
         self, setting: str, method: str, seeds: list[int], records: Records
     ) -> tuple[list[Trial], Point | None, str]:
-        """The trials so far, the chosen point or None, and why the cell was given up or ""."""
+        """The trials so far, the chosen point or None, and the reason to give up the cell or ""."""
         if not self.tunes(method):
             return [], self._wide(method, 0), ""
         trials: list[Trial] = []
@@ -236,15 +243,18 @@ class Plan:
         return trials, _best(trials, records), ""
 
     def _wide(self, method: str, index: int) -> Point:
-        local, own = sobol_point(WIDE, index // len(self.local))
+        place = index // len(self.local) if self.tunes(method) else None
+        local, own = sobol_point(WIDE, place)
         space = self.local[index % len(self.local)]
         values = wide_values(self.methods[method].space, own)
-        return Point(wide_values(space, local), values, index % len(self.local))
+        new_local = {**wide_values(space, local), **self.local_of(method)}
+        return Point(new_local, values, index % len(self.local))
 
     def _near(self, method: str, best: Point, wide: list[Trial], index: int) -> Point:
         local, own = sobol_point(NEAR, index)
         space, tried = self.local[best.which], alike(best, wide)
         new_local = near_values(space, best.local, [p.local for p in tried], local)
+        new_local |= self.local_of(method)
         own_space = self.methods[method].space
         new_own = near_values(own_space, best.own, [p.own for p in tried], own)
         return Point(new_local, new_own, best.which)
@@ -265,7 +275,7 @@ class Plan:
 
 
 def alike(point: Point, trials: list[Trial]) -> list[Point]:
-    """The points of all trials whose space for local training is the given point's space."""
+    """The points of all trials that use the given point's space for local training."""
     return [trial.point for trial in trials if trial.point.which == point.which]
 
 

@@ -270,8 +270,8 @@ class Study:
     def to_latex(self, *, best: Literal["bold", "none"] = "bold", percent: bool = True) -> str:
         """The table in LaTeX with rules of booktabs: one line per method, one column per setting.
 
-        A star marks a difference from the first method that is significant after Holm's correction.
-        A dash marks a cell with a missing or failed run.
+        A star marks a cell whose difference from the first method is significant after Holm's
+        correction. A dash marks a cell with a missing or failed run.
 
         Args:
             best: whether to print the best mean of every setting in bold.

@@ -28,16 +28,20 @@ def _sobol(seed: int, count: int) -> np.ndarray[Any, Any]:
     return np.asarray(qmc.Sobol(LOCAL_DIMS + OWN_DIMS, scramble=True, seed=seed).random(count))
 
 
-def sobol_point(seed: int, index: int) -> tuple[Sequence[float], Sequence[float]]:
+def sobol_point(seed: int, index: int | None) -> tuple[Sequence[float], Sequence[float]]:
     """Point `index` of a scrambled Sobol sequence: values for local training and for the method.
 
     A point depends only on a seed and an index, so adding trials does not change earlier trials.
+    Without an index, the point is 0, and scipy.stats, whose import takes half a second, is not
+    needed.
 
     Example:
         >>> local, own = sobol_point(7, 0)
         >>> len(local), len(own), bool(0 <= local[0] < 1)
         (8, 24, True)
     """
+    if index is None:
+        return [0.0] * LOCAL_DIMS, [0.0] * OWN_DIMS
     count = 1 << max(5, (index + 1).bit_length())  # a power of two keeps the sequence balanced
     point = _sobol(seed, count)[index].tolist()
     return point[:LOCAL_DIMS], point[LOCAL_DIMS:]
@@ -49,11 +53,11 @@ class Uniform:
 
     Args:
         low, high: the ends of the range.
-        bounds: hard bounds for all trials; default none. If the value is a fraction, pass ``(0,
-            1)``.
+        bounds: hard bounds for all trials; by default there are none. If the value is a fraction,
+            pass ``(0, 1)``.
 
     Raises:
-        ValueError: unless ``low < high``, and both ends are within `bounds`.
+        ValueError: unless ``low < high`` and both ends are within `bounds`.
 
     Example:
         >>> Uniform(0, 1, bounds=(0, 1)).at(0.25)
@@ -114,10 +118,10 @@ class LogUniform(Uniform):
 
     Args:
         low, high: the ends of the range.
-        bounds: hard bounds for all trials; default all positive numbers.
+        bounds: hard bounds for all trials; by default all positive numbers.
 
     Raises:
-        ValueError: unless ``0 < low < high``, and both ends are within `bounds`.
+        ValueError: unless ``0 < low < high`` and both ends are within `bounds`.
 
     Example:
         >>> LogUniform(1e-3, 1e-1).at(0.5)

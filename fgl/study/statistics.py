@@ -42,9 +42,9 @@ class Difference:
 def difference(gains: Sequence[float]) -> Difference:
     """The mean ``m`` of paired differences, and the mean's interval ``m ± t s / sqrt(n)``.
 
-    The interval is infinite and ``p`` is 1 if there are fewer than two differences, or if one of
-    them is not finite. If all differences are 0, ``p`` is 1. If all differences are equal but not
-    0, ``p`` is 0.
+    The interval is infinite and ``p`` is 1 if there are fewer than two differences, or if a
+    difference is not finite. If all differences are 0, ``p`` is 1. If all differences are equal but
+    not 0, ``p`` is 0.
 
     Args:
         gains: the differences, one for each seed.
@@ -54,7 +54,7 @@ def difference(gains: Sequence[float]) -> Difference:
         >>> round(found.low, 4), round(found.high, 4)
         (-0.0048, 0.0448)
 
-    Source: Student's t test of paired samples, as `scipy.stats.ttest_1samp`
+    Source: Student's t test of paired samples; `scipy.stats.ttest_1samp` computes the same test
     """
     from scipy import stats
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 import tempfile
@@ -13,23 +12,20 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..checks import Count, check_number, reject_if
-from ..experiment.comparison import check_seeds
-from ..experiment.single import method_of
 from ..federation import Method, run
-from ..kinds import typed
+from ..kinds import check_options, typed
 from ..tasks import Task
+from .arguments import Methods, Spaces, check_seeds, check_settings, spaces_of, tuned
 from .crew import default_workers, finish
-from .execute import check_local
 from .folder import Store, described, save_plan
 from .plan import Plan
+from .play import method_of
 from .results import Study
-from .space import LOCAL_DIMS, Tuned, Values, check_space
+from .space import Values
 
-Methods = Mapping[str, Tuned | Callable[..., Method | Task]]
-Spaces = Values | Sequence[Values] | None
 Workers = int | Literal["ray", "later"] | None
 Place = str | os.PathLike[str]
-OWN = {"method", "clients", "num_rounds", "seed", "callbacks", "checkpoint", "config"}  # of a run
+TAKEN = ("num_rounds", "seed", "callbacks", "checkpoint", "config")  # arguments of `fgl.run`
 
 
 @typed
@@ -60,11 +56,11 @@ def study(
     trial so far. The configuration with the best mean validation score is chosen.
 
     Args:
-        methods: dict from name to method. A method is a function, as for `fgl.compare`, or a
-            `Tuned` with a search space for hyper-parameters of this method. All methods are
-            compared with the first method.
-        settings: dict from name to setting. A setting has ``load(seed)``, such as
-            ``fgl.tasks.Nodes(...)``, or is a function ``(seed, **local) -> task``.
+        methods: dict from name to method. A method is a function (see `fgl.compare`), or a `Tuned`
+            with a search space for the method's hyper-parameters. All methods are compared with the
+            first method.
+        settings: dict from name to setting. A setting is an object with ``load(seed)``, such as
+            ``fgl.tasks.Nodes(...)``, or a function ``(seed, **local) -> task``.
         num_rounds: number of rounds of a test run.
         local: the search space of local training, which all methods share: dict from fields of the
             settings to ranges or choices, such as ``{"lr": LogUniform(0.01, 1), "steps": [1, 5]}``.
@@ -78,11 +74,11 @@ def study(
         tuning_rounds: number of rounds of a trial; default `num_rounds`.
         patience: a run stops after this number of rounds without a better validation score, but
             only in the second half of the run.
-        workers: number of worker processes; default one worker per core. With 0, this process
+        workers: number of worker processes; by default one worker per core. With 0, this process
             executes all runs. ``"ray"`` uses a Ray cluster. ``"later"`` starts no runs; other
             processes execute the study.
         folder: the study's folder.
-        metric: the metric to compare; default the test metric for the task's `select`, such as
+        metric: the metric to compare; by default the test metric for the task's `select`, such as
             ``test_accuracy`` for ``val_accuracy``.
         checkpoint: whether runs save every round, so that an interrupted run can be resumed.
         how: further arguments of `fgl.run`, such as `participation`.
@@ -105,7 +101,7 @@ def study(
     Example:
         >>> methods = {
         ...     "FedAvg": lambda task: task.fedavg,
-        ...     "FedProx": Tuned(fgl.methods.fedprox, mu=fgl.LogUniform(1e-3, 1)),
+        ...     "FedProx": fgl.Tuned(fgl.methods.fedprox, mu=fgl.LogUniform(1e-3, 1)),
         ... }
         >>> settings = {"made up": fgl.tasks.Nodes(clients=3, hidden=8)}
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -122,14 +118,14 @@ def study(
         ...     sorted(found.scores("made up", "FedProx"))
         [0, 1]
     """
+    check_options(study, how, run, taken=TAKEN)
     own = None if tuning_seeds == "each" else check_seeds(tuning_seeds, "tuning_seeds")
     tests = check_seeds(seeds, "seeds")
     both = sorted(set(tests) & set(own or ()))
     reject_if(both, "tuning_seeds to be others than seeds", f"{both} in both")
     counts = num_rounds, num_rounds if tuning_rounds is None else tuning_rounds
     others: Any = {"patience": patience, "metric": metric, "checkpoint": checkpoint, "how": how}
-    spaces = _spaces(local)
-    chosen = _tuned(methods), dict(settings), spaces, [trials]
+    chosen = tuned(methods), dict(settings), spaces_of(local), [trials]
     plan = Plan(*chosen, own or "each", tests, *counts, **others)
     return _carried_out(plan, trials, workers, folder)
 
@@ -138,12 +134,12 @@ def study(
 class Chosen:
     """A method with the values that `fgl.tune` chose.
 
-    `fgl.compare` calls an object of this class with a task.
+    `fgl.compare` and `fgl.study` call an object of this class with a task.
 
     Args:
         method: name of the method.
         build: the function that builds the method.
-        local: chosen values of local training, with which `fgl.compare` loads tasks.
+        local: chosen values of local training, with which the method's tasks are loaded.
         own: chosen values of the method's own hyper-parameters.
         edges: chosen numbers that are the smallest or largest tried value.
 
@@ -190,11 +186,11 @@ def tune(
         methods, num_rounds, local, trials, tuning_seeds, patience, workers, how: as for
             `fgl.study`.
         setting: the setting.
-        folder: a folder for the trials, so that a later call can resume them; default a temporary
-            folder.
+        folder: a folder for the trials, so that a later call can resume them; by default a
+            temporary folder.
 
     Returns:
-        Dict from name to method with chosen values; `fgl.compare` calls such a method with a task.
+        Dict from name to method with chosen values, for `fgl.compare` or `fgl.study`.
 
     Raises:
         RuntimeError: if a method has no trial with a validation score.
@@ -208,10 +204,11 @@ def tune(
         True
         >>> compared = fgl.compare(best, setting, num_rounds=2, seeds=range(2))
     """
+    check_options(tune, how, run, taken=TAKEN)
     own = check_seeds(tuning_seeds, "tuning_seeds")
-    spaces, settings = _spaces(local), {"the setting": setting}
+    spaces, settings = spaces_of(local), {"the setting": setting}
     rounds = num_rounds, num_rounds
-    plan = Plan(_tuned(methods), settings, spaces, [trials], own, [], *rounds, patience, how=how)
+    plan = Plan(tuned(methods), settings, spaces, [trials], own, [], *rounds, patience, how=how)
     with tempfile.TemporaryDirectory(prefix="fgl-tune-") as empty:
         results = _carried_out(plan, trials, workers, empty if folder is None else folder)
         store, best = Store(results.folder), {}
@@ -229,47 +226,14 @@ def _carried_out(plan: Plan, trials: int, workers: Workers, folder: Place) -> St
     count = default_workers() if workers is None else workers
     if not isinstance(count, str):
         check_number("workers", count, at_least=0, integer=True)
-    others = set(plan.how) - set(inspect.signature(run).parameters) | set(plan.how) & OWN
-    reject_if(
-        others, "arguments of fgl.study or further ones of fgl.run", sorted(others), TypeError
-    )
     reject_if(not plan.settings, "settings to be tasks by name", "none")
     for kind, names in (("methods", plan.methods), ("settings", plan.settings)):
         wrong = [n for n in names if not isinstance(n, str) or not n.strip() or not n.isprintable()]
         reject_if(wrong, f"names of {kind} to be lines of text", wrong[:1])
-    for name, setting in plan.settings.items():
-        if isinstance(setting, Task) or not (hasattr(setting, "load") or callable(setting)):
-            raise TypeError(
-                f"Expected setting {name} to load a task for each seed, such as "
-                f"fgl.tasks.Nodes(clients=5), or to be a function of a seed, but got a "
-                f"{type(setting).__name__}"
-            )
-        for space in plan.local:
-            check_local(name, setting, space)
+    check_settings(plan)
     plan.path = [str(Path(place).absolute()) for place in sys.path if not place.endswith(".zip")]
     place = Store(folder).folder
     plan = save_plan(place, plan, tries=trials)
     if count != "later":
         finish(place, plan, count)
     return Study(place, plan)
-
-
-def _tuned(methods: Methods) -> dict[str, Tuned]:
-    reject_if(
-        not methods, 'methods to be functions by name, {"SCAFFOLD": fgl.methods.scaffold}', "none"
-    )
-    for name, build in methods.items():
-        if not isinstance(build, Tuned) and not callable(build):
-            raise TypeError(
-                f"Expected {name} to be a function or fgl.Tuned(function, ...), but got a "
-                f"{type(build).__name__}"
-            )
-    return {n: each if isinstance(each, Tuned) else Tuned(each) for n, each in methods.items()}
-
-
-def _spaces(local: Spaces) -> list[dict[str, Any]]:
-    spaces = [dict(local or {})] if isinstance(local, Mapping | None) else [*map(dict, local)]
-    reject_if(not spaces, "local to be a space or several", "[]")
-    for space in spaces:
-        check_space("local", space, LOCAL_DIMS)
-    return spaces

@@ -38,9 +38,9 @@ def work(
     Args:
         folder: the study's folder.
         index: the worker's number, if one process started several workers. If there is too little
-            memory, all workers but the first wait. None (the default) is for a process that joins a
-            running study.
-        plan: the plan; default the plan in the folder.
+            memory, all workers except the first wait. None (the default) is for a process that
+            joins a running study.
+        plan: the plan; by default the plan in the folder.
         advance: function; it is called with the finished runs whenever the folder has been read.
     """
     plan = plan or load_plan(folder)
@@ -81,7 +81,7 @@ def origin(job: Job, folder: Path, where: str) -> dict[str, Any]:
 
 
 def _needs(job: Job, store: Store) -> float:
-    """The largest peak memory in the records of the job's setting that this process has read."""
+    """The largest peak memory on the job's setting, in the records that this process has read."""
     return max((r.get("peak", 0) for r in store.read() if r["setting"] == job.setting), default=0)
 
 

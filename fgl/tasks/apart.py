@@ -15,6 +15,7 @@ from ..data.splits import EdgeSplit
 from ..data.splits.free_pairs import keys_of
 from ..graph import Graph
 from ..graph.facts import check_graphs
+from ..graph.fields import present
 from ..warn import warn
 
 SCORED = ("val_mask", "test_mask")
@@ -27,7 +28,7 @@ def warn_of_trained(
 ) -> None:
     """Warn if a training example is also in a validation or test mask.
 
-    The masks of the clients are checked, and the masks of the whole graph.
+    The masks of the clients and of the whole graph are checked.
 
     Args:
         clients: the clients' graphs; `node_id` of a graph identifies nodes of the whole graph.
@@ -41,28 +42,39 @@ def warn_of_trained(
         >>> warn_of_trained([graph.replace(test_mask=~mask)])
     """
     check_graphs(clients)
-    scored = []
-    for client, (own, answered) in enumerate(zip(clients, _trained(clients), strict=True)):
-        counts = _counts(own, answered)[:1]
-        scored += [(f"{name} of client {client}", count) for name, count in counts]
     of_nodes = whole is not None and whole.batch is None and whole.edge_label_index is None
-    if whole is not None and of_nodes and _has_local_ids(clients, whole):
+    whole = whole if of_nodes else None
+    scored: list[tuple[str, int]] = []
+    for client, (own, answered) in enumerate(zip(clients, _trained(clients), strict=True)):
+        scored += _scored(f"client {client}", own, answered)
+    if whole is not None and _has_local_ids(clients, whole):
         warn(
             "Expected node_id to name nodes of the whole graph, but got 0, 1, 2, ... at each "
             "client: graph.replace(node_id=None), or fgl.data.partitions.partition_graph(whole, "
             "parts), whose clients keep the ids of the whole graph",
         )
         clients = [own.replace(node_id=None) for own in clients]
-    if not scored and whole is not None and of_nodes:
+    if whole is not None and not scored:
         trains = _trained_windows if whole.has("window_index") else trained_nodes
-        counts = _counts(whole, trains(whole, clients))[:1]
-        scored = [(f"{name} of the whole graph", count) for name, count in counts]
-    if not scored:
-        if elsewhere:
-            _warn_of_trained_elsewhere(clients, whole if of_nodes else None)
-        return
-    graphs = [*clients, *([whole] if whole else [])]
-    masks = [f"graph.{n}" for n in SCORED if any(getattr(own, n) is not None for own in graphs)]
+        scored = _scored("the whole graph", whole, trains(whole, clients))
+    if scored:
+        _warn_of_scored(scored, clients, whole)
+    elif elsewhere:
+        _warn_of_trained_elsewhere(clients, whole)
+
+
+def _scored(place: str, graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
+    """The first mask of scored examples with training examples, and their number; or nothing."""
+    counts = {name: int((m & trained).sum()) for name, m in present(graph, SCORED).items()}
+    return [(f"{name} of {place}", count) for name, count in counts.items() if count][:1]
+
+
+def _warn_of_scored(
+    scored: Sequence[tuple[str, int]], clients: Sequence[Graph], whole: Graph | None
+) -> None:
+    """Warn about masks with training examples, and suggest a remedy."""
+    graphs = clients if whole is None else [*clients, whole]
+    masks = dict.fromkeys(f"graph.{name}" for own in graphs for name in present(own, SCORED))
     trained = "" if any(own.train_mask is None for own in clients) else "graph.train_mask & "
     place, count = scored[-1]
     remedy = f"graph.replace(train_mask={trained}~({' | '.join(masks)}))"
@@ -95,19 +107,16 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
     all clients. Large graphs are not compared.
     """
     scored = clients if whole is None else [whole]
-    others = (own.batch is not None or own.window_index is not None for own in clients)
-    size = sum(own.num_nodes * own.num_features for own in (*clients, *scored))
-    if any(others) or size > MOST or any(own.y is None for own in (*clients, *scored)):
-        return
-    if _warn_of_repeated(scored):
+    others = (own.has("batch") or own.has("window_index") for own in clients)
+    every = (*clients, *scored)
+    size = sum(own.num_nodes * own.num_features for own in every)
+    unknown = any(others) or size > MOST or any(own.y is None for own in every)
+    if unknown or _warn_of_repeated(scored):
         return
     of_pairs = any(own.edge_label_index is not None for own in clients)
     named = not of_pairs and all(own.node_id is not None for own in clients)
-    ways: list[dict[str, Any]] = []
-    if whole is None:
-        ways.append({"steps": int(not named), "named": named})
-    if not of_pairs:
-        ways.append({"steps": 0, "named": False, "most": MOST_COPIES})
+    ways: list[dict[str, Any]] = [{"steps": int(not named), "named": named}] * (whole is None)
+    ways += [{"steps": 0, "named": False, "most": MOST_COPIES}] * (not of_pairs)
     for how in ways:
         for place, copies, total in _copies(clients, whole, how):
             if copies > max(2, total * (0.1 if how["named"] else 0.5)):
@@ -123,7 +132,7 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
 def _copies(
     clients: Sequence[Graph], whole: Graph | None, how: Mapping[str, Any]
 ) -> Iterator[tuple[str, int, int]]:
-    """Scored graphs' names, numbers of held-out copies, and numbers of held-out examples."""
+    """For each scored graph: name, number of held-out copies, and number of held-out examples."""
     hashes = [_recognised(own, **how) for own in clients]
     train = [keys[:, own.training_mask.cpu()] for own, keys in zip(clients, hashes, strict=True)]
     places = {f"client {client}": own for client, own in enumerate(clients)}
@@ -163,14 +172,9 @@ def _warn_of_repeated(graphs: Sequence[Graph]) -> bool:
         if own.train_mask is None or held_out is None:
             continue
         key = _with_labels(_unlabelled(own, 1), own)
-        copies, total = (
-            int(torch.isin(key[held_out], key[own.train_mask]).sum()),
-            int(held_out.sum()),
-        )
-        if copies <= max(10, total * 0.5):
-            continue
-        features = _unlabelled(own, 0)[own.train_mask]
-        if features.unique().numel() > len(features) / 3:
+        copies = int(torch.isin(key[held_out], key[own.train_mask]).sum())
+        total, features = int(held_out.sum()), _unlabelled(own, 0)[own.train_mask]
+        if copies > max(10, total * 0.5) and features.unique().numel() > len(features) / 3:
             warn(
                 f"Expected examples that are scored not to train, but got {copies} of {total} of a "
                 "client that are copies of its training examples: leave copies out, or split "
@@ -182,7 +186,7 @@ def _warn_of_repeated(graphs: Sequence[Graph]) -> bool:
 
 def _held_out(graph: Graph) -> Tensor | None:
     """Mask of all validation and test examples; None if the graph has no such mask."""
-    masks = [mask for name in SCORED if (mask := getattr(graph, name)) is not None]
+    masks = [*present(graph, SCORED).values()]
     return torch.stack(masks).any(0) if masks else None
 
 
@@ -191,7 +195,7 @@ def _with_labels(key: Tensor, graph: Graph) -> Tensor:
 
 
 def _unlabelled(graph: Graph, steps: int) -> Tensor:
-    """Hashes of examples; `steps` times, the hashes of an example's neighbours are mixed in.
+    """Hashes of examples; each of `steps` steps mixes in the hashes of an example's neighbours.
 
     If examples are pairs, two nodes are neighbours if an edge or a pair joins these nodes, since a
     split turns edges into pairs.
@@ -220,13 +224,6 @@ def _recognised(graph: Graph, *, steps: int, named: bool, most: int = 1) -> Tens
     return torch.stack([key, _with_labels(key, graph)]).where(rare, 0).cpu()
 
 
-def _counts(graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
-    """Count the training examples in every mask of scored examples; leave out counts of 0."""
-    masks = {name: getattr(graph, name) for name in SCORED}
-    counts = {name: int((m & trained).sum()) for name, m in masks.items() if m is not None}
-    return [(name, count) for name, count in counts.items() if count]
-
-
 def _trained(clients: Sequence[Graph]) -> list[Tensor]:
     """The masks of the examples on which clients train, one mask per client.
 
@@ -234,21 +231,18 @@ def _trained(clients: Sequence[Graph]) -> list[Tensor]:
     client. Training by another client counts too if that client has the series of a node of this
     client.
     """
-    series: list[Any] = [
-        None if own.window_index is None or own.y is None else rows_fingerprints(own.y[:, :64], own)
-        for own in clients
-    ]
+    series = {
+        client: rows_fingerprints(own.y[:, :64], own)
+        for client, own in enumerate(clients)
+        if own.has("window_index") and own.y is not None
+    }
     masks = []
-    for own, mine in zip(clients, series, strict=True):
-        same_series = [
-            other
-            for other, rows in zip(clients, series, strict=True)
-            if mine is not None
-            and rows is not None
-            and bool(torch.isin(rows[rows != 0], mine).any())
-        ]
+    for client, own in enumerate(clients):
+        mine = series.get(client, torch.zeros(0, dtype=torch.int64, device=own.device))
+        shared = [k for k, rows in series.items() if torch.isin(rows[rows != 0], mine).any()]
+        others = [own, *(clients[k] for k in shared)]
         windows = own.horizon_index is not None
-        masks.append(_trained_windows(own, [own, *same_series]) if windows else own.training_mask)
+        masks.append(_trained_windows(own, others) if windows else own.training_mask)
     return masks
 
 
@@ -271,7 +265,7 @@ def _trained_windows(whole: Graph, clients: Sequence[Graph]) -> Tensor:
 
 
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
-    """Warn if many tested graphs (over a tenth, and over two) are copies of training graphs.
+    """Warn if over a tenth of the tested graphs, and more than two, are copies of training graphs.
 
     A smaller number of copies is normal: in NCI1, one of sixty molecules occurs twice. A warning is
     also given if all tested graphs are copies of training graphs.
@@ -403,7 +397,7 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
 
 
 def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
-    """By kind of known fact: the estimated number of labels that the facts reveal, and a total.
+    """For each kind of known fact: an estimate of how many labels these facts reveal, and a total.
 
     The total is the number of tested pairs; if labels are 1 and 0, only pairs with label 1 count.
     """

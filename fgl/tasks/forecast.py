@@ -60,8 +60,8 @@ class Forecast(Cut):
 
     Every client has a part of the nodes.
 
-    The earliest windows are for training, later ones for validation, and the latest ones for the
-    test. Every client is scored on its own nodes; scores have the units of the series.
+    The earliest windows are for training, later windows for validation, and the latest windows for
+    the test. Every client is scored on its own nodes; scores have the units of the series.
 
     Example:
         >>> task = Forecast(clients=3, hidden=8).load(seed=0)

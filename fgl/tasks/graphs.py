@@ -49,7 +49,7 @@ def graph_task(
             scored, or all graphs if the collection has no masks.
         model: ``model(*graph.inputs)`` returns logits, or the output that the target needs.
         train: local training.
-        target: meaning of the values of ``graph.y``; default class labels.
+        target: meaning of the values of ``graph.y``; by default class labels.
         whole: the training graphs of all clients in one collection, for centralized training if
             labels are not classes.
 

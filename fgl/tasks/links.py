@@ -1,4 +1,4 @@
-"""Links of clients with held-out edges (FedVGAE's protocol for links)."""
+"""Links at clients; each client is scored on held-out edges (FedVGAE's protocol for links)."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def link_task(
 
 @setting
 class Links(Disjoint):
-    """Links of disjoint clients: 5 % for validation and 10 % for the test (FedVGAE's protocol).
+    """Links of disjoint clients; 5 % of the links are for validation, 10 % for the test (FedVGAE).
 
     By default, held-out edges are sampled from the whole graph before the partition. The partition
     then uses only training edges. So held-out edges do not influence the assignment of nodes to

@@ -59,7 +59,7 @@ class Molecules(Setting):
     def load(self, seed: int = 0) -> Task:
         """Load the task.
 
-        `seed` determines the initial model, and the partition and the split if they are random.
+        `seed` determines the initial model. A random partition or split also depends on `seed`.
         """
         target = self._target()
         clients, whole = self.clients_of(seed)

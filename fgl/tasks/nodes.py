@@ -1,4 +1,4 @@
-"""Nodes of disjoint clients, cut from one graph; scores use the whole graph (as in FGSSL)."""
+"""Nodes of clients that are disjoint parts of one graph; scores use the whole graph (FGSSL)."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def node_task(
     Args:
         whole: the graph with all edges, labels, a validation mask and a test mask. If `whole` is
             None, every client is scored on its own nodes, and the score is the mean over clients.
-            If a metric is undefined for a client's labels, a warning names the client, and metrics
-            over all clients' nodes together (``pooled_test_``) are added.
+            If a metric is undefined for a client's labels, a warning names the client. The result
+            then also has metrics over all clients' nodes together (``pooled_test_``).
         clients: graphs with labels; without a training mask, all nodes of a graph are training
             nodes.
         model: ``model(graph.x, graph.adj)`` returns logits, or the output that the target needs.
         train: local training.
-        target: meaning of the values of ``graph.y``; default class labels.
+        target: meaning of the values of ``graph.y``; by default class labels.
 
     Example:
         >>> whole = fgl.data.splits.split(fgl.data.load("synthetic"), "random")

@@ -47,7 +47,7 @@ def overlapping_node_task(
         train: local training.
         l2: a weight; the loss contains half the squared norm of the model's first matrix, times
             `l2`.
-        target: meaning of the values of ``graph.y``; default class labels.
+        target: meaning of the values of ``graph.y``; by default class labels.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -100,7 +100,7 @@ class OverlappingNodes(Setting):
     overlap: Share | None = None
     """Fraction of the nodes that all clients hold."""
     per_class: Count | None = None
-    """Number of random training nodes of a class; default the public training nodes."""
+    """Number of random training nodes of a class; by default the public training nodes."""
     hidden: Count = 16
     """Width of the hidden layer."""
     dropout: Share = 0.5

@@ -59,7 +59,7 @@ def pair_task(
 
     With `ranking`, the true ends of pairs are ranked among all nodes. For example, pairs can be
     triples of a knowledge graph. In each local step, every training pair gets `negatives` sampled
-    pairs with a new target, and as many with a new source. New targets and sources are sampled
+    pairs with a new target, and equally many with a new source. New targets and sources are sampled
     uniformly; only training pairs are excluded.
 
     Args:
@@ -67,7 +67,8 @@ def pair_task(
         model: a model that reads `edge_label_index`. With `fgl.targets.ANSWERS`, the model returns
             one number for each pair.
         train: local training.
-        target: meaning of the values of ``graph.y``; default binary labels, 1 for yes and 0 for no.
+        target: meaning of the values of ``graph.y``; by default binary labels, 1 for yes and 0 for
+            no.
         negatives: whether to sample pairs that are not edges. With "degree", a node's probability
             of becoming a target is proportional to the number of pairs that end at this node. Then
             the degrees of targets do not reveal which pairs are negatives. With `ranking`,
@@ -159,7 +160,7 @@ def _is_tested(graph: Graph) -> bool:
 
 
 def _drawn(train: Training, num_clients: int, *, by_degree: bool) -> Any:
-    """A client's steps; a step has the graph, and a context with newly sampled negatives."""
+    """A function for a client's steps: each step gets the graph and newly sampled negatives."""
 
     def own_window(graph: Graph) -> tuple[Window, Tensor]:
         positive = graph.training_mask & (checked_answers(graph) == 1)
@@ -238,7 +239,7 @@ class Pairs(Cut):
         return _task_of(clients, model, self.local.training(), ANSWERS, links)
 
     def whole(self, seed: int) -> Graph:
-        """All clients' graph: earlier edges are messages, later edges are pairs to predict."""
+        """The graph of all clients; earlier edges are messages, and later edges are predicted."""
         synthetic = self.dataset == "synthetic"
         graph = data.ratings() if synthetic else data.load(self.dataset)
         if graph.edge_attr is None or graph.edge_time is None:

@@ -40,7 +40,7 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
     """A setting with the values that a published method uses.
 
     FedSage is FedAvg on a task with a GraphSAGE network. FedGCN is FedAvg on a task in which a
-    node's features are sums over all its neighbours, at whichever client the neighbours are.
+    node's features are sums over all its neighbours, including neighbours at other clients.
 
     Args:
         method: ``"fedaux"``, ``"feddep"``, ``"fedgcn"``, ``"fedhgn"``, ``"fedsage"``,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import federation as fed
-from ..checks import Count, check_count, reject_if
+from ..checks import check_count, reject_if
 from ..data.splits.free_pairs import FreeCells
 from ..federation import Evaluate, Method, Params, Ragged, Score, Training
 from ..graph import Graph
@@ -28,7 +28,6 @@ def ranking(
     ks: Sequence[int] = (1, 3, 10),
     filtered: bool = True,
     both: bool = True,
-    chunk: Count = CELLS,
 ) -> Callable[..., Score]:
     """Scores based on the ranks that triples' true ends have among all nodes of the graph.
 
@@ -43,12 +42,12 @@ def ranking(
         filtered: whether to leave out nodes that also answer the question correctly, according to
             the graph's edges and the pairs in any mask.
         both: whether to rank heads and tails; if False, only tails are ranked.
-        chunk: number of triples to score at a time.
 
     Returns:
-        ``(model, *, test=True) -> score``; a score is ``(params, graph) -> {"val_mrr", "test_mrr",
-        "test_hits@1", ...}``, without the metrics of a mask that gives no question. If the model's
-        score of a node is NaN, the metric is NaN.
+        ``(model, *, test=True) -> score``; a score is
+        ``(params, graph) -> {"val_mrr", "test_mrr", "test_hits@1", ...}``. The metrics of a mask
+        are missing if the mask gives no question. If the model's score of a node is NaN, the metric
+        is NaN.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0], [1]]), y=torch.ones(1),
@@ -74,11 +73,9 @@ def ranking(
                 rows = _questions(graph, prefix)
                 if not len(rows):
                     continue
-                how: dict[str, Any] = {"filtered": filtered, "chunk": chunk}
-                ends = [
-                    _ranks(model, params, graph, rows, end, **how) for end in (1, 0)[: 1 + both]
-                ]
-                ranks = torch.cat(ends)
+                ends = (1, 0)[: 1 + both]
+                each = [_ranks(model, params, graph, rows, end, filtered) for end in ends]
+                ranks = torch.cat(each)
                 metrics[f"{prefix}_mrr"] = float((1 / ranks).mean())
                 for k in ks if prefix == "test" else ():
                     hits = (ranks <= k).double().masked_fill(ranks.isnan(), torch.nan)
@@ -124,9 +121,7 @@ def _ranks(
     graph: Graph,
     rows: Tensor,
     end: int,
-    *,
     filtered: bool,
-    chunk: int,
 ) -> Tensor:
     """Ranks of the heads or of the tails of the pairs in `rows`, float64 ``[m]``.
 
@@ -136,7 +131,7 @@ def _ranks(
     facts = _facts(graph, end, _is_true(graph)) if filtered else relation[:0]
     nodes = torch.arange(n, device=graph.device)
     ranks = []
-    for some in rows.split(max(1, chunk // n)):
+    for some in rows.split(max(1, CELLS // n)):
         fixed, true = pairs[1 - end, some], pairs[end, some]  # type: ignore[index]  # checked
         ends = [nodes.repeat(len(some)), fixed.repeat_interleave(n)]
         fields: dict[str, Any] = {"edge_label_index": torch.stack(ends if end == 0 else ends[::-1])}
@@ -194,12 +189,8 @@ def ranked_task(
         >>> ranked_task([graph], model, fgl.Training(), None, ranking(), 1).select
         'val_mrr'
     """
-    drawing = replace(
-        train,
-        num_steps=None,
-        batches=_corrupted(train, len(clients), negatives),
-        epochs=fed.num_steps(train),
-    )
+    drawn = _corrupted(train, len(clients), negatives)
+    drawing = replace(train, num_steps=None, batches=drawn, epochs=fed.num_steps(train))
     method = bounded(fed.fedavg(model, loss=loss, train=drawing), clients)
 
     def scores(method: Method, trained: Sequence[Graph], *, each: bool = False) -> Evaluate:
@@ -210,11 +201,11 @@ def ranked_task(
 
 
 def _corrupted(train: Training, num_clients: int, count: int) -> Any:
-    """A client's steps: the graph, and triples in which the tail or the head is replaced at random.
+    """A function for a client's steps: each step gets triples with a random tail or a random head.
 
     Only training triples are excluded when negatives are sampled. If validation and test triples
-    were excluded too, these triples would never be negatives, and a model could recognise them by
-    this.
+    were excluded too, these triples would never be negatives. A model could then recognise these
+    triples.
     """
 
     def tables(graph: Graph) -> tuple[FreeCells, FreeCells]:

@@ -1,4 +1,4 @@
-"""Nodes of clients, cut from one large graph; models train on sampled neighbourhoods."""
+"""Nodes of clients that are parts of a large graph; models train on sampled neighbourhoods."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def sampled_node_task(
         epochs: number of passes over a client's training nodes in a round.
         batch_size: number of training nodes per step; the last batch of a pass can be smaller.
         block_size: number of nodes per block of inference, see `logits_in_blocks`.
-        target: meaning of the values of ``graph.y``; default class labels.
+        target: meaning of the values of ``graph.y``; by default class labels.
 
     Raises:
         ValueError: if a number is out of range.
@@ -133,7 +133,7 @@ def sampled_steps(
 
 @setting
 class SampledNodes(Cut):
-    """Nodes of clients, cut from one graph; minibatches have sampled neighbours.
+    """Nodes of clients that are parts of one graph; minibatches have sampled neighbours.
 
     The partition, the split and the scores are the same as in `Nodes`.
 
@@ -176,17 +176,11 @@ class SampledNodes(Cut):
             parts = self.cut(whole, seed)
             clients = data.partitions.partition_graph(whole, parts)
         clients = self.damaged(clients, seed)
-        sizes = whole.num_features, self.hidden, whole.num_classes
+        widths = whole.num_features, self.hidden, whole.num_classes
         how = {"num_layers": len(self.fanouts), "dropout": self.dropout}
-        model = self.seeded(seed, MODELS[self.model], *sizes, **how)
-        task = sampled_node_task(
-            whole,
-            clients,
-            model,
-            self.local.optimizer_factory(),
-            fanouts=self.fanouts,
-            epochs=self.local.steps,
-            batch_size=self.batch_size,
-            block_size=self.block_size,
-        )
+        model = self.seeded(seed, MODELS[self.model], *widths, **how)
+        sizes = {"batch_size": self.batch_size, "block_size": self.block_size}
+        steps: Any = {"fanouts": self.fanouts, "epochs": self.local.steps, **sizes}
+        optimizer = self.local.optimizer_factory()
+        task = sampled_node_task(whole, clients, model, optimizer, **steps)
         return with_unseen(task, self.skew.unseen)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from .. import federation as fed
+from .. import targets
 from ..checks import SPLIT, check_classes, reject_if
 from ..data.partitions.major_label import unseen_nodes
 from ..data.splits import EdgeSplit
@@ -24,16 +25,7 @@ from ..metrics import hit_rows
 from ..metrics.classes import hit_counts, on_host
 from ..metrics.ranking import auc_and_average_precision
 from ..sparse.batched_pattern import Member
-from ..targets import (
-    CLASSES,
-    Target,
-    checked_y,
-    of_clients,
-    scored_alone,
-    selected,
-    undefined_metrics,
-    warn_undefined,
-)
+from ..targets import CLASSES, Target
 from ..transfer import to_host
 
 
@@ -50,9 +42,9 @@ def node_scores(
     Args:
         model: ``model(*graph.inputs)`` returns logits, or the output that the target needs.
         test: whether to score test nodes too; if False, only validation nodes are scored.
-        logits_of: ``(model, params, graph) -> logits``; default the model's output for the whole
+        logits_of: ``(model, params, graph) -> logits``; by default the model's output for the whole
             graph.
-        target: meaning of the values of ``graph.y``; default class labels.
+        target: meaning of the values of ``graph.y``; by default class labels.
 
     Returns:
         ``(params, graph) -> {"val_accuracy", "test_accuracy"}``; with `fgl.targets.REGRESSION` the
@@ -69,7 +61,7 @@ def node_scores(
 
     @torch.no_grad()
     def score(params: Params, graph: Graph) -> dict[str, float]:
-        checked_y(target, graph.y)
+        targets.checked_y(target, graph.y)
         metrics: dict[str, Any] = {}
         with fed.in_mode(model, False):
             of = asked(graph, lambda own: logits_of(model, params, own))
@@ -77,9 +69,9 @@ def node_scores(
                 first = target.metrics[target.first]
                 metrics[f"val_{target.first}"] = first(*of(graph.val_mask))
             if test and graph.test_mask is not None:
-                own = of_clients(target).at(horizons(graph))
+                own = targets.of_clients(target).at(horizons(graph))
                 metrics |= own.measure("test_", *of(graph.test_mask))
-        return scored_alone(on_host(metrics)[0])
+        return targets.scored_alone(on_host(metrics)[0])
 
     return score
 
@@ -100,7 +92,8 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
         Metrics are NaN if the model's scores are NaN, for example after divergence.
 
     Raises:
-        ValueError: in a call of the function, if the graph is not the graph of a split.
+        ValueError: if the returned function is called with a graph that is not the graph of a
+            split.
 
     Example:
         >>> split = fgl.data.splits.edge_split(fgl.data.load("synthetic"))
@@ -137,14 +130,9 @@ def _split_like(graph: Graph, splits: Sequence[EdgeSplit]) -> EdgeSplit:
     """Find the split of a graph; `graph` may be a copy with equal nodes and edges."""
     for split in splits:
         own = split.graph
-        ids = (
-            own.node_id is None or graph.node_id is None or torch.equal(own.node_id, graph.node_id)
-        )
-        if (
-            own.num_nodes == graph.num_nodes
-            and torch.equal(own.edge_index, graph.edge_index)
-            and ids
-        ):
+        ids = [each.node_id for each in (own, graph) if each.node_id is not None]
+        same = own.num_nodes == graph.num_nodes and torch.equal(own.edge_index, graph.edge_index)
+        if same and (len(ids) < 2 or torch.equal(*ids)):
             return split
     raise ValueError("Expected graph to be the graph of a split, but got another")
 
@@ -157,7 +145,7 @@ def validation(score: Score, select: str) -> Callable[[Params, Graph], float]:
 
     def validate(params: Params, graph: Graph) -> float:
         metrics: Mapping[str, Any] = score(params, graph)
-        return selected(metrics, select)
+        return targets.selected(metrics, select)
 
     return validate
 
@@ -198,7 +186,8 @@ def evaluate_own(
             reason.
 
     Raises:
-        ValueError: in a call of the result, if no client has a metric, or if a model is incomplete.
+        ValueError: when the returned function is called, if no client has a metric, or if a model
+            is incomplete.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -248,7 +237,7 @@ def evaluate_ego(
     Returns:
         ``(outbox, states) -> metrics``, empty if no client has taken part. ``local_f1``,
         ``global_f1``, ``val_f1`` and ``val_loss`` are means over the ``scored_clients``.
-        ``local_unseen_f1`` counts only test nodes of a client on which no other client trains
+        ``local_unseen_f1`` counts a client's test node only if no other client trains on this node
         (`unseen_nodes`). ``local_unseen_f1`` is a mean over the ``unseen_clients`` with such nodes;
         without such clients the metric is left out. The metrics of single clients are
         ``local_f1/0``, ``global_f1/0``, ``local_unseen_f1/0``, ...
@@ -314,7 +303,7 @@ def evaluate_pooled(
     tests: Sequence[Graph] | None = None,
     target: Target = CLASSES,
 ) -> Evaluate:
-    """Score all clients' test examples together; examples are predicted by their client's model.
+    """Score all clients' test examples together; each example is predicted by its client's model.
 
     A metric can be undefined for one client, but defined for all clients together. For example, the
     AUC is undefined for a client if all labels of the client are equal.
@@ -325,15 +314,15 @@ def evaluate_pooled(
         clients: the clients' graphs.
         tests: one graph with labels per client; graphs without a test mask are not scored. A graph
             beyond the number of clients is scored with the first client's model. Default `clients`.
-        target: meaning of the values of ``graph.y``; default class labels.
+        target: meaning of the values of ``graph.y``; by default class labels.
 
     Returns:
         ``(outbox, states) -> metrics``. The dict has all defined metrics of the target; their names
         begin with ``pooled_test_``.
 
     Raises:
-        ValueError: if no client has a test example, or, in a call of the result, if a model is
-            incomplete.
+        ValueError: if no client has a test example. The returned function raises this error if a
+            model is incomplete.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -351,7 +340,7 @@ def evaluate_pooled(
     }
     reject_if(not tested, "a client to have test examples", "none")
     for own, _ in tested.values():
-        checked_y(target, own.y)
+        targets.checked_y(target, own.y)
     first, _ = next(iter(tested.values()))
     target = target.at(horizons(first))
 
@@ -367,7 +356,7 @@ def evaluate_pooled(
                     output, y, rows = of(mask)
                 parts.append((output, y) if rows is None else (output[rows], y[rows]))
         outputs, answers = (torch.cat(each) for each in zip(*parts, strict=True))
-        return scored_alone(on_host(target.measure("pooled_test_", outputs, answers))[0])
+        return targets.scored_alone(on_host(target.measure("pooled_test_", outputs, answers))[0])
 
     return evaluate
 
@@ -385,20 +374,21 @@ def with_pooled(
 
     A warning names the clients with an undefined metric.
     """
-    warn_undefined(target, [by_answer(own, own.val_mask)[1:] for own in tests], "val_")
+    targets.warn_undefined(target, [by_answer(own, own.val_mask)[1:] for own in tests], "val_")
     questions = [by_answer(own, own.test_mask)[1:] for own in tests]
     answered = [(y, mask) for y, mask in questions if y is not None and mask is not None]
     if not answered:
         return evaluate
     instead, lost = _instead(target, answered)
-    if not warn_undefined(target, questions, "test_", instead=instead) or lost:
+    if not targets.warn_undefined(target, questions, "test_", instead=instead) or lost:
         return evaluate
     return fed.together(evaluate, evaluate_pooled(method, clients, tests=tests, target=target))
 
 
 def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[str]]:
-    """End of a warning on undefined metrics, and names of metrics undefined even after pooling."""
-    lost = undefined_metrics(target, *(torch.cat(part) for part in zip(*answered, strict=True)))
+    """End of a warning on undefined metrics, and names of metrics undefined even when pooled."""
+    y, mask = (torch.cat(part) for part in zip(*answered, strict=True))
+    lost = targets.undefined_metrics(target, y, mask)
     if lost:
         return ", nor is there one of all clients' answers together", lost
     return "; pooled_test_... are of all clients' answers together", lost
@@ -427,9 +417,9 @@ def evaluate_graphs(
             the target needs.
         tests: one collection with labels per client. If a collection has a test mask, only the
             graphs in this mask are scored; without masks, all graphs are scored.
-        clients: the clients' training graphs. If they have validation masks, metrics
-            that begin with ``val_`` and ``pooled_test_`` are added.
-        target: meaning of the values of ``graph.y``; default class labels.
+        clients: the clients' training graphs. If these graphs have validation masks, metrics that
+            begin with ``val_`` and ``pooled_test_`` are added.
+        target: meaning of the values of ``graph.y``; by default class labels.
         each: as for `evaluate_own`.
 
     Returns:
@@ -442,7 +432,7 @@ def evaluate_graphs(
         TypeError: if ``y`` contains numbers and no target for numbers is given.
         ValueError: if a collection lacks labels or a `batch`, if a collection has masks but no test
             mask, if a mask is empty, or if `clients` and `tests` have different lengths (with a
-            target, a single client is allowed). A call of the result raises this error if a model
+            target, a single client is allowed). The returned function raises this error if a model
             is incomplete.
 
     Example:
@@ -459,7 +449,7 @@ def evaluate_graphs(
     if any(graph.batch is None for graph in (*tests, *clients)):
         raise ValueError("Expected tests and clients to be collections, but got no batch")
     for graph in (*tests, *clients):
-        checked_y(target, graph.y)
+        targets.checked_y(target, graph.y)
     for client, graph in enumerate(tests):
         others = [name for name in ("train_mask", "val_mask") if getattr(graph, name) is not None]
         if others and graph.test_mask is None:
@@ -479,7 +469,7 @@ def evaluate_graphs(
     if not classes:
         return _evaluate_answers(method, tests, clients, target, each)
     if any(map(has_validation, clients)):
-        accuracy = _evaluate_answers(method, tests, clients, of_clients(target), each)
+        accuracy = _evaluate_answers(method, tests, clients, targets.of_clients(target), each)
         majority = {"majority_accuracy": _majority(tests, clients)}
         return lambda outbox, states: {**accuracy(outbox, states), **majority}
     return _evaluate_classes(method, tests, clients, target, each)
@@ -495,8 +485,8 @@ def _evaluate_answers(
         k: _masked(own, "val_mask", k) for k, own in enumerate(clients) if has_validation(own)
     }
     questions: list[Any] = [(graph.y, graph.example_mask) for graph in tests]
-    warn_undefined(target, questions, "test_", instead=_instead(target, questions)[0])
-    warn_undefined(target, [(own.y, own.val_mask) for own in clients], "val_")
+    targets.warn_undefined(target, questions, "test_", instead=_instead(target, questions)[0])
+    targets.warn_undefined(target, [(own.y, own.val_mask) for own in clients], "val_")
     answers: list[Any] = [graph.y for graph in tests]
     held_out: dict[int, Any] = {k: graph.y for k, graph in validated.items()}
     first, merge = target.metrics[target.first], fed.merging(each, None, target.lower)
@@ -518,14 +508,14 @@ def _evaluate_answers(
             validation = {f"val_{target.first}": first(val[k], held_out[k], None)}
             scores[k] = {**validation, **scores.get(k, {})}
         pooled = target.measure("pooled_test_", torch.cat(outputs), torch.cat(answers))
-        *own, pooled = map(scored_alone, on_host(*scores.values(), pooled))
+        *own, pooled = map(targets.scored_alone, on_host(*scores.values(), pooled))
         return {**merge(dict(zip(scores, own, strict=True))), **pooled}
 
     return evaluate
 
 
 def _majority(tests: Sequence[Graph], clients: Sequence[Graph]) -> float:
-    """The mean test accuracy of each client's most frequent training class."""
+    """Mean test accuracy of always predicting the client's most frequent training class."""
     pairs: Any = [
         (own.labels[own.training_mask], _masked(test, "test_mask", k).y)
         for k, (own, test) in enumerate(zip(clients, tests, strict=True))
@@ -560,9 +550,8 @@ def _evaluate_classes(
         with fed.in_mode(model, False):
             stack = Inbox({k: {"model": used[k]} for k in range(len(tests))}, len(tests))
             shares = vmap(hit_share)(cohort.index, stack.stack("model"))
-        own = (
-            {k: {"test_accuracy": share} for k, share in enumerate(shares.tolist())} if each else {}
-        )
+        each_share = enumerate(shares.tolist() if each else [])
+        own = {k: {"test_accuracy": share} for k, share in each_share}
         mean = {"test_accuracy": float(shares.double().mean()), "majority_accuracy": majority}
         return {**merge(own), **mean}
 

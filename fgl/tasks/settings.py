@@ -5,18 +5,11 @@ Each field is a command-line flag.
 
 import hashlib
 import inspect
+import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Literal,
-    TypeVar,
-    dataclass_transform,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from torch import Tensor, nn
 
@@ -36,13 +29,13 @@ FIRST = ("dataset", "clients")
 LAST = ("skew", "damage", "local", "device", "sparse")
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True)
+@typing.dataclass_transform(kw_only_default=True, frozen_default=True)
 def declares(kind: type[Kind]) -> type[Kind]:
     """Mark a class as a base class of settings; only `setting` uses the fields of the class."""
     return kind
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True)
+@typing.dataclass_transform(kw_only_default=True, frozen_default=True)
 def setting(kind: type[Kind]) -> type[Kind]:
     """Convert a class to a frozen dataclass. The dataclass's fields are in the order of the flags.
 
@@ -60,7 +53,7 @@ def setting(kind: type[Kind]) -> type[Kind]:
         Small(dataset=..., clients=2, dropout=0.5, parts=4, hidden=8, damage=..., local=...,
         device=...)
     """
-    types = get_type_hints(kind, include_extras=True)
+    types = typing.get_type_hints(kind, include_extras=True)
     declared = [name for each in reversed(kind.__mro__) for name in inspect.get_annotations(each)]
     place = {name: index for index, name in enumerate(declared)}
     between = sorted(types.keys() - {*FIRST, *LAST}, key=lambda name: place[name])

@@ -42,7 +42,8 @@ def with_spectrum(graph: Graph, width: int | None = None) -> Graph:
     Args:
         graph: a graph, or a collection; the spectrum of every graph in a collection is computed
             separately.
-        width: number of columns for eigenvectors; default the number of nodes of the largest graph.
+        width: number of columns for eigenvectors; by default the number of nodes of the largest
+            graph.
 
     Returns:
         A graph with ``x`` of shape ``[num_nodes, num_features + 1 + width]`` and the dtype of the

@@ -32,7 +32,7 @@ def subgraph_node_task(clients: Sequence[Graph], model: nn.Module, train: Traini
     nodes.
 
     All clients that train have equal weights. Scores are means over the clients. A score with a
-    name in ``_before`` belongs to the model with which a client starts its round.
+    name that ends in ``_before`` belongs to the model with which a client starts its round.
 
     Args:
         clients: graphs with labels and masks.

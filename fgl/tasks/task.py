@@ -26,8 +26,8 @@ OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 class Task:
     """A federation's learning problem: the clients, FedAvg for these clients, and the scores.
 
-    A task contains functions that were defined in functions. So cloudpickle can pickle a task, as
-    loky and Ray do, but Python's pickle cannot.
+    A task contains functions that were defined in functions. So cloudpickle, which loky and Ray
+    use, can pickle a task. Python's pickle cannot pickle a task.
 
     Args:
         clients: the clients' graphs.
@@ -41,7 +41,7 @@ class Task:
             the protocol has no validation.
         validate: ``(params, graph) -> score``, the score of a model on a client's validation
             examples. A larger score is better; without validation examples, the score is NaN.
-        whole: the graph for centralized training; default none.
+        whole: the graph for centralized training; by default there is none.
         bytes_before: number of bytes that all clients sent and received before the first round.
         new_nodes: number of generated nodes at all clients together; None without a generator.
         by_mask: whether a client trains only on the examples in `train_mask`; False if the loss
@@ -123,7 +123,7 @@ def earlier(
         clients: the indices of the clients that join later.
         classes: the labels that appear later; the training masks of the earlier task contain no
             examples with these labels.
-        rounds: number of rounds without these clients and classes; default all rounds.
+        rounds: number of rounds without these clients and classes; by default all rounds.
 
     Raises:
         ValueError: for a client or a class that the task lacks, if no training example is left, if
@@ -162,7 +162,7 @@ def earlier(
 def _whole_without(
     whole: Graph | None, own: Sequence[Graph], late: Sequence[int], classes: Sequence[int]
 ) -> Graph | None:
-    """The whole graph without training examples that come later; None if they are unknown."""
+    """The whole graph without later clients' training examples; None if these are unknown."""
     if whole is None:
         return None
     (whole,) = _without([whole], late=(), classes=classes)

@@ -1,7 +1,5 @@
 """Attacks for tests and benchmarks, in which hostile clients send forged uploads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
@@ -68,14 +66,13 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
                 del messages[client]
         if not messages:
             return {}, state
-        forged_inbox = Inbox(messages, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
-        return method.aggregate(forged_inbox, state)
+        return method.aggregate(inbox.with_messages(messages), state)
 
     return replace(method, aggregate=aggregate)
 
 
 def _refused(method: Method, forged: Message, client: int, state: State) -> bool:
-    """Whether a round rejects a message: a value is not finite, or `accept` raises an error."""
+    """Whether a round rejects a message because of a value that is not finite, or by `accept`."""
     try:
         method.accept(forged, client, state)
     except Exception:

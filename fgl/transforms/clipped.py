@@ -1,7 +1,5 @@
 """Clipped updates: clients send only updates of bounded norm."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -28,8 +26,8 @@ def clipped(method: Method, *, length: Positive) -> Method:
     protects data only if updates are clipped.
 
     Args:
-        method: the method. Its uploads must contain ``"model"`` and ``"num_examples"``, and nothing
-            else.
+        method: the method. The method's uploads must contain ``"model"`` and ``"num_examples"``,
+            and nothing else.
         length: the largest norm of an update, above 0.
 
     Returns:
@@ -66,16 +64,12 @@ def clipped(method: Method, *, length: Positive) -> Method:
         model = message["model"]
         sent = context["was_sent"]
         unknown = list(fed.drop(model, sent))
-        if unknown:
-            raise ValueError(
-                f"Expected the server to have sent all of the model that a client sends, since "
-                f"only a change can be clipped, but got no {unknown}"
-            )
+        want = "all of the model that a client sends, since only a change can be clipped"
+        reject_if(unknown, f"the server to have sent {want}", f"no {unknown}")
         update = clip(fed.combine(torch.sub, fed.pick(model, names), sent), length=length)
         message = {**message, "model": added(sent, update, list(model))}
         if "num_examples" in message:
-            count = message["num_examples"]
-            message["num_examples"] = torch.ones_like(count)
+            message["num_examples"] = torch.ones_like(message["num_examples"])
         return message, new_state
 
     clipping = replace(method, receive=receive, send=send)
@@ -97,10 +91,8 @@ def _check_reads(method: Method) -> None:
 
 def _check_covered(message: Message) -> None:
     """Raise an error if a message has an entry that is sent without clipping and noise."""
-    if not isinstance(message.get("model"), Mapping):
-        raise ValueError(
-            f"Expected the message to have a model to clip, but got keys {list(message)}"
-        )
+    lacks = not isinstance(message.get("model"), Mapping)
+    reject_if(lacks, "the message to have a model to clip", f"keys {list(message)}")
     _refuse_others("the message to have", message)
 
 

@@ -44,11 +44,8 @@ def check_codable(method: Method, name: str) -> None:
     decoded them.
     """
     for layer in method.layers:
-        if layer.name in REFUSED:
-            raise ValueError(
-                f"Expected {name} to be given a method without {layer.name} around it, but got "
-                f"{method}: {REFUSED[layer.name]}"
-            )
+        want, reason = f"a method without {layer.name} around it", REFUSED.get(layer.name)
+        reject_if(reason, f"{name} to be given {want}", f"{method}: {reason}")
 
 
 def coded(method: Method, parts: Sequence[str], code: Code) -> Method:
@@ -70,8 +67,7 @@ def coded(method: Method, parts: Sequence[str], code: Code) -> Method:
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        inner = _without_left(state, parts)
-        message, new = method.send(params, context, inner, graph)
+        message, new = method.send(params, context, _without_left(state, parts), graph)
         missing = [part for part in parts if part not in message]
         reject_if(message and missing, f"an upload to have {missing}", list(message))
         out, new_state = drop(message, parts), dict(new)
@@ -88,8 +84,7 @@ def coded(method: Method, parts: Sequence[str], code: Code) -> Method:
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         whole = {client: decoded(inbox[client], inbox.sent.get(client, {})) for client in inbox}
-        decoded_inbox = Inbox(whole, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
-        return method.aggregate(decoded_inbox, state)
+        return method.aggregate(inbox.with_messages(whole), state)
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         return method.deploy(message, _without_left(state, parts), graph)
@@ -103,8 +98,7 @@ def _left(part: str) -> str:
 
 
 def _without_left(state: State, parts: Sequence[str]) -> State:
-    names = {_left(part) for part in parts}
-    return drop(state, names)
+    return drop(state, {_left(part) for part in parts})
 
 
 def check_names(part: str, value: Any, template: Params) -> None:
@@ -152,8 +146,8 @@ def _whole(
     code: Code, template: Params, names: list[str], tables: list[Any], before: Mapping[str, Tensor]
 ) -> Params:
     """A part's tensors: the tensors that the server sent, plus the decoded differences."""
-    if any(not isinstance(t, Mapping) or t.keys() != tables[0].keys() for t in tables):
-        raise ValueError(f"Expected {names} to be dicts with the same names, but got others")
+    wrong = any(not isinstance(t, Mapping) or t.keys() != tables[0].keys() for t in tables)
+    reject_if(wrong, f"{names} to be dicts with the same names", "others")
     check_names(names[0], tables[0], template)
     return {
         name: _added(code.decode([t[name] for t in tables], template[name]), before.get(name))

@@ -1,9 +1,6 @@
 """Gaussian noise for clipped updates, added by clients or by the server, and its epsilon."""
 
-from __future__ import annotations
-
 import math
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,8 +13,8 @@ from ..checks import Chance, Positive, reject_if
 from ..federation import Inbox, Means, Message, Method, OfMeans, Outbox, Params, State
 from ..graph import Graph
 from ..kinds import typed
-from ..privacy import clip, gaussian
-from ..privacy.gaussian import on_grid
+from ..privacy import clip
+from ..privacy.gaussian import on_grid, plus_noise
 from ..privacy.record import Noise, spent_epsilon, with_answers, with_noise
 from ..warn import warn
 from .clipped import added, clipped
@@ -62,7 +59,7 @@ def local_gaussian(
 
     Raises:
         ValueError: if a number is out of range. The method's functions also raise this error where
-            `clipped` raises one.
+            `clipped` raises a ValueError.
 
     Example:
         >>> method = local_gaussian(fgl.fedavg(torch.nn.Linear(1, 1)), length=1, noise_multiplier=2)
@@ -83,7 +80,7 @@ def local_gaussian(
         sent = context["was_sent"]
         # The change is clipped again, since adding and subtracting rounds.
         update = clip(fed.combine(torch.sub, fed.pick(model, names), sent), length=length)
-        noisy = _noisy(update, sigma, generator)
+        noisy = plus_noise(update, sigma, generator)
         return {**message, "model": added(sent, noisy, list(model))}, new_state
 
     multiplier = 0.0 if unprotected else noise_multiplier
@@ -119,7 +116,7 @@ def central_gaussian(
 
     Raises:
         ValueError: if a number is out of range. The method's functions also raise this error where
-            `clipped` or `robust` raises one.
+            `clipped` or `robust` raises a ValueError.
 
     Example:
         >>> method = central_gaussian(
@@ -141,7 +138,7 @@ def central_gaussian(
         clipped_rows = [clip(row_of(trained, client), length=length) for client in range(count)]
         stacks = {n: torch.stack([own[n] for own in clipped_rows]) for n in trained}
         total = fed.combine(lambda stack: stack.sum(0), on_grid(stacks, sigma=sigma))
-        noisy = _noisy(total, sigma, generator)
+        noisy = plus_noise(total, sigma, generator)
         mean = fed.combine(lambda each, like: (each / count).to(like.dtype), noisy, updates)
         return {**fed.combine(torch.zeros_like, row_of(updates, 0)), **mean}
 
@@ -193,11 +190,8 @@ def privacy_spent(state: State) -> dict[str, float]:
         >>> round(privacy_spent(state)["epsilon"], 2)
         17.86
     """
-    if "privacy" not in state:
-        raise ValueError(
-            "Expected the server's state to have 'privacy', which local_gaussian and "
-            f"central_gaussian write as outermost wrappers, but got {list(state)}"
-        )
+    want = "'privacy', which local_gaussian and central_gaussian write as outermost wrappers"
+    reject_if("privacy" not in state, f"the server's state to have {want}", list(state))
     record: Any = state["privacy"]
     return {"epsilon": spent_epsilon(record), "delta": float(record["delta"])}
 
@@ -255,8 +249,7 @@ def counted(
 
     aggregate = fed.after(_without_record(method.aggregate), with_record)
 
-    room = max(method.rules.max_change, noise.noise_multiplier)
-    rules = replace(method.rules, max_change=room)
+    rules = replace(method.rules, max_change=max(method.rules.max_change, noise.noise_multiplier))
     privacy = replace(method.privacy, account=account)
     return replace(method, aggregate=aggregate, rules=rules, privacy=privacy)
 
@@ -273,15 +266,6 @@ def _without_record(aggregate: Any) -> Any:
     if isinstance(aggregate, OfMeans):
         return replace(aggregate, serve=hidden(aggregate.serve))
     return hidden(aggregate)
-
-
-def _noisy(update: Params, sigma: float, generator: torch.Generator | None) -> Params:
-    """Add noise to tensors, without a second warning about the run's seed."""
-    if generator is None:
-        return gaussian(update, sigma=sigma)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return gaussian(update, sigma=sigma, unprotected=generator)
 
 
 def noise_source(unprotected: bool) -> torch.Generator | None:

@@ -1,20 +1,17 @@
 """Quantised uploads: clients round each entry of a change at random to a few bits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from ..checks import Count, check_choice, reject_if
+from ..checks import Bound, Count, check_choice, reject_if
 from ..compress import BITS, dequantise, quantise
 from ..federation import Method, layer
 from .differences import Code, check_codable, coded
 
-Bits = Annotated[int, partial(check_choice, choices=BITS)]
+Bits = Annotated[int, Bound(check_choice, choices=BITS)]
 
 
 @layer(sealed=("receive", "send", "accept", "aggregate"))

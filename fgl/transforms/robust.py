@@ -1,7 +1,5 @@
 """A robust mean that replaces the mean of the models in a method's server."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
@@ -35,9 +33,9 @@ def robust(
             of all K clients that have examples. The result is a dict of tensors ``[...]``. For
             example: ``partial(fgl.aggregate.robust.trimmed_mean, bad=1)``.
         bucket: number of clients per bucket. Clients are put into random buckets, and the rule gets
-            the mean of each bucket. Such means differ less from each other than single honest
-            updates do. But the rule gets fewer inputs, so hostile clients spoil a larger fraction
-            of them.
+            the mean of each bucket. The means of honest buckets differ less from each other than
+            single honest updates do. But the rule gets fewer inputs, so hostile clients affect a
+            larger fraction of the inputs.
         untouched: keys of an upload, except ``"model"``, that the server reads by `OfMeans.equally`
             or `OfMeans.reads`. The rule does not change these entries, so hostile clients can
             influence them.
@@ -90,7 +88,7 @@ def robust(
 
 
 def mean_server(method: Method, outer: str) -> OfMeans:
-    """Return a method's server, after a check that the server reads only means.
+    """Check that a method's server reads only means, and return the server.
 
     Raise an error if the server reads the whole inbox.
 

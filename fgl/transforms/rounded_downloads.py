@@ -49,7 +49,8 @@ def rounded_downloads(
         if "model" not in message:
             return message
         model = message["model"]
-        small = {name: _rounded(name, t, kind) for name, t in model.items() if _is_long(t)}
+        floats = {n: t for n, t in model.items() if t.is_floating_point() and t.element_size() > 2}
+        small = {name: _rounded(name, t, kind) for name, t in floats.items()}
         rest = fed.drop(model, small)
         others = fed.drop(message, ["model"])
         return {**others, **({"model": rest} if rest else {}), "rounded": small}
@@ -67,27 +68,15 @@ def rounded_downloads(
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        wholes = {id(message): whole(message) for message in inbox.sent.values()}
-        sent = {client: wholes[id(message)] for client, message in inbox.sent.items()}
+        sent = fed.changed_messages(inbox.sent, whole)
         decoded = Inbox(dict(inbox), inbox.num_clients, sent, inbox.round, inbox.asked)
         outbox, new = method.aggregate(decoded, state)
-        packed_by_id: dict[int, Message] = {}
-
-        def once(message: Message) -> Message:
-            if id(message) not in packed_by_id:  # keep a common message common
-                packed_by_id[id(message)] = packed(message)
-            return packed_by_id[id(message)]
-
-        return fed.changed_messages(outbox, once), new
+        return fed.changed_messages(outbox, packed), new
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         return method.deploy(whole(message), state, graph)
 
     return replace(method, receive=receive, aggregate=aggregate, deploy=deploy)
-
-
-def _is_long(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() and tensor.element_size() > 2
 
 
 def _rounded(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:

@@ -1,7 +1,5 @@
 """FedGCN's exchange of rows by a secure sum: a client learns only the rows that it requests."""
 
-from __future__ import annotations
-
 import math
 import secrets
 import warnings
@@ -13,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from .. import federation as fed
-from ..checks import Several
+from ..checks import Several, reject_if
 from ..federation import Means, Message, Method, Outbox, Params, State, Training
 from ..graph import Graph
 from ..kinds import typed
 from ..privacy import masks as parts
+from .secure_sum.client import of_seed
 from .secure_sum.transform import secure_sum
 
 BITS = 20  # bits of the fraction: the error of a row is at most 2^-21 per client
@@ -50,9 +49,9 @@ def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
         unprotected: as for `secure_sum`. If true, pads are also derived from the run's seed.
 
     Returns:
-        A function of the list of graphs from `fgl.data.asked_rows`. Its results are the requested
-        rows of each client, float64 ``[rows, F + 1]``, and the number of bytes of all uploads and
-        downloads.
+        A function of the list of graphs from `fgl.data.asked_rows`. The results of this function
+        are the requested rows of each client, float64 ``[rows, F + 1]``, and the number of bytes of
+        all uploads and downloads.
 
     Raises:
         ValueError: as `secure_sum`. The returned function raises a ValueError if a client drops
@@ -82,8 +81,8 @@ def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
                 warnings.simplefilter("ignore")
             result = fed.run(summed, graphs, num_rounds=summed.rules.exchange)
         lost = {client for each in result.history for client in each.dropped}
-        if lost or "num_clients" not in result.outbox[0]:
-            raise ValueError(f"Expected sums over all clients, but got none of {sorted(lost)}")
+        got = f"none of {sorted(lost)}"
+        reject_if(lost or "num_clients" not in result.outbox[0], "sums over all clients", got)
         sums = []
         for client, (own, mine) in enumerate(zip(graphs, rows, strict=True)):
             params = method.deploy(result.outbox[client], result.client_states[client], own)
@@ -118,7 +117,7 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         mine = _rows(graph)
-        seed = _of_run() if unprotected else secrets.token_bytes(parts.KEY)
+        seed = of_seed(parts.KEY) if unprotected else secrets.token_bytes(parts.KEY)
         x: Any = graph.x
         own = graph.adj.astype(torch.float64) @ x
         sums = own[graph.num_nodes - num_rows :].cpu()
@@ -137,15 +136,13 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
             return {"rows": rows}
         mine, scale = _rows(graph), 2.0**BITS
         total = (means["rows"][mine] * float(message["num_clients"]) * scale).round() / scale
-        seed = parts.as_bytes(state["pad"])
-        rows[mine] = total - _pad(seed, int(mine.sum()), width)
+        rows[mine] = total - _pad(parts.as_bytes(state["pad"]), int(mine.sum()), width)
         return {"rows": rows}
 
     # The size of pads is intended, and the weights are all 1.
     changed: dict[str, Any] = {"send": send, "deploy": deploy}
     changed["aggregate"] = fed.after(base.aggregate, with_count)
-    rules = replace(base.rules, max_change=math.inf, max_examples=1)
-    return replace(base, **changed, rules=rules)
+    return replace(base, **changed, rules=replace(base.rules, max_change=math.inf, max_examples=1))
 
 
 def _rows(graph: Any) -> Tensor:
@@ -159,7 +156,3 @@ def _pad(seed: bytes, count: int, width: int) -> Tensor:
     """Multiples of ``2^-20`` drawn uniformly from ``+-2^25``."""
     words = parts.mask(seed, count * width) >> (64 - PAD)
     return words.double().view(count, width) * 2.0**-BITS
-
-
-def _of_run() -> bytes:
-    return parts.as_bytes(torch.randint(256, (parts.KEY,), dtype=torch.uint8))

@@ -1,13 +1,11 @@
 """Sparsified uploads: clients send large changes at once, and small changes in later rounds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from ..checks import PositiveShare, check_kind
+from ..checks import PositiveShare, check_kind, reject_if
 from ..compress import largest, num_largest
 from ..federation import Method, layer
 from .differences import Code, check_codable, coded
@@ -33,7 +31,7 @@ def sparsified(
         method: the method. The method's uploads must contain a ``"model"``, as in FedAvg.
         share: fraction of a tensor's entries that is sent, above 0 and at most 1. At least one
             entry of each tensor is sent.
-        feedback: whether clients keep the entries that they do not send for the next round. If
+        feedback: whether clients keep, for the next round, the entries that they do not send. If
             false, these entries are lost.
         parts: the entries of an upload that are sparsified. For SCAFFOLD, add ``"shift"``.
 
@@ -69,8 +67,8 @@ def sparsified(
         count = num_largest(like.numel(), share)
         check_kind("places", places, torch.int32, [count])
         check_kind("values", values, like.dtype, [count])
-        if count and not (places[0] >= 0 and places[-1] < like.numel() and rising(places)):
-            raise ValueError(f"Expected places to rise from 0 to {like.numel() - 1}, but got none")
+        wrong = count and not (places[0] >= 0 and places[-1] < like.numel() and rising(places))
+        reject_if(wrong, f"places to rise from 0 to {like.numel() - 1}", "none")
         flat = torch.zeros(like.numel(), dtype=like.dtype, device=values.device)
         return flat.index_copy(0, places.long(), values).view(like.shape)
 

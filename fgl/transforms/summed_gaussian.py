@@ -1,7 +1,5 @@
 """Gaussian noise in a secure sum: each client adds a part, so clients need not trust the server."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import Chance, Positive, Several, check_number
+from ..checks import Chance, Positive, Several, check_number, reject_if
 from ..federation import Inbox, Message, Method, Params, State, combine, layer, pick, trainable
 from ..graph import Graph
 from ..privacy import clip, discrete_gaussian
@@ -75,7 +73,7 @@ def summed_gaussian(
 
     Raises:
         ValueError: if a number is out of range. The method's functions also raise this error where
-            `clipped` or `secure_sum` raises one.
+            `clipped` or `secure_sum` raises a ValueError.
 
     Example:
         >>> method = summed_gaussian(
@@ -90,16 +88,11 @@ def summed_gaussian(
     check_number("colluders", colluders, at_least=0, below=threshold, integer=True)
     check_number("bits", bits, at_least=0, at_most=48, integer=True)
     sigma = length * noise_multiplier / math.sqrt(threshold - colluders)
-    if sigma * 2.0**bits < COARSEST:
-        raise ValueError(
-            f"Expected bits to be at least {math.ceil(math.log2(COARSEST / sigma))}, so that the "
-            f"grid is a sixteenth of a client's noise of {sigma:g}, but got {bits}"
-        )
-    if sigma * 2.0**bits > LARGEST:
-        raise ValueError(
-            f"Expected bits to be at most {math.floor(math.log2(LARGEST / sigma))}, so that a "
-            f"client's noise of {sigma:g} fits a word, but got {bits}"
-        )
+    least, most = (math.log2(end / sigma) for end in (COARSEST, LARGEST))
+    want = f"{math.ceil(least)}, so that the grid is a sixteenth of a client's noise of {sigma:g}"
+    reject_if(sigma * 2.0**bits < COARSEST, f"bits to be at least {want}", bits)
+    want = f"{math.floor(most)}, so that a client's noise of {sigma:g} fits a word"
+    reject_if(sigma * 2.0**bits > LARGEST, f"bits to be at most {want}", bits)
     check_number("bound", bound, above=length + FARTHEST * sigma, at_most=EXACT / 2.0**bits)
     both: dict[str, Any] = {"bits": bits, "bound": bound, "unprotected": unprotected}
     sharing = _with_shares(
@@ -139,7 +132,7 @@ def _with_shares(
         return {**message, "model": {n: noisy.get(n, sent[n]) for n in model}}, new_state
 
     def costs(message: Message) -> Mapping[str, float]:
-        """The cost of a sum that has as few parts of noise as allowed; no sum costs more."""
+        """The largest cost of a sum: the cost with the smallest allowed number of noise parts."""
         return {"noise_multiplier": 0.0 if unprotected else noise_multiplier}
 
     return replace(base, send=send, privacy=replace(base.privacy, costs=costs))

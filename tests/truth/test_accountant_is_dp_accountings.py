@@ -54,15 +54,12 @@ def test_epsilon_of_a_sample_is_never_too_small_and_hardly_too_large(
     assert spent < privacy.epsilon(**{**how, "sample_rate": 1.0})
 
 
-@pytest.mark.parametrize(
-    "uses",
-    [
-        {(1.0, 0.01): 50},
-        {(1.0, 0.01): 50, (3.0, 0.1): 20},
-        {(2.0, 1.0): 3, (1.0, 0.01): 50, (5.0, 1.0): 0},
-        {(2.0, 1.0): 3, (4.0, 1.0): 5, (0.5, 0.0): 9},
-    ],
-)
+@pytest.mark.parametrize("uses", [
+    {(1.0, 0.01): 50},
+    {(1.0, 0.01): 50, (3.0, 0.1): 20},
+    {(2.0, 1.0): 3, (1.0, 0.01): 50, (5.0, 1.0): 0},
+    {(2.0, 1.0): 3, (4.0, 1.0): 5, (0.5, 0.0): 9},
+])  # fmt: skip
 def test_several_uses_are_composed_as_by_dp_accounting(uses: Any) -> None:
     other = pld.PLDAccountant(value_discretization_interval=4e-3)
     for (noise, rate), times in uses.items():
@@ -90,9 +87,7 @@ def test_epsilon_is_that_of_opacus(noise: float, rounds: int, delta: float, rate
 
 
 @pytest.mark.parametrize(("noise", "rounds", "delta"), GRID)
-def test_without_a_sample_epsilon_is_dp_accountings(
-    noise: float, rounds: int, delta: float
-) -> None:
+def test_unsampled_epsilon_is_dp_accountings(noise: float, rounds: int, delta: float) -> None:
     other = pld.PLDAccountant(value_discretization_interval=4e-3)
     other.compose(dp.GaussianDpEvent(noise), rounds)
     got = privacy.epsilon(noise_multiplier=noise, rounds=rounds, delta=delta)
@@ -104,9 +99,7 @@ def test_without_a_sample_epsilon_is_dp_accountings(
 
 
 @pytest.mark.parametrize(("target", "rate", "rounds"), [(2.0, 1.0, 10), (1.0, 0.1, 20)])
-def test_the_noise_for_an_epsilon_gives_it_by_dp_accounting(
-    target: float, rate: float, rounds: int
-) -> None:
+def test_noise_for_an_epsilon_is_dp_accountings(target: float, rate: float, rounds: int) -> None:
     how: dict[str, Any] = {"rounds": rounds, "delta": 1e-5, "sample_rate": rate}
     noise = privacy.noise_for(epsilon=target, **how)
     other = pld.PLDAccountant(value_discretization_interval=1e-3)

@@ -119,14 +119,11 @@ def test_gcn_with_edge_weights_equals_pyg(edges: Tensor) -> None:
     torch.testing.assert_close(ours(x, matrix), theirs(x, edges, weight), rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (lambda: GCNConv(300, 200), lambda: pyg.GCNConv(300, 200)),
-        (lambda: GATConv(300, 40, heads=5), lambda: pyg.GATConv(300, 40, heads=5)),
-        (lambda: GATConv(300, 400, heads=2), lambda: pyg.GATConv(300, 400, heads=2)),
-    ],
-)
+@pytest.mark.parametrize(("ours", "theirs"), [
+    (lambda: GCNConv(300, 200), lambda: pyg.GCNConv(300, 200)),
+    (lambda: GATConv(300, 40, heads=5), lambda: pyg.GATConv(300, 40, heads=5)),
+    (lambda: GATConv(300, 400, heads=2), lambda: pyg.GATConv(300, 400, heads=2)),
+])  # fmt: skip
 def test_initial_parameters_are_distributed_as_pygs(ours: Any, theirs: Any) -> None:
     samples: list[dict[str, Tensor]] = []
     for make in (ours, theirs):

@@ -323,22 +323,16 @@ def of_generators() -> Row:
 
 
 ROWS: dict[str, Callable[[], Row]] = {
-    "node_task": of_nodes,
-    "node_task REGRESSION": partial(of_nodes, "REGRESSION"),
-    "node_task ANSWERS": partial(of_nodes, "ANSWERS"),
-    "graph_task": partial(of_graphs, "CLASSES"),
+    "node_task": of_nodes, "node_task REGRESSION": partial(of_nodes, "REGRESSION"),
+    "node_task ANSWERS": partial(of_nodes, "ANSWERS"), "graph_task": partial(of_graphs, "CLASSES"),
     "graph_task REGRESSION": partial(of_graphs, "REGRESSION"),
     "graph_task ANSWERS": partial(of_graphs, "ANSWERS"),
     "overlapping_node_task": partial(of_nodes, make="overlapping"),
-    "subgraph_node_task": partial(of_nodes, make="subgraph"),
-    "sampled_node_task": of_sampled,
-    "ego_node_task": of_egos,
-    "own_node_task": of_own_nodes,
-    "link_task": of_links,
+    "subgraph_node_task": partial(of_nodes, make="subgraph"), "sampled_node_task": of_sampled,
+    "ego_node_task": of_egos, "own_node_task": of_own_nodes, "link_task": of_links,
     "pair_task": partial(of_pairs, negatives=False),
-    "pair_task with negatives": partial(of_pairs, negatives=True),
-    "generator_task": of_generators,
-}
+    "pair_task with negatives": partial(of_pairs, negatives=True), "generator_task": of_generators,
+}  # fmt: skip
 
 
 def in_a_loop(row: Row, rounds: int = ROUNDS) -> fgl.Result:

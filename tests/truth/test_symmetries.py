@@ -84,26 +84,14 @@ LIKE = {"empty": "clients are compared or pulled by what they send, as it does t
 BY_ID = {"clients": "it draws for each client"}
 DRAWN = dict.fromkeys(("nodes", "clients", "doubled", "split"), "it draws nodes")
 EXCEPT: dict[str, dict[str, str]] = {
-    "scaffold": EQUALLY | STEPS,
-    "feddyn": EQUALLY | STEPS,
-    "feddc": EQUALLY | STEPS,
-    "ditto": EQUALLY,
-    "graphfl": EQUALLY,
-    "fedavg alike": EQUALLY,
-    "fedprox alike": EQUALLY,
-    "mix updates": EQUALLY | MIXED,
-    "fedproto": EQUALLY,
+    "scaffold": EQUALLY | STEPS, "feddyn": EQUALLY | STEPS, "feddc": EQUALLY | STEPS,
+    "ditto": EQUALLY, "graphfl": EQUALLY, "fedavg alike": EQUALLY, "fedprox alike": EQUALLY,
+    "mix updates": EQUALLY | MIXED, "fedproto": EQUALLY,
     "fedspa": BY_ID | {"split": "weights by the largest and the smallest energy of a client"},
-    "fedamp": MIXED,
-    "heurfedamp": MIXED,
-    "pfedgraph": MIXED,
-    "fedpub": MIXED,
-    "fedpub code": MIXED,
-    "fedaux": MIXED,
-    "ring": {"clients": "who stands beside whom matters", **MIXED},
+    "fedamp": MIXED, "heurfedamp": MIXED, "pfedgraph": MIXED, "fedpub": MIXED, "fedpub code": MIXED,
+    "fedaux": MIXED, "ring": {"clients": "who stands beside whom matters", **MIXED},
     "fedstar": BY_ID | {"split": "each half draws a model"},
-    "fedhgn": BY_ID | LIKE | {"split": "each half draws coefficients"},
-    "fedgta": LIKE,
+    "fedhgn": BY_ID | LIKE | {"split": "each half draws coefficients"}, "fedgta": LIKE,
     "fedproto drawn": BY_ID | EQUALLY | {"classes": "it draws a head"},
     "fedtgp": EQUALLY | {"classes": "the server draws a row for each class"},
     "fedtad": {
@@ -113,8 +101,7 @@ EXCEPT: dict[str, dict[str, str]] = {
     "retrained": {"clients": "client 1 is forgotten"},
     "unlearned": {"clients": "client 2 is forgotten"},
     "adafgl": dict.fromkeys(("clients", "doubled", "split"), "it draws half of the training nodes"),
-    "graphfl drawn": DRAWN,
-    "fedgm drawn": DRAWN | {"classes": "it draws class by class"},
+    "graphfl drawn": DRAWN, "fedgm drawn": DRAWN | {"classes": "it draws class by class"},
     "fggp": DRAWN | {"classes": "it draws an augmentor"},
     "feddep": DRAWN | {"empty": "prototypes of its nodes teach too"},
     "s2fgl": {
@@ -129,7 +116,7 @@ EXCEPT: dict[str, dict[str, str]] = {
         "split": "as doubled",
         "classes": "the server draws a graph class by class",
     },
-}
+}  # fmt: skip
 
 
 def test_every_method_has_a_row_or_a_reason() -> None:

@@ -3,9 +3,9 @@
 Like `fgl.aggregate.mean`, each function takes a dict of stacked tensors ``[K, ...]`` and returns a
 dict of tensors ``[...]``. The input must not contain NaN. All functions ignore weights, because a
 client can claim any number of examples. Several functions need ``bad``, the largest number of
-hostile clients among the K clients. They raise an error if the robust mean cannot withstand ``bad``
-hostile clients. The distance between two clients is computed in double precision from all
-floating-point entries of both clients.
+hostile clients among the K clients. These functions raise an error if the robust mean cannot
+withstand ``bad`` hostile clients. The distance between two clients is computed in double precision
+from all floating-point entries of both clients.
 """
 
 from .clipping import centred_clipping, norm_bound

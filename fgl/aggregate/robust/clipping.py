@@ -1,13 +1,11 @@
 """Clipping: shorten clients' vectors that are too long, then average all vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from ...checks import check_count, check_number
+from ...checks import check_count, check_number, reject_if
 from ...kinds import explained
 from ..mean import as_dtype, mean
 from .median import median
@@ -23,7 +21,7 @@ def norm_bound(stack: Stack, *, bound: float | None = None) -> dict[str, Tensor]
 
     Args:
         stack: updates (new minus old), a dict from name to ``[K, ...]``, or to K tensors ``[...]``.
-        bound: b, above 0; default the median of the clients' norms. If fewer than half of the
+        bound: b, above 0; by default the median of the clients' norms. If fewer than half of the
             clients are bad, this median is at least the smallest and at most the largest norm of an
             honest client's update.
 
@@ -83,19 +81,14 @@ def centred_clipping(
     check_count(steps=steps)
     check_number("bad", bad, at_least=0, integer=True)
     clients = stacked(stack)[1]
-    if 10 * bad > clients:
-        raise TooManyBad(
-            f"Expected bad to be at most a tenth of the {clients} clients, but got {bad}"
-        )
+    reject_if(
+        10 * bad > clients, f"bad to be at most a tenth of the {clients} clients", bad, TooManyBad
+    )
     return _clipped(stack, radius, "radius", centre, steps)
 
 
 def _clipped(
-    stack: Stack,
-    radius: float | None,
-    name: str,
-    centre: Mapping[str, Tensor] | None,
-    steps: int,
+    stack: Stack, radius: float | None, name: str, centre: Mapping[str, Tensor] | None, steps: int
 ) -> dict[str, Tensor]:
     """Take `steps` steps of ``v <- v + mean_k share_k (x_k - v)``."""
     if radius is not None:

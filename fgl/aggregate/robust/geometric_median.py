@@ -1,7 +1,5 @@
 """The geometric median: the point with the smallest sum of distances to all clients."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch
@@ -35,7 +33,7 @@ def geometric_median(
     Args:
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
         bad: largest number of bad clients; used only for a check.
-        start: the initial z, a dict from name to ``[...]``; default the coordinate-wise median.
+        start: the initial z, a dict from name to ``[...]``; by default the coordinate-wise median.
         steps: number of updates of z, at least 1.
         eps: lower limit of distances, above 0. A smaller distance is replaced by this limit.
 

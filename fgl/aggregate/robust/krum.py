@@ -1,7 +1,5 @@
 """Krum and multi-Krum: select clients that are close to their nearest neighbours."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

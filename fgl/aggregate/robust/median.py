@@ -1,7 +1,5 @@
 """The coordinate-wise median and trimmed mean over clients."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Mixing: average groups of clients before a robust mean, to make the honest inputs more alike."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -25,7 +23,7 @@ def bucket_means(
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``.
         size: number of clients in a bucket, at least 1; the last bucket may have fewer. With 1 the
             clients are not averaged.
-        generator: source of randomness for the buckets; default torch's global generator.
+        generator: source of randomness for the buckets; by default torch's global generator.
 
     Returns:
         Dict from name to ``[ceil(K / size), ...]``.

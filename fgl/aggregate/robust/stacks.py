@@ -1,7 +1,5 @@
 """Stacks of clients for the robust means: checks, conversion to double, and distances."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -32,18 +30,16 @@ def stacked(stack: Stack) -> tuple[dict[str, Tensor], int]:
             clients.
     """
     reject_if(not stack, "stack to have a tensor", "none")
-    clients = _clients(next(iter(stack.values())))
+    first = next(iter(stack.values()))
+    scalar = isinstance(first, Tensor) and first.dim() == 0
+    reject_if(scalar, "stack to have shapes [K, ...]", "[]")
+    clients = len(first)
     reject_if(not clients, "stack to have a client", "none")
     out = {}
     for name, value in stack.items():
         exact(check_stack(name, value, clients))  # raises for complex tensors
         out[name] = value if isinstance(value, Tensor) else torch.stack(list(value))
     return out, clients
-
-
-def _clients(value: Tensor | Sequence[Tensor]) -> int:
-    reject_if(isinstance(value, Tensor) and value.dim() == 0, "stack to have shapes [K, ...]", "[]")
-    return len(value)
 
 
 def check_minority(bad: int, clients: int) -> None:
@@ -53,10 +49,9 @@ def check_minority(bad: int, clients: int) -> None:
         TooManyBad: if ``2 bad >= K``.
     """
     check_number("bad", bad, at_least=0, integer=True)
-    if 2 * bad >= clients:
-        raise TooManyBad(
-            f"Expected bad to be less than half of the {clients} clients, but got {bad}"
-        )
+    reject_if(
+        2 * bad >= clients, f"bad to be less than half of the {clients} clients", bad, TooManyBad
+    )
 
 
 def in_order(value: Tensor) -> Tensor:

@@ -53,9 +53,9 @@ def louvain_partition(
             communities are found, and the smaller they are.
         seed: random seed of Louvain.
         engine: library that runs Louvain. The published tables were made with ``"networkx"``.
-            ``"igraph"`` (the extra `partitions`) is faster on large graphs. It finds communities
-            that differ from those of networkx but have equal quality. With networkx, a warning is
-            given if the graph has more than 1,000,000 edges.
+            ``"igraph"`` (the extra `partitions`) is faster on large graphs. The communities of
+            igraph differ from those of networkx, but have equal quality. With networkx, a warning
+            is given if the graph has more than 1,000,000 edges.
 
     Returns:
         One sorted int64 tensor of node ids per client; every node belongs to exactly one client.
@@ -157,7 +157,7 @@ def _networkx(
 def _igraph(
     edges: Tensor, num_nodes: int, seed: int, method: str, **options: Any
 ) -> list[list[int]]:
-    """Communities found by one of igraph's methods, with Python's random number generator."""
+    """Find communities by a method of igraph; igraph uses a random number generator of Python."""
     igraph = imported("igraph", "for its communities", install("partitions"))
     igraph.set_random_number_generator(random.Random(seed))
     try:
@@ -271,10 +271,10 @@ def ldg_partition(
     previous pass counts.
 
     Nodes are placed in blocks of consecutive ids. For speed, all nodes of one block are placed at
-    once, so the choice of a node's part ignores the new parts of the nodes in its block. No part
-    exceeds the capacity in this case either. The function needs memory for the edges, for a table
-    of size block x clients, for about 30 bytes per node, and for one byte per edge. Edges that are
-    sorted by target can be passed as a memory-mapped file.
+    once. So the choice for a node does not depend on the choices for other nodes of the block. No
+    part exceeds the capacity in this case either. The function needs memory for the edges, for a
+    table of size block x clients, for about 30 bytes per node, and for one byte per edge. Edges
+    that are sorted by target can be passed as a memory-mapped file.
 
     Args:
         graph: a graph with both directions of every edge, since an edge affects only its target.
@@ -329,7 +329,7 @@ def ldg_partition(
 
 
 def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """For each node, the index after its last source; all edges' sources, sorted by target."""
+    """The index after each node's last source, and the edges' sources sorted by target."""
     source, target = edge_index
     if bool((target[1:] < target[:-1]).any()):
         source = source[target.argsort(stable=True)]

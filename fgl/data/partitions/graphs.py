@@ -27,7 +27,7 @@ def partition_graph(
 
     Args:
         graph: the whole graph, or a collection.
-        parts: one int64 tensor per client, with ids of nodes, or with ids of graphs if `graph` is a
+        parts: for each client, an int64 tensor of node ids, or of graph ids if `graph` is a
             collection. Ids do not repeat within a tensor.
         folder: folder for the clients' features. The features of each client are written to a file
             (``0.x``, ``1.x``, ...) and read from this file as they are needed: see `map_features`.
@@ -56,7 +56,7 @@ def partition_graph(
 
 
 class CutLoss(NamedTuple):
-    """Numbers of edges and pairs: those whose two nodes belong to clients, and the lost ones.
+    """Numbers of edges and pairs between nodes of clients, and numbers of lost edges and pairs.
 
     Example:
         >>> CutLoss(edges=4, lost_edges=1, pairs=0, lost_pairs=0).lost_edges
@@ -81,7 +81,7 @@ def cut_loss(graph: Graph, parts: Sequence[Tensor]) -> CutLoss:
 
     Returns:
         Four numbers. `edges` and `pairs` count the edges and the pairs whose two nodes belong to
-        clients. `lost_edges` and `lost_pairs` count the lost ones among them.
+        clients. `lost_edges` and `lost_pairs` count the edges and the pairs that are lost.
 
     Raises:
         ValueError: if `graph` is a collection, since its graphs are never cut, or if a node id is
@@ -153,9 +153,9 @@ def _stored(graphs: Iterable[Graph], folder: str | os.PathLike[str] | None) -> l
 
 
 def _edges_inside(edge_index: Tensor, owner: Tensor, num_parts: int) -> tuple[Tensor, Tensor]:
-    """Ids of the edges whose two ends are in one part, sorted by part; the number per part.
+    """Ids of the edges with both ends in one part, sorted by part, and the number of ids per part.
 
-    The parts must be disjoint. All edges are then read once in all, and not once per part.
+    The parts must be disjoint. Every edge is then read only once, and not once per part.
     """
     source, target = owner[edge_index[0]], owner[edge_index[1]]
     edges = ((source == target) & (source >= 0)).nonzero().squeeze(1)

@@ -104,7 +104,7 @@ def major_label_partition(
 
 
 def _linked(edges: Tensor, nodes: Tensor, generator: torch.Generator) -> Tensor:
-    """The nodes in `nodes` that an edge joins to a second node in `nodes`, in random order."""
+    """All nodes in `nodes` with an edge to a second node in `nodes`, in random order."""
     inside = torch.isin(edges, nodes).all(0)
     linked: Tensor = edges[:, inside].unique()
     return linked[torch.randperm(linked.numel(), generator=generator)]

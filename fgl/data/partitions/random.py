@@ -102,8 +102,8 @@ def overlapping_partition(
 
     Args:
         graph: the graph.
-        proportions: one fraction per client, between 0 and 1: the fraction of the nodes that the
-            client draws. Numbers of nodes are rounded.
+        proportions: for each client, the fraction of the nodes that it draws, between 0 and 1.
+            Numbers of nodes are rounded.
         common: fraction of the nodes that all clients hold (the overlap ratio in the paper's Table
             6). The common nodes are drawn first. Any node that is not common is missing from at
             least one client. By default no common nodes are drawn, and clients draw independently.
@@ -116,9 +116,8 @@ def overlapping_partition(
         part.
 
     Raises:
-        ValueError: if a proportion is out of range, if a proportion is smaller than `common`, or if
-            the proportions are so large that some nodes in addition to the common nodes must belong
-            to all clients.
+        ValueError: if a proportion is out of range or smaller than `common`, or if the proportions
+            are too large: all clients would then share further nodes besides the common nodes.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(10, 1), torch.tensor([[0], [1]]))

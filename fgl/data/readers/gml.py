@@ -32,8 +32,8 @@ def read_gml(
         name: name of the file without its suffix.
         targets: the node attribute that holds the class of a node as an integer; ``"value"`` in the
             political blogs.
-        ignore: names that the warning should not mention: attributes, such as ``"label"``, or
-            ``"directed"``.
+        ignore: names that the warning should not mention: names of attributes, such as ``"label"``,
+            and the word ``"directed"``.
 
     Raises:
         ValueError: if the file is missing or malformed.

@@ -36,7 +36,7 @@ def checked_csr(path: Path, data: Any, indices: Any, indptr: Any, shape: Any) ->
 
 
 def checked_array(name: str, value: Any, kinds: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
-    """Convert a value to an array; the shape must be `shape`, and the dtype's kind in `kinds`."""
+    """Convert a value to an array that must have the shape `shape` and a dtype kind in `kinds`."""
     try:
         array = np.asarray(value)
     except (ValueError, OverflowError) as error:  # rows of different lengths
@@ -52,11 +52,8 @@ def checked_array(name: str, value: Any, kinds: str, shape: tuple[int | None, ..
 
 
 def checked_labels(name: str, value: Any, num_nodes: int) -> Tensor:
-    """Labels of nodes, int64 ``[num_nodes]``."""
-    labels = checked_array(name, value, "iu", (num_nodes,)).astype(np.int64)
-    if labels.size and labels.min() < 0:
-        raise ValueError(f"Expected {name} to be at least 0, but got {labels.min()}")
-    return torch.from_numpy(labels)
+    """Labels of nodes, int64 ``[num_nodes]``; `Graph` refuses labels below 0."""
+    return torch.from_numpy(checked_array(name, value, "iu", (num_nodes,)).astype(np.int64))
 
 
 def check_size(path: Path, size: int, expected: int, what: str) -> None:
@@ -77,15 +74,11 @@ def checked_edges(name: str, edges: NDArray[np.int64], num_nodes: int) -> Tensor
     return torch.from_numpy(edges)
 
 
-def masks_of(where: Path, nodes: Iterable[Tensor], num_nodes: int) -> dict[str, Tensor]:
-    """Masks of the training, validation and test nodes; a node in two masks is an error."""
+def masks_of(nodes: Iterable[Tensor], num_nodes: int) -> dict[str, Tensor]:
+    """Masks of the training, validation and test nodes; `Graph` refuses a node in two masks."""
     masks = torch.zeros(len(MASKS), num_nodes, dtype=torch.bool)
     for mask, own in zip(masks, nodes, strict=True):
         mask[own] = True
-    several = masks.sum(0) > 1
-    if several.any():
-        node = int(several.nonzero()[0])
-        raise ValueError(f"Expected {where} to give a node one role, but got several for {node}")
     return dict(zip(MASKS, masks, strict=True))
 
 

@@ -73,8 +73,8 @@ def read_molecules(
             ``torch_geometric.utils.from_smiles``.
 
     Returns:
-        The molecules. Their targets y are float32 ``[num_graphs]``, or ``[num_graphs, t]`` for t >
-        1 targets; unknown values are NaN.
+        The molecules. The targets y are float32 ``[num_graphs]``, or ``[num_graphs, t]`` for t > 1
+        targets; unknown values are NaN.
 
     Raises:
         ValueError: if the file is missing or malformed, if a column is missing, or if no molecule
@@ -159,7 +159,7 @@ def _table(
 
 
 def _rows(path: Path) -> tuple[list[str], list[int], list[list[str]]]:
-    """Names of the columns; for every row, the line number and the fields."""
+    """Names of the columns, and for every row its line number and its fields."""
     lines, rows = [], []
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -207,8 +207,8 @@ def _check_columns(path: Path, header: list[str], name: str, columns: Collection
 def _numbers_rows(column: str, rows: list[list[str]], place: int) -> bool:
     """Whether a column holds indices of the rows instead of a target.
 
-    The numbers in such a column count the rows, or they are distinct and the column has a name that
-    is usual for an index.
+    Such a column counts the rows, or it holds distinct numbers under a name that is usual for an
+    index.
     """
     if UNNAMED.fullmatch(column):
         return True

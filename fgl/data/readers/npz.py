@@ -39,8 +39,8 @@ def read_npz(
     missing. Missing features are replaced by one-hot degrees with 64 columns. The last of these
     columns means a degree of 63 or more. The graph is undirected, without self-loops and repeats.
     Edge weights, other arrays, and arrays that need pickle are not read. A warning names the unread
-    arrays, except arrays in `ignore` (``"adj_data"`` are the weights) and arrays with the names of
-    nodes, features or classes.
+    arrays. The warning leaves out arrays in `ignore` (``"adj_data"`` are the weights), and arrays
+    that contain names of nodes, features or classes.
 
     Raises:
         ValueError: if the file is missing or malformed, or if the file does not have the requested
@@ -87,7 +87,7 @@ def _features(
 def _heterophilous(
     path: Path, arrays: dict[str, NDArray[Any]], is_directed: bool, split: int
 ) -> Graph:
-    """The graph in an archive of the heterophilous graphs, with one of the archive's splits."""
+    """Build one of the heterophilous graphs from its archive, with one of the archive's splits."""
     features, labels, edges, *roles = (_one(path, arrays, key) for key in HETEROPHILOUS)
     x = matrices.checked_array(f"node_features in {path}", features, "biuf", (None, None))
     n, what = len(x), f"edges in {path}"
@@ -108,7 +108,7 @@ def _heterophilous(
         matrices.dense_features(path, x),
         directed(ends, n) if is_directed else undirected(ends, n),
         y=matrices.checked_labels(f"node_labels in {path}", labels, n),
-        **matrices.masks_of(path, [torch.from_numpy(mask[split]) for mask in masks], n),  # type: ignore[arg-type]
+        **matrices.masks_of([torch.from_numpy(mask[split]) for mask in masks], n),  # type: ignore[arg-type]
     )
 
 
@@ -142,7 +142,7 @@ def read_saint(folder: Path, name: str, *, ignore: Collection[str] = ()) -> Grap
         what = f"{key!r} in {role}"
         nodes = matrices.checked_array(what, roles[key], "iu", (None,)).astype(np.int64)
         parts.append(matrices.checked_edges(what, nodes, n))
-    masks: dict[str, Any] = matrices.masks_of(role, parts, n)
+    masks: dict[str, Any] = matrices.masks_of(parts, n)
     warn_unread(adj, _weights(arrays, "data"), ignore)
     return Graph(matrices.dense_features(feats, matrix), edges, y=labels, **masks)
 

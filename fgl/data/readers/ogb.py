@@ -66,9 +66,8 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
 
     Args:
         folder: the folder ``raw``.
-        ignore: names of tables that the warning should not mention, such as ``"node_year"``. Also
-            names of negative pairs to leave out, such as ``"edge_neg"``, and the name of a pickled
-            split to leave out.
+        ignore: names of tables that the warning should not mention, such as ``"node_year"``. To
+            leave out negative pairs or a pickled split, add their names, such as ``"edge_neg"``.
 
     Raises:
         ValueError: if a file is missing or malformed, if there are several graphs and nodes have
@@ -118,12 +117,12 @@ def _of_pairs(folder: Path, split: Path, ignore: Collection[str]) -> Graph:
     fields["edge_label_index"] = torch.cat([pairs for pairs, _ in parts], 1)
     fields["y"] = torch.cat([y for _, y in parts])
     own = torch.arange(len(fields["y"])).split([len(y) for _, y in parts])
-    fields |= masks_of(split, own, len(fields["y"]))
+    fields |= masks_of(own, len(fields["y"]))
     return Graph(**fields)
 
 
 def _tensors(path: Path, ignore: Collection[str]) -> dict[str, Tensor]:
-    """Read tensors from a file of `torch.save`; raise an error if the file holds anything else."""
+    """Read tensors that `torch.save` wrote; raise an error if the file holds anything else."""
     try:
         content = torch.load(path, "cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -238,11 +237,11 @@ def _masks(folder: Path, num_examples: int, ignore: Collection[str]) -> dict[str
         return {}
     paths = need(where, [f"{role}.csv.gz" for role in ROLES])
     parts = [checked_edges(str(p), _table(p, np.int64, 1)[:, 0], num_examples) for p in paths]
-    return masks_of(where, parts, num_examples)
+    return masks_of(parts, num_examples)
 
 
 def _only(folder: Path, file: str) -> Path | None:
-    """The split that has this file; None if no split has the file, an error if several have it."""
+    """The split that has this file, or None; an error if several splits have the file."""
     splits = sorted(path.parent for path in folder.glob(f"*/{file}"))
     reject_if(
         len(splits) > 1, f"{folder} to hold one split", ", ".join(path.name for path in splits)
@@ -262,7 +261,7 @@ def _counts(path: Path, one: bool) -> NDArray[np.int64]:
 def _number(text: str) -> float:
     """A number, or NaN for an empty field.
 
-    If an empty field is the only field of its line, pandas writes it with quotes.
+    If a line consists of one empty field, pandas writes the field with quotes.
     """
     return float(text.strip('"') or "nan")
 

@@ -4,11 +4,9 @@ Errors name the file and line.
 """
 
 import json
-import math
 import re
 import warnings
 from collections.abc import Collection, Iterable, Sequence
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -87,16 +85,22 @@ def floats(
 def _table(
     path: Path, text: str, dtype: type[Any], columns: int | None, separator: str | None
 ) -> NDArray[Any]:
-    table = _quickly(text, dtype, separator)
-    if table is None or columns not in (None, table.shape[1]) or not np.isfinite(table).all():
-        number = INTEGER if dtype is np.int64 else FLOAT
-        table = np.array(_slowly(path, text, number, columns, separator), dtype)
-        table = table.reshape(len(table), -1 if len(table) else columns or 0)
+    lines = _lines(text)
+    if not lines:
+        return np.zeros((0, columns or 0), dtype)
+    table = _numbers([line for _, line in lines], dtype, separator)
+    if table is None or columns not in (None, table.shape[1]):
+        raise _bad_line(path, lines, dtype, columns, separator)
     return table
 
 
+def _lines(text: str) -> list[tuple[int, str]]:
+    """For each line that is not empty, the line's number (from 1) and its text."""
+    return [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
+
+
 def check_range(path: Path, rows: NDArray[Any], low: int, high: int) -> None:
-    """Raise a ValueError if a row has a number below `low` or not below `high`; name the row."""
+    """Raise a ValueError that names the row if a number is below `low`, or is `high` or more."""
     rows = rows[:, None] if rows.ndim == 1 else rows
     out = (rows < low) | (rows >= high)
     if out.any():
@@ -106,8 +110,7 @@ def check_range(path: Path, rows: NDArray[Any], low: int, high: int) -> None:
 
 def bad_row(path: Path, row: int, be: str, got: object) -> ValueError:
     """Error about a row of a text file; row 0 is the first line that is not empty."""
-    lines = (i for i, line in enumerate(_text(path).split("\n"), 1) if line.strip())
-    line = next(i for place, i in enumerate(lines) if place == row)
+    line, _ = _lines(_text(path))[row]
     return ValueError(f"Expected {path}, line {line}, to be {be}, but got {got}")
 
 
@@ -151,35 +154,32 @@ def _text(path: Path) -> str:
     return content.decode("utf-8-sig", errors="replace")
 
 
-def _quickly(text: str, dtype: type[Any], separator: str | None) -> NDArray[Any] | None:
-    """Read the table with NumPy; return None if NumPy fails or may have misread it."""
-    if not text.isascii():  # NumPy may accept other characters as digits
+def _numbers(lines: list[str], dtype: type[Any], separator: str | None) -> NDArray[Any] | None:
+    """Read a table of finite numbers; return None if the lines are not such a table."""
+    if not all(map(str.isascii, lines)):  # NumPy may accept other characters as digits
         return None
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # for an empty file, or a float among integers
+        warnings.simplefilter("error")  # for a float among integers
         try:
-            return np.loadtxt(StringIO(text), dtype, None, separator, ndmin=2, encoding=None)
+            table = np.loadtxt(lines, dtype, None, separator, ndmin=2, encoding=None)
         except (ValueError, Warning):
             return None
+    return table if np.isfinite(table).all() else None
 
 
-def _slowly(
-    path: Path, text: str, number: re.Pattern[str], columns: int | None, separator: str | None
-) -> list[list[float]]:
-    """Read the table line by line, so that an error can name the line."""
-    table: list[list[float]] = []
-    convert = int if number is INTEGER else float
-    what = "integer" if number is INTEGER else "finite number"
-    for i, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        words = [word.strip() for word in line.split(separator)]
-        if columns is None:
-            columns = len(words)
-        row = [convert(word) for word in words if number.fullmatch(word)]
-        if not (len(row) == len(words) == columns and all(map(math.isfinite, row))):
-            be = f"one {what}" if columns == 1 else f"{columns} {what}s"
-            how = f" separated by {separator!r}" if separator and columns > 1 else ""
-            raise ValueError(f"Expected {path}, line {i}, to be {be}{how}, but got {line[:60]!r}")
-        table.append(row)
-    return table
+def _bad_line(
+    path: Path,
+    lines: list[tuple[int, str]],
+    dtype: type[Any],
+    columns: int | None,
+    separator: str | None,
+) -> ValueError:
+    """Error about the first line that is not a row of the table."""
+    columns = columns or len(lines[0][1].split(separator))
+    rows = (_numbers([line], dtype, separator) for _, line in lines)
+    bad = (each for each, row in zip(lines, rows) if row is None or row.shape[1] != columns)  # noqa: B905
+    i, line = next(bad, lines[-1])
+    what = "integer" if dtype is np.int64 else "finite number"
+    be = f"one {what}" if columns == 1 else f"{columns} {what}s"
+    how = f" separated by {separator!r}" if separator and columns > 1 else ""
+    return ValueError(f"Expected {path}, line {i}, to be {be}{how}, but got {line[:60]!r}")

@@ -95,7 +95,7 @@ HEADER = "source,target,weight,time"
 
 
 def read_bitcoin(folder: Path, name: str) -> Graph:
-    """Read ``soc-sign-bitcoinotc.csv``: ratings of users by users, with the time of each rating.
+    """Read ``soc-sign-bitcoinotc.csv``, in which users rate other users; each rating has a time.
 
     The graph is directed. Nodes are renumbered from 0 in the order of their ids, and all features
     are 1. `edge_attr` holds the ratings, which are nonzero numbers from -10 to 10. `edge_time`
@@ -182,5 +182,5 @@ def read_dblp_four_area(folder: Path, name: str) -> Graph:
 
 
 def _pairs(ids: NDArray[np.int64], first: NDArray[np.int64], second: NDArray[np.int64]) -> Tensor:
-    """Pairs ``[2, *]``: the index of the first id in `ids`, and the second id as it is."""
+    """Pairs ``[2, *]``: row 0 has the indices of `first` in `ids`, and row 1 is `second`."""
     return torch.from_numpy(np.stack([np.searchsorted(ids, first), second.reshape(-1)]))

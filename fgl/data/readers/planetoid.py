@@ -59,15 +59,12 @@ def read_planetoid(folder: Path, name: str) -> Graph:
     masks[0, : len(y)] = True
     masks[1, len(y) : min(len(y) + NUM_VAL, num_known)] = True
     masks[2, test] = True
-    train_mask, val_mask, test_mask = torch.from_numpy(masks)
     return Graph(
         _stack(allx, tx, node, n),
         undirected(torch.from_numpy(edges), n),
-        y=torch.from_numpy(onehot.argmax(1)),
-        num_classes=ally.shape[1],
-        train_mask=train_mask,
-        val_mask=val_mask,
-        test_mask=test_mask,
+        torch.from_numpy(onehot.argmax(1)),
+        ally.shape[1],
+        *torch.from_numpy(masks),
     )
 
 
@@ -119,7 +116,7 @@ def _stack(allx: Any, tx: Any, node: NDArray[np.int64], num_nodes: int) -> Spars
 
 
 def _edges(path: Path) -> tuple[NDArray[np.int64], int]:
-    """All pairs of a node and a listed neighbour, int64 ``[2, *]``; the number of listed nodes."""
+    """Pairs of a node and a listed neighbour, int64 ``[2, *]``, and the number of listed nodes."""
     graph = _unpickle(path)
     if not isinstance(graph, dict) or not all(isinstance(v, list) for v in graph.values()):
         raise ValueError(f"Expected {path} to map nodes to lists, but got something else")

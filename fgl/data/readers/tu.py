@@ -111,7 +111,7 @@ def _check_indicator(path: Path, graph_of: NDArray[np.int64], labels: Path, size
 def _features(
     folder: Path, name: str, edge_index: Tensor, num_nodes: int, with_attributes: bool
 ) -> Tensor:
-    """Node features: attributes, then one-hot labels. If both are missing, one-hot degrees."""
+    """Node features: attributes, then one-hot labels; without both, the one-hot degrees."""
     parts = []
     attributes = there(folder, f"{name}_node_attributes.txt")
     if attributes is not None and with_attributes:

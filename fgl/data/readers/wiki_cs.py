@@ -13,7 +13,7 @@ from ...checks import reject_if
 from ...graph import Graph
 from ...kinds import typed
 from ..undirected import undirected
-from .matrices import checked_array, checked_edges, checked_labels, dense_features
+from .matrices import checked_array, checked_edges, checked_labels, dense_features, masks_of
 from .parsing import read_keys, warn_unread
 
 KNOWN = ("stopping_masks",)
@@ -70,17 +70,10 @@ def read_wiki_cs(
     val = _masks(path, data, "val_masks", (len(train), n))
     test = _masks(path, data, "test_mask", (n,))
     reject_if(not 0 <= split < len(train), f"split to be in [0, {len(train)})", split)
-    train_mask, val_mask, test_mask = (
-        torch.tensor(mask, dtype=torch.bool) for mask in (train[split], val[split], test)
-    )
-    return Graph(
-        x,
-        undirected(edges, n),
-        y=checked_labels(f"labels in {path}", data["labels"], n),
-        train_mask=train_mask,
-        val_mask=val_mask,
-        test_mask=test_mask,
-    )
+    roles = [torch.tensor(mask, dtype=torch.bool) for mask in (train[split], val[split], test)]
+    masks: dict[str, Any] = masks_of(roles, n)
+    y = checked_labels(f"labels in {path}", data["labels"], n)
+    return Graph(x, undirected(edges, n), y=y, **masks)
 
 
 def _array(path: Path, data: Any, key: str, kinds: str, shape: tuple[int | None, ...]) -> Any:

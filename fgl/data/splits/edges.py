@@ -27,8 +27,8 @@ class EdgeSplit:
             node, larger node), or as (source, target) in a directed split.
         val_edges, test_edges: int64 ``[2, *]``, the held-out edges, stored like `train_edges`.
         val_negatives, test_negatives: int64 ``[2, *]``, distinct pairs of nodes that no edge joins
-            in the whole graph. There are as many pairs as held-out edges, and they join the types
-            of nodes that the held-out edges join.
+            in the whole graph. There are as many pairs as held-out edges. The pairs join the same
+            types of nodes as the held-out edges.
 
     Example:
         >>> empty = torch.zeros(2, 0, dtype=torch.int64)
@@ -54,7 +54,7 @@ class EdgeSplit:
 
 
 class DirectedSplit(EdgeSplit):
-    """An `EdgeSplit` in which a pair differs from its reverse."""
+    """An `EdgeSplit` in which a pair and its reverse are two different pairs."""
 
     directed = True
 
@@ -72,8 +72,8 @@ def edge_split(
 
     The returned graph has only the training edges, so message passing never uses a held-out edge.
     By default, both directions of a held-out edge are removed. The function also draws negative
-    pairs: pairs of nodes that no edge joins. If nodes have types, the negative pairs join the types
-    of nodes that the held-out edges join. In some graphs, such as graphs of users and items, edges
+    pairs: pairs of nodes that no edge joins. If nodes have types, the negative pairs join the same
+    types of nodes as the held-out edges. In some graphs, such as graphs of users and items, edges
     join only nodes of two groups: the sources and the targets. In such a graph, each negative pair
     joins a source and a target, even if edges are stored in both directions.
 
@@ -89,15 +89,15 @@ def edge_split(
             an error is raised if every edge has its reverse.
 
     Returns:
-        The split. In three cases no edge is held out (`EdgeSplit.trains_only`), and a warning is
-        given: if a positive fraction gives no edge, if no training edge would be left, or if fewer
-        pairs without an edge exist than edges would be held out.
+        The split. No edge is held out (`EdgeSplit.trains_only`) if a positive fraction gives no
+        edge, if no training edge would be left, or if there are fewer pairs without an edge than
+        edges to hold out. In these three cases a warning is given.
 
     Raises:
-        ValueError: if a fraction is negative; if the sum of the fractions is 1 or more; if the
-            graph has pairs; if edges have fields and `directed` is False; if `directed` is True and
-            every edge has its reverse; or if `directed` is True and a relation holds the reverses
-            of a second relation.
+        ValueError: if a fraction is negative, if the sum of the fractions is 1 or more, or if the
+            graph has pairs. If `directed` is False, the error is also raised if edges have fields.
+            If `directed` is True, the error is also raised if every edge has its reverse, or if a
+            relation holds the reverses of a second relation.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -128,17 +128,15 @@ def edge_split(
     m = pairs.shape[1]
     num_val, num_test = round(val * m), round(test * m)
     num_held = num_val + num_test
-    few = bool((val and not num_val) or (test and not num_test) or num_held == m)
-    crowded = not few and num_held > _all_pairs(n, directed) - m
-    if few or crowded:
-        num_val = num_test = num_held = 0
+    if (val and not num_val) or (test and not num_test) or num_held == m:
+        num_held = 0
     order = torch.randperm(m, generator=generator)
     aside = pairs[:, order[:num_held]]
     side = _sides(graph, edges)
     free = free_pairs.FreePairsLike(pairs, n, aside, side=side, directed=directed)
-    if not free.enough:
-        crowded, num_val, num_test, num_held = True, 0, 0, 0
-        aside = aside[:, :0]
+    crowded = not free.enough
+    if crowded:
+        num_held, aside = 0, aside[:, :0]
         free = free_pairs.FreePairsLike(pairs, n, aside, directed=directed)
     if num_held == 0 and (val or test):
         _warn_of_none(m, val, test, crowded)
@@ -178,17 +176,19 @@ def _sides(graph: Graph, edges: Tensor) -> Tensor | None:
 
 def _keeps_fields(graph: Graph) -> str:
     """Text of a call that splits a graph without loss of the edges' fields."""
-    turned = {} if graph.edge_type is None else _turned(graph)
-    across = [pair for pair in turned if pair[0] != pair[1]]
-    if across:
-        return "pair_split(graph, edge_type={}, rev_edge_type={})".format(*across[0])
+    for pair in _across(graph):
+        return "pair_split(graph, edge_type={}, rev_edge_type={})".format(*pair)
     if symmetric(graph.edge_index, graph.num_nodes):
         return "pair_split(graph, is_undirected=True)"
     return "directed=True"
 
 
-def _turned(graph: Graph) -> dict[tuple[int, int], float]:
-    return turned_relations(graph.edge_index, graph.edge_type, graph.num_nodes)
+def _across(graph: Graph) -> dict[tuple[int, int], float]:
+    """Pairs of two relations, one with most edges of the other turned round, and the fraction."""
+    if graph.edge_type is None:
+        return {}
+    turned = turned_relations(graph.edge_index, graph.edge_type, graph.num_nodes)
+    return {pair: share for pair, share in turned.items() if pair[0] != pair[1]}
 
 
 def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
@@ -199,9 +199,7 @@ def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
         pairs: the distinct edges, sorted.
         plain: whether the edges have no weights and no fields.
     """
-    turned = {} if graph.edge_type is None else _turned(graph)
-    across = {pair: share for pair, share in turned.items() if pair[0] != pair[1]}
-    if across:
+    if across := _across(graph):
         raise ValueError(turned_round(across))
     share = reversed_share(pairs[0] * graph.num_nodes + pairs[1], graph.num_nodes)
     call = "directed=False" if plain else "pair_split(graph, is_undirected=True)"
@@ -222,10 +220,6 @@ def _each(edges: Tensor, num_nodes: int, directed: bool) -> Tensor:
     if directed:
         return free_pairs.directed_pairs(free_pairs.directed_keys(edges, num_nodes), num_nodes)
     return free_pairs.pairs_of(free_pairs.keys_of(edges))
-
-
-def _all_pairs(num_nodes: int, directed: bool) -> int:
-    return num_nodes * (num_nodes - 1) // (1 if directed else 2)
 
 
 def _both_ways(graph: Graph, own: Tensor) -> Graph:
@@ -261,8 +255,8 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
 
     Returns:
         The split of ``split.graph.subgraph(nodes)``. This split has only training edges if no
-        held-out edge joins two of the nodes, or if fewer pairs without an edge exist than held-out
-        edges. The split may also have test edges and no validation edges.
+        held-out edge joins two of the nodes, or if there are fewer pairs without an edge than
+        held-out edges. The split may also have test edges and no validation edges.
 
     Example:
         >>> whole = fgl.data.splits.edge_split(fgl.data.load("synthetic"))
@@ -283,20 +277,16 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
         return _each(ends[:, (ends >= 0).all(0)], n, split.directed)
 
     train, val, test = (inside(e) for e in (split.train_edges, split.val_edges, split.test_edges))
-    edges, num_held = torch.cat([train, val, test], 1), val.shape[1] + test.shape[1]
-    crowded = num_held > _all_pairs(n, split.directed) - edges.shape[1]
-    if crowded:
-        val, test = val[:, :0], test[:, :0]
+    edges, held_out = torch.cat([train, val, test], 1), torch.cat([val, test], 1)
     generator = torch.Generator().manual_seed(seed)
-    held_out, side = torch.cat([val, test], 1), _sides(graph, edges)
+    side = _sides(graph, edges)
     free = free_pairs.FreePairsLike(edges, n, held_out, side=side, directed=split.directed)
     if not free.enough:
-        crowded, val, test, held_out = True, val[:, :0], test[:, :0], held_out[:, :0]
-        free = free_pairs.FreePairsLike(edges, n, held_out, directed=split.directed)
-    if crowded:
+        val, test = val[:, :0], test[:, :0]
+        free = free_pairs.FreePairsLike(edges, n, val, directed=split.directed)
         warn(
-            f"The {num_held} kept edges between these {n} nodes are left out, since fewer pairs "
-            "without an edge could be compared with them: more nodes, or smaller shares in "
+            f"The {held_out.shape[1]} kept edges between these {n} nodes are left out, since fewer "
+            "pairs without an edge could be compared with them: more nodes, or smaller shares in "
             "edge_split, leave some"
         )
     negatives = free(generator=generator)
@@ -349,9 +339,10 @@ def negative_edges(
         num: number of pairs.
         replacement: whether a pair may be drawn twice.
         directed: whether a pair and its reverse are different pairs.
-        node_type: int64 ``[num_nodes]``, the types of the nodes. If it is given, a pair is drawn
-            only between two types that an edge joins, about as often as edges join these two types.
-        generator: random generator on the CPU; default torch's global generator.
+        node_type: int64 ``[num_nodes]``, the types of the nodes. With this argument, a pair is
+            drawn only between two types that an edge joins. The number of drawn pairs between two
+            types is roughly proportional to the number of edges between them.
+        generator: random generator on the CPU; by default torch's global generator.
 
     Returns:
         int64 ``[2, num]``, on the device of `edge_index`. A pair is stored as (smaller node, larger

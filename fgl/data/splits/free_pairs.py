@@ -1,9 +1,9 @@
 """Pairs of nodes encoded as numbers, and samplers that draw pairs without an edge.
 
 Every node may have a side: the type of the node, the role as a source or as a target, or the colour
-in a bipartite graph. If nodes have sides, edges join only certain combinations of sides. A pair
-with a combination that no edge has can never be an edge, so this pair is useless as a negative
-example.
+in a bipartite graph. If nodes have sides, an edge can join two nodes only for certain combinations
+of their sides. A pair with a combination that no edge has can never be an edge, so this pair is
+useless as a negative example.
 """
 
 from typing import Any
@@ -107,14 +107,14 @@ class FreeCells(_Free):
         *,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Draw an empty cell of each row that has one; all empty cells of a row are equally likely.
+        """Draw one empty cell of each row with empty cells; a row's empty cells are equally likely.
 
         Args:
             rows: int64 ``[p]``, the rows for which columns are drawn; repeats are allowed.
             like: int64 ``[p]``, one column per row. If `like` is given, these columns are permuted
                 among the rows instead of drawn. If the permutation leads a row to a nonempty cell,
                 an empty cell of this row is drawn instead.
-            generator: random generator on the CPU; default torch's global generator.
+            generator: random generator on the CPU; by default torch's global generator.
 
         Returns:
             Two tensors: the columns, int64 ``[*]``, and a mask of the rows that got a column, bool
@@ -136,7 +136,7 @@ class FreeCells(_Free):
     def _reordered(
         self, first: Tensor, like: Tensor, otherwise: Tensor, generator: torch.Generator | None
     ) -> Tensor:
-        """Permute `like` among the rows; where this leads to a nonempty cell, use `otherwise`."""
+        """Permute `like` among the rows; for rows whose new cell is taken, use `otherwise`."""
 
         def is_taken(rows: Tensor, columns: Tensor) -> Tensor:
             return torch.isin(first[rows] + columns, self._keys)
@@ -163,8 +163,8 @@ class FreePairsLike:
 
     Args:
         edge_index, num_nodes, directed: as for `FreePairs`.
-        like: int64 ``[2, p]``, the given pairs. For each given pair, a pair of nodes with the sides
-            of the given pair's nodes is drawn.
+        like: int64 ``[2, p]``, the given pairs. For each given pair, a pair is drawn whose nodes
+            have the sides of the given pair's nodes.
         side: int64 ``[num_nodes]``, at least 0; None if an edge may join any two nodes.
 
     Example:
@@ -199,7 +199,7 @@ class FreePairsLike:
 
     @property
     def enough(self) -> bool:
-        """Whether there are enough free pairs to give each given pair a separate one."""
+        """Whether there are enough free pairs to draw a separate free pair for each given pair."""
         return all(free.count >= len(own) for free, _, _, own in self.parts)
 
     def __call__(
@@ -232,7 +232,7 @@ def _by_side(edges: Tensor, side: Tensor, directed: bool) -> Tensor:
 def _free_between(
     edges: Tensor, first: Tensor, second: Tensor, directed: bool
 ) -> tuple[Any, Tensor, Tensor]:
-    """Two lists of nodes; a sampler of pairs without an edge from the first to the second list."""
+    """Two lists of nodes, and a sampler of unlinked pairs from the first to the second list."""
     rows, columns = (mask.nonzero().squeeze(1) for mask in (first, second))
     place = torch.stack([(mask.cumsum(0) - 1)[e] for mask, e in zip((first, second), edges)])  # noqa: B905
     if torch.equal(first, second):

@@ -173,11 +173,11 @@ class Window:
 
 
 def _not_free(graph: Graph, relation: int | None, own: Tensor) -> Tensor:
-    """Edges and pairs of a relation; if the relation is undirected, also the reverses of both.
+    """Edges and pairs of a relation, and the reverses of both if the relation is undirected.
 
     A relation is undirected if every message edge has its reverse, as after
-    `pair_split(is_undirected=True)`. If a relation has no message edges, it is undirected if no
-    pair is the reverse of a second pair.
+    `pair_split(is_undirected=True)`. A relation without message edges is undirected if no pair is
+    the reverse of a second pair.
     """
     edges, pairs, n = graph.edge_index, graph.edge_label_index[:, own], graph.num_nodes  # type: ignore[index]
     if relation is not None:

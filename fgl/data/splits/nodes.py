@@ -33,7 +33,7 @@ def split(graph: Graph, name: str, *, dataset: str | None = None, seed: int = 0)
         seed: random seed; ``"public"`` does not use it.
 
     Raises:
-        ValueError: if the name is unknown, or if the function of the method raises one.
+        ValueError: if the name is unknown, or if the function of the method raises a ValueError.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -188,7 +188,7 @@ def _of_types(graph: Graph) -> Tensor:
 
 
 def _pairs_alike(graph: Graph, examples: Tensor) -> Tensor | None:
-    """Group of each pair; copies and reverses share one group. None if no two pairs share one."""
+    """A number for each pair, equal for copies and reverses; None if all numbers differ."""
     low, high = graph.edge_label_index.cpu()[:, examples].sort(0).values  # type: ignore[union-attr]
     key = low * graph.num_nodes + high
     return units_of(key)[1]
@@ -208,7 +208,7 @@ def warn_of_empty(shares: Sequence[float | bool], sizes: Sequence[int]) -> None:
 
 
 def check_shares(train: float, val: float) -> None:
-    """Raise a ValueError unless both numbers are valid fractions, with a sum of at most 1."""
+    """Raise a ValueError unless both numbers are valid fractions and their sum is at most 1."""
     reject_if(
         not (train >= 0 and val >= 0 and train + val <= 1),
         "train and val to be at least 0 and their sum at most 1",
@@ -254,10 +254,9 @@ def scaffold_split(
     """Split molecules by scaffold, without randomness; each scaffold is in exactly one mask.
 
     The groups of `scaffold_groups` are assigned one after the other, from the largest to the
-    smallest. A group goes to the training set if the set then has at most ``train n`` molecules. If
-    it would have more, the group goes to the validation set, if the training and validation sets
-    then have at most ``(train + val) n`` molecules in total. Any remaining group goes to the test
-    set.
+    smallest. A group goes to the training set if the set then has at most ``train n`` molecules.
+    Otherwise, the group goes to the validation set if the training and validation sets then have at
+    most ``(train + val) n`` molecules in total. Any remaining group goes to the test set.
 
     Args:
         graph: a collection of n molecules.

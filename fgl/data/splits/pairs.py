@@ -13,16 +13,8 @@ from ...graph.fields import taken
 from ...kinds import typed
 from ...transfer import to_device
 from ...warn import warn
-from .reverses import (
-    all_reversed,
-    check_relations,
-    check_reverses,
-    heads_of,
-    lacking_reverse,
-    turned_relations,
-    units_of,
-    warn_of_copies,
-)
+from . import reverses
+from .reverses import heads_of, units_of
 
 SHARES = (0.5, 0.25, 0.1, 0.15)  # message edges; training, validation and test pairs
 PARTS = ("messages", *MASKS)
@@ -42,7 +34,7 @@ def split_by_time(
     pairs are earlier than validation pairs, and validation pairs are earlier than test pairs. No
     edge is both a message edge and a pair; otherwise a model could copy the pair's label from the
     features of the edge. Edges with equal times are always in one window. If a boundary between two
-    windows would separate them, they are in the later window.
+    windows would separate such edges, all of them are in the later window.
 
     Without `y`, the task is to predict the first edge between two nodes. Only this first edge can
     become a pair, since it reveals later edges between the two nodes. Self-loops never become
@@ -69,9 +61,9 @@ def split_by_time(
         `edge_label_type`.
 
     Raises:
-        ValueError: if the edges have no times; if a window gets no edge although its fraction is
-            positive; if the graph has pairs or a `batch`; if `shares` does not have four fractions;
-            if a fraction is negative; or if the sum of the fractions is not 1.
+        ValueError: if the edges have no times, if a window gets no edge although its fraction is
+            positive, or if the graph has pairs or a `batch`. The error is also raised if `shares`
+            are not four fractions of at least 0 with sum 1.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]])
@@ -83,7 +75,7 @@ def split_by_time(
     """
     reject_if(not graph.has("edge_time"), "the graph to have edge_time", "none")
     _check_split(graph, y, shares)
-    check_relations(graph, edge_type, None, None)
+    reverses.check_relations(graph, edge_type, None, None)
     own = torch.arange(graph.num_edges, device=graph.device)
     own = own if edge_type is None else own[graph.edge_type == edge_type]
     if y is None:
@@ -126,8 +118,8 @@ def _with_other_relations(
     early[messages] = True
     early |= (relation != edge_type) & (times < times[pairs].min() if len(pairs) else True)  # type: ignore[index, operator]
     if presence:
-        warn_of_copies(graph, edge_type)
-        for _, other in turned_relations(
+        reverses.warn_of_copies(graph, edge_type)
+        for _, other in reverses.turned_relations(
             graph.edge_index, relation, graph.num_nodes, only=edge_type
         ):
             if other != edge_type:
@@ -140,7 +132,7 @@ def _at_once(graph: Graph, own: Tensor) -> tuple[Graph, Tensor]:
     times, n = graph.edge_time[own], graph.num_nodes  # type: ignore[index]  # checked
     source, target = graph.edge_index[:, own]
     key = source * n + target
-    if not len(own) or not all_reversed(key.unique(), n):
+    if not len(own) or not reverses.all_reversed(key.unique(), n):
         return graph, own
     both = torch.minimum(key, target * n + source)
     late = times[_earliest(key, times)] > times[_earliest(both, times)]
@@ -176,7 +168,7 @@ def _first_of_ends(edges: Tensor, num_nodes: int, presence: bool) -> Tensor | No
     source, target = edges
     distinct, unit = units_of(source * num_nodes + target)
     if not presence:
-        if not len(distinct) or not all_reversed(distinct, num_nodes):
+        if not len(distinct) or not reverses.all_reversed(distinct, num_nodes):
             return None
         low, high = edges.sort(0).values
         distinct, unit = units_of(low * num_nodes + high)
@@ -240,11 +232,11 @@ def pair_split(
         has `edge_label_type`. A warning is given if a part with a positive fraction gets no edge.
 
     Raises:
-        ValueError: if the graph has pairs or a `batch`; if `shares` are not four fractions of at
-            least 0 with sum 1; if the reverses of most pairs would be message edges, and neither
-            `rev_edge_type` nor `is_undirected` is given; if `edge_type` has no edges; if
-            `rev_edge_type` does not hold the reverses of `edge_type`; or if `is_undirected` is
-            True, and an edge and its reverse have two different labels.
+        ValueError: if the graph has pairs or a `batch`, or if `shares` are not four fractions of at
+            least 0 with sum 1. The error is also raised if `edge_type` has no edges, or if
+            `rev_edge_type` does not hold the reverses of `edge_type`. If neither `rev_edge_type`
+            nor `is_undirected` is given, the reverses of most pairs must not be message edges. If
+            `is_undirected` is True, an edge and its reverse must not have different labels.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 3]])
@@ -259,15 +251,15 @@ def pair_split(
     Source: the last three arguments are named as in PyG's `RandomLinkSplit`
     """
     _check_split(graph, y, shares)
-    check_relations(graph, edge_type, rev_edge_type, is_undirected)
+    reverses.check_relations(graph, edge_type, rev_edge_type, is_undirected)
     own = _own_edges(graph, y, edge_type)
     n = graph.num_nodes
     source, target = graph.edge_index[:, own]
     units, unit = units_of(source * n + target)
     # Check before reverses are added: another relation would reverse only half of the edges then.
-    check_reverses(graph, units, edge_type, rev_edge_type, is_undirected, y is None)
+    reverses.check_reverses(graph, units, edge_type, rev_edge_type, is_undirected, y is None)
     if edge_type is not None and y is None:
-        warn_of_copies(graph, edge_type)
+        reverses.warn_of_copies(graph, edge_type)
     if is_undirected:
         graph, y, own = _with_reverses(graph, y, own)
         source, target = graph.edge_index[:, own]
@@ -333,7 +325,7 @@ def _with_reverses(
     graph: Graph, y: Tensor | None, own: Tensor
 ) -> tuple[Graph, Tensor | None, Tensor]:
     """Add to the graph the missing reverse of each given edge, with the edge's fields and label."""
-    lacking = own[lacking_reverse(graph.edge_index[:, own], graph.num_nodes)]
+    lacking = own[reverses.lacking_reverse(graph.edge_index[:, own], graph.num_nodes)]
     if lacking.numel() == 0:
         return graph, y, own
     every = torch.arange(graph.num_edges + lacking.numel(), device=graph.device)

@@ -14,11 +14,12 @@ SAMPLE = 4096  # number of edges that are checked first
 def turned_relations(
     edges: Tensor, relation: Tensor | None, num_nodes: int, *, only: int | None = None
 ) -> dict[tuple[int, int], float]:
-    """Find pairs of relations: most edges of the first relation have a reverse in the second.
+    """Find pairs of relations such that most edges of the first have a reverse in the second.
 
-    A pair may also consist of one relation twice. Let d be the fraction of all possible edges that
-    the second relation contains. A fraction d of the first relation's edges then has a reverse in
-    the second relation by chance. "Most" therefore means a fraction of more than ``(1 + d) / 2``.
+    The two relations of a pair may be the same relation. Let d be the fraction of all possible
+    edges that the second relation contains. A fraction d of the first relation's edges then has a
+    reverse in the second relation by chance. "Most" therefore means a fraction of more than
+    ``(1 + d) / 2``.
 
     Args:
         edges: int64 ``[2, num_edges]``; repeats are allowed, and self-loops are ignored.
@@ -61,7 +62,7 @@ def turned_relations(
 def _shares(
     queries: Tensor, keys: Tensor, num_nodes: int, kinds: int
 ) -> dict[tuple[int, int], float]:
-    """For pairs of relations, the fraction of the first's edges with a reverse in the second."""
+    """For two relations each, the fraction of the first's edges with a reverse in the second."""
     if queries.numel() == 0:
         return {}
     ends, relation = queries // kinds, queries % kinds
@@ -177,7 +178,7 @@ def all_reversed(keys: Tensor, num_nodes: int) -> bool:
 
 
 def units_of(keys: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The distinct keys, sorted, and the index of each key among these; None if all keys differ.
+    """The sorted distinct keys, and the index of each key in them; None if all keys differ.
 
     Args:
         keys: int64 ``[num_edges]``; edges that belong together have equal keys.
@@ -279,7 +280,7 @@ def warn_of_copies(graph: Graph, edge_type: int) -> None:
 
 
 def turned_round(across: dict[tuple[int, int], float], named: int | None = None) -> str:
-    """The error for a relation that holds the reverses of a second relation; it suggests a call."""
+    """The error for a relation of a second relation's reverses; the error suggests a call."""
     (of, other), share = next(iter(across.items()))
     call = f"pair_split(graph, edge_type={of}, rev_edge_type={other})"
     if named is not None:

@@ -41,7 +41,7 @@ def windows(
         horizons: distances from the last time that a window reads to the target times, at least 1.
         shares: fractions of the training, validation and test times, with sum 1.
         stride: distance between the last times of two consecutive windows.
-        scaled: whether models read standardised features, and models' outputs are converted back to
+        scaled: whether models read standardised features and their outputs are converted back to
             the units of `y`. The mean and the standard deviation of each feature are computed from
             the training times of this graph, without unknown targets. If the graph is a client's
             graph, the statistics are those of this client. If the graph is partitioned later, all

@@ -1,7 +1,5 @@
 """Executors, which connect a round to its clients and store the clients' states."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -23,8 +21,8 @@ class Answer:
             mean loss does not include the client's losses.
         problem: the reason why there is no message.
         paid: upper bound on the number of the client's answers in this round that had a privacy
-            cost. `paid` is above 1 if the request was repeated, and the client may have given two
-            or more different answers.
+            cost. `paid` is above 1 if the request was repeated and the client may have given two or
+            more different answers to it.
 
     Example:
         >>> Answer(None, problem="timed out").message is None
@@ -39,7 +37,7 @@ class Answer:
 
 
 class Executor(Protocol):
-    """An interface to the clients of a run; the clients may be in this process or elsewhere.
+    """An interface to the clients of a run, which are in this process or on other computers.
 
     `train` computes the clients' new states. A round then calls `keep` with the clients whose
     messages the server has accepted. Only the new states of these clients take effect.

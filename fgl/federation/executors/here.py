@@ -87,10 +87,10 @@ class Here:
 
     Args:
         clients: one graph per client, or a task. A task also scores the method.
-        at_once: number of clients that train as one batch, or ``"all"``. If it is 1, clients train
-            one at a time. By default `fgl.federation.choose` selects the number.
-        score: ``(params, graph) -> metrics``. It is called for each client, with the model that the
-            client deploys and with the client's graph.
+        at_once: number of clients that train as one batch, or ``"all"``. With 1, clients train one
+            at a time. By default `fgl.federation.choose` selects the number.
+        score: ``(params, graph) -> metrics``, called for each client with the model that the client
+            deploys and with the client's graph.
 
     Raises:
         TypeError: if `clients` are neither graphs nor a task.
@@ -108,13 +108,10 @@ class Here:
     score: Score | None = None
 
     def __post_init__(self) -> None:
-        _check_graphs(self.graphs)
-        number = isinstance(self.at_once, int) and not isinstance(self.at_once, bool)
-        if self.at_once not in ("all", "auto") and not (number and self.at_once >= 1):  # type: ignore[operator]
-            raise ValueError(
-                "Expected clients_at_once to be 'all' or at least 1, or 'auto', "
-                f"but got {self.at_once!r}"
-            )
+        check_graphs(self.graphs)
+        number, want = self.at_once, "clients_at_once to be 'all' or at least 1, or 'auto'"
+        fits = number in ("all", "auto") or (type(number) is int and number >= 1)
+        reject_if(not fits, want, repr(number))
 
     @property
     def graphs(self) -> Sequence[Graph]:
@@ -217,11 +214,6 @@ class Here:
         return Batch(method, graphs, size, or_alone=self.at_once == "auto", **how)
 
 
-def _check_graphs(clients: Sequence[Graph]) -> None:
-    """Raise an error unless `clients` has at least one graph and contains only graphs."""
-    check_graphs(clients)
-
-
 def _check_fields(clients: Sequence[Graph], model: nn.Module) -> None:
     """Raise an error if the model reads a field that only some graphs have.
 
@@ -240,9 +232,8 @@ def _check_widths(clients: Sequence[Graph]) -> None:
     """Raise an error unless all graphs have the same number of features."""
     widths = [graph.num_features for graph in clients]
     for client, width in enumerate(widths):
-        if width != widths[0]:
-            raise ValueError(
-                f"Expected client {client} to have {widths[0]} features as client 0, "
-                f"but got {width}: fgl.methods.fedper(shared=..., models=...) takes clients that "
-                "differ"
-            )
+        reject_if(
+            width != widths[0],
+            f"client {client} to have {widths[0]} features as client 0",
+            f"{width}: fgl.methods.fedper(shared=..., models=...) takes clients that differ",
+        )

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ...checks import reject_if
 from ...graph import Graph
 from ...progress import shown
 from ...seeds import fold_in, stage
@@ -35,7 +36,7 @@ class Loop:
         clients: the graphs of all clients, or a dict from client to graph that has only some
             clients.
         seed: seed of the run.
-        states: the clients' states from earlier rounds; default none.
+        states: the clients' states from earlier rounds; by default there are none.
         score: ``(params, graph) -> metrics``, a client's own score of a model; each metric is a
             number, or a pair of a sum and its divisor. Default none.
 
@@ -108,8 +109,7 @@ class Loop:
         scores = {}
         for client, graph in self.clients.items():
             with stage(self.seed, index, client, "deploy"):
-                state = self.states.get(client, {})
-                params = self.method.deploy(outbox[client], state, graph)
+                params = self.method.deploy(outbox[client], self.states.get(client, {}), graph)
                 with self.method.at(graph), unchanged(getattr(graph, "all_tensors", {})):
                     metrics: Any = self._score(params, graph)
                 check_names("score", metrics)
@@ -135,7 +135,7 @@ class Loop:
     ) -> list[tuple[int, Answer]]:
         """Train the clients of a group.
 
-        Return their answers, and hold the new states for `keep`.
+        Return the clients' answers, and store the new states for `keep`.
         """
         ready = with_start([self._received(index, outbox[client], client) for client in group])
         trained = self._trained(index, ready)
@@ -145,8 +145,7 @@ class Loop:
                 context = _with(one.context, trained=record)
                 message, new = self.method.send(done.params, context, one.state, one.graph)
                 check_own(one.client, [message, new], owners)
-            if self.method.train.keep_optimizer:
-                new = {**new, "optimizer": done.optimizer}
+            new = {**new, "optimizer": done.optimizer} if self.method.train.keep_optimizer else new
             self._new[one.client] = new
             full_answer = Answer(message, done.losses, one.graph.num_train)
             answers.append(
@@ -160,11 +159,8 @@ class Loop:
             params, context = self.method.receive(message, state, graph)
             entries = context if isinstance(context, Mapping) else {}
             taken = [key for key in ("start", "trained") if key in entries]
-            if taken:
-                raise ValueError(
-                    f"Expected the context of `receive` to have other keys than 'start' and "
-                    f"'trained', but got {taken[0]!r}"
-                )
+            want = "the context of `receive` to have other keys than 'start' and 'trained'"
+            reject_if(taken, want, " and ".join(map(repr, taken)))
         return Ready(client, graph, message, state, params, context)
 
     def _trained(self, index: int, ready: Sequence[Ready]) -> list[Trained]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from itertools import pairwise, repeat
 from operator import attrgetter, is_
 from typing import Any
@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...checks import reject_if
 from ...graph import Graph
-from ...kinds import check_takes, explained
+from ...kinds import check_takes
 from ..method.compose import check_seals
-from ..method.message import Inbox, Message, Params, State, check_message, check_model
+from ..method.message import Aggregate, Inbox, Message, Params, State, check_message, check_model
 from ..method.method import Method
-from ..method.rules import Account, Joining, Ragged, is_under
+from ..method.rules import Account, Ragged, is_under
 from .uploads import check_jump
 
 VERSION = attrgetter("_version")  # a tensor's number of changes
@@ -33,9 +34,8 @@ class ChangedInPlace(ValueError):
     """
 
 
-@explained
 def checked(method: Method) -> Method:
-    """The given method, with a check of the results of each of its functions.
+    """Wrap a method so that the results of all its functions are checked.
 
     A function of the checked method raises an error if it returns an invalid value, or if it
     changes a value that must stay the same.
@@ -83,35 +83,29 @@ def checked(method: Method) -> Method:
         check_message(new, name="state")
         return message, new
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        with unchanged(*inbox.values(), state):
-            received = method.aggregate(inbox, state)
-        outbox, new = pair(received, "aggregate", "outbox, state")
-        check_message(new, name="state")
-        _check_outbox(outbox, inbox, template, method.rules.max_change)
-        check_jump(new, state, "state", method.rules.max_change)
-        return outbox, new
-
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         with unchanged(message, state, getattr(graph, "tensors", {})), method.at(graph):
             params = method.deploy(message, state, graph)
         check_whole(method, params, graph, "deploy's params", template)
         return params
 
-    guarded: dict[str, Any] = {"receive": receive, "send": send, "aggregate": aggregate}
+    serving = partial(_checked_server, template=template, max_change=method.rules.max_change)
+    guarded: dict[str, Any] = {"receive": receive, "send": send}
+    guarded["aggregate"] = serving(method.aggregate, "aggregate")
     if len(method.layers) > 1:
         guarded = {name: _explained(function, method) for name, function in guarded.items()}
     if method.privacy.account is not None:
         account = _checked_account(method.privacy.account)
         guarded["privacy"] = replace(method.privacy, account=account)
-    if method.rules.joining is not None:
-        joining = _checked_joining(method.rules.joining, template, method.rules.max_change)
+    if (joining := method.rules.joining) is not None:
+        welcome = serving(joining.welcome, "welcome")
+        joining = replace(joining, say=_checked_say(joining.say), welcome=welcome)
         guarded["rules"] = replace(method.rules, joining=joining)
     return replace(method, **guarded, deploy=deploy)
 
 
 def _explained(function: Callable[..., Any], method: Method) -> Callable[..., Any]:
-    """The function with a clearer error: the error names the entry that a message lacks.
+    """Wrap a function so that its error names the entry that a message lacks.
 
     The first argument of the function is a message, an inbox, or the parameters before `send`.
     """
@@ -143,26 +137,30 @@ def _checked_account(account: Account) -> Account:
     return checked_account
 
 
-def _checked_joining(
-    joining: Joining, template: Mapping[str, Tensor], max_change: float
-) -> Joining:
-    def say(graph: Graph) -> Message:
-        message = joining.say(graph)
+def _checked_say(say: Callable[[Graph], Message]) -> Callable[[Graph], Message]:
+    def checked_say(graph: Graph) -> Message:
+        message = say(graph)
         check_message(message)
         return message
 
-    def welcome(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    return checked_say
+
+
+def _checked_server(
+    serve: Aggregate, name: str, *, template: Mapping[str, Tensor], max_change: float
+) -> Aggregate:
+    def served(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         with unchanged(*inbox.values(), *inbox.sent.values(), state):
-            received = joining.welcome(inbox, state)
-        outbox, new = pair(received, "welcome", "outbox, state")
+            received = serve(inbox, state)
+        outbox, new = pair(received, name, "outbox, state")
         check_message(new, name="state")
         _check_outbox(outbox, inbox, template, max_change)
+        check_jump(new, state, "state", max_change)
         return outbox, new
 
-    return replace(joining, say=say, welcome=welcome)
+    return served
 
 
-@explained
 def check_whole(
     method: Method,
     params: Any,
@@ -239,7 +237,6 @@ class unchanged:  # a class costs half of what `contextmanager` does
             )
 
 
-@explained
 def pair(returned: Any, name: str, wanted: str) -> tuple[Any, Any]:
     """The two values that a function returned. Raise an error if the function returned no pair.
 
@@ -257,14 +254,10 @@ def pair(returned: Any, name: str, wanted: str) -> tuple[Any, Any]:
 def _check_outbox(
     outbox: Any, inbox: Inbox, template: Mapping[str, Tensor], max_change: float
 ) -> None:
-    if not isinstance(outbox, Mapping):
-        raise TypeError(
-            f"Expected outbox to be a dict of messages, but got {type(outbox).__name__}"
-        )
+    got = type(outbox).__name__
+    reject_if(not isinstance(outbox, Mapping), "outbox to be a dict of messages", got, TypeError)
     unknown = [client for client in outbox if client not in range(inbox.num_clients)]
-    if unknown:
-        last = inbox.num_clients - 1
-        raise ValueError(f"Expected outbox to name clients from 0 to {last}, but got {unknown}")
+    reject_if(unknown, f"outbox to name clients from 0 to {inbox.num_clients - 1}", unknown)
     for client, message in {id(outbox[k]): (k, outbox[k]) for k in outbox}.values():
         check_message(message, model=template, name=f"outbox[{client}]")
         check_jump(message, inbox.sent.get(client, {}), f"outbox[{client}]", max_change)
@@ -343,8 +336,8 @@ def check_own(client: int, messages: Any, seen: dict[int, tuple[int, Tensor, int
     Args:
         client: the client.
         messages: the client's message and state.
-        seen: tensors of the earlier clients, as a dict from memory address to client, tensor and
-            version. The call adds this client's tensors.
+        seen: tensors of the earlier clients. The dict maps a memory address to a tuple: client,
+            tensor, version. The call adds this client's tensors.
 
     Example:
         >>> tensor, seen = torch.zeros(1), {}

@@ -1,7 +1,5 @@
 """The server's checks of uploads: their form, size and distance, and the method's `accept`."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
@@ -73,14 +71,14 @@ def changes(
     Args:
         uploads: the messages by client, dicts of tensors.
         sent: the server's messages by client; a missing entry counts as 0.
-        forms: an object for each client. If two clients have the same object, the uploads of both
-            have equal names and shapes, and are measured together. Default a separate object for
-            each client.
+        forms: an object for each client. Clients with the same object have uploads with equal names
+            and shapes; these uploads are measured together. By default each client has a separate
+            object.
 
     Returns:
-        Two dicts. The first has the `Change` by client and key. The key ``"num_examples"`` and keys
-        without a floating-point tensor are left out. The second result is a dict from client to
-        error, for uploads that are not finite.
+        Two dicts. The first dict has the `Change` by client and key. The key ``"num_examples"`` and
+        keys without a floating-point tensor are left out. The second dict has errors by client, for
+        uploads that are not finite.
 
     Example:
         >>> uploads = {3: {"model": {"w": torch.tensor([3.0])}}}
@@ -200,8 +198,8 @@ def check_jump(new: Mapping[str, Any], old: Mapping[str, Any], name: str, most: 
         new: dict of tensors, at most one dict deep.
         old: the message or state that `new` replaces; a missing entry counts as an entry of size 1.
         name: the name of the message or state in errors.
-        most: largest allowed ratio of the new root mean square to the old one. If the old one is
-            below 1, the value 1 is used in its place.
+        most: largest allowed ratio of the new root mean square to the old root mean square. If the
+            old root mean square is below 1, the ratio is computed with 1 instead.
 
     Example:
         >>> check_jump({"w": torch.full((2,), 1e30)}, {"w": torch.ones(2)}, "state", 1e6)
@@ -216,14 +214,10 @@ def check_jump(new: Mapping[str, Any], old: Mapping[str, Any], name: str, most: 
         if size <= most:
             continue
         bad = first_not_finite({key: value})
-        if bad is not None:
-            raise Diverged(f"Expected {name} to be finite, but got {bad} that is not")
+        reject_if(bad is not None, f"{name} to be finite", f"{bad} that is not", Diverged)
         last = root_mean_square(floats(old.get(key, {})).values())
-        if size > most * max(last, 1.0):
-            raise Diverged(
-                f"Expected {name}[{key!r}] to grow by at most {most:g}, but got {size:.4g} "
-                f"after {last:.4g}"
-            )
+        want, got = f"{name}[{key!r}] to grow by at most {most:g}", f"{size:.4g} after {last:.4g}"
+        reject_if(size > most * max(last, 1.0), want, got, Diverged)
 
 
 def floats(value: Any) -> Params:
@@ -261,7 +255,7 @@ class _Norms:
     def add(self, tensors: Sequence[Tensor], old: Tensor | None) -> int:
         """Add tensors to be measured; if `old` is given, their differences from `old` are measured.
 
-        Return the index of these tensors in the result of `read`.
+        Return the index at which the result of `read` has the norms of these tensors.
         """
         self.sources.append((tensors, old))
         self.norms.append(list(_norms(tensors, old)))
@@ -365,7 +359,7 @@ class Limits:
         return NOTE + 16 * sum(map(len, method.common()))
 
     def check_bytes(self, method: Method, upload: int, note: int = 0) -> None:
-        """Raise a ValueError if an upload is too large, or if the data sent with this upload are.
+        """Raise a ValueError if an upload, or the data sent with it, has too many bytes.
 
         Example:
             >>> Limits(upload_bytes=1000).check_bytes(fgl.fedavg(torch.nn.Linear(1, 1)), 1001)
@@ -393,11 +387,11 @@ class Limits:
             len(names) > self.metrics, f"a score to have at most {self.metrics} metrics", len(names)
         )
         for name in names:
-            if len(name) > self.metric_length:
-                raise ValueError(
-                    f"Expected the names of metrics to have at most {self.metric_length} letters, "
-                    f"but got {len(name)}"
-                )
+            reject_if(
+                len(name) > self.metric_length,
+                f"the names of metrics to have at most {self.metric_length} letters",
+                len(name),
+            )
             reject_if(not name.isprintable(), "the names of metrics to be printable", f"{name!a}")
 
     def too_many(self, scores: Mapping[int, Mapping[str, Any]]) -> set[str]:
@@ -537,8 +531,7 @@ def _forms(
         try:
             own_look = _look(uploads[client])
             if own_look is None or own_look != look:  # else as the last checked upload
-                last, look = form_of(uploads[client], method.rules.ragged), None
-                check_message(uploads[client], model=template, name="the upload")
+                last, look = form_of(uploads[client], method.rules.ragged, template), None
                 limits.check_bytes(method, num_bytes(uploads[client]))
                 look = own_look
             forms[client] = last
@@ -567,7 +560,9 @@ def _look(message: Any) -> Any:
         return None
 
 
-def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
+def form_of(
+    message: Any, ragged: Collection[str] = (), model: Mapping[str, Tensor] | None = None
+) -> Form:
     """The form of an upload: its names, shapes, dtypes and layouts.
 
     All uploads of a run have the same form.
@@ -575,6 +570,7 @@ def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
     Args:
         message: the upload; it must be a dict of tensors, at most one dict deep.
         ragged: keys whose entries may differ between clients; the form does not include them.
+        model: see `check_message`.
 
     Raises:
         TypeError: if the message is not such a dict, or if the values of a tensor are not in
@@ -585,13 +581,9 @@ def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
         >>> form_of({"n": torch.tensor(3), "rows": torch.zeros(7, 2)}, ragged={"rows"})
         {'n': 'torch.int64 []'}
     """
-    if not isinstance(message, Mapping):
-        check_message(message, name="the upload")  # raises
+    check_message(message, model=model, name="the upload")
     form: Form = {key: {} for key in message}  # in the message's order, with empty dicts
     for path, tensor in _entries(message):
-        names = {*map(type, path)} == {str}
-        if not names or not isinstance(tensor, Tensor) or tensor.requires_grad:
-            check_message(message, name="the upload")  # raises with the reason
         _check_numbers(path, tensor, path[0] in ragged)
         inner = form[path[0]] if len(path) > 1 else form
         inner[path[-1]] = _described(tensor.dtype, tensor.shape, tensor.layout)
@@ -611,7 +603,7 @@ def _entries(message: Mapping[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]
 
 
 def _check_numbers(path: tuple[str, ...], tensor: Tensor, ragged: bool) -> None:
-    """Raise an error unless a tensor has plain numbers in memory that no two entries share.
+    """Raise an error unless a tensor has plain numbers, and each number has its own memory.
 
     Entries of an expanded tensor share memory, and a subclass of Tensor could redefine addition.
     """
@@ -625,16 +617,10 @@ def _check_numbers(path: tuple[str, ...], tensor: Tensor, ragged: bool) -> None:
         kind = "meta" if tensor.is_meta else f"{layout}, {dtype}"
         got = f"a {type(tensor).__name__}, {kind}"
         raise TypeError(f"Expected {name!r} to be a tensor of numbers in memory, but got {got}")
-    if layout != torch.strided:
-        reject_if(ragged, f"{name!r} to be dense", layout)
-    elif _is_expanded(tensor):
-        raise ValueError(f"Expected {name!r} to be whole, but got an expanded tensor")
-
-
-def _is_expanded(tensor: Tensor) -> bool:
-    """Whether several entries of a tensor share memory."""
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    return any(size > 1 and step == 0 for size, step in steps)
+    strides = tensor.stride() if layout == torch.strided else tensor.shape
+    reject_if(ragged and layout != torch.strided, f"{name!r} to be dense", layout)
+    expanded = any(size > 1 and step == 0 for size, step in zip(tensor.shape, strides, strict=True))
+    reject_if(expanded, f"{name!r} to be whole", "an expanded tensor")
 
 
 @lru_cache(maxsize=1024)
@@ -643,7 +629,7 @@ def _described(dtype: torch.dtype, shape: torch.Size, layout: torch.layout = tor
 
 
 def _most_common(forms: Mapping[int, Form]) -> Form:
-    """The most common form, with its keys in order.
+    """The most common form; its keys are in order.
 
     The form is empty if two forms are equally common.
     """
@@ -652,20 +638,19 @@ def _most_common(forms: Mapping[int, Form]) -> Form:
     if not best or (len(best) > 1 and best[0][1] == best[1][1]):
         return {}
     same = [form for form, text in zip(forms.values(), texts, strict=True) if text == best[0][0]]
-    most: Form = json.loads(Counter(map(json.dumps, same)).most_common(1)[0][0])
-    return most
+    return dict(json.loads(Counter(map(json.dumps, same)).most_common(1)[0][0]))
 
 
 def _check_form(form: Form, usual: Form) -> None:
-    """Raise an error if an upload's form is not the usual form; it names the first difference."""
+    """Raise an error if an upload's form is unusual; the error names the first difference."""
     reject_if(not usual, "one form of upload to have more clients than any other", "no majority")
     got, want = _flat(form), _flat(usual)
     for word, paths in (("missing", want.keys() - got), ("extra", got.keys() - want)):
-        if paths:
-            raise ValueError(
-                "Expected the upload to have the entries that those of most clients have, "
-                f"but got {word} {['/'.join(path) for path in sorted(paths)]}"
-            )
+        reject_if(
+            paths,
+            "the upload to have the entries that those of most clients have",
+            f"{word} {['/'.join(path) for path in sorted(paths)]}",
+        )
     path = next(path for path in want if got[path] != want[path])
     name = "/".join(path)
     raise ValueError(f"Expected {name} to be {want[path]} as most clients', but got {got[path]}")
@@ -674,14 +659,14 @@ def _check_form(form: Form, usual: Form) -> None:
 def _flat(form: Form) -> dict[tuple[str, ...], str]:
     """The entries of a form, by path.
 
-    Each inner dict also has an entry.
+    The result also has an entry for each inner dict.
     """
     dicts = {(key,): "a dict" for key, value in form.items() if isinstance(value, dict)}
     return dicts | dict(_entries(form))
 
 
 def _in_order(message: Message, form: Form) -> Message:
-    """The message, with its entries in the order that most clients use."""
+    """Sort the message's entries into the order that most clients use."""
     inner = [key for key, value in form.items() if isinstance(value, dict)]
     if list(message) == list(form) and all(list(message[k]) == list(form[k]) for k in inner):
         return message
@@ -694,19 +679,18 @@ def _check_count(message: Message, most: float) -> None:
     if "num_examples" not in message:
         return
     for value in message["num_examples"].flatten().tolist():
-        if not 0 <= value <= most:
-            raise ValueError(f"Expected num_examples to be from 0 to {most:g}, but got {value:g}")
+        reject_if(not 0 <= value <= most, f"num_examples to be from 0 to {most:g}", f"{value:g}")
 
 
 def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:
     """Errors for clients whose change of an entry exceeds the first or the second bound.
 
-    The first bound is `most` times the median of all changes in the round that are not 0. The first
-    bound applies only to a change that is larger than the sent entry, or larger than 1 if no entry
-    was sent. If the number of changes is even, the upper median is used. With the lower median,
-    half of the clients could send almost unchanged models. The server would then refuse the other
-    half's uploads. The second bound is `most` times the size of the sent entry. A size below 1 is
-    replaced by 1. The second bound also limits the growth of the server's own message.
+    The first bound is `most` times the median of the round's nonzero changes. The first bound
+    applies only to a change that is larger than the sent entry, or larger than 1 if no entry was
+    sent. If the number of changes is even, the upper median is used. With the lower median, half of
+    the clients could send almost unchanged models. The server would then refuse the other half's
+    uploads. The second bound is `most` times the size of the sent entry. A size below 1 is replaced
+    by 1. The second bound also limits the growth of the server's own message.
     """
     diverged: dict[int, Diverged] = {}
     by_key: dict[str, dict[int, Change]] = {}

@@ -1,11 +1,8 @@
 """Composition of methods: a record of each method's builders, and checks that builders fit."""
 
-from __future__ import annotations
-
 import functools
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, ParamSpec, overload
@@ -40,16 +37,16 @@ def layer(
     Each method that the decorated builder returns records the builder and its arguments.
 
     The arguments of the builder are stored as part of a run. A run cannot be resumed from a
-    checkpoint that has different arguments. ``repr(method)`` shows the arguments, and `refuse`
-    finds the builder by its name.
+    checkpoint if an argument differs from the stored argument. ``repr(method)`` shows the
+    arguments, and `refuse` finds the builder by its name.
 
     Args:
         builder: a function that returns a method.
         sealed: fields of the method, such as ``"send"`` or ``"rules.silent"``, that no outer
             builder may change. The builder guarantees a property, such as privacy, only for its own
             functions. A run raises an error if a sealed field was replaced.
-        checks: functions ``(method, name) -> None``, such as `check_averages`. They raise an error
-            if the builder called ``name`` does not work with the method.
+        checks: functions ``(method, name) -> None``, such as `check_averages`. Each check raises an
+            error if the builder called ``name`` does not work with the method.
 
     Returns:
         The decorated builder. The builder's input is the first argument that is a method or a task;
@@ -83,12 +80,18 @@ def _noting(
         place, method = next((pair for pair in methods if pair[1]), ("", None))
         rest = {key: value for key, value in arguments.items() if key != place}
         settings, call = _settings(signature, rest, place), _call(signature, rest)
-        _check_inner(method, name, checks)
-        with _says_what_a_model_lacks(name):
+        if method is not None:
+            for check in checks:
+                check(method, name)
+        try:
             built = builder(*args, **kwargs)
-        if not isinstance(built, Method):
-            got = type(built).__name__
-            raise TypeError(f"Expected {name} to return a Method, but got {got}")
+        except AttributeError as error:
+            if not isinstance(error.obj, nn.Module):
+                raise
+            want = f"a method whose model has {error.name!r}, but got {type(error.obj).__name__}"
+            raise TypeError(f"Expected {name} to be given {want}") from error
+        got = type(built).__name__
+        reject_if(not isinstance(built, Method), f"{name} to return a Method", got, TypeError)
         if sealed and method:
             check_seals(method)
         fields = {*FUNCTIONS, "train", "model", *sealed}
@@ -99,35 +102,13 @@ def _noting(
     return build
 
 
-def _check_inner(method: Method | None, name: str, checks: Collection[Check]) -> None:
-    """Raise an error if the builder `name` does not work with the method that it received."""
-    if method is not None:
-        for check in checks:
-            check(method, name)
-
-
-@contextmanager
-def _says_what_a_model_lacks(name: str) -> Iterator[None]:
-    """A context that raises a TypeError if a builder reads an attribute that the model lacks."""
-    try:
-        yield
-    except AttributeError as error:
-        if not isinstance(error.obj, nn.Module):
-            raise
-        raise TypeError(
-            f"Expected {name} to be given a method whose model has {error.name!r}, but got "
-            f"{type(error.obj).__name__}"
-        ) from error
-
-
 def _layers(built: Method, method: Method | None) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
-    """Two lists of layers: those of the method that a builder received, and those it added."""
+    """Two lists: layers of the method that a builder received, and the builder's own layers."""
     if method is None:
         return (), built.layers
-    for outer in (method.made_of, method.layers):
-        if built.layers[: len(outer)] == outer:
-            return method.made_of, built.layers[len(outer) :]
-    return method.made_of, built.layers
+    both = method.made_of, method.layers
+    outer = next((each for each in both if built.layers[: len(each)] == each), ())
+    return method.made_of, built.layers[len(outer) :]
 
 
 def _method_of(value: Any) -> Method | None:
@@ -192,9 +173,8 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
         reject_if(name in names, f"{outer} to be given a method without {name}", f"{method}: {why}")
 
 
-@explained
 def check_model_alone(method: Method, outer: str) -> None:
-    """Raise an error if clients also train tensors outside the model, which `outer` would drop.
+    """Raise an error if clients also train tensors outside the model, since `outer` drops them.
 
     Args:
         method: the method that is passed to `outer`.
@@ -210,15 +190,13 @@ def check_model_alone(method: Method, outer: str) -> None:
         Traceback (most recent call last):
         ValueError: Expected local to be given a method that trains the model alone, but got ...
     """
-    if method.own.personal:
-        raise ValueError(
-            f"Expected {outer} to be given a method that trains the model alone, but got "
-            f"{next(iter(method.own.personal))!r} and its like besides: put that method around "
-            f"{outer}"
-        )
+    want, first = (
+        f"{outer} to be given a method that trains the model alone",
+        [*method.own.personal][:1],
+    )
+    reject_if(first, want, f"{first} and its like besides: put that method around {outer}")
 
 
-@explained
 def check_no_joining(method: Method, outer: str, why: str) -> None:
     """Raise an error if clients send a message before the first round (`Method.rules.joining`).
 
@@ -240,7 +218,6 @@ def check_no_joining(method: Method, outer: str, why: str) -> None:
     )
 
 
-@explained
 def check_one_architecture(method: Method, outer: str) -> None:
     """Raise an error if clients have different models, since `outer` needs equal models.
 
@@ -261,7 +238,6 @@ def check_one_architecture(method: Method, outer: str) -> None:
     )
 
 
-@explained
 def unsealed(method: Method) -> Method:
     """The method without seals, for simulated attacks and for tests of internal functions.
 
@@ -273,8 +249,7 @@ def unsealed(method: Method) -> Method:
 
 
 def _unsealed(layer: Layer) -> Layer:
-    inner = tuple(map(_unsealed, layer.inner))
-    return replace(layer, sealed=frozenset(), inner=inner)
+    return replace(layer, sealed=frozenset(), inner=tuple(map(_unsealed, layer.inner)))
 
 
 def check_seals(method: Method) -> None:
@@ -312,7 +287,6 @@ def check_seals(method: Method) -> None:
         sealed |= each.sealed
 
 
-@explained
 def check_averages(method: Method, outer: str) -> None:
     """Raise an error unless the server averages like FedAvg, since `outer` replaces the averaging.
 
@@ -329,9 +303,7 @@ def check_averages(method: Method, outer: str) -> None:
         Traceback (most recent call last):
         ValueError: Expected fedamp to be given a method whose server sends the clients' mean, ...
     """
-    if not getattr(method.aggregate, "averages", False):
-        raise ValueError(
-            f"Expected {outer} to be given a method whose server sends the clients' mean, as "
-            f"FedAvg's does, but got another, whose work would be lost: {outer} has a server of "
-            "its own. If it averages, write replace(method, aggregate=fgl.federation.average)"
-        )
+    want = f"{outer} to be given a method whose server sends the clients' mean, as FedAvg's does"
+    way = "If it averages, write replace(method, aggregate=fgl.federation.average)"
+    got = f"another, whose work would be lost: {outer} has a server of its own. {way}"
+    reject_if(not getattr(method.aggregate, "averages", False), want, got)

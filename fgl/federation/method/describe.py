@@ -23,7 +23,7 @@ HOOKS = ("batches", "adjust", "settle")  # of a method's training
 
 @dataclass(frozen=True)
 class Layer:
-    """A builder that created or wrapped a method, with the builder's arguments.
+    """A builder that created or wrapped a method, and the builder's arguments.
 
     Args:
         name: name of the builder.
@@ -31,8 +31,7 @@ class Layer:
             out.
         call: the arguments given by the caller, as text for ``repr``.
         sealed: fields of the method that no outer builder may change.
-        left: fields of the method that the builder returned, by name: its functions and its
-            training.
+        left: fields of the returned method, by name: the method's functions and its training.
         inner: layers of other builders that this builder called.
 
     Example:
@@ -265,7 +264,7 @@ def hides(function: Any) -> bool:
 
 
 def short_name(function: Any) -> str:
-    """A function's name without its module, because an import changes a script's module name.
+    """Return a function's name without its module, since an import changes a script's module.
 
     Example:
         >>> short_name(functools.partial(torch.nn.functional.dropout, p=0.1))
@@ -294,5 +293,4 @@ def bytes_of(tensor: Tensor) -> bytes:
         b'\\x01\\x02'
     """
     flat = tensor.detach().cpu().contiguous().flatten()
-    content: bytes = flat.view(torch.uint8).numpy().tobytes()
-    return content
+    return bytes(flat.view(torch.uint8).numpy().tobytes())

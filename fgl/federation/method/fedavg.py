@@ -70,10 +70,7 @@ class Means(Mapping[str, Params]):
         """
         values = {} if model is None else {"model": model}
         values |= {key: _plain_mean(inbox, key) for key in equally}
-        entries: dict[int, Message] = {
-            client: {key: message[key] for key in reads if key in message}
-            for client, message in inbox.items()
-        }
+        entries = {k: {key: m[key] for key in reads if key in m} for k, m in inbox.items()}
         sent, payers = inbox.sent, inbox.asked
         return cls(values, Inbox(entries, inbox.num_clients, sent, inbox.round, payers))
 
@@ -88,8 +85,8 @@ class Means(Mapping[str, Params]):
         return self.inbox.num_clients
 
     def __getitem__(self, key: str) -> Params:
-        if key not in self._values:
-            raise KeyError(f"Expected a mean of {key!r}, but got those of {list(self._values)}")
+        got = f"those of {list(self._values)}"
+        reject_if(key not in self._values, f"a mean of {key!r}", got, KeyError)
         return self._values[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -149,11 +146,10 @@ class OfMeans:
         for name in ("__name__", "__qualname__"):  # a checkpoint compares functions by their names
             object.__setattr__(self, name, short_name(self.serve))
         weighted = [key for key in self.equally if key in ("model", "num_examples")]
-        if weighted:
-            raise ValueError(
-                "Expected equally to name keys beside 'model' and 'num_examples', since the mean "
-                f"of the models is weighted by the clients' examples, but got {weighted[0]!r}"
-            )
+        want = (
+            "equally to name keys beside 'model' and 'num_examples', since the mean of the models"
+        )
+        reject_if(weighted, f"{want} is weighted by the clients' examples", weighted)
 
     def __call__(self, inbox: Inbox, state: State) -> Made:
         weight = inbox.stack("num_examples")
@@ -235,14 +231,14 @@ def after(
 
 def _plain_mean(inbox: Inbox, key: str) -> Params:
     stacks = inbox.each(key)
-    if not isinstance(stacks, Mapping):
-        raise TypeError(f"Expected {key!r} of an upload to be a dict of tensors, but got a tensor")
+    want = f"{key!r} of an upload to be a dict of tensors"
+    reject_if(not isinstance(stacks, Mapping), want, "a tensor", TypeError)
     return mean(stacks, torch.ones(len(inbox)))
 
 
 def _keys(name: str, keys: Any) -> tuple[str, ...]:
-    if isinstance(keys, str):
-        raise TypeError(f"Expected {name} to be several keys, but got the string {keys!r}")
+    got = f"the string {keys!r}"
+    reject_if(isinstance(keys, str), f"{name} to be several keys", got, TypeError)
     return tuple(keys)
 
 
@@ -256,7 +252,7 @@ def _check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class OfSums:
-    """A method's `aggregate` that reads only the sum of one upload entry over clients.
+    """A method's `aggregate` that reads one entry of the uploads, and only as a sum over clients.
 
     The function `serve` receives only the sum and no individual upload. So such a method works with
     `fgl.transforms.secure_sum` without any change. Under a secure sum, clients send only this entry
@@ -266,7 +262,7 @@ class OfSums:
     that are left out.
 
     Args:
-        key: key of the entry, which is a dict of floating-point tensors.
+        key: key of the entry; the entry is a dict of floating-point tensors.
         serve: ``(sums, num_clients, state) -> outbox, state``.
 
     Example:
@@ -286,7 +282,7 @@ class OfSums:
         if odd:
             warn(
                 f"Clients {odd} sent {self.key!r} of another layout than most: their uploads do "
-                "not count",
+                "not count"
             )
         counting = [each for client, each in parts.items() if client not in odd]
         if not counting:
@@ -328,16 +324,17 @@ def fedavg(
     ``theta <- sum_k n_k theta_k / sum_k n_k``, where n_k is client k's number of training examples.
 
     Args:
-        model: the architecture, with the initial parameters.
+        model: a module with the architecture and the initial parameters.
         loss: ``(params, graph, context) -> scalar``; default `supervised`, the target's loss on the
             training examples.
         train: default one step of SGD with a learning rate of 0.1.
-        target: meaning of the values of ``graph.y``; default class labels.
+        target: meaning of the values of ``graph.y``; by default class labels.
 
     Raises:
         TypeError: if `model` is not a module.
-        ValueError: if the model has lazy layers that have not seen data. Also if a loss is given
-            together with a target other than class labels, since this loss would ignore the target.
+        ValueError: if the model has lazy layers that have not seen data. The error is also raised
+            if a loss is given together with a target other than class labels, since this loss would
+            ignore the target.
 
     Example:
         >>> fedavg(fgl.nn.GCN(4, 8, 2)).send.__name__
@@ -368,12 +365,13 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
     Args:
         model: the model; it is called as ``model(*graph.inputs)``, and returns logits or the output
             that the target needs.
-        target: meaning of the values of ``graph.y``; default class labels, with cross-entropy.
+        target: meaning of the values of ``graph.y``; by default, class labels; their loss is
+            cross-entropy.
 
     Returns:
         ``(params, graph, context) -> scalar``. This function raises a ValueError if the graph has
         no labels, if the names or shapes of the parameters differ from the model's, or if the
-        output has fewer classes than the labels. It also raises a ValueError if the examples are
+        output has fewer classes than the labels. A ValueError is also raised if the examples are
         pairs and the output has a row per node. This function raises a TypeError if labels have a
         floating dtype and no target is given, or if the model does not return a tensor.
 
@@ -479,8 +477,7 @@ def adopt_model(model: nn.Module) -> Receive:
         _check_has_model(message)
         own = stand_in(model)
         check_model(message["model"], template if own is model else own.state_dict())
-        params = message["model"]
-        return params, message
+        return message["model"], message
 
     return receive
 
@@ -524,7 +521,7 @@ def send_mean(means: Means, state: State) -> tuple[Mapping[int, Message], State]
     if "model" not in means:
         warn(
             "Expected num_examples to be positive, but got 0 from all: they keep the old model, "
-            "since no client has a training example with a known answer",
+            "since no client has a training example with a known answer"
         )
         return {}, state
     message: Message = {"model": means["model"]}
@@ -561,7 +558,6 @@ def deploy_received(message: Message, state: State, graph: Graph) -> Params:
     return params
 
 
-@explained
 def accept_all(message: Message, client: int, state: State) -> None:
     """FedAvg's `accept`: accept every message that passes the general checks.
 
@@ -570,7 +566,6 @@ def accept_all(message: Message, client: int, state: State) -> None:
     """
 
 
-@explained
 def accept_equally(message: Message, client: int, state: State) -> None:
     """The server's `accept` for methods in which all clients have the same weight.
 

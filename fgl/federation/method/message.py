@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from ...checks import reject_if
 from ...kinds import explained
 
 Params = dict[str, Tensor]
@@ -53,7 +54,6 @@ def combine(function: Any, first: Mapping[str, Tensor], *others: Mapping[str, Te
     return {name: function(first[name], *(each[name] for each in others)) for name in first}
 
 
-@explained
 def leaves(message: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
     """Pairs of a path and a tensor, in a message's order: ``("model/convs.0.bias", tensor)``.
 
@@ -125,10 +125,7 @@ def to(message: Any, device: torch.device) -> Any:
 
 
 def check_message(
-    message: Any,
-    *,
-    model: Mapping[str, Tensor] | None = None,
-    name: str = "message",
+    message: Any, *, model: Mapping[str, Tensor] | None = None, name: str = "message"
 ) -> None:
     """Check a message between a client and the server.
 
@@ -151,15 +148,13 @@ def check_message(
         ValueError: Expected message['model']['w'] to have shape [3], but got [1]
     """
     _check_tensors(message, name, depth=1)
-    for path, tensor in leaves(message):
-        if tensor.requires_grad:  # it would keep the autograd graph, and lose it in a checkpoint
-            raise ValueError(
-                f"Expected {name}'s {path!r} to be detached, but got one that requires a gradient"
-            )
+    # They would keep the autograd graph, and lose it in a checkpoint.
+    attached = " and ".join(repr(path) for path, t in leaves(message) if t.requires_grad)
+    reject_if(attached, f"{name}'s {attached} to be detached", "one that requires a gradient")
     if model is not None and "model" in message:
         received = message["model"]
-        if not isinstance(received, Mapping):
-            raise TypeError(f"Expected {name}['model'] to be a dict of tensors, but got a Tensor")
+        want = f"{name}['model'] to be a dict of tensors"
+        reject_if(not isinstance(received, Mapping), want, "a Tensor", TypeError)
         for key, tensor in received.items():
             if key not in model:
                 names = f"keys of {list(model)}"
@@ -169,7 +164,6 @@ def check_message(
             check_like(tensor, model[key], f"{name}['model'][{key!r}]")
 
 
-@explained
 def check_model(received: Any, model: Mapping[str, Tensor], name: str = "message['model']") -> None:
     """Check that `received` is a complete model, with the names, shapes and dtypes of `model`.
 
@@ -193,7 +187,6 @@ def check_model(received: Any, model: Mapping[str, Tensor], name: str = "message
         check_like(tensor, model[key], f"{name}[{key!r}]")
 
 
-@explained
 def first_not_finite(message: Mapping[str, Any]) -> str | None:
     """Path of the first tensor that has a NaN or an infinity; None if all entries are finite.
 
@@ -225,7 +218,6 @@ def _check_tensors(value: Any, name: str, depth: int) -> None:
             )
 
 
-@explained
 def check_keys(got: Mapping[str, Any], want: Collection[str], name: str) -> None:
     """Check that `got` has exactly the keys of `want`; the error names missing and extra keys.
 
@@ -250,12 +242,10 @@ def check_like(tensor: Tensor, other: Tensor, name: str) -> None:
         Traceback (most recent call last):
         ValueError: Expected client 1's w to have shape [3], but got [2]
     """
-    if tensor.shape != other.shape:
-        raise ValueError(
-            f"Expected {name} to have shape {list(other.shape)}, but got {list(tensor.shape)}"
-        )
-    if tensor.dtype != other.dtype:
-        raise TypeError(f"Expected {name} to be {other.dtype}, but got {tensor.dtype}")
+    reject_if(
+        tensor.shape != other.shape, f"{name} to have shape {list(other.shape)}", list(tensor.shape)
+    )
+    reject_if(tensor.dtype != other.dtype, f"{name} to be {other.dtype}", tensor.dtype, TypeError)
 
 
 def check_names(what: str, metrics: Any) -> None:
@@ -273,12 +263,12 @@ def check_names(what: str, metrics: Any) -> None:
         Traceback (most recent call last):
         TypeError: Expected score to name metrics by strings, but got 3
     """
-    if not isinstance(metrics, Mapping):
-        got = type(metrics).__name__
-        raise TypeError(f"Expected {what} to return a dict of metrics, but got {got}")
+    got, named = type(metrics).__name__, f"{what} to name metrics by strings"
+    reject_if(
+        not isinstance(metrics, Mapping), f"{what} to return a dict of metrics", got, TypeError
+    )
     for key in metrics:
-        if not isinstance(key, str):
-            raise TypeError(f"Expected {what} to name metrics by strings, but got {key!r}")
+        reject_if(not isinstance(key, str), named, repr(key), TypeError)
 
 
 def as_number(name: str, value: Any) -> float:
@@ -300,11 +290,11 @@ class Inbox(Mapping[int, Message]):
     Args:
         messages: dict from client to message; clients that dropped out are missing.
         num_clients: number of clients in the federation, including absent ones.
-        sent: the messages that the server sent in this round, by client; default unknown.
-        round: number of the round, from 0; default unknown.
+        sent: the messages that the server sent in this round, by client; None if they are unknown.
+        round: number of the round, from 0; None if it is unknown.
         asked: the clients that received a request in this round, including clients whose answers
-            did not arrive. Default the clients of `messages`. A remote client is listed once for
-            each of its answers that may have had a privacy cost.
+            did not arrive. The default is the clients of `messages`. A remote client is listed once
+            for each of its answers that may have had a privacy cost.
 
     Example:
         >>> inbox = Inbox({4: {"n": torch.tensor(1)}, 2: {"n": torch.tensor(3)}}, num_clients=5)
@@ -342,6 +332,10 @@ class Inbox(Mapping[int, Message]):
 
     def __len__(self) -> int:
         return len(self._messages)
+
+    def with_messages(self, messages: Mapping[int, Message]) -> Inbox:
+        """The inbox of the same round with other messages."""
+        return Inbox(messages, self.num_clients, self.sent, self.round, self.asked)
 
     def stack(self, key: str) -> Any:
         """Stack the clients' entries under `key`: a tensor ``[K, ...]``, or a dict of tensors.
@@ -382,9 +376,10 @@ class Inbox(Mapping[int, Message]):
         """The clients' changes, stacked as ``[K, ...]``: the entry sent minus the entry received.
 
         Raises:
-            TypeError: if `stack` raises one, or if a client received a tensor but sent a dict.
-            ValueError: if `stack` raises one, if a client received no such entry, or if the
-                received entry's shape differs from the sent entry's.
+            TypeError: if `stack` raises a TypeError, or if a client received a tensor but sent a
+                dict.
+            ValueError: if `stack` raises a ValueError, if a client received no such entry, or if
+                the received entry's shape differs from the sent entry's.
 
         Example:
             >>> sent = {0: {"w": torch.tensor(1.0)}, 1: {"w": torch.tensor(5.0)}}
@@ -402,11 +397,11 @@ class Inbox(Mapping[int, Message]):
                     f"Expected client {client} to have been sent {key} as a dict, but got a {got}"
                 )
             missing = [name for name in stacks if name not in value]
-            if missing:
-                raise ValueError(
-                    f"Expected client {client} to have been sent all of {key} that it sends, "
-                    f"but got no {missing}"
-                )
+            reject_if(
+                missing,
+                f"client {client} to have been sent all of {key} that it sends",
+                f"no {missing}",
+            )
         return {
             name: stack
             - self._before({c: v[name] for c, v in went.items()}, stack, f"{key}/{name}")
@@ -415,10 +410,7 @@ class Inbox(Mapping[int, Message]):
 
     def _sent(self, client: int, key: str) -> Any:
         message = self.sent.get(client, {})
-        if key not in message:
-            raise ValueError(
-                f"Expected client {client} to have been sent {key!r}, but got {list(message)}"
-            )
+        reject_if(key not in message, f"client {client} to have been sent {key!r}", list(message))
         return message[key]
 
     def _before(self, went: Mapping[int, Tensor], stack: Tensor, path: str) -> Tensor:
@@ -458,11 +450,11 @@ class Inbox(Mapping[int, Message]):
         return out
 
     def _rows(self, stack: Tensor, path: str) -> tuple[Tensor, ...]:
-        if stack.shape[:1] != (len(self),):
-            raise ValueError(
-                f"Expected {path} to have {len(self)} rows, one per client, "
-                f"but got shape {list(stack.shape)}"
-            )
+        reject_if(
+            stack.shape[:1] != (len(self),),
+            f"{path} to have {len(self)} rows, one per client",
+            f"shape {list(stack.shape)}",
+        )
         return stack.unbind()
 
     def _of_each(self, key: str) -> dict[int, Any]:
@@ -470,8 +462,7 @@ class Inbox(Mapping[int, Message]):
 
         Raise an error if a client lacks the entry.
         """
-        if not self:
-            raise ValueError("Expected the inbox to have a message, but got none")
+        reject_if(not self, "the inbox to have a message", "none")
         for client, message in self.items():
             if key not in message:
                 raise ValueError(
@@ -589,10 +580,11 @@ def changed_messages(
     """
     if isinstance(outbox, Broadcast):
         return Broadcast(change(outbox.message), len(outbox))
-    return {client: change(message) for client, message in outbox.items()}
+    once = {id(message): message for message in outbox.values()}  # a common message stays common
+    new = {key: change(message) for key, message in once.items()}
+    return {client: new[id(message)] for client, message in outbox.items()}
 
 
-@explained
 def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
     """Return the message, or the part of a message, that is equal for all clients.
 
@@ -614,11 +606,11 @@ def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
         if other is sent[0]:
             continue
         got = dict(leaves(other))
-        if got.keys() != want.keys() or any(not got[path].equal(want[path]) for path in want):
-            raise ValueError(
-                f"Expected everybody to have been sent the same {what}, but got one for each: "
-                "this server does not average"
-            )
+        reject_if(
+            got.keys() != want.keys() or any(not got[path].equal(want[path]) for path in want),
+            f"everybody to have been sent the same {what}",
+            "one for each: this server does not average",
+        )
     return sent[0]
 
 

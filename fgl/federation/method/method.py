@@ -47,12 +47,12 @@ class Training:
             just before its step.
         epochs: number of passes that the pairs from `batches` make over a client's examples in a
             round; default 1. Each pass has the same number of steps. `fgl.methods.fedselect` reads
-            this number. `epochs` does not repeat the pairs: for 3 passes of minibatches use
-            ``partial(node_minibatches, num_epochs=3)``; without minibatches use `num_steps`.
-        max_grad_norm: the gradient is clipped to this norm; default no clipping.
+            this number. `epochs` does not repeat the pairs. To pass over the minibatches 3 times,
+            use ``partial(node_minibatches, num_epochs=3)``. Without minibatches, use `num_steps`.
+        max_grad_norm: the gradient is clipped to this norm; by default it is not clipped.
         keep_optimizer: whether a client keeps the optimiser's state until the client's next round.
-            The client's state has it under ``"optimizer"``. By default each round starts with a new
-            optimiser.
+            The client's state then has the optimiser's state under ``"optimizer"``. By default each
+            round starts with a new optimiser.
         adjust: ``(grads, params, context) -> grads``, called after clipping and before the
             optimiser's step. `grads` has a gradient for each trained tensor. This gradient is zero
             if the loss does not depend on the tensor.
@@ -86,15 +86,11 @@ class Training:
                 check_number(name, getattr(self, name), at_least=0, integer=True)
         if self.max_grad_norm is not None:
             check_number("max_grad_norm", self.max_grad_norm, above=0)
-        if self.num_steps is not None and self.batches is not None:
-            raise ValueError(
-                f"Expected num_steps to be left out beside batches, but got {self.num_steps}"
-            )
-        if self.epochs is not None and self.batches is None:
-            raise ValueError(
-                f"Expected epochs to be left out without batches, but got {self.epochs}: "
-                f"num_steps={self.epochs} makes as many steps, each on all training examples"
-            )
+        both = self.num_steps is not None and self.batches is not None
+        reject_if(both, "num_steps to be left out beside batches", self.num_steps)
+        unused = self.epochs is not None and self.batches is None
+        hint = f"num_steps={self.epochs} makes as many steps, each on all training examples"
+        reject_if(unused, "epochs to be left out without batches", f"{self.epochs}: {hint}")
         reject_if(
             not callable(self.optimizer),
             "optimizer to be a function, such as partial(torch.optim.Adam, lr=0.01)",
@@ -140,8 +136,9 @@ class Method:
 
     Messages and states are dicts of named tensors. A message or state may contain dicts of tensors,
     but no deeper nesting. A method is immutable: `fedavg` returns a method, and
-    ``dataclasses.replace`` returns a copy with some fields replaced. cloudpickle can pickle a
-    method, as loky and Ray do; Python's pickle cannot, since methods contain local functions.
+    ``dataclasses.replace`` returns a copy with some fields replaced. The package cloudpickle, which
+    loky and Ray use, can pickle a method. Python's pickle cannot pickle a method, since methods
+    contain local functions.
 
     Args:
         model: the architecture. The module holds the initial parameters; trained parameters are
@@ -151,17 +148,17 @@ class Method:
             the loss gets `context`. If `context` is a dict, the entry ``"start"`` with `params` is
             added to it.
         send: ``(params, context, state, graph) -> message, state``, the client's upload and the
-            client's new state. If `context` is a dict, its entry ``"trained"`` is a dict:
-            ``"num_steps"`` is the number of steps taken (int64), and ``"losses"`` has the loss
-            before each step (float64 ``[num_steps]``).
-        aggregate: ``(inbox, state) -> outbox, state``, the server's part: it computes the next
-            message for each client from the uploads. The first state is ``{"model": initial}``. A
-            client that is not in the outbox keeps its last message. A message may have only some
-            of the model's tensors.
+            client's new state. If `context` is a dict, local training adds a dict under
+            ``"trained"``: ``"num_steps"`` is the number of steps taken (int64), and ``"losses"``
+            contains the loss before each step (float64 ``[num_steps]``).
+        aggregate: ``(inbox, state) -> outbox, state``, called at the server. This function computes
+            the next message for each client from the uploads. The first state is
+            ``{"model": initial}``. A client that is not in the outbox keeps its last message. A
+            message may have only some of the model's tensors.
         deploy: ``(message, state, graph) -> params``, the complete model that a client uses after
             the round. `message` is the server's next message. Scores are computed with this model.
         train: optimiser and local steps, see `Training`.
-        accept: ``(message, client, state) -> None``, the server's check of an upload; `state` is
+        accept: ``(message, client, state) -> None``, a check of an upload at the server; `state` is
             the server's state. If `accept` raises, the upload is refused: the server does not use
             it, the history records the reason, a warning is given, and the round continues.
         layers: the builders of this method with their arguments, from the innermost to the
@@ -206,9 +203,8 @@ class Method:
         for name, group in GROUPS.items():
             check_kind(name, getattr(self, name), group)
         names = list(self.model.state_dict())
-        for module in self.own.modules:
-            if not any(is_under(name, [module]) for name in names):
-                raise ValueError(f"Expected own to name modules of {names}, but got {module!r}")
+        unknown = [m for m in self.own.modules if not any(is_under(name, [m]) for name in names)]
+        reject_if(unknown, f"own to name modules of {names}", " and ".join(map(repr, unknown)))
         taken = [name for name in self.own.personal if name in names]
         reject_if(taken, "personal to have names that the model has not", taken)
 
@@ -238,7 +234,7 @@ class Method:
 
     @property
     def unknown(self) -> list[str]:
-        """Functions of all layers that may have settings which no builder recorded."""
+        """Functions, from all layers, that may have settings which no builder recorded."""
         listed = [layer.settings["unknown"] for layer in self.made_of if layer.name == "replace"]
         return list(dict.fromkeys(name for names in listed for name in names))
 
@@ -257,7 +253,7 @@ class Method:
         return self.model if models is None else models(graph)
 
     def at(self, graph: Graph) -> AbstractContextManager[None]:
-        """A context in which a call of `self.model` calls the client's own model, if it has one."""
+        """A context in which `self.model` calls the client's own model, if there is one."""
         models = self.own.models
         return nullcontext() if models is None else standing_in(self.model, models(graph))
 

@@ -54,7 +54,7 @@ def takes_old_names(cls: type[T]) -> type[T]:
 
 
 def _as_modules(own: Own, name: str, *args: Any) -> Any:
-    """Apply a collection's operation, such as ``len``, to the names in ``method.own.modules``.
+    """Apply an operation of collections, such as ``len``, to the names in ``method.own.modules``.
 
     In earlier versions, `Method.own` was the collection of these names.
     """

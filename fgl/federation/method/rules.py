@@ -1,7 +1,5 @@
 """Groups of a method's fields: rules, privacy and clients' own models. Also ragged tensors."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -15,7 +13,7 @@ from torch import Tensor, nn
 
 from ...checks import Count, reject_if
 from ...graph import Graph
-from ...kinds import typed
+from ...kinds import check_kind, typed
 from ...seeds import drawing_from
 from ...sparse import SparseMatrix
 from .describe import architecture, bytes_of
@@ -102,9 +100,9 @@ class Models:
 
     def _made(self, graph: Graph, name: str) -> nn.Module:
         with drawing_from(self._seed, graph.device):
-            module: Any = self.make(graph)
-        if not isinstance(module, nn.Module):
-            raise TypeError(f"Expected {name} to be a module, but got {type(module).__name__}")
+            module = self.make(graph)
+        got = type(module).__name__
+        reject_if(not isinstance(module, nn.Module), f"{name} to be a module", got, TypeError)
         check_has_shapes(module, name)
         module.to(graph.device).eval()  # as the method's model in a run, outside local training
         state = module.state_dict()
@@ -113,7 +111,7 @@ class Models:
         return module
 
     def _once(self, module: nn.Module) -> _Own:
-        """The stored model with equal modules and equal initial tensors; a new model is stored."""
+        """The stored model that equals `module` and its tensors; otherwise store `module`."""
         first = {name: t.detach().clone() for name, t in module.state_dict().items()}
         shapes = tuple((name, t.dtype, t.shape, t.device) for name, t in first.items())
         kind = json.dumps(architecture(module)), shapes
@@ -125,7 +123,7 @@ class Models:
         return models[-1]
 
     def described(self, graph: Graph) -> dict[str, Any]:
-        """A client's own part as JSON: shapes, and a digest of the architecture."""
+        """The shapes of a client's own part, and a digest of the part's architecture, as JSON."""
         own = self._of(graph)
         shapes = {n: list(t.shape) for n, t in own.first.items() if n not in self.common}
         text = json.dumps(architecture(own.module)).encode()
@@ -162,12 +160,10 @@ def check_has_shapes(model: nn.Module, name: str = "model") -> None:
         ValueError: Expected model to have parameters of known shapes, but got lazy ones in
             LazyLinear: call it once on a client's data before, model(graph.x, graph.edge_index)
     """
-    if any(map(nn.parameter.is_lazy, [*model.parameters(), *model.buffers()])):
-        raise ValueError(
-            f"Expected {name} to have parameters of known shapes, but got lazy ones in "
-            f"{type(model).__name__}: call it once on a client's data before, "
-            "model(graph.x, graph.edge_index)"
-        )
+    lazy = any(map(nn.parameter.is_lazy, [*model.parameters(), *model.buffers()]))
+    way = "call it once on a client's data before, model(graph.x, graph.edge_index)"
+    got = f"lazy ones in {type(model).__name__}: {way}"
+    reject_if(lazy, f"{name} to have parameters of known shapes", got)
 
 
 def check_untied(model: nn.Module, name: str = "the model") -> None:
@@ -176,11 +172,9 @@ def check_untied(model: nn.Module, name: str = "the model") -> None:
     Example:
         >>> check_untied(torch.nn.Linear(1, 1))
     """
-    names = [key for key, _ in model.named_parameters(remove_duplicate=False)]
-    once = [key for key, _ in model.named_parameters()]
-    if len(names) != len(once):
-        tied = [key for key in names if key not in once]
-        raise ValueError(f"Expected {name}'s parameters to be untied, but got {tied} tied")
+    names = dict(model.named_parameters(remove_duplicate=False))
+    tied = [*names.keys() - dict(model.named_parameters()).keys()]
+    reject_if(tied, f"{name}'s parameters to be untied", f"{sorted(tied)} tied")
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:
@@ -216,18 +210,14 @@ class Ragged:
     """
 
     def __init__(self, values: Any, mask: Tensor | None = None) -> None:
-        if not isinstance(values, Tensor | SparseMatrix):
-            got = type(values).__name__
-            raise TypeError(f"Expected values to be a tensor or a SparseMatrix, but got {got}")
+        check_kind("values", values, Tensor | SparseMatrix)
         shape = tuple(values.shape)
         reject_if(not shape, "values to have a first dimension", "a scalar")
-        if mask is not None and tuple(mask.shape) != shape[:1]:
-            raise ValueError(
-                f"Expected mask to have shape [{shape[0]}], but got {list(mask.shape)}"
-            )
         self.values: Any = values
         if mask is None:
             mask = torch.ones(shape[0], dtype=torch.bool, device=values.device)
+        got = list(mask.shape)
+        reject_if(got != [shape[0]], f"mask to have shape [{shape[0]}]", got)
         self.mask = mask
 
     def __len__(self) -> int:
@@ -253,9 +243,9 @@ class Joining:
     Args:
         say: ``(graph) -> message``, a client's message. The first round's record includes the bytes
             of this message.
-        welcome: ``(inbox, state) -> outbox, state``, the server's function, with the arguments of
-            `Method.aggregate`. ``inbox.sent`` has the messages that the first round would send; the
-            returned outbox replaces these messages.
+        welcome: ``(inbox, state) -> outbox, state``, a function of the server that receives the
+            arguments of `Method.aggregate`. ``inbox.sent`` has the messages that the first round
+            would send; the returned outbox replaces these messages.
         max_examples: largest ``"num_examples"`` of such a message; a message with a larger number
             is refused. Default no bound.
 
@@ -279,8 +269,10 @@ class Rules:
         exchange: number of consecutive rounds that have the same participants. If `exchange` is
             above 1 and no upload of a round is accepted, `aggregate` is called with an empty inbox
             and may abandon the exchange. If this call raises an error, the run continues.
-        participants: smallest allowed number of participants of a round. If a round has fewer, the
-            run raises an error.
+        participants: smallest allowed number of participants of a round. If a round has fewer
+            participants, the run raises an error.
+        rounds: smallest allowed number of rounds of a run, such as one above the `at` of
+            `fgl.methods.unlearned`; a shorter run without a checkpoint raises an error.
         silent: if True, clients send only their messages. If False, clients also send losses and
             numbers of examples, and the history records both.
         ragged: keys of an upload whose shapes, inner names or presence may differ between clients
@@ -293,10 +285,10 @@ class Rules:
             change is larger than c times the round's median change and larger than s (or 1 if
             nothing was sent). Second, the change is larger than c times s, and larger than c. The
             server's outbox and state may grow at most by the factor c. ``math.inf`` means no bound.
-        joining: messages of all clients before the first round; default none.
+        joining: messages of all clients before the first round; by default there are none.
 
     Raises:
-        ValueError: if `exchange` or `participants` is not positive.
+        ValueError: if `exchange`, `participants` or `rounds` is not positive.
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
@@ -307,6 +299,7 @@ class Rules:
 
     exchange: Count = 1
     participants: Count = 1
+    rounds: Count = 1
     silent: bool = False
     ragged: Collection[str] = frozenset()
     max_examples: float = math.inf
@@ -339,7 +332,7 @@ class Privacy:
             result is a dict. ``"noise_multiplier"`` describes the noise that the client adds.
             ``"steps"`` and ``"sample_rate"`` are present only if they differ from 1. The result is
             empty if the answer does not depend on the client's data. The default is the cost of an
-            answer without noise, which a site with a budget refuses to send.
+            answer without noise; a site with a budget refuses to send such an answer.
         onward: entries of a client's state that never return to earlier values. A remote client
             keeps the newest values, even if its server resumes from an earlier round.
         account: ``(inbox, state) -> state``, called after a round without a result. The inbox has
@@ -391,5 +384,5 @@ class Own:
     personal: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
-        if self.models is not None and not self.modules:
-            raise ValueError("Expected modules to name a module beside models, but got none")
+        want = "modules to name a module beside models"
+        reject_if(self.models is not None and not self.modules, want, "none")

@@ -70,7 +70,7 @@ def opened(path: str | os.PathLike[str] | None, identity: Mapping[str, Any]) -> 
 
 
 class Folder:
-    """The folder of a run, with the run's checkpoints and history.
+    """A folder with a run's checkpoints and history.
 
     Args:
         path: the folder.
@@ -104,16 +104,14 @@ class Folder:
             except Damaged as damage:
                 warn(
                     f"Expected {path} to be a whole checkpoint, but got {damage}; "
-                    "trying the previous one",
+                    "trying the previous one"
                 )
                 continue
             self.unscored = _round(content["unscored"]) if "unscored" in content else None
             return _unpack(content, history, device)
-        if lost is not None:  # a new start would discard a good model
-            raise ValueError(
-                f"Expected checkpoint history {self._history} to be as it was saved with {lost}, "
-                "but got one that was cut or changed: put its copy back, or take another folder"
-            )
+        want = f"checkpoint history {self._history} to be as it was saved with {lost}"
+        got = "one that was cut or changed: put its copy back, or take another folder"
+        reject_if(lost is not None, want, got)  # a new start would discard a good model
         return None
 
     def check_room(self, result: Result) -> None:
@@ -126,10 +124,9 @@ class Folder:
             disk.try_writing(path, _sealed(content))
             needed = len(content) * (KEEP + 1 - len(self._newest_first()))
             free = shutil.disk_usage(self.path).free
-            if free < needed:
-                raise OSError(
-                    f"Expected {expected}, but got {free} free bytes where {needed} are needed"
-                )
+            reject_if(
+                free < needed, expected, f"{free} free bytes where {needed} are needed", OSError
+            )
             with self._history.open("a+b") as file:
                 file.seek(0)
                 head = file.read(len(HISTORY_HEAD))
@@ -328,8 +325,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise Damaged(str(error)) from error
     if payload is None:
         raise Damaged("a truncated or changed file")
-    content: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
-    return content
+    return dict(torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True))
 
 
 def _version(data: bytes) -> int | None:
@@ -355,11 +351,11 @@ def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any])
         if isinstance(value, dict) and isinstance(other, dict):  # name the entry that differs
             keys = [k for k in value | other if value.get(k) != other.get(k)]
             value, other = ({k: each.get(k) for k in keys} for each in (value, other))
-        if other != value:
-            raise ValueError(
-                f"Expected checkpoint {path} to be of this run with {key}={value}, "
-                f"but got {other}{HINTS.get(key, ': take another folder for another run')}"
-            )
+        reject_if(
+            other != value,
+            f"checkpoint {path} to be of this run with {key}={value}",
+            f"{other}{HINTS.get(key, ': take another folder for another run')}",
+        )
 
 
 def _unpack(content: dict[str, Any], history: list[Round], device: torch.device) -> Result:
@@ -367,8 +363,7 @@ def _unpack(content: dict[str, Any], history: list[Round], device: torch.device)
     parts = (_placed(content.get(part, {}), device, stays, part) for part in PARTS)
     outbox, server, states, older = parts  # older files lack some parts
     size = content["num_clients"]
-    if content["shared"]:
-        outbox = Broadcast(outbox, size)
+    outbox = Broadcast(outbox, size) if content["shared"] else outbox
     before = [(_outbox(each["outbox"], size), each["server_state"]) for each in older.values()]
     form = json.loads(content.get("form", "{}"))
     result = Result(outbox, server, states, history, form, before)

@@ -20,7 +20,17 @@ from ..method.method import Method, OptimizerFactory
 from ..method.rules import without_noise
 
 # Fields of `Method` and of its rules that have their own comparison.
-NOT_FIELDS = ("model", "train", "layers", "rules", "privacy", "own", "participants", "joining")
+NOT_FIELDS = (
+    "model",
+    "train",
+    "layers",
+    "rules",
+    "privacy",
+    "own",
+    "participants",
+    "rounds",
+    "joining",
+)
 
 
 def identity(
@@ -149,8 +159,9 @@ def scoring(evaluate: Any, known: Sequence[Graph]) -> list[str]:
     """The name of a score function, and a digest of the data that the function scores.
 
     Args:
-        evaluate: the function. The function's data are in its closure, and in the closures of
-            functions that it calls: graphs, and held-out pairs that are stored with a graph.
+        evaluate: the function. The data are graphs, and held-out pairs that are stored with a
+            graph. These data are in the closures of this function and of all functions that this
+            function calls.
         known: graphs that the digest leaves out, since the run compares them anyway.
 
     Example:
@@ -162,7 +173,7 @@ def scoring(evaluate: Any, known: Sequence[Graph]) -> list[str]:
 
 
 def _graphs_in(value: Any, visited: set[int], depth: int = DEPTH) -> Iterator[Any]:
-    """The data that a function can reach: graphs, and dataclasses that hold a graph and tensors."""
+    """All graphs, and all dataclasses with a graph, that a function can reach."""
     if isinstance(value, str | int | float) or id(value) in visited or depth == 0:
         return
     visited.add(id(value))
@@ -176,7 +187,7 @@ def _graphs_in(value: Any, visited: set[int], depth: int = DEPTH) -> Iterator[An
 
 
 def _parts(value: Any) -> Sequence[Any]:
-    """The values that a container, a dataclass of a graph or a function refers to."""
+    """The values to which a container, a function or a dataclass of a graph refers."""
     if is_dataclass(value) and isinstance(getattr(value, "graph", None), Graph):
         return [getattr(value, each.name) for each in fields(value)]
     if isinstance(value, functools.partial):

@@ -29,8 +29,8 @@ class Steps(Sequence[Step]):
 
     Args:
         count: number of steps.
-        make: ``number -> graph, context``, called with the number of a step. If it is called twice
-            with a number, it must return equal values.
+        make: ``number -> graph, context``, called with the number of a step. Two calls with the
+            same number must return equal values.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -57,7 +57,6 @@ class Steps(Sequence[Step]):
         return self.make(chosen)
 
 
-@explained
 def local_steps(how: Training, graph: Graph, context: Any) -> Sequence[Step]:
     """The graph and context of each step: from `how.batches`, or the whole graph without `batches`.
 
@@ -95,7 +94,6 @@ def heard(steps: Sequence[Step]) -> Iterator[Step]:
             advance(1)
 
 
-@explained
 def num_steps(how: Training) -> int:
     """Number of local steps without `batches`, where each step uses the client's whole graph.
 
@@ -117,7 +115,7 @@ def node_minibatches(
 
     Args:
         graph: a graph; if it has no training node, there are no steps.
-        context: the client's context; each step has it unchanged.
+        context: the client's context, which every step receives unchanged.
         batch_size: training nodes per step.
         num_epochs: passes over the training nodes.
 
@@ -139,7 +137,6 @@ def node_minibatches(
             yield with_train_mask(graph, mask), context
 
 
-@explained
 def training_examples(graph: Graph) -> Tensor:
     """Indices (int64) of the training examples: nodes, graphs or windows.
 
@@ -158,7 +155,6 @@ def training_examples(graph: Graph) -> Tensor:
     return rows.nonzero().squeeze(1)
 
 
-@explained
 def with_train_mask(graph: Graph, mask: Tensor) -> Graph:
     """The given graph with a new training mask.
 
@@ -183,12 +179,13 @@ def graph_minibatches(
 
     The last minibatch is kept, even if it is small. If one minibatch contains all graphs, the
     minibatch is the collection itself, and its cached adjacency is used. Graphs outside the
-    training mask are in no minibatch, so they do not affect batch norm. With
-    ``Training(num_steps=...)`` they do affect it, since each step uses the whole collection.
+    training mask are in no minibatch, so these graphs do not affect batch norm. With
+    ``Training(num_steps=...)``, such graphs affect batch norm, since each step uses the whole
+    collection.
 
     Args:
         graph: a collection.
-        context: the client's context; each step has it unchanged.
+        context: the client's context, which every step receives unchanged.
         batch_size: graphs per step.
         num_epochs: passes over the training graphs.
 
@@ -224,7 +221,7 @@ def window_minibatches(
 
     Args:
         graph: a series with windows, see `fgl.data.splits.windows`.
-        context: the client's context; each step has it unchanged.
+        context: the client's context, which every step receives unchanged.
         batch_size: windows per step.
         num_epochs: passes over the training windows.
 

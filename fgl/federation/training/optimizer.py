@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, optim
 
+from ...checks import reject_if
 from ...graph import Graph
-from ...kinds import shown
+from ...kinds import check_kind, shown
 from ...sparse import SparseMatrix
 from ..method.message import Params
 from ..method.method import Adjust, OptimizerFactory, Settle
@@ -109,7 +110,7 @@ def _moments(
 
 
 def named(name: str, hook: Adjust) -> Adjust:
-    """The given hook, with a check that each result has the argument's names and shapes.
+    """Wrap a hook; each result must have the names and shapes of the hook's argument.
 
     Example:
         >>> forgetful = named("adjust", lambda grads, params, context: {})
@@ -120,24 +121,17 @@ def named(name: str, hook: Adjust) -> Adjust:
 
     def call(first: Params, second: Params, context: Any) -> Params:
         returned: Any = hook(first, second, context)
-        if not isinstance(returned, Mapping):
-            got = type(returned).__name__
-            raise TypeError(f"Expected {name} to return a dict of tensors, but got {got}")
-        wrong = [
-            key for key in first | dict(returned) if _shape(first, key) != _shape(returned, key)
-        ]
-        if wrong:
-            raise ValueError(
-                f"Expected {name} to return tensors like those it is given, but got {wrong} "
-                "missing, extra or of another shape"
-            )
+        check_kind(f"{name}'s result", returned, Mapping)
+        shapes, new = ({k: getattr(t, "shape", t) for k, t in x.items()} for x in (first, returned))
+        wrong = [key for key in shapes | new if key not in shapes or shapes[key] != new.get(key)]
+        reject_if(
+            wrong,
+            f"{name} to return tensors like those it is given",
+            f"{wrong} missing, extra or of another shape",
+        )
         return dict(returned)
 
     return call
-
-
-def _shape(tensors: Mapping[str, Any], key: str) -> torch.Size | None:
-    return getattr(tensors.get(key), "shape", None)
 
 
 def made(optimizer: OptimizerFactory, leaves: Mapping[str, Tensor]) -> optim.Optimizer:

@@ -1,7 +1,5 @@
 """Local training at a client or at the server: an optimiser minimises a loss."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
@@ -12,7 +10,7 @@ from torch import Tensor, nn
 from ...graph import Graph
 from ...kinds import explained
 from ...predict import stand_in, with_ties
-from ...seeds import set_seed
+from ...seeds import drawing_from
 from ..method.message import Params
 from ..method.method import Adjust, Method, OptimizerFactory, Settle
 from .minibatches import heard, local_steps
@@ -57,13 +55,14 @@ def train(
         context: the context from `method.receive`.
         seed: seed of the minibatches, dropout, augmentation and all other random numbers of the
             loss.
-        optimizer: the optimiser's state from an earlier call, `Trained.optimizer`; default none.
-        differentiate: ``(layout, params, leaves, graph, context) -> loss``, a function that
-            replaces autograd: it sets the gradients of the trained leaves. Default none.
+        optimizer: the optimiser's state from an earlier call, `Trained.optimizer`; by default a new
+            state.
+        differentiate: ``(layout, params, leaves, graph, context) -> loss``. This function replaces
+            autograd and sets the gradients of the trained leaves. Default none.
 
     Returns:
-        The trained parameters, the loss before each step, and the optimiser's state as a dict by
-        ``"name/parameter"``. The state is empty if the method does not keep it.
+        The trained parameters, the loss before each step, and the optimiser's state: a dict with
+        keys ``"name/parameter"``. The state is empty if the method does not keep it.
 
     Example:
         >>> model = fgl.nn.GCN(2, 8, 2)
@@ -119,21 +118,21 @@ def minimise(
     Args:
         loss: ``(params, *batch) -> scalar``.
         params: the initial parameters, a dict from name to tensor; not changed.
-        batches: one tuple per step, read just before the step; it has the loss's arguments after
+        batches: one tuple per step, read just before the step: the arguments of the loss after
             `params`.
         optimizer: function that returns a `torch.optim` optimiser for a list of tensors.
-        state: the optimiser's state from an earlier call; default none.
-        names: names of the trained tensors; default all floating-point tensors.
+        state: the optimiser's state from an earlier call; by default a new state.
+        names: names of the trained tensors; by default all floating-point tensors.
         max_grad_norm, adjust, settle, settle_moments: as in `Training`. The last entry of a batch
             is passed to `adjust` and `settle` as the context.
-        layout: memory layout of the tensors; default unchanged.
+        layout: memory layout of the tensors; by default the layout is kept.
         keep: whether to return the optimiser's state.
         differentiate: ``(layout, params, leaves, *batch) -> loss``, a function that sets the
-            gradients of the leaves. Default a backward pass.
+            gradients of the leaves; by default a backward pass.
 
     Returns:
-        The trained parameters, the loss before each step, and the optimiser's state as a dict by
-        ``"name/parameter"``.
+        The trained parameters, the loss before each step, and the optimiser's state: a dict with
+        keys ``"name/parameter"``.
 
     Raises:
         ValueError: if the loss does not depend on `params`, or if there are no tensors to train.
@@ -225,7 +224,8 @@ def trainable(method: Method, graph: Graph | None = None) -> set[str]:
 
     Args:
         method: the method with the model and the personal tensors.
-        graph: a client's graph, which selects the client's own model; default none.
+        graph: a client's graph, which selects the client's own model; by default `method.model` is
+            used.
 
     Example:
         >>> sorted(trainable(fgl.fedavg(torch.nn.Linear(1, 1))))
@@ -305,10 +305,5 @@ def training(model: nn.Module, device: torch.device, seed: int) -> Iterator[None
 
     Afterwards the mode, the gradient setting and the random state are restored.
     """
-    states = random_states(device)
-    set_seed(seed)
-    try:
-        with in_mode(model, True), torch.enable_grad():
-            yield
-    finally:
-        set_random_states(states, device)
+    with drawing_from(seed, device), in_mode(model, True), torch.enable_grad():
+        yield

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ...checks import reject_if
-from ...federation import Method, Params, combine, in_mode
+from ...federation import Method, Params, in_mode
 from ...graph import EDGE_FIELDS, NODE_FIELDS, Graph
 from ...sparse import SparseMatrix
 from ...sparse.matrix import rows_of
@@ -30,7 +30,7 @@ COUNTS = ("num_nodes", "num_graphs", "num_train", "num_examples")
 
 
 class Unseen:
-    """A view of a client's graph that hides all examples, so that no message can contain one.
+    """A view of a client's graph that hides all examples, so that messages cannot contain them.
 
     The view always reports 1 example and 1 node, since the true numbers are private too.
 
@@ -60,11 +60,9 @@ class Unseen:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        if name not in self._form:
-            raise ValueError(
-                "Expected a method whose receive and send do not ask what a client's examples say, "
-                f"since clipping and noise cover its training alone, but got one that reads {name}"
-            )
+        reason = "since clipping and noise cover its training alone"
+        want = f"a method whose receive and send do not ask what a client's examples say, {reason}"
+        reject_if(name not in self._form, want, f"one that reads {name}")
         return self._form[name]
 
 
@@ -93,8 +91,7 @@ def alone(graph: Graph, which: Tensor) -> Graph:
         chosen = graph.select(which)
         chosen.__dict__["num_classes"] = num_classes
         return chosen
-    x = rows_of(graph.x, which).to_dense()
-    return Graph(x, graph.edge_index, y=y, num_classes=num_classes)
+    return Graph(rows_of(graph.x, which).to_dense(), graph.edge_index, y=y, num_classes=num_classes)
 
 
 def like_row(graph: Graph) -> Graph:
@@ -109,8 +106,7 @@ def like_row(graph: Graph) -> Graph:
 @cache
 def _like_row(width: int, dtype: torch.dtype, of_y: torch.dtype, device: torch.device) -> Graph:
     x, y = torch.zeros(1, width, dtype=dtype), torch.zeros(1, dtype=of_y)
-    none = torch.zeros(2, 0, dtype=torch.int64)
-    row = Graph(x, none, y=y).to(device)
+    row = Graph(x, torch.zeros(2, 0, dtype=torch.int64), y=y).to(device)
     row.__dict__["num_classes"] = None
     _ = row.adj  # vmap cannot create it
     return row
@@ -128,11 +124,8 @@ def of_row(like: Graph, x: Tensor, y: Tensor) -> Graph:
 
 def check_method(method: Method) -> None:
     """Raise a ValueError if the method mixes examples or changes gradients."""
-    if method.train.adjust is not None:
-        raise ValueError(
-            "Expected the method's training to have no adjust, since gradients are clipped example "
-            "by example and it would be dropped, but got one"
-        )
+    want = "no adjust, since gradients are clipped example by example and it would be dropped"
+    reject_if(method.train.adjust is not None, f"the method's training to have {want}", "one")
     reject_if(
         method.train.max_grad_norm is not None,
         "max_grad_norm to be None, since gradients are clipped example by example",
@@ -145,7 +138,7 @@ def check_method(method: Method) -> None:
 
 @torch.no_grad()
 def check_alone(method: Method, graph: Graph, context: Any) -> None:
-    """Raise an error unless the loss over made-up examples is the mean of their single losses.
+    """Raise an error unless the loss over made-up examples is the mean of the examples' losses.
 
     The check reads only the form of the client's graph and none of its examples, so an error
     reveals no example. The loss is called in evaluation mode, at random parameters, so that no term
@@ -317,8 +310,6 @@ def made_up(graph: Graph) -> Graph:
 def _elsewhere(method: Method) -> Params:
     """Parameters that differ from a client's initial parameters and from received parameters."""
     torch.manual_seed(0)
-    return combine(_perturbed, {**method.initial(), **method.own.personal})
-
-
-def _perturbed(value: Tensor) -> Tensor:
-    return value + 0.1 * torch.randn_like(value) if value.is_floating_point() else value
+    params = {**method.initial(), **method.own.personal}
+    floats = {name: value for name, value in params.items() if value.is_floating_point()}
+    return params | {name: t + 0.1 * torch.randn_like(t) for name, t in floats.items()}

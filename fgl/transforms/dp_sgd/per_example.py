@@ -1,8 +1,5 @@
 """DP-SGD at every client: each example's gradient is clipped, and each step adds noise."""
 
-from __future__ import annotations
-
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,9 +10,9 @@ from ... import federation as fed
 from ...checks import Chance, Count, Positive, PositiveShare
 from ...federation import Message, Method, Params, Ragged, State
 from ...graph import Graph
-from ...privacy import clip, gaussian
+from ...privacy import clip
 from ...privacy.clip import clipped_gradient
-from ...privacy.gaussian import on_grid, seed_from_system, uniform
+from ...privacy.gaussian import on_grid, plus_noise, seed_from_system, uniform
 from ..clipped import clipped
 from ..gaussian import NO_NOISE, local_noise, noise_source
 from .examples import LOG, Unseen, alone, check_alone, check_method, like_row, of_row, usable
@@ -61,7 +58,7 @@ def per_example_gaussian(
     without edges. A graph with edges raises an error, for two reasons. A node influences the
     gradients of its neighbours, and an edge influences the gradients of all nodes that receive
     messages along it. The loss of the method must be the mean of the losses of single examples;
-    otherwise the method raises an error. Each round checks this with made-up examples. The method
+    otherwise the method raises an error. Each round checks the loss on made-up examples. The method
     also raises an error if its function `receive` or `send` reads an example. Graphs are processed
     one after another. So clients with graphs cannot train as one batch.
 
@@ -125,9 +122,7 @@ def per_example_gaussian(
         examples = usable(method, graph, context, fed.training_examples(graph))
         for _ in range(num_steps):
             drawn = examples[uniform(examples.shape, generator).to(examples.device) < sample_rate]
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a rehearsal, warned of before
-                noise = gaussian(zeros, sigma=sigma, unprotected=generator)
+            noise = plus_noise(zeros, sigma, generator)
             yield graph, {**context, "example_noise": noise, **_drawn(graph, drawn)}
 
     def adjust(grads: Params, params: Params, context: Any) -> Params:
@@ -153,8 +148,7 @@ def per_example_gaussian(
     settings_told["steps"] = float(num_steps)
     base = replace(method, receive=receive, send=send, loss=loss, train=train)
     base = replace(base, rules=replace(method.rules, silent=True))
-    silent = clipped(base, length=LONG)
-    return local_noise(silent, kind="per_example_gaussian", **settings_told)
+    return local_noise(clipped(base, length=LONG), kind="per_example_gaussian", **settings_told)
 
 
 def _drawn(graph: Graph, drawn: torch.Tensor) -> dict[str, Any]:

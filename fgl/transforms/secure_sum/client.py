@@ -10,6 +10,7 @@ from torch import Tensor
 from ...checks import check_kind, reject_if
 from ...federation import Message, Method, Params, State, drop, leaves, local_steps
 from ...graph import Graph
+from ...kinds import check_kind as of_kind
 from ...privacy import DoesNotFit
 from ...privacy import masks as parts
 from ...privacy.fixed_point import encode
@@ -30,9 +31,7 @@ class Client:
     def receive(self, message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         inner, request = wire.split(message, state)
         params, context = self.method.receive(inner, wire.of_method(state), graph)
-        if not isinstance(context, Mapping):
-            got = type(context).__name__
-            raise TypeError(f"Expected the context of a secure sum to be a dict, but got {got}")
+        of_kind("the context of a secure sum", context, Mapping)
         request = {name: value.cpu() for name, value in request.items()}  # bytes and masks
         first = {wire.TOLD: dict(leaves(inner))} if request["phase"] == wire.KEYS else {}
         return params, {**context, wire.ASKED: request, **first}
@@ -106,8 +105,7 @@ class Client:
         In the signed mode, a signature of these keys is added.
         """
         by = self.terms.signed
-        sign = {"signature": by.sign(signed.of_keys(pair), graph)} if by else {}
-        return {"keys": pair, **sign}
+        return {"keys": pair, **({"signature": by.sign(signed.of_keys(pair), graph)} if by else {})}
 
     def _letters(self, request: Params, exchange: Params, graph: Graph) -> tuple[Params, Params]:
         """Letters to all other clients: encrypted shares of this client's secrets."""
@@ -116,8 +114,8 @@ class Client:
         self.terms.check(len(keys))
         row = _row(keys, exchange)
         own = [parts.as_bytes(exchange[name]) for name in ("seal", "mask")]
-        if len(keys.view(-1, parts.KEY).unique(dim=0)) < 2 * len(keys):
-            raise ValueError("Expected every client to have keys of its own, but got two alike")
+        want = "every client to have keys of its own"
+        reject_if(len(keys.view(-1, parts.KEY).unique(dim=0)) < 2 * len(keys), want, "two alike")
         if self.terms.signed:
             signed.check_keys(self.terms.signed, request, row, self.terms.signed.number_of(graph))
             exchange = {**exchange, "clients": request["clients"]}
@@ -158,8 +156,8 @@ class Client:
         """
         keys = exchange["keys"]
         _check_among(sent, _row(keys, exchange), self.terms.threshold, len(keys))
-        if bool((sent & ~exchange["here"]).any()):
-            raise ValueError("Expected those who sent to be among those with letters, but got more")
+        want = "those who sent to be among those with letters"
+        reject_if(bool((sent & ~exchange["here"]).any()), want, "more")
         by = self.terms.signed
         sign = {"signature": by.sign(self._seen(sent, exchange, message), graph)} if by else {}
         return sign, {**exchange, "sent": sent}
@@ -190,18 +188,18 @@ class Client:
 
 def _encoded(message: Message, terms: wire.Terms, num_clients: int) -> Params:
     """A client's summands in fixed point, by path."""
-    if set(message) != set(terms.names):
-        raise ValueError(
-            f"Expected every exchange's upload to be {list(terms.names)}, which a secure sum "
-            f"covers, but got {sorted(message) or 'an empty one'}"
-        )
+    reject_if(
+        set(message) != set(terms.names),
+        f"every exchange's upload to be {list(terms.names)}, which a secure sum covers",
+        sorted(message) or "an empty one",
+    )
     count = message["num_examples"]
     how: Any = {"bits": terms.bits, "bound": terms.bound}
     if count.numel() != 1 or not bool((count.floor() == count) & (count >= 0) & count.isfinite()):
         raise ValueError(f"Expected num_examples to be a whole number >= 0, but got {count}")
     weight = int(count)
-    if weight > terms.limit(num_clients):
-        raise DoesNotFit(f"Expected at most {terms.limit(num_clients)} examples, but got {weight}")
+    want = f"at most {terms.limit(num_clients)} examples"
+    reject_if(weight > terms.limit(num_clients), want, weight, DoesNotFit)
     paths, values = zip(*leaves(message), strict=True)
     encoded = {}
     for path, value in zip(paths, to_host(*values), strict=True):
@@ -225,17 +223,16 @@ def _row(keys: Tensor, exchange: Params) -> int:
 def _rows(keys: Tensor, exchange: Params) -> list[int]:
     """Indices of all rows in the list of keys that have the client's own keys."""
     own = b"".join(parts.public_key(parts.as_bytes(exchange[name])) for name in ("seal", "mask"))
-    rows: list[int] = (keys == parts.as_tensor(own)).all(1).nonzero().flatten().tolist()
-    return rows
+    return list((keys == parts.as_tensor(own)).all(1).nonzero().flatten().tolist())
 
 
 def _check_among(which: Tensor, row: int, threshold: int, number: int) -> None:
     check_kind("who is in the sum", which, torch.bool, (number,))
-    if not which[row] or int(which.sum()) < threshold:
-        raise ValueError(
-            f"Expected a sum of at least {threshold} clients, this one among them, "
-            f"but got {int(which.sum())}{'' if which[row] else ' others'}"
-        )
+    reject_if(
+        not which[row] or int(which.sum()) < threshold,
+        f"a sum of at least {threshold} clients, this one among them",
+        f"{int(which.sum())}{('' if which[row] else ' others')}",
+    )
 
 
 def of_seed(count: int) -> bytes:

@@ -1,7 +1,5 @@
 """Messages of a secure sum, and the terms on which clients and server agree."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,9 +30,9 @@ class Terms:
 
     Args:
         threshold: number of clients that must complete an exchange.
-        equally: keys of an upload. The sum of the values at these keys has no weights.
-        bits, bound: a number in fixed point has `bits` bits after the point and at most the
-            magnitude `bound`.
+        equally: keys of an upload whose values are summed without weights.
+        bits, bound: a number in fixed point has `bits` bits after the point, and its magnitude is
+            at most `bound`.
         colluders: number of clients that may collude with the server.
         signed: in the signed mode, the keys with which clients sign; otherwise None.
         models: whether clients send models. If false, clients send only values that are summed (see
@@ -111,11 +109,9 @@ class Terms:
         Raise an error if this weight is 0, because then no client could send an upload.
         """
         most = largest_weight(num_clients, bits=self.bits, bound=self.bound)
-        if most < 1:
-            raise ValueError(
-                f"Expected bound * 2^bits to be at most 2^62 / {num_clients} clients, so that each "
-                f"may weigh at least 1, but got bits={self.bits} and bound={self.bound:g}"
-            )
+        want = f"at most 2^62 / {num_clients} clients, so that each may weigh at least 1"
+        got = f"bits={self.bits} and bound={self.bound:g}"
+        reject_if(most < 1, f"bound * 2^bits to be {want}", got)
         return most
 
 
@@ -144,7 +140,7 @@ def as_message(paths: Mapping[str, Tensor]) -> Message:
 
 
 def split(message: Message, state: State) -> tuple[Message, dict[str, Tensor]]:
-    """Return the method's message, kept for an exchange, and the server's request."""
+    """Split a message: the method's message, kept for an exchange, and the server's request."""
     if "phase" not in message:
         return message, dict(START)
     reject_if(TOLD not in state, "the state to have the exchange's first message", "none")
@@ -167,8 +163,7 @@ def told_shares(inbox: Inbox, state: State, exchange: int) -> list[int]:
     last = inbox.round is None or inbox.round % exchange == exchange - 1
     if int(current["phase"]) != SHARES or not last or not inbox.asked:
         return []
-    summed: list[int] = current["clients"][current["sent"]].tolist()
-    return summed
+    return list(current["clients"][current["sent"]].tolist())
 
 
 def of_method(state: State) -> State:

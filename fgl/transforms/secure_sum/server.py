@@ -62,7 +62,7 @@ class Server:
     def _sizes(
         self, phase: int, number: int, payload: Mapping[str, Tensor]
     ) -> dict[str, tuple[int, ...]]:
-        """An answer's tensors, with their shapes."""
+        """The names of an answer's tensors, with the tensors' shapes."""
         shapes: dict[int, dict[str, tuple[int, ...]]] = {
             wire.KEYS: {"keys": (2 * parts.KEY,)},
             wire.LETTERS: {"letters": (number, parts.LETTER)},
@@ -82,16 +82,14 @@ class Server:
         return signed.of_list(about, exchange["clients"], exchange["sent"], digest)
 
     def _check_masked(self, payload: Mapping[str, Tensor]) -> None:
-        if not payload:
-            raise ValueError(
-                f"Expected values that are finite and at most {self.terms.bound:g} in size, and as "
-                "many examples as can be summed, but got none: the client says that its own are not"
-            )
+        values = f"values that are finite and at most {self.terms.bound:g} in size"
+        want = f"{values}, and as many examples as can be summed"
+        reject_if(not payload, want, "none: the client says that its own are not")
         tensors = dict(fed.leaves({"model": self.method.model.state_dict()}))
         for path, value in payload.items():
             key = path.split("/")[0]
-            if key not in self.terms.names or (key == "model" and path not in tensors):
-                raise ValueError(f"Expected parts of {list(self.terms.names)}, but got {path!r}")
+            wrong = key not in self.terms.names or (key == "model" and path not in tensors)
+            reject_if(wrong, f"parts of {list(self.terms.names)}", f"{path!r}")
             shape = tensors[path].shape if path in tensors else value.shape
             shape = torch.Size() if path == "num_examples" else shape
             check_kind(path, value, torch.int64, tuple(shape))
@@ -100,8 +98,7 @@ class Server:
 
     @torch.no_grad()
     def aggregate(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        exchange = state.get(wire.ASKED, wire.START)
-        phase = int(exchange["phase"])
+        phase = int(state.get(wire.ASKED, wire.START)["phase"])
         rounds = self.terms.rounds
         now = phase if inbox.round is None else rounds[inbox.round % len(rounds)]
         if phase == wire.KEYS != now:  # the last exchange was abandoned: wait for the next
@@ -126,10 +123,8 @@ class Server:
         return {**state, **self.method.privacy.account(inner, wire.of_method(state))}
 
     def _enough(self, count: int, what: str) -> None:
-        if count < self.terms.threshold:
-            raise CannotSum(
-                f"Expected {what} of at least {self.terms.threshold} clients, but got {count}"
-            )
+        least = self.terms.threshold
+        reject_if(count < least, f"{what} of at least {least} clients", count, CannotSum)
 
     def _keys(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
         """Send all clients' keys to every client."""
@@ -138,8 +133,8 @@ class Server:
         self.terms.limit(len(inbox))  # raises
         clients = torch.tensor(inbox.clients)
         keys = torch.stack([wire.part(inbox[client])["keys"].cpu() for client in inbox])
-        if len(keys.view(-1, parts.KEY).unique(dim=0)) < 2 * len(keys):
-            raise CannotSum("Expected every client to have keys of its own, but got two alike")
+        wrong = len(keys.view(-1, parts.KEY).unique(dim=0)) < 2 * len(keys)
+        reject_if(wrong, "every client to have keys of its own", "two alike", CannotSum)
         common = fed.one_for_all([inbox.sent[client] for client in inbox], "message")
         sent: dict[str, Any] = {path: tensor for path, tensor in fed.leaves(common)}
         payload, exchange = {"keys": keys}, wire.at(wire.LETTERS, clients=clients, keys=keys)
@@ -156,14 +151,13 @@ class Server:
         self._enough(len(inbox), "letters")
         here, clients = _present(inbox, exchange), exchange["clients"].tolist()
         sealed = torch.zeros(len(clients), len(clients), parts.LETTER, dtype=torch.uint8)
-        for row, client in enumerate(clients):
-            if client in inbox:
-                sealed[row] = wire.part(inbox[client])["letters"]
+        rows = here.nonzero().flatten().tolist()
+        for row in rows:
+            sealed[row] = wire.part(inbox[clients[row]])["letters"]
         outbox = _rest(exchange["clients"])
-        for row, client in enumerate(clients):
-            if here[row]:
-                payload = {"letters": sealed[:, row].clone(), "here": here}
-                outbox[client] = wire.envelope(wire.MASKED, payload)
+        for row in rows:
+            payload = {"letters": sealed[:, row].clone(), "here": here}
+            outbox[clients[row]] = wire.envelope(wire.MASKED, payload)
         committed = sealed.diagonal()[: parts.KEY].T.contiguous()  # instead of letters to oneself
         return outbox, {
             **state,
@@ -216,8 +210,7 @@ class Server:
         summed = [client for row, client in enumerate(clients) if sent[row]]
         means = self._means(wire.unflat(words, hidden), len(summed), len(clients))
         outbox, new = self._served(means, summed, inbox, state)
-        if len(outbox) < inbox.num_clients:
-            outbox = {**_restored(state), **outbox}
+        outbox = {**_restored(state), **outbox} if len(outbox) < inbox.num_clients else outbox
         return outbox, {**new, wire.ASKED: wire.at(wire.KEYS, summed=len(summed))}
 
     def _means(self, total: Params, summed: int, members: int) -> Message:
@@ -226,8 +219,8 @@ class Server:
         If the sum has no examples, there is no mean of models.
         """
         weight, limit = int(total["num_examples"]), self.terms.limit(members)
-        if not 0 <= weight <= summed * min(limit, self.method.rules.max_examples):
-            raise DoesNotFit("Expected a sum of examples that clients can have, but got another")
+        wrong = not 0 <= weight <= summed * min(limit, self.method.rules.max_examples)
+        reject_if(wrong, "a sum of examples that clients can have", "another", DoesNotFit)
         template = dict(fed.leaves({"model": self.method.model.state_dict()}))
         how: Any = {"bits": self.terms.bits, "bound": self.terms.bound}
         means: dict[str, Any] = {}
@@ -260,22 +253,23 @@ def _check_phase(message: Message, phase: int) -> Mapping[str, Tensor]:
 
     Raise an error unless the answer belongs to the current phase.
     """
-    got, payload = message.get("phase"), message.get("secure")
-    if set(message) != {"phase", "secure"} or not isinstance(payload, Mapping):
-        raise ValueError(f"Expected an answer of a secure sum, but got keys {list(message)}")
-    if not isinstance(got, Tensor) or got.shape or got.dtype != torch.int64:
-        raise ValueError(f"Expected phase to be an int64 scalar, but got {got}")
+    got: Any = message.get("phase")
+    payload: Any = message.get("secure")
+    wrong = set(message) != {"phase", "secure"} or not isinstance(payload, Mapping)
+    reject_if(wrong, "an answer of a secure sum", f"keys {list(message)}")
+    want = "phase to be an int64 scalar"
+    reject_if(not isinstance(got, Tensor) or got.shape or got.dtype != torch.int64, want, got)
     if got == wire.REST:
         raise fed.Absent("Expected to be in this exchange, but got lost in an earlier round")
     if got != phase:
         answer = wire.NAMES.get(int(got), f"phase {int(got)}")
         late = fed.Absent if got == wire.KEYS else ValueError  # a client that was absent at first
         raise late(f"Expected {wire.NAMES[phase]} of this exchange, but got {answer}")
-    return payload
+    return dict(payload)
 
 
 def _check_public_keys(keys: Tensor) -> None:
-    """Raise a ValueError unless a value is two valid public keys for key agreement."""
+    """Raise a ValueError unless a value consists of two valid public keys for key agreement."""
     for public in keys.view(2, parts.KEY):
         parts.agreed_key(bytes([1]) * parts.KEY, parts.as_bytes(public), b"")
     if keys[: parts.KEY].equal(keys[parts.KEY :]):
@@ -316,12 +310,12 @@ def _restored(state: State) -> dict[int, Message]:
 def _warn_of_false(false: Mapping[int, frozenset[int]], clients: list[int]) -> None:
     """Warn of false shares.
 
-    For each false share, the sender or the owner lied. The correct shares are enough to go on.
+    For each false share, the sender or the owner lied. The correct shares are enough to continue.
     """
     for row, tellers in false.items():
         warn(
             f"Secure sum: clients {[clients[teller] for teller in sorted(tellers)]} sent false "
-            f"shares of client {clients[row]}'s secret: these shares are left out",
+            f"shares of client {clients[row]}'s secret: these shares are left out"
         )
 
 
@@ -344,6 +338,6 @@ def _of_one_layout(inbox: Inbox) -> Inbox:
     if others:
         warn(
             f"Secure sum: clients {others} sent tensors of other names or shapes than most: they "
-            "are left out",
+            "are left out"
         )
     return Inbox({c: inbox[c] for c in most}, inbox.num_clients, inbox.sent, inbox.round)

@@ -49,8 +49,8 @@ class Signatures:
     def __init__(self, public: Mapping[int, bytes], own: Key = None) -> None:
         wrong = [client for client, key in public.items() if len(key) != parts.KEY]
         reject_if(wrong, f"keys of {parts.KEY} bytes", f"others of {wrong}")
-        if len({*public.values()}) < len(public):
-            raise ValueError("Expected every client to have a key of its own, but got two alike")
+        want = "every client to have a key of its own"
+        reject_if(len({*public.values()}) < len(public), want, "two alike")
         self.public, self._own = dict(public), own
 
     @classmethod
@@ -62,7 +62,7 @@ class Signatures:
         The files of public keys must be in the order of the clients.
 
         Raises:
-            ValueError: if a file has a key of another kind than Ed25519.
+            ValueError: if a file has a key that is not an Ed25519 key.
         """
         keys = dict(enumerate(map(ed25519.read_public, public)))
         return cls(keys, None if own is None else ed25519.read_private(own))
@@ -142,10 +142,8 @@ def check_keys(signed: Signatures, asked: Mapping[str, Tensor], row: int, own: i
     check_kind("clients", asked["clients"], torch.int64, (len(keys),))
     check_kind("signatures", asked["signatures"], torch.uint8, (len(keys), SIGNATURE))
     clients = asked["clients"].tolist()
-    if len({*clients}) < len(clients) or clients[row] != own:
-        raise ValueError(
-            f"Expected every client once in the list of keys, this one as {own}, but got {clients}"
-        )
+    wrong = len({*clients}) < len(clients) or clients[row] != own
+    reject_if(wrong, f"every client once in the list of keys, this one as {own}", clients)
     for client, pair, sign in zip(clients, keys, asked["signatures"], strict=True):
         reject_if(
             not signed.holds(client, sign, of_keys(pair)),

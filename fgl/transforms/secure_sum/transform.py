@@ -1,14 +1,12 @@
 """Secure sum: clients add masks to uploads; the masks cancel out in the server's sum."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from ... import federation as fed
-from ...checks import Natural, Positive, Several, check_number
+from ...checks import Natural, Positive, Several, check_number, reject_if
 from ...federation import Method, OfMeans, OfSums, Privacy, Round, State
 from ...kinds import typed
 from ...warn import warn
@@ -50,16 +48,16 @@ def secure_sum(
             no single upload, or a `fgl.federation.OfSums`.
         threshold: number of clients that must complete an exchange. The threshold must be at least
             ``honest + colluders``. The threshold must also be more than half of the number of
-            participants. With `signed`, it must be more than two thirds of this number.
+            participants. With `signed`, the threshold must be more than two thirds of this number.
         honest: the smallest number of honest clients in a sum, at least 2. Each honest upload is
             hidden in the sum of all honest uploads. If a sum had only one honest client, the
             colluders could subtract their own uploads and would learn the honest upload.
         colluders: number of clients that may show the server everything they know. With `signed`,
-            these clients may even help a dishonest server. Every sum may contain all of them.
+            these clients may even help a dishonest server. Every sum may contain all these clients.
         signed: keys for signatures. In an additional round, clients sign the server's list of
             clients in the sum. A server that sends clients different lists gets no shares if
             ``2 threshold > n + colluders``, where n is the number of clients in the exchange.
-        bits: number of bits after the point of a number in fixed point, whose last digit is
+        bits: number of bits after the point in a fixed-point number; the last bit is worth
             ``2^-bits``.
         bound: largest magnitude of an entry that clients send. A client whose upload has a larger
             entry sends nothing.
@@ -86,7 +84,9 @@ def secure_sum(
 
     Source: Bonawitz et al. 2017, https://eprint.iacr.org/2017/281
     """
-    _check_clients(threshold, honest, colluders)
+    least = honest + colluders
+    reason = f"for {honest} honest clients in a sum beside {colluders} colluders"
+    reject_if(threshold < least, f"threshold to be at least {least}, {reason}", threshold)
     check_number("bits", bits, at_least=0, at_most=48, integer=True)
     _check_means(method)
     sums = isinstance(method.aggregate, OfSums)
@@ -96,7 +96,7 @@ def secure_sum(
     if unprotected:
         warn(
             "Expected keys of the operating system, but got unprotected=True: keys are drawn from "
-            "the run's seed, which the server knows. This run protects nothing",
+            "the run's seed, which the server knows. This run protects nothing"
         )
     draw = of_seed if unprotected else secrets.token_bytes
     ask = Client(method, terms, draw)
@@ -114,14 +114,6 @@ def secure_sum(
     account = None if method.privacy.account is None else serve.account
     privacy = Privacy(ask.costs, (*method.privacy.onward, ASKED, TOLD), account)
     return replace(method, train=train, rules=rules, privacy=privacy, **changed)
-
-
-def _check_clients(threshold: int, honest: int, colluders: int) -> None:
-    if threshold < honest + colluders:
-        raise ValueError(
-            f"Expected threshold to be at least {honest + colluders}, for {honest} honest clients "
-            f"in a sum beside {colluders} colluders, but got {threshold}"
-        )
 
 
 def _check_means(method: Method) -> None:
@@ -142,11 +134,8 @@ def _check_means(method: Method) -> None:
         reasons.append(f"its own exchange takes {method.rules.exchange} rounds")
     if method.rules.joining is not None:
         reasons.append("its clients say something when they join, which no sum hides")
-    if reasons:
-        raise ValueError(
-            "Expected a method whose server needs means alone, since a secure sum shows it nothing "
-            f"else, but got {method}: " + "; ".join(reasons)
-        )
+    want = "a method whose server needs means alone, since a secure sum shows it nothing else"
+    reject_if(reasons, want, f"{method}: {'; '.join(reasons)}")
 
 
 @typed
@@ -198,5 +187,4 @@ def clients_summed(state: State) -> dict[str, float]:
         >>> clients_summed({"secure": {"phase": torch.tensor(0), "summed": torch.tensor(7)}})
         {'clients_summed': 7.0}
     """
-    exchange = state.get(ASKED, {})
-    return {"clients_summed": float(exchange.get("summed", 0))}
+    return {"clients_summed": float(state.get(ASKED, {}).get("summed", 0))}

@@ -61,7 +61,7 @@ class Batch(Loop):
         self._cohorts: dict[tuple[int, ...], Cohort] = {}
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
-        """Form groups of clients that have similar sizes and optimisers with equal step counts.
+        """Form groups of clients with similar sizes and with equal step counts of their optimisers.
 
         The groups have nearly equal numbers of clients.
 
@@ -135,7 +135,7 @@ class Batch(Loop):
 
 
 def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:
-    """Group the positions of clients: contexts in a group have equal keys, also in nested dicts.
+    """Group the positions of clients whose contexts have equal keys, also in their nested dicts.
 
     If clients have their own parts of the model, the shapes of these parts must also be equal
     within a group.

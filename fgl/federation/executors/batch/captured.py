@@ -25,8 +25,8 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
         inputs: inputs of `call`; not changed.
 
     Returns:
-        The function that replays the graph. It is `call` itself if an input is not on a GPU, if an
-        input has overlapping elements, or if an operation waits for the GPU.
+        The function that replays the graph. The function `call` itself is returned if an input is
+        not on a GPU, if an input has overlapping elements, or if an operation waits for the GPU.
 
     Example:
         >>> def double(x):
@@ -66,7 +66,7 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
 
 
 def _captures(inputs: Sequence[Tensor]) -> bool:
-    """Whether a CUDA graph can read the inputs, and half of the GPU's memory would stay free."""
+    """Whether a CUDA graph can read the inputs, and half of the GPU's memory stays free."""
     if not inputs or not all(each.is_cuda for each in inputs):
         return False  # a graph would keep a number that it reads from the processor's memory
     if any(torch.empty_like(each).stride() != each.stride() for each in inputs):
@@ -82,7 +82,7 @@ def _side(device: torch.device) -> torch.cuda.Stream:
 
 
 def _waits(call: Call, inputs: Sequence[Tensor]) -> bool:
-    """Whether the CPU waits for the operation's result, which is impossible in a CUDA graph."""
+    """Whether the CPU waits for the operation's result; a CUDA graph cannot contain such a wait."""
     mode = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Synchronization debug mode")

@@ -32,7 +32,7 @@ FEWEST = 3  # clients that are worth a batch
 
 
 class Choice(NamedTuple):
-    """A choice: number of clients in a batch, reason for it, and whether batches are impossible.
+    """A choice of a number of clients per batch, its reason, and whether batches are impossible.
 
     Example:
         >>> print(Choice(8, "together they fit the cache"))
@@ -69,13 +69,14 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     batch pads all clients to the size of the largest client. So the largest D is first multiplied
     by ``D / mean D``, where ``mean D`` is the mean over all clients. The product is then compared
     with the cache. Clients also train one at a time if three times the estimate exceeds the cache.
-    Clients that hold many graphs have one rule in place of these two: they train one at a time only
-    if the largest D exceeds three fifths of the cache. Otherwise at least ten clients share a
-    batch. For many graphs, products with dense weights take most of the time. Such products depend
-    less on the cache than sparse products do.
+    For clients that hold many graphs, one rule replaces these two rules: such clients train one at
+    a time only if the largest D exceeds three fifths of the cache. Otherwise at least ten clients
+    share a batch. For many graphs, products with dense weights take most of the time. Such products
+    depend less on the cache than sparse products do.
 
-    Clients that have their own models are batched by kind of model. A number of clients is chosen
-    for each kind of model that several clients have. The result is the smallest of these numbers.
+    Clients that have their own models are batched by kind of model. If several clients have a kind
+    of model, this function chooses how many of these clients train at once. The result is the
+    smallest number over all kinds.
 
     The result is the same on every computer, since the cache size is a constant and is not
     measured. If a loss does not work in a batch, the first round detects this error, and `fgl.run`
@@ -128,7 +129,7 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
 
 
 def _choose_of_kinds(method: Method, clients: Sequence[Graph], cache: int | None) -> Choice:
-    """The smallest number of clients chosen for any kind of model that several clients have."""
+    """Choose a number of clients for each kind of model; return the smallest of these numbers."""
     kinds: dict[Hashable, list[Graph]] = {}
     for graph in clients:
         kinds.setdefault(kind_of(method, graph), []).append(graph)

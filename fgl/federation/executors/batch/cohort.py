@@ -49,7 +49,7 @@ class Stacked:
 
 
 def taken_apart(value: Any) -> tuple[list[Tensor], list[Any]]:
-    """The tensors in a value; also the value's structure, and its objects that are not tensors.
+    """The tensors in a value, the value's structure, and its objects that are not tensors.
 
     Example:
         >>> taken_apart({"a": torch.tensor(1.0), "b": 2})
@@ -85,7 +85,7 @@ class Cohort:
 
     Args:
         graphs: the clients' graphs, with equal fields, features, classes, dtype and device.
-        clients: the numbers by which error messages name the clients; default the positions in
+        clients: the numbers by which error messages name the clients; by default the positions in
             `graphs`.
 
     Raises:
@@ -280,7 +280,7 @@ class Cohort:
         )
 
     def _check_shapes(self, name: str, values: Sequence[Any]) -> None:
-        """Raise an error if shapes differ; padding without a mask could change the loss."""
+        """Raise an error if shapes differ, since padding without a mask could change the loss."""
         for client, value in zip(self.clients, values, strict=True):
             shape: Any = getattr(value, "shape", None)
             want: Any = getattr(values[0], "shape", None)
@@ -341,8 +341,7 @@ class _Member(Graph):
 
     The tensors of this graph are batched, and the masks exclude padded nodes.
 
-    The numbers of nodes, edges and training nodes are tensors, too. These numbers do not count
-    padding.
+    The numbers of nodes, edges and training nodes are tensors, too. These numbers exclude padding.
     """
 
     def __init__(self, cohort: Cohort, client: Member) -> None:
@@ -408,7 +407,7 @@ class _Member(Graph):
 
 @explained
 def batch_norms(model: nn.Module) -> list[nn.Module]:
-    """Layers that mix examples, so that padding would change the result.
+    """Layers that mix examples; padding would change the results of these layers.
 
     A batch of unequal clients must have no such layers.
 

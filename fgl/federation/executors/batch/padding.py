@@ -80,7 +80,7 @@ def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dic
 
 
 def _compare(view: View, start: Params, clients: Sequence[int]) -> None:
-    """Compare losses in evaluation mode; if a module is the user's own, also in training mode."""
+    """Compare losses in evaluation mode, and in training mode too if a module is the user's own."""
     modules = stand_in(view.method.model).modules()
     familiar = all(type(module).__module__.split(".")[0] in ("torch", "fgl") for module in modules)
     for training in (False,) if familiar else (False, True):
@@ -96,7 +96,7 @@ def _compare_in(training: bool, view: View, start: Params, clients: Sequence[int
     names = trainable(view.method)
 
     def both(at: Params) -> tuple[Params, Tensor, Tensor]:
-        """The parameters; the clients' losses outside the batch; their losses in the batch."""
+        """The parameters, the clients' losses outside the batch, and their losses in the batch."""
         ones = [_alone(view, at, client) for client in clients]
         set_seed(0)
         losses = _whole(view).losses(_stacks(view, at))
@@ -159,7 +159,7 @@ def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
 
 @contextlib.contextmanager
 def _aside(view: View, training: bool = False) -> Iterator[None]:
-    """A context without torch's dropout, in which the random numbers of training stay the same."""
+    """A context that switches torch's dropout off and keeps training's random numbers unchanged."""
     device = view.cohort.graphs[0].device
     devices = [device] if device.type == "cuda" else []
     model = stand_in(view.method.model)

@@ -1,4 +1,4 @@
-"""Rows of a parameter that a client's data touch: a traced step may train only these rows.
+"""Touched rows: rows of a parameter that clients' data use; a step may train only these rows.
 
 The parameter of a first layer on sparse features has a row for each feature. A small client has few
 of the features. A recording can show that only products with sparse features use a parameter. In
@@ -110,7 +110,7 @@ def compacted(
 
 
 class _Uses(NamedTuple):
-    """Names of a tensor, its views and its summands; and numbers of the operations on these."""
+    """A tensor, its views and its summands: their names, and the numbers of operations on them."""
 
     names: set[str]
     bags: set[int]
@@ -121,7 +121,7 @@ class _Uses(NamedTuple):
 def _renumbered(
     recorder: Recorder, calls: Sequence[Call], uses: tuple[_Uses, _Uses], rows: Rows, stack: str
 ) -> tuple[list[Call], dict[str, str]]:
-    """The operations on touched rows, without views; and the source of each view of the gradient.
+    """The operations on touched rows without views, and the source of each view of the gradient.
 
     Args:
         recorder, calls: the recording and its operations.
@@ -154,7 +154,7 @@ def _renumbered(
 
 
 def _products(recorder: Recorder, calls: Sequence[Call], stack: Tensor) -> _Uses | None:
-    """All uses of a stack; None unless each use is a view or a product, and one is a product."""
+    """All uses of a stack; None unless all are views or products, and at least one is a product."""
     uses = _Uses({recorder.name(stack)}, set(), set(), set())
     for number, call in enumerate(calls):
         count = sum(name in uses.names for name in call.reads)
@@ -219,7 +219,7 @@ def _is_flat(matrix: Tensor, stack: Tensor) -> bool:
 def _is_bag(recorder: Recorder, call: Call) -> bool:
     """Whether an operation is a sparse product with a constant pattern, as `kernels.py` writes it.
 
-    In that case the product's indices and offsets are constants: no input and no result.
+    In that case the product's indices and offsets are constants, and neither inputs nor results.
     """
     if call.function not in BAGS or len(call.args) != 8 or call.kwargs:
         return False

@@ -36,7 +36,7 @@ class SunkReading(Reading):
         edge_index: int64 ``[2, E]``; padding points to the sink.
         num_nodes: number of nodes of the largest client; the sink node has this index.
         num_graphs: number of graphs of the client that has the most graphs; the sink's graph has
-            this index. None if each client has one graph.
+            this index. The argument is None if each client has one graph.
         zero: a batched int64 zero, one per client.
     """
 
@@ -161,7 +161,7 @@ class Filtered(TorchFunctionMode):
 
 
 def _mask_of(key: Any) -> Tensor | None:
-    """The mask in an index ``[mask]`` or ``[:, mask]``, which selects along the last dimension."""
+    """The mask in an index ``[mask]`` or ``[:, mask]`` that selects along the last dimension."""
     last = key[-1] if isinstance(key, tuple) and key else key
     alone = not isinstance(key, tuple) or key[:-1] == (slice(None),) * (len(key) - 1)
     is_mask = isinstance(last, Tensor) and last.dtype == torch.bool and last.dim() == 1

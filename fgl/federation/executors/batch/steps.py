@@ -26,7 +26,7 @@ Hook = Callable[[Params, Params, Any], Params]
 
 
 class View:
-    """A local step of a cohort, with its graphs, contexts and training masks.
+    """The graphs, contexts and training masks of one local step of a cohort.
 
     Args:
         method: the method; its loss and hooks are called once for all clients.
@@ -259,8 +259,8 @@ class StepPlan:
     def at(self, step: int) -> tuple[Cohort, Sequence[Any], Tensor | None]:
         """Return a step's cohort, its contexts, and training masks ``[K, num_nodes]`` or None.
 
-        If the contexts are those of the previous step, the list of contexts is the previous step's
-        list object.
+        If the contexts have not changed since the previous step, the same list object is returned
+        again.
         """
         own = self.cohort.graphs
         pairs = [steps[min(step, len(steps) - 1)] if steps else None for steps in self.drawn]
@@ -288,6 +288,6 @@ class StepPlan:
 
 
 def _base(graph: Graph) -> Graph:
-    """The graph to which `with_train_mask` was applied, or the graph itself."""
+    """The graph from which `with_train_mask` made the given graph, or else the given graph."""
     base: Graph = graph.__dict__.get("masked", graph)
     return base

@@ -125,7 +125,7 @@ class Tracer:
     def _recorded(self, traces: list[Trace], step: Step) -> Tensor:
         """Take an ordinary step.
 
-        If the step changed only tensors, also record it.
+        The step is also recorded if it changed only tensors.
         """
         method = step.view.method
         holdings = Holdings([method.loss, stand_in(method.model)])
@@ -181,8 +181,8 @@ class Trace:
         keys: keys of the context entries that the loss reads, if clients have different contexts.
         form: the conditions under which the operations are valid.
         holdings: the Python objects that must not have changed.
-        pinned: pairs of a position and an input, for inputs to which the loss also has a direct
-            reference. These inputs must stay the same objects.
+        pinned: the inputs to which the loss also has a direct reference, each with its position.
+            These inputs must stay the same objects.
     """
 
     def __init__(
@@ -258,8 +258,8 @@ class CompactTrace(Trace):
     """A trace that trains only the touched rows of some stacks, see `compacted`.
 
     In a round, a cohort uses this trace either in all steps or in no step. In the 1st, 4th, 16th,
-    64th round and so on that uses the trace, ordinary steps are taken too. The results of both must
-    be bit-identical.
+    64th round and so on that uses the trace, ordinary steps are taken too. The trace and the
+    ordinary steps must have bit-identical results.
 
     Args:
         trace: the trace of whole stacks.
@@ -432,7 +432,7 @@ def _random_states(states: Sequence[Tensor], device: torch.device) -> Iterator[N
 
 @contextmanager
 def _still(tracer: Tracer, holdings: Holdings) -> Iterator[None]:
-    """A context: a changed Python object or random state outside torch ends tracing."""
+    """A context that ends tracing if a Python object or a random state outside torch changes."""
     before = _states()
     yield
     if _states() != before:

@@ -1,4 +1,4 @@
-"""Local training of a cohort: K clients train together; one dimension of tensors is the client.
+"""Local training of a cohort: K clients train together, and one dimension of the tensors is K.
 
 An element-wise optimiser updates each entry by itself. So one optimiser for stacked parameters
 ``[K, ...]`` acts like K optimisers.
@@ -262,7 +262,7 @@ def _step(
 
 
 class Template(NamedTuple):
-    """The trained tensors of one client, and an optimiser of them that the factory made."""
+    """The trained tensors of one client, and the optimiser that the factory made for them."""
 
     leaves: Mapping[str, Tensor]
     optimizer: optim.Optimizer
@@ -351,7 +351,7 @@ def _own(state: Mapping[str, Tensor], client: int) -> Params:
 
 
 def _check_model(model: nn.Module, cohort: Cohort) -> None:
-    """Raise an error if a layer mixes all nodes: padding and the sink would change its output."""
+    """Raise an error if a layer mixes all nodes, since padding and the sink would change it."""
     mixing = batch_norms(model)
     sink = reads(model).edge_index
     if mixing and (cohort.padding or sink):

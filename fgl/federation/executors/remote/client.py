@@ -88,8 +88,7 @@ def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[s
         del values[name]
     values["torch"], values["fgl"] = str(torch.__version__), sys.modules["fgl"].__version__
     text = re.sub(r" #[0-9a-f]{16}", "", json.dumps(values))  # tensors may differ by client
-    agreed: dict[str, Any] = json.loads(text)
-    return agreed
+    return dict(json.loads(text))
 
 
 @torch.no_grad()
@@ -120,7 +119,7 @@ def check_width(method: Method, graph: Graph, client: int) -> None:
 
 
 def check_agreement(client: int, got: Mapping[str, Any], want: Mapping[str, Any]) -> None:
-    """Raise a ValueError if client and server differ in a value; it names the first such value.
+    """Raise a ValueError if client and server differ in a value; the error names it.
 
     Example:
         >>> check_agreement(2, {"threads": 2}, {"threads": 1})
@@ -128,11 +127,8 @@ def check_agreement(client: int, got: Mapping[str, Any], want: Mapping[str, Any]
         ValueError: Expected client 2 to have the server's threads, 1, but got 2
     """
     for name in {**want, **got}:
-        if got.get(name) != want.get(name):
-            raise ValueError(
-                f"Expected client {client} to have the server's {name}, {want.get(name)}, "
-                f"but got {got.get(name)}"
-            )
+        own, server = got.get(name), want.get(name)
+        reject_if(own != server, f"client {client} to have the server's {name}, {server}", own)
 
 
 def plan(agreed: Mapping[str, Any]) -> str:
@@ -169,14 +165,12 @@ def check_approved(path: Any, plan: str, unknown: Sequence[str], state: Any) -> 
     if path is None:
         return
     reject_if(state is None, "a state folder beside a list of approved plans", "none", Refusal)
-    if unknown:
-        raise Refusal(
-            "Expected to know all settings of a run, since this site approves plans, but got "
-            f"{' and '.join(unknown)} of a builder without fgl.layer: decorate the builder with it"
-        )
+    want = "to know all settings of a run, since this site approves plans"
+    got = f"{' and '.join(unknown)} of a builder without fgl.layer: decorate the builder with it"
+    reject_if(unknown, want, got, Refusal)
     words = [line.split() for line in Path(path).read_text().splitlines()]
-    if plan not in [each[0] for each in words if each]:
-        raise Refusal(f"Expected the plan of the run to be approved by the site, but got {plan}")
+    want = "the plan of the run to be approved by the site"
+    reject_if(plan not in [each[0] for each in words if each], want, plan, Refusal)
 
 
 def answer(
@@ -275,8 +269,8 @@ def joined(
         >>> joined(method, graph, note, shelf).message
         {'num_examples': tensor(1)}
     """
-    if method.rules.joining is None:
-        raise Refusal(f"Expected a method whose clients are asked when they join, but got {method}")
+    want = "a method whose clients are asked when they join"
+    reject_if(method.rules.joining is None, want, method, Refusal)
     ledger = Ledger(None, {}) if ledger is None else ledger
     ledger.check(without_noise({}))
     with _loop(method, graph, note, shelf) as loop:
@@ -304,7 +298,7 @@ def _again(reply: _Reply, ledger: Ledger) -> tuple[Answer, bool]:
 
     A repeated answer has no privacy cost.
     """
-    ledger.again(num_bytes=len(reply.packed))
+    ledger.note(bytes=len(reply.packed), again=True)
     answer = Answer(
         unpack(reply.packed), reply.losses, reply.num_examples, paid=ledger.paid(reply.asked)
     )
@@ -387,12 +381,11 @@ def _loop(
 def _state(method: Method, note: Note, shelf: Shelf) -> State:
     """The client's valid state; the newest values replace the entries named in `onward`."""
     payload = shelf.read(note.base) if note.base >= 0 else pack({})
-    if payload is None:
-        raise Refusal(
-            f"Expected client {note.client} to have kept its state of round {note.base}, "
-            f"but got {shelf.rounds() or 'none'}"
-        )
+    want = f"client {note.client} to have kept its state of round {note.base}"
+    reject_if(payload is None, want, shelf.rounds() or "none", Refusal)
     state = {
-        key: value for key, value in unpack(payload).items() if key not in method.privacy.onward
+        key: value
+        for key, value in unpack(payload or b"").items()
+        if key not in method.privacy.onward
     }
     return {**state, **unpack(shelf.read(0, "onward") or pack({}))}

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ....checks import reject_if
 from ....warn import warn
 from ...gate.uploads import Limits
 from ...history import of_whom, reason, shortened
@@ -150,7 +151,7 @@ class RemoteClients:
         warn(f"Round {index}, client {client}, score: {text}")
 
     def _answer(self, index: int, client: int, content: Any | str) -> Answer:
-        """A client's answer, read from its content; if that fails, an answer with the problem."""
+        """Read a client's answer from a content; if this fails, the answer states the problem."""
         tensors = self.method.model.state_dict().values()
         device = next((tensor.device for tensor in tensors), torch.device("cpu"))
         try:
@@ -174,7 +175,7 @@ class RemoteClients:
         return min(charged, times) if charged > 0 else times
 
     def _said(self, index: int, client: int, content: Any | str) -> Any:
-        """The note of an answer.
+        """The note that a client added to an answer.
 
         If the client answered a different request, an error is raised.
         """
@@ -306,16 +307,13 @@ class RemoteClients:
         """The reason why no node belongs to a client, or "" if there is a node."""
         if self.nodes.get(client) in self._there:
             return ""
-        refused = [(node, each) for node, each in self._strangers.items()]
-        own = [each.why for _, each in refused if each.client == client]
-        unknown = [each.why for _, each in refused if each.client < 0]
+        own = [each.why for each in self._strangers.values() if each.client == client]
+        unknown = [each.why for each in self._strangers.values() if each.client < 0]
         if own:
             return shortened("its node is refused: " + "; ".join(own))
         if unknown:
-            reasons = list(dict.fromkeys(unknown))
-            return shortened(
-                "no node says that it is this client; refused are " + "; ".join(reasons)
-            )
+            reasons = "; ".join(dict.fromkeys(unknown))
+            return shortened(f"no node says that it is this client; refused are {reasons}")
         return "its node is not there"
 
     def _site(self, node: int) -> str:
@@ -379,9 +377,8 @@ class RemoteClients:
         return replies.handshake(note)
 
     def _check_name(self, client: int, node: int) -> None:
-        if not 0 <= client < self.num_clients:
-            last = self.num_clients - 1
-            raise ValueError(f"Expected client to be from 0 to {last}, but got {client}")
+        last = self.num_clients - 1
+        reject_if(not 0 <= client <= last, f"client to be from 0 to {last}", client)
         if self.post.names and self.post.names[client] not in self._there.get(node, ()):
             want, got = self.post.names[client], self._there.get(node)
             raise ValueError(f"Expected client {client} to be the node {want}, but got {got}")

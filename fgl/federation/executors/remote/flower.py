@@ -75,7 +75,7 @@ def client_app(
             SuperNode's log has the whole error.
 
     Returns:
-        The client app. Name it in the ``pyproject.toml`` of a Flower app.
+        The client app. The ``pyproject.toml`` of a Flower app must name this app.
     """
 
     def query(message: Message, context: Context) -> Message:
@@ -264,13 +264,13 @@ class Flower:
     Args:
         grid: the grid that Flower passes to a ServerApp's main function.
         num_clients: number of clients in the federation, including absent clients.
-        timeout: seconds that each round waits for answers. The first round first waits this time
-            for all clients to register.
+        timeout: seconds that each round waits for answers. Before the first round, the server waits
+            up to this time for all clients to register.
         names: one text per client, in the clients' order. The text identifies the client's
             SuperNode: it is the registered name, or the public key in hexadecimal digits. By
             default, client k is the first node that claims the number k.
-        per_tensor: whether to send one array for each tensor, which Flower's own mods can read.
-            One array per tensor is slower and does not support bfloat16.
+        per_tensor: whether to send one array for each tensor, so that Flower's own mods can read
+            the tensors. One array per tensor is slower and does not support bfloat16.
         poll: seconds between two checks for answers. The time between two checks for new nodes is
             ten times as long.
     """
@@ -297,7 +297,7 @@ class Flower:
         return []
 
     def check(self, method: Method) -> None:
-        """Do nothing; each client's computer checks whether the method can run there."""
+        """Do nothing, since each client's computer checks whether the method can run there."""
 
     def evaluate(self, method: Method, *, each: bool = False) -> None:
         """Return None: clients score their own models, and the server scores nothing."""
@@ -314,8 +314,7 @@ class Flower:
     # The methods below make a `Post`, by which `RemoteClients` reaches the clients.
 
     def nodes(self) -> dict[int, tuple[str, ...]]:
-        nodes = self.grid.get_nodes()
-        return {node.node_id: (node.name, node.public_key.hex()) for node in nodes}
+        return {node.node_id: (node.name, node.public_key.hex()) for node in self.grid.get_nodes()}
 
     def letters(
         self, notes: Mapping[int, Mapping[str, Any]], messages: Mapping[int, Sent]

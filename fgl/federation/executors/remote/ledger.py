@@ -5,8 +5,6 @@ renamed to ``ledger-000001.jsonl``. Later files get the next numbers. The newest
 are kept. Each new file begins with the total privacy cost so far.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -20,7 +18,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from ....checks import Chance, Positive
+from ....checks import Chance, Positive, reject_if
 from ....kinds import typed
 from ....privacy.accountant import composed_epsilon
 from ...saved import disk
@@ -39,7 +37,7 @@ class Ledger:
         folder: folder of the ledger; None for no ledger and no budget.
         about: JSON values that are written on each line of this request, such as run, round and
             method.
-        epsilon: budget for all answers of this site in all runs together; default none.
+        epsilon: budget for all answers of this site in all runs together; by default there is none.
         delta: the delta for which epsilon is computed.
 
     Raises:
@@ -63,11 +61,9 @@ class Ledger:
         epsilon: Positive | None = None,
         delta: Chance = 1e-5,
     ) -> None:
-        if folder is None and epsilon is not None:
-            raise ValueError(
-                f"Expected a state folder beside a budget of epsilon {epsilon:g}, since it must "
-                "survive a restart, but got none"
-            )
+        budget = f"a budget of epsilon {epsilon or 0:g}, since it must survive a restart"
+        lacks = folder is None and epsilon is not None
+        reject_if(lacks, f"a state folder beside {budget}", "none")
         self.folder = None if folder is None else Path(folder)
         self.about, self.epsilon, self.delta = dict(about), epsilon, float(delta)
 
@@ -111,16 +107,9 @@ class Ledger:
         lines = (json.loads(line) for line in self._lines().splitlines())
         return sum(line.get("question") == question for line in lines)
 
-    def again(self, *, num_bytes: int) -> None:
-        """Record that a stored answer is sent again.
-
-        A repeated answer has no privacy cost.
-        """
-        self.note(bytes=num_bytes, again=True)
-
     @contextmanager
     def refusals(self) -> Iterator[None]:
-        """A context in which an error that prevents an answer is recorded."""
+        """A context that records every error that prevents an answer."""
         try:
             yield
         except Exception as error:
@@ -180,7 +169,7 @@ class Ledger:
     def _lines(self) -> bytes:
         """All complete lines.
 
-        A kill of the process can leave an incomplete last line. The answer of this line was not
+        If the process is killed, the last line may be incomplete. The answer of this line was not
         sent.
         """
         data = self._path.read_bytes() if self.folder and self._path.exists() else b""

@@ -1,8 +1,7 @@
-"""Replies of remote clients, with a check of each field, and reports of errors at clients."""
+"""Replies of remote clients, checks of their fields, and reports of errors at clients."""
 
 import json
 import logging
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -225,8 +224,8 @@ def trained(note: Note) -> Told:
         Told(keeps=False, losses=[0.5], num_examples=7, paid=0)
     """
     losses = _field(note, "losses")
-    if not isinstance(losses, list) or not all(type(loss) in (int, float) for loss in losses):
-        raise ValueError(f"Expected losses to be a list of numbers, but got {brief(losses)}")
+    wrong = not isinstance(losses, list) or not all(type(loss) in (int, float) for loss in losses)
+    reject_if(wrong, "losses to be a list of numbers", brief(losses))
     number = whole(note, "num_examples")
     reject_if(number < 0, "num_examples to be at least 0", number)
     paid = whole(note, "paid") if "paid" in note else 0
@@ -252,17 +251,16 @@ def score(note: Note, limits: Limits) -> dict[str, Value]:
 def whole(note: Note, name: str) -> int:
     """A whole number, which a note stores as a string of digits."""
     value = _field(note, name)
-    if not isinstance(value, str) or not re.fullmatch(r"-?\d{1,20}", value, re.ASCII):
-        raise ValueError(f"Expected {name} to be a whole number, but got {brief(value)}")
+    wrong = not isinstance(value, str) or not re.fullmatch(r"-?\d{1,20}", value, re.ASCII)
+    reject_if(wrong, f"{name} to be a whole number", brief(value))
     return int(value)
 
 
 def yes(note: Note, name: str) -> bool:
     """A boolean from a note."""
     value = _field(note, name)
-    if not isinstance(value, bool):
-        raise ValueError(f"Expected {name} to be True or False, but got {brief(value)}")
-    return value
+    reject_if(not isinstance(value, bool), f"{name} to be True or False", brief(value))
+    return bool(value)
 
 
 def table(note: Note, name: str) -> Mapping[str, Any]:
@@ -272,9 +270,8 @@ def table(note: Note, name: str) -> Mapping[str, Any]:
         parsed = json.loads(value) if isinstance(value, str) else None
     except (ValueError, RecursionError):
         parsed = None
-    if not isinstance(parsed, dict):
-        raise ValueError(f"Expected {name} to be a dict as JSON, but got {brief(value)}")
-    return parsed
+    reject_if(not isinstance(parsed, dict), f"{name} to be a dict as JSON", brief(value))
+    return dict(parsed or {})
 
 
 def _field(note: Note, name: str) -> Any:
@@ -284,13 +281,11 @@ def _field(note: Note, name: str) -> Any:
 
 def _value(name: str, value: Any) -> Value:
     each = value if isinstance(value, list) else [value]
-    if not all(type(part) in (int, float) and abs(part) < 2.0**1023 for part in each):
-        raise ValueError(f"Expected {name} to be a finite number, but got {brief(value)}")
+    wrong = not all(type(part) in (int, float) and abs(part) < 2.0**1023 for part in each)
+    reject_if(wrong, f"{name} to be a finite number", brief(value))
     if not isinstance(value, list):
         return float(value)
-    if len(value) != 2:
-        raise ValueError(f"Expected {name} to be a sum and its count, but got {brief(value)}")
+    reject_if(len(value) != 2, f"{name} to be a sum and its count", brief(value))
     total, count = map(float, value)
-    if not math.isfinite(total) or count < 0 or (count == 0 and total):
-        raise ValueError(f"Expected {name} to have a count above 0, but got {count:g}")
+    reject_if(count < 0 or (count == 0 and total), f"{name} to have a count above 0", f"{count:g}")
     return total, count

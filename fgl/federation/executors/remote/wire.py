@@ -21,7 +21,7 @@ def pack(message: Mapping[str, Any]) -> bytes:
         message: dict of dense tensors, at most one dict deep.
 
     Returns:
-        The bytes. Their number is the size from `num_bytes`, plus about 80 bytes per tensor.
+        The bytes; for each tensor, their number exceeds the result of `num_bytes` by about 80.
 
     Raises:
         TypeError: for a sparse tensor.
@@ -36,8 +36,7 @@ def pack(message: Mapping[str, Any]) -> bytes:
         reject_if(tensor.layout != torch.strided, f"{path!r} to be dense", tensor.layout, TypeError)
         copy = tensor.detach().cpu().contiguous()
         tensors[str(number)] = copy.clone() if copy.data_ptr() == tensor.data_ptr() else copy
-    data: bytes = save(tensors, {"names": json.dumps(names(message))})
-    return data
+    return bytes(save(tensors, {"names": json.dumps(names(message))}))
 
 
 def unpack(data: bytes) -> Message:

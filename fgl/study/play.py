@@ -1,29 +1,32 @@
-"""Single runs of a comparison or a study: the method, the report and the compared metric."""
+"""A run of a study or of a comparison: task, method, report and compared metric."""
 
+import functools
 import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from ..checks import check_choice
-from ..federation import Method, Result
+from ..experiment import report as written
+from ..experiment.fields import changed
+from ..federation import Method, run
 from ..tasks import Task
-from .fields import changed
-from .report import report as written
+from .plan import Job, Plan
 
 
-def load(setting: Any, seed: int, local: Mapping[str, Any]) -> Task:
-    """Load a setting's task for a seed, after changing some fields of the setting.
-
-    Example:
-        >>> setting = fgl.tasks.Nodes(clients=3, hidden=8)
-        >>> load(setting, 0, {"steps": 2}).fedavg.train.num_steps
-        2
-    """
+def loaded(plan: Plan, job: Job) -> Task:
+    """Load the task of a run, after changing some fields of the setting."""
+    setting, local = plan.settings[job.setting], job.point.local
     if callable(setting):
-        task: Task = setting(seed, **local)
-        return task
-    loaded: Task = (changed(setting, local) if local else setting).load(seed)
-    return loaded
+        task: Task = setting(job.seed, **local)
+    else:
+        task = (changed(setting, local) if local else setting).load(job.seed)
+    return task
+
+
+def built(plan: Plan, job: Job, task: Task) -> tuple[Method, Task]:
+    """Build the method of a run, and the task on which the method runs."""
+    build = functools.partial(plan.methods[job.method].build, **job.point.own)
+    return method_of(job.method, build, task)
 
 
 def method_of(name: str, build: Any, task: Task) -> tuple[Method, Task]:
@@ -45,11 +48,12 @@ def method_of(name: str, build: Any, task: Task) -> tuple[Method, Task]:
     return built, task
 
 
-def report_of(name: str, seed: int, result: Result, task: Task, num_rounds: int) -> dict[str, Any]:
-    """The report of a run, without tensors."""
-    where = {"dataset": "", "clients": len(task.clients), "rounds": num_rounds, "seed": seed}
-    config = {**result.config, "method": repr(result.method)}
-    report = written(result, recipe=name, **where, config=config, select=task.select)  # type: ignore[arg-type]
+def play(plan: Plan, job: Job, method: Method, task: Task, **how: Any) -> dict[str, Any]:
+    """Run a method and return the run's report, without tensors; `how` goes to `fgl.run`."""
+    result = run(method, task, num_rounds=job.rounds, seed=job.seed, **how, **plan.how)
+    about: Any = {"dataset": "", "clients": len(task.clients), "rounds": job.rounds}
+    about |= {"seed": job.seed, "config": {**result.config, "method": repr(result.method)}}
+    report = written(result, recipe=job.method, **about, select=task.select)
     report["curves"]["train_loss"] = [record.loss for record in result.history]
     report["seconds"] = sum(record.seconds for record in result.history)
     report["bytes"] = result.traffic

@@ -1,0 +1,151 @@
+"""The function `compare`: a study without trials, made in this process and kept in memory."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..checks import Count, reject_if
+from ..experiment.callbacks import early_stop
+from ..experiment.comparison import Comparison
+from ..federation import Callback, Method, Result, Round, run
+from ..kinds import check_options, typed
+from ..progress import shown
+from ..tasks import Task
+from .arguments import check_seeds, check_settings, tuned
+from .execute import seeded
+from .plan import Job, Plan
+from .play import built, chosen_metric, loaded, play
+
+Build = Callable[[Any], "Method | Task"]
+Callbacks = Callable[[str, int], Sequence[Callback]]
+
+
+class Setting(Protocol):
+    """A setting that loads a task for each seed, such as `fgl.tasks.Nodes`."""
+
+    def load(self, seed: int = 0) -> Task: ...
+
+
+@typed
+def compare(
+    methods: Mapping[str, Build],
+    setting: Setting | Callable[[int], Task],
+    *,
+    num_rounds: Count,
+    seeds: Iterable[int] = range(5),
+    metric: str | None = None,
+    at: str | None = None,
+    patience: Count | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    callbacks: Callbacks | None = None,
+    **how: Any,
+) -> Comparison:
+    """Run each method with each seed.
+
+    Each seed determines the data, the partition, the initial model and the training of a run.
+
+    Args:
+        methods: dict from names to functions that build methods. A function gets the task's FedAvg
+            (``fgl.methods.scaffold``). If its parameter is called `task`, the function gets the
+            whole task (``lambda task: fgl.methods.fedprox(task.fedavg, mu=0.1)``). The function may
+            also return a second task; then the FedAvg of the second task is run
+            (``fgl.tasks.centralized``). All methods are compared with the first method.
+        setting: a setting that loads a task for each seed, such as
+            ``fgl.tasks.Nodes(dataset="cora")``, or a function ``seed -> task``.
+        num_rounds: number of rounds of each run.
+        seeds: seeds of the runs; each seed is used for the data, the partition, the initial model,
+            the training and the global generators of Python, numpy and torch.
+        metric: the metric to compare; by default the test metric for the task's `select`, such as
+            ``test_accuracy`` for ``val_accuracy``.
+        at: the round to compare: ``"best_val"`` is the round with the best validation score;
+            ``"last"`` and ``"mean_last5"`` are for a task without validation. The default is the
+            first of these that exists.
+        patience: number of rounds without a better validation score after which a run stops.
+        checkpoint: a folder with one subfolder per run. If the comparison is repeated, it resumes
+            from this folder.
+        callbacks: function ``(name, seed) -> callbacks`` that returns the callbacks of one run,
+            such as a logger.
+        how: further arguments of `fgl.run`, such as `participation`.
+
+    Returns:
+        The `Comparison`.
+
+    Raises:
+        ValueError: if there is no method or no seed, if a seed occurs twice, if the metric is
+            unknown, if two methods have the same folder name, or if `fgl.run` raises one.
+        TypeError: if a task is given instead of a setting, or if a function does not return a
+            method.
+
+    Example:
+        >>> methods = {"FedAvg": lambda fedavg: fedavg, "SCAFFOLD": fgl.methods.scaffold}
+        >>> setting = fgl.tasks.Nodes(clients=3, hidden=8)
+        >>> comparison = compare(methods, setting, num_rounds=2, seeds=range(2))
+        >>> [line.method for line in comparison.lines]
+        ['FedAvg', 'SCAFFOLD']
+    """
+    check_options(compare, how, run, taken=("seed",))
+    counts = num_rounds, num_rounds
+    plan = Plan(tuned(methods), {"": setting}, [{}], [1], [], check_seeds(seeds), *counts, how=how)
+    check_settings(plan)
+    free = [name for name in methods if plan.tunes(name)]
+    got = "ranges: fgl.tune(...) chooses values"
+    reject_if(free, f"{', '.join(free)} to be without anything to tune", got, TypeError)
+    folders = _folders(methods, checkpoint)
+    reports: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in methods}
+    total = plan.count() * num_rounds
+    with shown("comparison", total, unit="rounds", bar_after=0.0) as advance:
+        played: list[object] = []  # rounds of one run, without the rounds of a checkpoint
+
+        def count(record: Round, result: Result) -> None:
+            played.append(advance(1))
+
+        for job, method, task in _ready(plan):
+            reject_if(
+                patience is not None and not task.select,
+                "patience to be None for a task that has no validation score",
+                patience,
+            )
+            played.clear()
+            calls: list[Callback] = [count]
+            calls += [] if callbacks is None else callbacks(job.method, job.seed)
+            calls += [] if patience is None else [early_stop(patience, task.select)]
+            place = None if folders is None else folders[job.method] / f"seed-{job.seed}"
+            with seeded(job.seed):
+                report = play(plan, job, method, task, callbacks=calls, checkpoint=place)
+            advance(num_rounds - len(played))
+            # An unknown metric raises an error after the first run, not after all runs.
+            metric, at = chosen_metric(report, task.select, metric, at)
+            reports[job.method][job.seed] = report
+    assert metric is not None and at is not None  # there is a run
+    return Comparison(reports, metric, at)
+
+
+def _ready(plan: Plan) -> Iterator[tuple[Job, Method, Task]]:
+    """Yield all runs; all methods of a seed are built before the seed's first run."""
+    for seed, jobs in itertools.groupby(plan.jobs({}), key=lambda job: job.seed):
+        with seeded(seed):
+            tasks: dict[str, Task] = {}
+            runs = []
+            for job in jobs:
+                if job.point.key not in tasks:  # `fgl.tune` has chosen other local training
+                    tasks[job.point.key] = loaded(plan, job)
+                runs.append((job, *built(plan, job, tasks[job.point.key])))
+        yield from runs
+
+
+def _folders(methods: Iterable[str], checkpoint: Any) -> dict[str, Path] | None:
+    """A folder per method; the name of each folder has only safe characters."""
+    if checkpoint is None:
+        return None
+    folders = {name: Path(checkpoint) / re.sub(r"[^\w.=,+-]+", "_", name) for name in methods}
+    reject_if(
+        len({str(folder).lower() for folder in folders.values()}) < len(folders),
+        "names of methods to differ in letters or digits where there is a checkpoint",
+        ", ".join(folders),
+    )
+    return folders
