@@ -7,6 +7,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+# Names of other libraries -> what they are here.
+MEANT = {
+    "fedavg": "task.fedavg, or fgl.fedavg(model)",
+    "fedbn": "fgl.methods.fedper(fedavg, shared=[...]) with all modules but the norms",
+}
 # Old package -> the module that has the names now -> names.
 NOW = {
     "fgl.client_network": {
@@ -112,7 +117,8 @@ def _finder(room: str, other: Callable[[str], Any] | None) -> Callable[[str], An
             for each in sys.modules[place].__all__
         }
         nearest = difflib.get_close_matches(name.lower(), paths, n=1, cutoff=0.7)
-        meant = f": did you mean {paths[nearest[0]]}?" if nearest else ""
+        path = MEANT.get(name.lower(), paths[nearest[0]] if nearest else "")
+        meant = f": did you mean {path}?" if path else ""
         raise AttributeError(f"module {room!r} has no attribute {name!r}{meant}")
 
     return find

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from ..checks import reject_if
+from ..checks import SPLIT, reject_if
 from ..graph import Graph
 from ..graph.windows import asked, by_answer, horizons
 from ..kinds import explained, typed
@@ -278,8 +278,8 @@ def _whole_score(
 ) -> Score:
     """A score function that evaluates all clients' models on one shared graph."""
     missing = [n for n in ("y", "test_mask") if getattr(graph, n) is None]
-    reject_if(missing, "graph to have y and test_mask", f"no {missing}")
-    reject_if(not graph.test_mask.any(), "test_mask to have a node", "none")
+    reject_if(missing, "graph to have y and test_mask", f"no {missing}{SPLIT}")
+    reject_if(not graph.test_mask.any(), "test_mask to have a node", f"none{SPLIT}")
     checked_y(target, graph.y)
     validated = graph.val_mask is not None and bool(graph.val_mask.any())
     without = {
@@ -317,7 +317,7 @@ def _local_score(
     """
     tested = [own for own in graphs if own.test_mask is not None and bool(own.test_mask.any())]
     want = "clients to have labels and test nodes"
-    reject_if(not tested or any(own.y is None for own in tested), want, "none")
+    reject_if(not tested or any(own.y is None for own in tested), want, f"none{SPLIT}")
     for own in tested:
         checked_y(target, own.y)
     answers = [by_answer(own, own.test_mask)[1:] for own in graphs]

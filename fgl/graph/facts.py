@@ -1,7 +1,7 @@
 """Facts that follow from a graph's fields: counts, masks, labels, and the edges before a time."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cached_property
 from operator import is_not
 from typing import Any
@@ -308,6 +308,7 @@ FROM = {
     "Batch": ": fgl.Graph.from_pyg(batch)",
     "DataBatch": ": fgl.Graph.from_pyg(batch)",
     "HeteroData": ": fgl.data.from_hetero(data)",
+    "DataLoader": ": [fgl.Graph.from_pyg(data), ...], one graph per client",
 }
 
 
@@ -334,8 +335,8 @@ def check_graph(name: str, graph: Any) -> None:
         raise TypeError(f"Expected {name} to be a fgl.Graph, but got {kind_of(graph)}")
 
 
-def check_graphs(clients: Iterable[Any]) -> None:
-    """Raise a TypeError unless every client is a graph.
+def check_graphs(clients: Sequence[Any]) -> None:
+    """Raise an error if there is no client, or if a client is not a graph.
 
     Example:
         >>> check_graphs([[1, 2]])
@@ -344,6 +345,7 @@ def check_graphs(clients: Iterable[Any]) -> None:
     """
     if isinstance(clients, Facts):
         raise TypeError("Expected clients to be a sequence of graphs, but got a Graph: [graph]")
+    reject_if(not len(clients), "clients to be at least one graph", "none")
     for client, graph in enumerate(clients):
         if not isinstance(graph, Facts):
             cut = isinstance(graph, Tensor)  # the node ids of a partition

@@ -19,6 +19,9 @@ def fedper(
 ) -> Method:
     """Average the layers named in `shared`; each client keeps all other layers (FedPer).
 
+    A client deploys the whole model that it trained last, with its own copy of the shared layers.
+    If `shared` names all modules except the norms, the method is FedBN.
+
     With `models`, clients may have different models. Feature widths, numbers of classes, and all
     layers outside `shared` may then differ. The shared tensors must have the same names, shapes and
     dtypes in all clients' models.

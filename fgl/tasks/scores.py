@@ -13,7 +13,7 @@ from torch.func import functional_call, vmap
 
 from .. import federation as fed
 from .. import targets
-from ..checks import check_classes, reject_if
+from ..checks import SPLIT, check_classes, reject_if
 from ..data.partitions.major_label import unseen_nodes
 from ..data.splits import EdgeSplit
 from ..federation import Cohort, Evaluate, Inbox, Method, Outbox, Params, Score, State
@@ -213,7 +213,7 @@ def evaluate_own(
         for (k, ending), own in fed.scored(model, score, pairs, trained).items():
             metrics[k] |= {f"{name}{ending}": value for name, value in own.items()}
         names = {name for own in metrics for name in own}
-        reject_if(not names and required, "a client to have something to test on", "none")
+        reject_if(not names and required, "a client to have something to test on", f"none{SPLIT}")
         whole = sum(len(own) == len(names) for own in metrics) if names else 0
         return {**merge(dict(enumerate(metrics))), "scored_clients": float(whole)}
 

@@ -244,7 +244,7 @@ def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
     A window counts as one example per node.
     """
     check_graphs(clients)
-    return _bounded(fedavg, max((own.num_answers for own in clients), default=0))
+    return _bounded(fedavg, max(own.num_answers for own in clients))
 
 
 def _bounded(fedavg: Method, most: float) -> Method:

@@ -93,7 +93,7 @@ class Training:
         reject_if(unused, "epochs to be left out without batches", f"{self.epochs}: {hint}")
         reject_if(
             not callable(self.optimizer),
-            "optimizer to be a function, such as lambda params: torch.optim.Adam(params, lr=0.01)",
+            "optimizer to be a function, such as partial(torch.optim.Adam, lr=0.01)",
             shown(self.optimizer),
             TypeError,
         )
