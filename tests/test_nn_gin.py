@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.func import vmap
 
-from fgl.nn import GIN, dense
+from fgl.nn import GIN
 from fgl.nn.layers import coarse_scale
 
 
@@ -46,19 +46,3 @@ def test_a_pool_of_another_kind_is_refused() -> None:
     ):
         with pytest.raises(error, match=message):
             GIN(3, 4, 2)(torch.rand(4, 3), torch.tensor([[0], [1]]), pool)
-
-
-def test_onednn_gives_the_bits_of_matmul(monkeypatch: pytest.MonkeyPatch) -> None:
-    there, sizes = dense.has_onednn(), ((1111, 64, 64), (700, 128, 192), (5000, 38, 64))
-    for rows, wide, out in sizes:
-        shapes = (rows, wide), (out, wide), (out,)
-        parts = [torch.randn(2, *shape, requires_grad=True) for shape in shapes]
-        found = []
-        for on in (False, True):
-            monkeypatch.setattr(dense, "has_onednn", lambda on=on: on)
-            alone = [dense.linear(*each) for each in zip(*parts, strict=True)]
-            for total in (torch.stack(alone), vmap(dense.linear)(*parts)):
-                found.append([total, *torch.autograd.grad(total.square().sum(), parts)])
-        exact = {"rtol": 0, "atol": 0} if there else {"rtol": 1e-3, "atol": 1e-2}
-        for each in found[1:]:
-            torch.testing.assert_close(each, found[0], **exact)

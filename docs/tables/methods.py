@@ -32,16 +32,15 @@ HEAD = """# All methods
 - **One shared model**: with equal numbers of tuning trials, few methods gain over FedAvg, and most
   differences are within the standard errors ([measured](#measured)). Choose a method by another
   need, such as fewer bytes, a secure sum or a robust mean.
-- **One model per client, evaluated on the client's own nodes**, for clients that are communities
-  of a graph: tune the optimizer and the number of steps first. With both tuned on six settings,
-  FGSSL gains 0.5 points over FedAvg on average, SCAFFOLD has the highest mean on four, and local
-  training loses 2.7 points ([the leaderboard](leaderboard.md)). The older numbers, listed below as
-  "measured on clients' own nodes", use one Adam step per round.
+- **Clients that are communities of a graph, each with its own model and test nodes**: tune the optimizer and the number of steps first.
+  With all methods tuned on six settings, FGSSL gains 0.5 points over FedAvg on average, SCAFFOLD has the highest mean on four, and local
+  training loses 2.7 points ([the leaderboard](leaderboard.md)). The older numbers, listed below as "measured on clients' own nodes", use
+  one Adam step per round.
 - **Clients with different features, classes or networks**: use
-  [FedPer](guides/clients_that_differ.md).
+  [FedPer](guides/clients_that_differ.md). FedPer whose `shared` leaves out the norms is
+  [FedBN](guides/personal.md).
 
-A method is a function of a task's FedAvg. A transform is a function of any method. You can nest
-them:
+A method is a function of a task's FedAvg. A transform is a function of any method. Both can be nested:
 
 ```python
 import fgl
@@ -51,16 +50,15 @@ method = fgl.transforms.quantised(fgl.methods.fedprox(task.fedavg, mu=0.1), bits
 result = fgl.run(method, task, num_rounds=2)
 ```
 
-A test runs the calls on this page. Some calls use small values such as `epochs=1`
-to save time. Omit these arguments in your own runs.
+Some calls on this page use small values such as `epochs=1`, to save time in a test. Omit these
+arguments in your own runs.
 
 """
 MEASURED = """## Measured
 
 The table shows differences in percentage points from FedAvg with the same network (for FedSage+,
-from FedSage). The differences are means over seeds with standard errors. [The matrix](matrix.md)
-has the details. [The leaderboard](leaderboard.md) shows the scores of each client's own model on
-its own nodes.
+from FedSage). The differences are means over seeds with standard errors. [The matrix](matrix.md) gives the details. [The
+leaderboard](leaderboard.md) shows the scores of each client's own model on its own nodes.
 
 """
 WHERE = """
@@ -248,7 +246,10 @@ def builders(room: str) -> Iterator[Entry]:
     module = getattr(fgl, room)
     for name in module.__all__:
         value = getattr(module, name)
-        if inspect.isfunction(value) and inspect.signature(value).return_annotation == "Method":
+        if inspect.isfunction(value) and inspect.signature(value).return_annotation in (
+            "Method",
+            fgl.Method,
+        ):
             yield entry(name, value, reference(value))
 
 

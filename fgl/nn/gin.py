@@ -12,7 +12,6 @@ from torch.nn import Linear
 
 from ..checks import check_choice, check_count, check_share
 from ..sparse import SparseMatrix
-from .dense import linear
 from .layers import Edges, Features, adjacency, coarse_scale
 
 
@@ -62,9 +61,9 @@ def _linear(x: Tensor, layer: Linear, before: Linear | None = None) -> Tensor:
     of x.
     """
     if before is None:
-        return linear(x, layer.weight, layer.bias)
+        return (x @ layer.weight.t()).add_(layer.bias)
     joined = torch.cat([before.weight, before.bias[:, None]], dim=1)
-    return linear(x, layer.weight @ joined, layer.bias)
+    return (x @ (layer.weight @ joined).t()).add_(layer.bias)
 
 
 class OfGraphs(nn.Module):

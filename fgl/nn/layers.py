@@ -11,7 +11,6 @@ from torch.nn.functional import embedding
 from ..checks import check_count, check_share
 from ..sparse import SparseMatrix
 from ..sparse.pattern import scalar
-from .dense import linear
 
 Features = Tensor | SparseMatrix
 Edges = Tensor | SparseMatrix
@@ -29,7 +28,7 @@ class Linear(nn.Module):
         nn.init.xavier_uniform_(self.weight)
 
     def forward(self, x: Features) -> Tensor:
-        return linear(x, self.weight)
+        return x @ self.weight.t()
 
 
 def adjacency(edges: Edges, num_nodes: int) -> SparseMatrix:

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from ..checks import check_fanouts, check_share, reject_if
 from ..kinds import explained
 from ..sparse import gather_rows
-from .dense import linear
 from .layers import Edges, Features, Stack, adjacency, dropout, widths
 
 
@@ -47,10 +46,10 @@ class SAGEConv(nn.Module):
         self.lin_r = nn.Linear(in_channels, out_channels, bias=False)
 
     def forward(self, x: Features, edges: Edges) -> Tensor:
-        neighbours = linear(x, self.lin_l.weight)
+        neighbours = x @ self.lin_l.weight.t()
         mean = adjacency(edges, x.shape[0]).astype(neighbours.dtype).mean_norm
         out: Tensor = mean @ neighbours + self.lin_l.bias
-        return out + linear(x, self.lin_r.weight)
+        return out + x @ self.lin_r.weight.t()
 
     def on_trees(self, x: Tensor, fanouts: Sequence[int]) -> Tensor:
         """Apply the convolution to all nodes of trees except leaves; no list of edges is needed.
