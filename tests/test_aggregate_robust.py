@@ -155,7 +155,7 @@ HOSTILE = [1e30, -1e30, 1e9, -3.0, 0.0, 2.0]
     lie=st.sampled_from(HOSTILE),
     split=st.booleans(),
 )
-def test_no_minority_breaks_it(
+def test_minorities_break_none(
     number: int, share: float, seed: int, lie: float, split: bool
 ) -> None:
     """Entry by entry within the honest ones, or within a known distance of their mean."""
@@ -243,3 +243,11 @@ def test_malformed_stacks_are_refused(name: str, stack: Any, said: str) -> None:
 ])  # fmt: skip
 def test_options_out_of_range_are_refused(call: Callable[[Any], Any], said: str) -> None:
     refuses(said, lambda: call(clients(5)))
+
+
+def test_clipping_knows_no_unit() -> None:
+    whole = clients(5)
+    small = {name: value * 1e-3 for name, value in whole.items()}
+    for rule, name in ((norm_bound, "bound"), (centred_clipping, "radius")):
+        found = rule(small, **{name: 5e-4})
+        close(found, {n: 1e-3 * v for n, v in rule(whole, **{name: 0.5}).items()}, atol=1e-9)

@@ -60,122 +60,70 @@ NODES = known("nodes", 0.0, torch.float32)
 SPLIT: dict[str, Any] = {"eps1": 1e6, "eps2": 0.0, "first_round": 0}
 CONDENSED = {"condense_width": 4, "fit_steps": 3}
 GIVEN: dict[str, Given] = {
-    "adaptive_fedprox": Given(
-        {"fit": lambda params, own: torch.tensor(1.0)}, {"fit": rising, "mu": 2.0, "distance": far}
-    ),
+    "adaptive_fedprox": Given({"fit": lambda params, own: torch.tensor(1.0)}, {"fit": rising,
+        "mu": 2.0, "distance": far}),
     "ditto": Given({}, {"penalty": 3.0}),
     "fedamp": Given({}, {"sigma": 0.1, "server_lr": 0.5, "penalty": 3.0}),
     "fedaux": Given({}, {"scale": 1.0}, "aux"), "feddc": Given({}, {"penalty": 0.5}),
     "feddyn": Given({}, {"penalty": 0.5}),
     "fedhgn": Given({}, {"align": 0.1, "draw": False}, "types"),
-    "fedopt": Given(
-        {"rule": "adam", "server_lr": 0.1},
-        {
-            **{"rule": "yogi", "server_lr": 0.2, "momentum": 0.5, "beta2": 0.5, "tau": 0.1},
-            **{"weight_decay": 0.1, "bias_correction": True, "anew": True},
-        },
-    ),
+    "fedopt": Given({"rule": "adam", "server_lr": 0.1}, {**{"rule": "yogi", "server_lr": 0.2,
+        "momentum": 0.5, "beta2": 0.5, "tau": 0.1}, **{"weight_decay": 0.1, "bias_correction": True,
+        "anew": True}},),
     "fedper": Given({"shared": ["convs.0"]}, {"shared": ["convs.1"]}),
     "fedproto": Given({}, {"weight": 5.0, "draw": False}),
     "fedprox": Given({"mu": 0.1}, {"mu": 1.0, "distance": far}),
-    "fedpub": Given(
-        {"probes": probes(NODES, 1)},
-        {
-            **{"probes": probes(NODES, 3), "sparsity": 0.5, "proximity": 0.5, "scale": 1.0},
-            **{"penalties": False, "of": "answers", "masks": "all"},
-        },
-    ),
-    "fedselect": Given(
-        {"every": 1, "top": 0.5}, {"top": 0.1, "cap": 0.3, "every": 2, "passes": (True, True)}
-    ),
+    "fedpub": Given({"probes": probes(NODES, 1)}, {**{"probes": probes(NODES, 3), "sparsity": 0.5,
+        "proximity": 0.5, "scale": 1.0}, **{"penalties": False, "of": "answers", "masks": "all"}},),
+    "fedselect": Given({"every": 1, "top": 0.5}, {"top": 0.1, "cap": 0.3, "every": 2,
+        "passes": (True, True)}),
     "fedspa": Given({}, {"feature_share": 0.8}, "spa"),
     "fedstar": Given({}, {"shared": ("structure_pre",), "draw": False}, "star nodes"),
     "fedssp": Given({}, {"weight": 1.0, "draw": False}, "spectral graphs"),
-    "fedtgp": Given(
-        {"server_epochs": 2, "server_batch": 2},
-        {"weight": 1.0, "margin": 0.1, "server_lr": 0.5, "server_epochs": 4, "server_batch": 9},
-    ),
+    "fedtgp": Given({"server_epochs": 2, "server_batch": 2}, {"weight": 1.0, "margin": 0.1,
+        "server_lr": 0.5, "server_epochs": 4, "server_batch": 9},),
     "fggp": Given({"every": 2}, {"neighbours": 1, "every": 3, "temperature": 0.1}),
     "gcfl": Given(SPLIT, {"eps1": 1e-9, "eps2": 1e9, "first_round": 9}),
-    "gcfl_plus": Given(
-        {**SPLIT, "seq_length": 2},
-        {"eps1": 1e-9, "eps2": 1e9, "first_round": 9, "seq_length": 1, "sequence": "gradients"},
-    ),
-    "graphfl": Given(
-        {"adapt_steps": 2},
-        {"adapt_steps": 1, "adapt_lr": 0.1, "query": "all", "second_order": True, "equal": False},
-    ),
+    "gcfl_plus": Given({**SPLIT, "seq_length": 2}, {"eps1": 1e-9, "eps2": 1e9, "first_round": 9,
+        "seq_length": 1, "sequence": "gradients"},),
+    "graphfl": Given({"adapt_steps": 2}, {"adapt_steps": 1, "adapt_lr": 0.1, "query": "all",
+        "second_order": True, "equal": False},),
     "heurfedamp": Given({}, {"own": 0.6, "scale": 1.0, "penalty": 3.0}),
-    "mix_updates": Given(
-        {"network": methods.uniform}, {"network": each_its_own, "self_weight": 0.5}
-    ),
+    "mix_updates": Given({"network": methods.uniform}, {"network": each_its_own,
+        "self_weight": 0.5}),
     "moon": Given({}, {"contrast": 5.0, "temperature": 0.1}),
     "own_models": Given({}, {"draw": True}),
     "pfedgraph": Given({}, {"prior": 0.1, "attraction": 1.0}),
     "retrained": Given({"client": 1}, {"client": 2}),
-    "s2fgl": Given(
-        {"frequencies": 2, "books": 2, "neighbours": 1},
-        {
-            **{"knowledge": 0.5, "alignment": 9.0, "frequencies": 3, "neighbours": 2, "books": 1},
-            **{"book_share": 0.3, "restart": 0.5},
-        },
-    ),
+    "s2fgl": Given({"frequencies": 2, "books": 2, "neighbours": 1}, {**{"knowledge": 0.5,
+        "alignment": 9.0, "frequencies": 3, "neighbours": 2, "books": 1}, **{"book_share": 0.3,
+        "restart": 0.5}},),
     "scaffold": Given({}, {"server_lr": 2.0}),
-    "unlearned": Given(
-        {"client": 2, "at": 1, "radius": 1e-3},
-        {"client": 1, "at": 2, "radius": 1e-4, "far": 1e-9, "max_norm": 1e-3},
-    ),
-    "fedgta": Given(
-        {},
-        {
-            **{"propagations": 1, "neighbour_share": 0.0, "temperature": 1.0, "moments": "mean"},
-            **{"num_moments": 1, "threshold": 0.999999},
-        },
-    ),
-    "fedgm": Given(
-        {**CONDENSED, "condense_steps": 4, "adjacency_steps": 1, "feature_steps": 1},
-        {
-            **{"reduction": 0.5, "condense_steps": 6, "adjacency_steps": 2, "feature_steps": 2},
-            **{"condense_lr": 0.1, "condense_width": 5, "fit_steps": 5, "fit_lr": 0.1},
-            **{"fit_decay": 0.5},
-        },
-        rounds=1,
-    ),
-    "opfgl": Given(
-        {**CONDENSED, "sure": 0.6, "min_degree": 2, "condense_steps": 12},
-        {
-            **{"propagations": 2, "expand": 0, "sure": 0.3, "min_degree": 4, "label_steps": 1},
-            **{"label_share": 0.3, "nodes_per_class": 2, "condense_steps": 14, "feature_lr": 0.1},
-            **{"edge_lr": 0.1, "condense_width": 5, "alignment": 0.1, "smoothness": 2.0},
-            **{"fit_steps": 5, "fit_lr": 0.1, "distil": 0.9, "distil_least": 0.1},
-            **{"distil_most": 0.05},
-        },
-        rounds=2,
-    ),
-    "fedtad": Given(
-        {"generator": network(NODES, 4), "num_nodes": 12, "neighbours": 3, "epochs": 2},
-        {
-            **{"generator": network(NODES, 5), "num_nodes": 9, "neighbours": 2, "epochs": 3},
-            **{"generator_steps": 2, "distil_steps": 2, "generator_lr": 0.1, "distil_lr": 0.1},
-            **{"distil_decay": 0.5, "fit": 0.1, "diversity": 9.0},
-        },
-        rounds=1,
-    ),
-    "feddep": Given(
-        {"encoder_epochs": 2, "gen_epochs": 2},
-        {
-            **{"num_prototypes": 3, "encoder_epochs": 3, "gen_local_epochs": 2, "gen_epochs": 3},
-            **{"gen_hide": 0.8, "count_weight": 9.0, "embedding_weight": 9.0, "label_weight": 9.0},
-            **{"targets": "nearest"},
-        },
-        "deep",
-        rounds=2,
-    ),
+    "unlearned": Given({"client": 2, "at": 1, "radius": 1e-3}, {"client": 1, "at": 2,
+        "radius": 1e-4, "far": 1e-9, "max_norm": 1e-3},),
+    "fedgta": Given({}, {**{"propagations": 1, "neighbour_share": 0.0, "temperature": 1.0,
+        "moments": "mean"}, **{"num_moments": 1, "threshold": 0.999999}},),
+    "fedgm": Given({**CONDENSED, "condense_steps": 4, "adjacency_steps": 1, "feature_steps": 1},
+        {**{"reduction": 0.5, "condense_steps": 6, "adjacency_steps": 2, "feature_steps": 2},
+        **{"condense_lr": 0.1, "condense_width": 5, "fit_steps": 5, "fit_lr": 0.1},
+        **{"fit_decay": 0.5}}, rounds=1,),
+    "opfgl": Given({**CONDENSED, "sure": 0.6, "min_degree": 2, "condense_steps": 12},
+        {**{"propagations": 2, "expand": 0, "sure": 0.3, "min_degree": 4, "label_steps": 1},
+        **{"label_share": 0.3, "nodes_per_class": 2, "condense_steps": 14, "feature_lr": 0.1},
+        **{"edge_lr": 0.1, "condense_width": 5, "alignment": 0.1, "smoothness": 2.0},
+        **{"fit_steps": 5, "fit_lr": 0.1, "distil": 0.9, "distil_least": 0.1},
+        **{"distil_most": 0.05}}, rounds=2,),
+    "fedtad": Given({"generator": network(NODES, 4), "num_nodes": 12, "neighbours": 3, "epochs": 2},
+        {**{"generator": network(NODES, 5), "num_nodes": 9, "neighbours": 2, "epochs": 3},
+        **{"generator_steps": 2, "distil_steps": 2, "generator_lr": 0.1, "distil_lr": 0.1},
+        **{"distil_decay": 0.5, "fit": 0.1, "diversity": 9.0}}, rounds=1,),
+    "feddep": Given({"encoder_epochs": 2, "gen_epochs": 2}, {**{"num_prototypes": 3,
+        "encoder_epochs": 3, "gen_local_epochs": 2, "gen_epochs": 3}, **{"gen_hide": 0.8,
+        "count_weight": 9.0, "embedding_weight": 9.0, "label_weight": 9.0},
+        **{"targets": "nearest"}}, "deep", rounds=2,),
     "fedsage_plus": Given({}, {"weight": 5.0}, "generators"),
-    "attacked": Given(
-        {"attackers": [1], "attack": transforms.scaled_updates()},
-        {"attackers": [2], "attack": transforms.scaled_updates(3.0)},
-    ),
+    "attacked": Given({"attackers": [1], "attack": transforms.scaled_updates()}, {"attackers": [2],
+        "attack": transforms.scaled_updates(3.0)},),
     "clipped": Given({"length": 0.1}, {"length": 0.2}),
     "quantised": Given({}, {"bits": 2, "bucket": 7}),
     "sparsified": Given({"share": 0.3}, {"share": 0.6, "feedback": False}),
@@ -331,79 +279,34 @@ OF_NODES: dict[str, Any] = {"clients": 4, "hidden": 5, "dropout": 0.1, "damage":
 OF_NODES |= {"local": replace(SGD, lr=0.2), "skew": SKEWED}
 OF_GRAPHS: dict[str, Any] = {**OF_NODES, "batch_size": 3}
 SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "Nodes": (
-        {"dropout": 0.5},
-        {**OF_NODES, "partition": "random", "model": "sage", "split": "class_capped"},
-    ),
-    "SampledNodes": (
-        {"dropout": 0.5, "fanouts": (3, 2), "batch_size": 10},
-        {
-            **OF_NODES,
-            **{"partition": "random", "model": "gcn", "split": "class_capped", "fanouts": (2, 2)},
-            **{"batch_size": 5},
-        },
-    ),
-    "SubgraphNodes": (
-        {"dropout": 0.5, "partition": "louvain"},
-        {
-            **OF_NODES,
-            **{"partition": "random", "train": 0.4, "model": "sage"},
-            **{"keep_optimizer": False},
-        },
-    ),
-    "OverlappingNodes": (
-        {"clients": 2, "dropout": 0.5, "proportions": ("0.03", "0.05")},
-        {
-            **{"proportions": ("0.03", "0.06"), "overlap": 0.01, "per_class": 30, "hidden": 5},
-            **{"dropout": 0.1, "damage": LOST, "local": replace(SGD, lr=0.2), "l2": 0.1},
-        },
-    ),
-    "OwnNodes": (
-        {"latent": 3},
-        {**OF_NODES, "partition": "random", "features": "normalized", "latent": 4, "kl": 5.0},
-    ),
-    "Links": (
-        {"latent": 3},
-        {
-            **OF_NODES,
-            **{"partition": "random", "features": "normalized", "latent": 4, "kl": 5.0},
-            **{"recon": "dense", "partition_after_split": False},
-        },
-    ),
-    "EgoNodes": (
-        {"fanouts": (2, 2), "batch_size": 8, "num_test": 8},
-        {
-            **{"clients": 2, "share": 0.4, "major_rate": 0.5, "num_test": 6, "fanouts": (3, 2)},
-            **{"batch_size": 16, "hidden": 5, "dropout": 0.5, "linear": True, "damage": LOST},
-            **{"local": replace(ADAM, steps=1)},
-        },
-    ),
-    "Graphs": (
-        {"clients": 2, "batch_size": 60, "partition": "dirichlet"},
-        {
-            **OF_GRAPHS,
-            **{"partition": "authors", "alpha": 0.5, "fold": 1, "folds": 4, "model": "star"},
-        },
-    ),
-    "Molecules": (
-        {"clients": 2, "batch_size": 60},
-        {
-            **{key: OF_GRAPHS[key] for key in OF_GRAPHS if key != "skew"},
-            **{"partition": "random", "split": "scaffold", "model": "gin", "layers": 2},
-        },
-    ),
-    "Pairs": (
-        {},
-        {
-            **{key: OF_NODES[key] for key in OF_NODES if key != "dropout"},
-            **{"partition": "random", "asked": "links", "order": "random"},
-        },
-    ),
-    "TypedNodes": (
-        {"dropout": 0.5},
-        {**OF_NODES, "partition": "random", "share_conferences": False, "bases": 2},
-    ),
-}
+    "Nodes": ({"dropout": 0.5}, {**OF_NODES, "partition": "random", "model": "sage",
+        "split": "class_capped"},),
+    "SampledNodes": ({"dropout": 0.5, "fanouts": (3, 2), "batch_size": 10}, {**OF_NODES,
+        **{"partition": "random", "model": "gcn", "split": "class_capped", "fanouts": (2, 2)},
+        **{"batch_size": 5}},),
+    "SubgraphNodes": ({"dropout": 0.5, "partition": "louvain"}, {**OF_NODES,
+        **{"partition": "random", "train": 0.4, "model": "sage"}, **{"keep_optimizer": False}},),
+    "OverlappingNodes": ({"clients": 2, "dropout": 0.5, "proportions": ("0.03", "0.05")},
+        {**{"proportions": ("0.03", "0.06"), "overlap": 0.01, "per_class": 30, "hidden": 5},
+        **{"dropout": 0.1, "damage": LOST, "local": replace(SGD, lr=0.2), "l2": 0.1}},),
+    "OwnNodes": ({"latent": 3}, {**OF_NODES, "partition": "random", "features": "normalized",
+        "latent": 4, "kl": 5.0},),
+    "Links": ({"latent": 3}, {**OF_NODES, **{"partition": "random", "features": "normalized",
+        "latent": 4, "kl": 5.0}, **{"recon": "dense", "partition_after_split": False}},),
+    "EgoNodes": ({"fanouts": (2, 2), "batch_size": 8, "num_test": 8}, {**{"clients": 2,
+        "share": 0.4, "major_rate": 0.5, "num_test": 6, "fanouts": (3, 2)}, **{"batch_size": 16,
+        "hidden": 5, "dropout": 0.5, "linear": True, "damage": LOST}, **{"local": replace(ADAM,
+        steps=1)}},),
+    "Graphs": ({"clients": 2, "batch_size": 60, "partition": "dirichlet"}, {**OF_GRAPHS,
+        **{"partition": "authors", "alpha": 0.5, "fold": 1, "folds": 4, "model": "star"}},),
+    "Molecules": ({"clients": 2, "batch_size": 60},
+        {**{key: OF_GRAPHS[key] for key in OF_GRAPHS if key != "skew"}, **{"partition": "random",
+        "split": "scaffold", "model": "gin", "layers": 2}},),
+    "Pairs": ({}, {**{key: OF_NODES[key] for key in OF_NODES if key != "dropout"},
+        **{"partition": "random", "asked": "links", "order": "random"}},),
+    "TypedNodes": ({"dropout": 0.5}, {**OF_NODES, "partition": "random", "share_conferences": False,
+        "bases": 2},),
+}  # fmt: skip
 
 
 BUILT_IN = ("Graphs", "Molecules", "OverlappingNodes", "Pairs", "TypedNodes")

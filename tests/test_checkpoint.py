@@ -103,9 +103,7 @@ DAMAGES += ["magic", "checksum", "start", "middle", "end"]
 
 @pytest.mark.few
 @pytest.mark.parametrize("how", DAMAGES)
-def test_instead_of_a_damaged_one_the_previous_is_used(
-    how: str, folder: Path, undisturbed: dict[str, Any]
-) -> None:
+def test_a_damaged_one_gives_way(how: str, folder: Path, undisturbed: dict[str, Any]) -> None:
     damage(folder / "round-000003.ckpt", how)
     seen = []
     with pytest.warns(UserWarning, match=r"round-000003.ckpt to be a whole .* previous") as caught:

@@ -97,9 +97,7 @@ def run_traced(method: Any, at_once: Any, monkeypatch: Any, after: int, sparse: 
 @pytest.mark.parametrize("at_once", [1, "all"])
 @pytest.mark.parametrize("kind", [fgl.nn.GCN, fgl.nn.GAT], ids=["gcn", "gat"])
 @pytest.mark.parametrize("name", ["fedavg", "fgssl"])
-def test_replayed_steps_have_equal_bits(
-    name: str, kind: Any, at_once: Any, monkeypatch: Any
-) -> None:
+def test_replays_have_equal_bits(name: str, kind: Any, at_once: Any, monkeypatch: Any) -> None:
     method, replays = METHODS[name](model(kind).cuda()), []
 
     def noted(call: Any, inputs: Any) -> Any:

@@ -117,9 +117,7 @@ def test_unknown_answers_are_no_labels_that_can_be_lost() -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("shape", [(40,), (40, 3)])
-def test_a_share_of_the_known_answers_of_training_examples_is_turned(
-    shape: tuple[int, ...], share: float
-) -> None:
+def test_a_share_of_known_training_answers_is_turned(shape: tuple[int, ...], share: float) -> None:
     y = torch.randint(0, 2, shape, generator=draws(1)).float()
     y[::3] = torch.nan
     train = torch.arange(40) < 30
@@ -362,9 +360,7 @@ def test_somebody_must_train(small: None) -> None:
             kind(clients=3, hidden=4, skew=Skew(unseen=1)).load(seed=0)
 
 
-def test_domains_have_one_network_and_classes_of_their_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_domains_have_one_network_and_own_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = data.csbm(num_nodes=100, num_features=35, words_per_set=5, seed=2)
     monkeypatch.setattr(fgl.data, "load", lambda name, *_, **__: wide if name == "b" else SMALL)
     made = tasks.SubgraphNodes(dataset="a+b", clients=2, hidden=4).load(seed=0)

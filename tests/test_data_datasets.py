@@ -190,9 +190,7 @@ def test_members_of_a_zip(offline: Path, tmp_path: Path, monkeypatch: pytest.Mon
     assert names(folder) == ["a.txt"]
 
 
-def test_files_of_no_address(
-    offline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_elsewhere(offline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = write(tmp_path / "mine" / "known" / "raw", "known").parents[1]
     row = catalogue.GRAPHS["known"]._replace(url="", how="unpack them from a.zip")
     monkeypatch.setattr(catalogue, "GRAPHS", {"known": row})

@@ -163,9 +163,7 @@ def test_malformed_acm(tmp_path: Path, file: str, content: str | bytes, message:
         read_acm(write(tmp_path, {**ACM, file: content}), "tiny")
 
 
-def test_letters_of_any_language_are_no_digits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_letters_are_no_digits_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a Turkish locale numpy reads U+FFFD as the number 65485."""
     monkeypatch.setattr("numpy.loadtxt", lambda *args, **kwargs: np.zeros((4, 1), np.int64))
     with pytest.raises(ValueError, match="line 4, to be one integer"):

@@ -59,9 +59,7 @@ def naive_mash(values: torch.Tensor, trees: torch.Tensor, batch: int, least: int
 )
 @pytest.mark.filterwarnings("ignore:Expected means of several ego-graphs")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_mash_is_the_mean_by_position(
-    count: int, batch: int, least: int | None, dtype: Any
-) -> None:
+def test_mash_is_a_mean_by_position(count: int, batch: int, least: int | None, dtype: Any) -> None:
     values = torch.randn(20, 5, generator=seeded(), dtype=dtype)
     trees = torch.randint(20, (count, 7), generator=seeded())
     got = mash(values, trees, batch_size=batch, least=least)

@@ -286,7 +286,7 @@ def test_flags_are_flat() -> None:
     (["--kind", "mlp"], "'--kind'. Expected one of ('gcn', 'gat')"),
     (["--recipe", "mine"], "--recipe"),
 ])  # fmt: skip
-def test_bad_flags(
+def test_bad(
     flags: list[str], wanted: str, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
@@ -363,9 +363,7 @@ def test_the_first_word_chooses(capsys: pytest.CaptureFixture[str]) -> None:
         cli(mains, argv=["links"], presets={"cora": {}})
 
 
-def test_help_loads_nothing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_is_light(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Setting, "load", lambda *_: pytest.fail("loaded"))
     said = sentences(capsys, main)
     assert set(said) == set(defaults_of(main, None, ""))
@@ -501,9 +499,7 @@ def test_baseline(method: str, task: str, flags: list[str], tmp_path: Path) -> N
     ("fedgcn louvain-nodes --model gat", "--hops: Expected hops to be 0 beside gat"),
     ("fedsage louvain-nodes --model gcn", "(model sage), but got a GCN"),
 ])  # fmt: skip
-def test_what_cannot_be_is_said(
-    words: str, wanted: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be(words: str, wanted: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         BASELINE.main([*words.split(), "--rounds", "1"])
     assert caught.value.code == 2

@@ -233,6 +233,7 @@ def test_groups_are_the_best_ones_and_prototypes_their_means() -> None:
     torch.manual_seed(0)
     assert clusters(rows[:1], 3).tolist() == [0] and clusters(rows[:0], 3).tolist() == []
     assert torch.rand(1).equal(torch.rand(1, generator=seeded()))  # where it drew nothing
+    assert clusters(rows[:1], 3).dtype == torch.int64
     assert len(clusters(rows[:2], 3).unique()) == 2
     many = torch.randn(200, 2, generator=torch.Generator().manual_seed(4)).double()
     moved = clusters(many, 9, starts=1)  # it went on until no row changes its group

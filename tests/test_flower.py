@@ -115,9 +115,7 @@ FAULTS: list[tuple[Callable[[Any], Any], str]] = [
 @pytest.mark.few
 @pytest.mark.filterwarnings("ignore:Round 1, client 2")
 @pytest.mark.parametrize(("fault", "why"), FAULTS)
-def test_a_bad_answer_costs_a_client_its_round_alone(
-    fault: Callable[[Any], Any], why: str, tmp_path: Any
-) -> None:
+def test_a_bad_answer_costs_one_round(fault: Callable[[Any], Any], why: str, tmp_path: Any) -> None:
     method, clients = stateful()
     grid = Grid(
         apps(method, clients),
@@ -260,9 +258,7 @@ def test_a_node_that_differs_is_refused_by_name(other: Any, config: Any, what: s
 
 
 @pytest.mark.filterwarnings("ignore:.*clinic 10. is refused")
-def test_other_threads_and_versions_are_refused_by_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_other_threads_and_versions_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     method, clients = fedavg(model()), graphs()
     machines: list[dict[str, Any]] = [{}, {"threads": lambda: 77}, {"torch": "77"}, {"fgl": "77"}]
     places = {

@@ -304,9 +304,7 @@ def test_a_node_that_was_refused_is_asked_again_and_comes_back() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*clinic 10. is refused")
-def test_where_nobody_is_asked_the_first_round_raises_and_saves_nothing(
-    tmp_path: Path,
-) -> None:
+def test_where_nobody_is_asked_the_first_round_raises_and_saves_nothing(tmp_path: Path) -> None:
     method, clients = fedavg(model(), SGD), graphs()
 
     def met(kind: str, node: int, times: int, reply: Any) -> Any:
@@ -323,9 +321,7 @@ def test_where_nobody_is_asked_the_first_round_raises_and_saves_nothing(
     assert [len(record.dropped) for record in result.history] == [0] * 5
 
 
-def test_where_nobody_answers_for_three_rounds_the_run_raises_and_says_why(
-    tmp_path: Path,
-) -> None:
+def test_where_nobody_answers_for_three_rounds_the_run_raises_and_says_why(tmp_path: Path) -> None:
     method, clients = fedavg(model(), SGD), graphs()
 
     def mute(kind: str, node: int, times: int, reply: Any) -> Any:

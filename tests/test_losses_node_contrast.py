@@ -118,7 +118,7 @@ def test_only_who_wants_a_gradient_gets_one(who: str) -> None:
 
 @options
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_zero_row_is_similar_to_nobody_and_gets_no_gradient(
+def test_a_zero_row_is_like_nobody_and_moves_not(
     kwargs: dict[str, Any], dtype: torch.dtype
 ) -> None:
     a, k = (t.detach().clone() for t in pair(dtype))

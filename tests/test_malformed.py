@@ -346,9 +346,7 @@ def test_where_nothing_helps_the_server_keeps_its_old_model() -> None:
 
 @pytest.mark.filterwarnings("ignore:Round .*the server keeps the old model")
 @pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
-def test_servers_that_raise_in_every_round_are_not_hostile_clients_for_ever(
-    tmp_path: Path,
-) -> None:
+def test_servers_that_raise_in_every_round_are_not_hostile_clients_for_ever(tmp_path: Path) -> None:
     """In the third round in a row the run says so, a resume between them or not."""
     method = fedavg(model())
 

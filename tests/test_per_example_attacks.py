@@ -236,9 +236,7 @@ def test_the_spread_of_an_upload_does_not_tell_how_many_rows_there_are(reached: 
 
 
 @pytest.mark.slow
-def test_the_seed_of_the_run_does_not_tell_what_was_dropped(
-    monkeypatch: pytest.MonkeyPatch, reached: Any
-) -> None:
+def test_a_runs_seed_tells_no_dropouts(monkeypatch: pytest.MonkeyPatch, reached: Any) -> None:
     """Dropout came from the run's seed: with one row more, every later row had another mask.
 
     So a row changed the sum by 60 lengths, in a direction that whoever knows the seed computes.

@@ -123,8 +123,8 @@ def test_no_capture_fails(gpu: PretendedDevice, monkeypatch: Any) -> None:
     assert not gpu.spoiled
 
 
-def test_replayed_steps_have_equal_bits(gpu: PretendedDevice, monkeypatch: Any) -> None:
-    test_cuda.test_replayed_steps_have_equal_bits("fedavg", fgl.nn.GCN, "all", monkeypatch)
+def test_replays_have_equal_bits(gpu: PretendedDevice, monkeypatch: Any) -> None:
+    test_cuda.test_replays_have_equal_bits("fedavg", fgl.nn.GCN, "all", monkeypatch)
     assert not gpu.mixed
 
 

@@ -84,7 +84,7 @@ def squares(params: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_clipped_gradients_on_a_grid_have_an_exact_sum(
+def test_gradients_on_a_grid_have_exact_sums(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     g = torch.Generator().manual_seed(1)
@@ -337,9 +337,7 @@ def test_noise_for_a_tiny_epsilon() -> None:
         privacy.noise_for(epsilon=1.0, rounds=1, delta=1e-5, sample_rate=0.0)
 
 
-def test_too_small_noise_of_the_calibration_is_raised(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_too_small_noise_of_the_calibration_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     accounting = pytest.importorskip("dp_accounting")
     small = 2.4948  # its epsilon is 1.0001
     monkeypatch.setattr(accounting, "calibrate_dp_mechanism", lambda *how, **more: small)
@@ -360,9 +358,7 @@ def test_without_an_accountant_the_error_names_the_extra(monkeypatch: pytest.Mon
     refuses(r"\.\[private\]", lambda: need("cryptography.exceptions"), ImportError)
 
 
-def test_of_the_accountant_the_part_needed_is_loaded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_of_the_accountant_the_part_needed_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
     monkeypatch.setattr(accountant, "imported", lambda name, *how: loaded.append(name))
     accountant._dp_accounting("pld")

@@ -19,6 +19,7 @@ from fgl.client_network.features import unit_centred
 from fgl.client_network.grouping import finch
 from fgl.data.splits import class_capped_split, edge_split
 from fgl.data.splits.free_pairs import FreePairsLike
+from fgl.experiment.callbacks import peak_memory
 from fgl.experiment.plots import _direction
 from fgl.federation import Inbox, Ragged
 from fgl.federation.evaluate import _rate, _why_none
@@ -201,6 +202,10 @@ def test_small_things_of_many_rooms() -> None:
         free = FreePairsLike(torch.tensor([[0, 1], [3, 2]]), 4, pair, side=side)
         assert free.enough and free().tolist() == [[1], [3]]
     refuses("passes", lambda: fgl.methods.fedselect(METHOD, passes=()))
+    refuses("centres", lambda: fgl.ego.EgoSampler(graph(), (2,))(torch.tensor([20])))
+    assert peak_memory(torch.device("cpu")) > 10**7  # type: ignore[operator]
+    one, other = (dataclasses.replace(METHOD, accept=lambda *_: None) for _ in range(2))
+    assert one.made_of != other.made_of == other.made_of
     hidden = torch.tensor([[[3.0], [-1.0]]])
     for count, want in ((1, 9.0), (2, 1.0), (0, 0.0)):
         found = fgl.losses.nearest_features(hidden[:, :1] * 0, ONE, hidden, torch.tensor([count]))

@@ -150,6 +150,8 @@ def test_padding_is_in_no_projection() -> None:
     found = MODULE.by_frequency(h, g, mask, frequencies=FREQUENCIES, neighbours=NEIGHBOURS)
     pairs = [torch.stack([torch.outer(v, v) @ x for v in vectors(x)]) for x in (h[:7], g[:7])]
     close(found, (pairs[0] - pairs[1]).square().mean((1, 2)).sum(), atol=1e-12)
+    alone = MODULE.eigenvectors(h[:7], mask[:7], NEIGHBOURS)
+    close(MODULE.eigenvectors(h, mask, NEIGHBOURS)[:7, :7].abs(), alone.abs(), atol=1e-8)
 
 
 def test_ranks_are_those_of_double_precision() -> None:

@@ -75,7 +75,7 @@ def test_with_signatures_a_split_view_fails_at_the_client(
     ("number", "threshold", "colluders", "said"),
     [(5, 3, 0, "two thirds of the 5"), (6, 4, 0, "two thirds of the 6"), (10, 7, 4, "4 colluders")],
 )
-def test_the_signed_mode_demands_a_larger_threshold(
+def test_signed_thresholds_are_larger(
     number: int, threshold: int, colluders: int, said: str
 ) -> None:
     how: Any = {"threshold": threshold, "colluders": colluders, "signed": all_keys(number)}
@@ -261,7 +261,7 @@ def lying(method: Method, liars: tuple[int, ...], phase: int = 3) -> Method:
     (9, 5, (0, 2, 4), (3,)),
 ])  # fmt: skip
 @pytest.mark.filterwarnings("ignore:Round .* in an earlier round")
-def test_false_shares_do_not_lose_a_sum(
+def test_lies_lose_no_sum(
     number: int, threshold: int, liars: Any, absent: Any, reached: Any
 ) -> None:
     """Where enough true ones came, of seeds and of keys; the warning names who lied."""

@@ -376,7 +376,7 @@ def test_negatives_of_types_are_as_frequent_as_edges() -> None:
 @pytest.mark.parametrize(
     ("pairs", "columns"), [([(1, 2), (2, 1), (3, 0)], 3), ([(2, 1), (3, 0)], 4), ([(1, 1)], 2)]
 )
-def test_pairs_without_messages_have_a_direction_if_one_has_its_reverse(
+def test_pairs_without_messages_have_a_direction_if_one_is_twice(
     pairs: list[Edge], columns: int
 ) -> None:
     y = torch.ones(len(pairs))

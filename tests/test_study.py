@@ -215,9 +215,7 @@ def test_equal_lambdas_of_a_loop_are_told(tmp_path: Path) -> None:
         fgl.study(same, {"a": SETTING}, folder=tmp_path, **{**HOW, "workers": "later"})
 
 
-def test_damaged_files_and_disks_are_told(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damage_is_told(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_study, first = Study(folder), min((folder / "runs").glob("*.json"))
     whole = first.read_text()
     for text in (whole[:100], "[]", "{}"):
@@ -305,9 +303,7 @@ def test_a_run_stops_early_in_its_second_half_alone() -> None:
     assert _stops(None, 8, task) == _stops(1, 8, SimpleNamespace(select="")) == []  # type: ignore[arg-type]
 
 
-def test_a_worker_takes_what_is_free_and_waits_for_the_rest(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_takes_free_runs_and_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, store, finished = Study(folder).plan, Store(folder), []
     jobs = list(plan.jobs(store))[:3]
     for job in jobs:
@@ -695,9 +691,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_any_number_of_workers_and_a_notebook_give_the_same_bits(
-    alone: dict[str, Any], tmp_path: Path
-) -> None:
+def test_workers_and_a_notebook_give_the_same_bits(alone: dict[str, Any], tmp_path: Path) -> None:
     assert len(alone) == 12
     (tmp_path / "script.py").write_text(SCRIPT)
     for workers in (1, 2):
@@ -769,9 +763,7 @@ def test_a_study_survives_kills_and_others_join(alone: dict[str, Any], tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc")
-def test_parents_of_other_plans_share_a_folder_and_workers_end_in_long_calls(
-    tmp_path: Path,
-) -> None:
+def test_parents_of_two_plans_share_a_folder_and_workers_end_in_calls(tmp_path: Path) -> None:
     script = """
 import os, sys, time
 import fgl
@@ -811,9 +803,7 @@ fgl.study(own, {"a": made_up}, num_rounds=1, seeds=range(3), workers=1, folder="
     assert not list((tmp_path / "s" / "locks").glob("*.begun"))
 
 
-def test_a_worker_that_cannot_start_is_told(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_start_is_told(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "python"
     script.write_text('#!/bin/sh\necho "$MKL_NUM_THREADS $@"\nexit 3\n')
     script.chmod(0o700)

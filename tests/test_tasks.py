@@ -37,9 +37,7 @@ def dropouts(network: Any) -> set[float]:
     return {float(share) for share in own if isinstance(share, float | int)}
 
 
-def test_every_network_has_its_settings_dropout(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_every_network_has_its_settings_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
     how: Any = {"dropout": 0.25, "hidden": 8}
     cut = {**how, "partition": "random"}
     few = [fgl.data.small_graphs(2, seed=k) for k in range(4)]

@@ -27,9 +27,7 @@ def held_out(whole: fgl.Graph, seed: int = 0) -> data.splits.EdgeSplit:
 
 
 @pytest.mark.parametrize("partition", ["louvain", "random"])
-def test_messages_follow_training_edges_and_every_edge_is_somewhere(
-    partition: Any,
-) -> None:
+def test_messages_follow_training_edges_and_every_edge_is_somewhere(partition: Any) -> None:
     setting = Links(partition=partition)
     graph, whole = data.load("synthetic"), setting.graphs()[0]
     kept, splits = held_out(graph), setting.splits(whole, 0)

@@ -79,9 +79,7 @@ def test_a_fifth_trains_and_the_rest_halves() -> None:
     assert train == round(0.2 * n) and train + val + test == n and abs(val - test) <= 1
 
 
-def test_rows_of_features_sum_to_1_unless_some_are_negative(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_rows_of_features_sum_to_1_where_none_is_negative(monkeypatch: pytest.MonkeyPatch) -> None:
     x = SMALL.x.to_dense()
     for sign in (1, -1):
         graph = SMALL.replace(x=x * sign)

@@ -110,7 +110,7 @@ def test_a_row_has_ordinary_bits(name: str, task: str, at_once: Any, tracers: Tr
         assert UNTRACED[name] in why if name in UNTRACED else why == ""
 
 
-def test_steps_are_repeated_and_checked_at_powers_of_two(
+def test_steps_are_checked_at_powers_of_two(
     tracers: Tracers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared = []
@@ -361,9 +361,7 @@ def test_a_loss_that_changes_every_round_is_given_up(tracers: Tracers) -> None:
     assert sum("too often" in record.untraced for record in result.history) == 1
 
 
-def test_a_trace_that_gives_other_numbers_is_given_up(
-    tracers: Tracers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trace_of_other_numbers_ends(tracers: Tracers, monkeypatch: pytest.MonkeyPatch) -> None:
     original = traced.record
 
     def wrong(*args: Any) -> Any:

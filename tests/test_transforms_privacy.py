@@ -234,17 +234,11 @@ TOLD: dict[str, Any] = {
     "per_example_gaussian": (per_example_gaussian, SAMPLED, {"expected_batch_size": 4}),
     "secure_sum": (secure_sum, {**SUMMED, "honest": 2, "unprotected": False}, {"bits": 20}),
     "summed_gaussian": (summed_gaussian, {**SUMMED, **NOISY}, {"colluders": 1}),
-    "robust": (
-        robust,
-        {"rule": partial(norm_bound, bound=1.0), "bucket": 1, "untouched": []},
-        {"rule": partial(norm_bound, bound=2.0)},
-    ),
-    "attacked": (
-        attacked,
-        {"attackers": [1], "attack": scaled_updates(-1.0)},
-        {"attack": scaled_updates(-2.0)},
-    ),
-}
+    "robust": (robust, {"rule": partial(norm_bound, bound=1.0), "bucket": 1, "untouched": []},
+        {"rule": partial(norm_bound, bound=2.0)},),
+    "attacked": (attacked, {"attackers": [1], "attack": scaled_updates(-1.0)},
+        {"attack": scaled_updates(-2.0)},),
+}  # fmt: skip
 
 
 @pytest.mark.few
