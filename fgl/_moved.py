@@ -7,6 +7,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+# Names of other libraries -> what they are here.
+MEANT = {
+    "fedavg": "task.fedavg, or fgl.fedavg(model)",
+    "fedbn": "fgl.methods.fedper(fedavg, shared=[...]) with all modules but the norms",
+}
 # Old package -> the module that has the names now -> names.
 NOW = {
     "fgl.client_network": {
@@ -87,7 +92,7 @@ def homes(room: str) -> dict[str, str]:
 
 
 def keep_old_paths() -> None:
-    """Add `__getattr__` to each package in `NOW`; it finds moved names and warns about them."""
+    """Give each package in `NOW` a `__getattr__` that finds moved names and warns about them."""
     for room in NOW:
         module = sys.modules[room]
         vars(module)["__getattr__"] = _finder(room, vars(module).get("__getattr__"))
@@ -112,7 +117,8 @@ def _finder(room: str, other: Callable[[str], Any] | None) -> Callable[[str], An
             for each in sys.modules[place].__all__
         }
         nearest = difflib.get_close_matches(name.lower(), paths, n=1, cutoff=0.7)
-        meant = f": did you mean {paths[nearest[0]]}?" if nearest else ""
+        path = MEANT.get(name.lower(), paths[nearest[0]] if nearest else "")
+        meant = f": did you mean {path}?" if path else ""
         raise AttributeError(f"module {room!r} has no attribute {name!r}{meant}")
 
     return find

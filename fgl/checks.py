@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 E = TypeVar("E", bound=Exception)
+SPLIT = ": fgl.data.splits.random_split(graph) makes masks"  # the end of some errors
 
 if getattr(sys.modules["fgl"], "__file__", None) is None:  # Python imports any folder
     raise ImportError(
@@ -100,7 +101,12 @@ def check_number(
 
 
 class Bound(partial[None]):
-    """A check in an annotation; ``help`` shows its bounds, such as ``at_least=0``."""
+    """A check in an annotation; ``help`` shows the check's bounds, such as ``at_least=0``.
+
+    Example:
+        >>> Bound(check_number, at_least=0)
+        at_least=0
+    """
 
     def __repr__(self) -> str:
         return ", ".join(f"{name}={value}" for name, value in self.keywords.items())
@@ -287,11 +293,16 @@ def check_mask(name: str, mask: Any, length: int) -> None:
     Example:
         >>> check_mask("mask", torch.ones(2), 2)
         Traceback (most recent call last):
-        TypeError: Expected mask to be a bool tensor, but got torch.float32
+        TypeError: Expected mask to be a bool tensor, but got torch.float32: mask.bool()
     """
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-        raise TypeError(f"Expected {name} to be a bool tensor, but got {got}")
+    if not isinstance(mask, Tensor):
+        got = type(mask).__name__
+        raise TypeError(f"Expected {name} to be a bool tensor, but got {got}: torch.tensor(...)")
+    if mask.dtype != torch.bool:
+        flags = mask.shape == (length,) and bool(((mask == 0) | (mask == 1)).all())
+        of_ids = f"torch.zeros({length}, dtype=torch.bool).index_fill(0, {name}, True) for ids"
+        way = f"{name}.bool()" if flags else of_ids
+        raise TypeError(f"Expected {name} to be a bool tensor, but got {mask.dtype}: {way}")
     check_length(length, **{name: mask})
 
 

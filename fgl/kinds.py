@@ -31,6 +31,7 @@ NAMES = {
     "Task": "a Task, such as fgl.tasks.Nodes(clients=5).load(seed=0)",
     "Tensor": "a tensor",
     "Training": "a fgl.Training",
+    "VGAE": "a fgl.nn.VGAE",
     "float": "a number",
     "int": "an integer",
     "str": "a string",
@@ -54,6 +55,7 @@ WAYS = {
     ("Graph", "Task"): "task.whole, or one of task.clients",
     ("Graph", "list"): "one graph of the list, or fgl.Graph.join of small ones",
     ("several Graph", "Graph"): "[graph]",
+    ("several Graph", "DataLoader"): "[fgl.Graph.from_pyg(data), ...], one graph per client",
     ("several Graph", "Task"): "task.clients",
     (
         "several Graph",
@@ -69,9 +71,11 @@ WAYS = {
     ("Tensor", "Graph"): "graph.y",
     ("int", "Tensor"): "tensor.item()",
     ("float", "Tensor"): "tensor.item()",
-    ("Training", "Optimizer"): "fgl.Training(lambda params: torch.optim.SGD(params, lr=0.1))",
+    ("Training", "Optimizer"): "fgl.Training(partial(torch.optim.{value}, lr=0.01), num_steps=3)",
+    ("Training", "partial"): "fgl.Training(partial(...), num_steps=3)",
     ("Training", "function"): "fgl.Training({value})",
-    ("Callable", "Optimizer"): "lambda params: torch.optim.SGD(params, lr=0.1)",
+    ("Callable", "Optimizer"): "partial(torch.optim.{value}, lr=0.01)",
+    ("methods", "list"): '{{"FedAvg": lambda task: task.fedavg, "SCAFFOLD": fgl.methods.scaffold}}',
     ("VGAE", "Module"): "fgl.tasks.node_task and fgl.tasks.pair_task take any model",
 }
 
@@ -103,12 +107,15 @@ MEANT = {
     "num_classes": ("out_channels",),
     "hidden": ("hidden_channels",),
 }
+# Arguments of local training: if a function takes none of them, these two do.
+LOCAL = ("lr", "learning_rate", "optimizer", "momentum", "weight_decay", "epochs", "local_epochs")
+TRAINS = "fgl.Training(...) or fgl.tasks.Local(...) of the task sets it: "
 # Conversions of a value for an argument of another type.
 OF_LOCAL = {"learning_rate": "lr", "local_epochs": "steps", "epochs": "steps"}  # names in `local`
 GIVEN = {
     "local": "fgl.tasks.Local({key}={value})",
-    "optimizer": "lambda params: torch.optim.SGD(params, lr={value})",
-    "train": "fgl.Training(lambda params: torch.optim.SGD(params, lr={value}))",
+    "optimizer": "partial(torch.optim.SGD, lr={value})",
+    "train": "fgl.Training(partial(torch.optim.SGD, lr={value}))",
     "batches": "fgl.federation.node_minibatches(...)",
 }
 
@@ -151,7 +158,7 @@ def explained(function: Function) -> Function:
 
     Raises:
         TypeError: when called with an unknown argument, or without a required argument. The error
-            suggests the most similar argument. The error is also raised if the function fails and
+            suggests the most similar argument. A TypeError is also raised if the function fails and
             the type of an argument does not fit the argument's annotation.
 
     Example:
@@ -250,7 +257,8 @@ def _misnamed(
         key = unknown[0]
         free = [each for each in own if each not in kwargs]
         meant = _meant(key, kwargs[key], free) or _meant(key, kwargs[key], list(own))
-        hint = f"did you mean {meant}? " if meant else ""
+        elsewhere = TRAINS if key in LOCAL and "optimizer" not in own else ""
+        hint = f"did you mean {meant}? " if meant else elsewhere
         value = shown(kwargs[key])
         return TypeError(f"Expected an argument of {name}, but got {key}={value}: {hint}{usage}")
     places = [key for key, each in own.items() if each.kind in POSITIONAL]
@@ -447,11 +455,12 @@ def _sentence(key: str, value: Any, hint: Any, name: str, rest: str) -> str:
         place = next((k for k, own in enumerate(value) if not fits(own, inner[0])), None)
         if place is not None:
             key, value, of = f"{key}[{place}]", value[place], inner[0]
-            way = _way(f"several {_called(of)}", value, name, rest)
-            return f"Expected {key} to be {in_words(of)}, but got {shown(value)}{way}"
+            one = _called(of)
+            way = _way(one, value, name, rest) or _way(f"several {one}", value, name, rest)
+            return f"Expected {key} to be {in_words(of)}, but got {shown(value, of)}{way}"
     expected = f"several {_called(inner[0])}" if kind in SEVERAL and inner else _first_kind(hint)
-    way = _way(expected, value, name, rest)
-    return f"Expected {key} to be {in_words(hint)}, but got {shown(value)}{way}"
+    way = _way(expected, value, name, rest) or _way(key, value, name, rest)
+    return f"Expected {key} to be {in_words(hint)}, but got {shown(value, hint)}{way}"
 
 
 def check_kind(name: str, value: Any, kind: Any, call: str = "", rest: str = "") -> None:
@@ -522,8 +531,10 @@ def in_words(hint: Any) -> str:
     return NAMES.get(name, f"{'an' if name[0] in 'AEIO' else 'a'} {name}")
 
 
-def shown(value: Any) -> str:
+def shown(value: Any, hint: Any = None) -> str:
     """A value as text for an error: a class or a plain value in full, or else only its type.
+
+    If the value's type has the name of the expected type, the text also names its package.
 
     Example:
         >>> shown(torch.nn.Linear), shown("a"), shown(torch.ones(1))
@@ -535,14 +546,19 @@ def shown(value: Any) -> str:
         return repr(value)[:200]
     if type(value).__name__ == "function":
         return f"the function {value.__name__}"
-    return type(value).__name__
+    package = type(value).__module__.split(".")[0]
+    other = hint is not None and _first_kind(hint) == type(value).__name__
+    return f"{package}'s " * other + type(value).__name__
 
 
 def _way(expected: str, value: Any, name: str, rest: str) -> str:
     """An example of a correct call, if `WAYS` has an entry for the value's type or a base class."""
     own = [base.__name__ for base in type(value).__mro__]
     own += [{"tuple": "list", "Batch": "Data"}.get(kind, kind) for kind in own]
-    written = str(value) if isinstance(value, str | int) else getattr(value, "__name__", "")
+    stepper = value if isinstance(value, type) else type(value)
+    own += ["Optimizer"] * issubclass(stepper, torch.optim.Optimizer)
+    plain = isinstance(value, str | int)
+    written = str(value) if plain else getattr(value, "__name__", stepper.__name__)
     named = expected == "Method" and isinstance(value, str)
     builder: Any = getattr(sys.modules.get("fgl.methods"), value, None) if named else value
     asks = inspect.signature(builder) if inspect.isfunction(builder) else inspect.Signature()

@@ -16,7 +16,7 @@ Params = dict[str, Tensor]
 def part(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
     """Select the part of a model to send: the tensors of the named modules.
 
-    ``part(params, "conv1", "conv_mu")`` has ``conv1.bias``, ``conv1.lin.weight``, ..., but not
+    ``part(params, "conv1", "conv_mu")`` contains ``conv1.bias``, ``conv1.lin.weight``, ..., but not
     ``conv10.bias``. Without a prefix, the part is the whole model. The model's `rest` is not sent,
     so it stays at each client, as in FedPer.
 
@@ -207,7 +207,7 @@ def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
     """Weight of the global layers in a client's model: ``lambda = (EMD(p, q) / 2)^gamma``.
 
     This is FedEgo's Eq. 15. The weight grows with the distance between the client's label
-    distribution and the global label distribution. A larger `gamma` gives a smaller weight.
+    distribution and the global label distribution. The weight decreases if `gamma` grows.
 
     Args:
         p: the client's label distribution, float ``[num_classes]``.

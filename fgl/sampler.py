@@ -293,9 +293,8 @@ def drawn(
             last = rest + k
             torch.mul(draws[k], last + 1, out=chosen[k]).bitwise_right_shift_(BITS)
             if k:
-                again = (
-                    (chosen[:k] == chosen[k]).view(torch.uint8).amax(0)
-                )  # 5 times faster than torch.any
+                same = chosen[:k] == chosen[k]
+                again = same.view(torch.uint8).amax(0)  # 5 times faster than torch.any
                 torch.where(again.bool(), last, chosen[k], out=chosen[k])
         first = total.index_select(0, many) - fanout
         where = torch.arange(fanout, device=begin.device)[:, None] + first

@@ -29,7 +29,9 @@ def fold_in(seed: int, *path: int | str) -> int:
         >>> fold_in(0, 3, 1) == fold_in(0, 3, 1), fold_in(0, 3, 1) == fold_in(0, 1, 3)
         (True, False)
     """
-    parts = tuple(p if isinstance(p, str) else operator.index(p) for p in (seed, *path))
+    parts: tuple[Any, ...] = (seed, *path)
+    if not {*map(type, parts)} <= {int, str}:
+        parts = tuple(p if isinstance(p, str) else operator.index(p) for p in parts)
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 

@@ -334,7 +334,7 @@ def warn_undefined(
     *,
     instead: str = "",
 ) -> dict[int, list[str]]:
-    """Give one warning for all clients that have examples to score, but an undefined metric.
+    """Give one warning for all clients with examples to score and with an undefined metric.
 
     Args:
         target: the target with the metrics.

@@ -125,7 +125,7 @@ def test_a_wrong_metric_is_refused_after_one_run_and_a_wrong_method_before() -> 
 
 @pytest.mark.parametrize(("methods", "setting", "how", "text"), [
     ({}, SETTING, {}, "Expected methods to be functions by name"),
-    ([scaffold], SETTING, {}, "Expected methods to be a dict, but got list"),
+    ([scaffold], SETTING, {}, 'Expected methods to be a dict, but got list: {"FedAvg"'),
     ({"a": 3}, SETTING, {}, "Expected a to be a function that makes a method"),
     ({"a": fgl.Tuned(fedprox, mu=[1.0, 2.0])}, SETTING, {}, "a to be without anything to tune"),
     ({"a": scaffold}, 3, {}, "setting to load a task for each seed, such as"),

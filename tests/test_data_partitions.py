@@ -69,7 +69,7 @@ def test_what_a_cut_loses_is_counted_and_told() -> None:
                 kept = [pair for pair in inside if any({*pair} <= own for own in owners)]
                 want += [len(inside), len(inside) - len(kept)]
             assert list(fgl.data.partitions.cut_loss(whole, parts)) == want
-            text = [f"{want[i + 1]} of {want[i]}" for i in (0, 2) if 2 * want[i + 1] > want[i]]
+            text = [("edges", "pairs")[i // 2] for i in (0, 2) if 2 * want[i + 1] > want[i]]
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
                 partition_graph(whole, parts)

@@ -205,9 +205,11 @@ def test_the_spread_is_numpys() -> None:
 
 def test_a_spread_of_nothing_is_refused() -> None:
     record = Round(0, [0], metrics={"test_accuracy": 0.5, "test_auc/0": 0.5, "test_auc/3": 0.5})
+    a_result = fgl.Result({k: {} for k in range(4)}, {}, {}, [record])
     for how, got in [
         ({"metric": "test_acc"}, "test_acc"),
-        ({"metric": "test_auc", "groups": ["a"]}, "at least 4"),
+        ({"metric": "test_auc", "groups": ["a"]}, "each of 4"),
+        ({"run": a_result, "metric": "test_auc", "groups": ["a"] * 5}, "each of 4 .* 5"),
         ({"run": Round(0, [0], metrics={"test_accuracy": 0.5})}, "each=True"),
         ({"run": Round(0, [0], metrics={"test_auc/north": 0.5})}, "each=True"),
         ({"run": fgl.Result({}, {}, {}, [])}, "none"),

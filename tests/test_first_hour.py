@@ -154,6 +154,10 @@ def test_a_task_of_what_are_no_graphs_is_refused() -> None:
             fgl.tasks.node_task(graph(), clients, model(), train)
     with pytest.raises(TypeError, match=r"clients\[1\] to be a fgl.Graph"):
         fgl.tasks.pair_task(NO_GRAPH, model(), train)
+    refuses("at least one graph.* none", lambda: fgl.tasks.graph_task([], [], model(), train))
+    bare = graph().replace(train_mask=None, val_mask=None, test_mask=None)
+    task = fgl.tasks.node_task(None, [bare], model(), train)
+    refuses("^Expected a client to have .*random_split", lambda: task.evaluate(task.fedavg))
     with pytest.raises(TypeError, match="Expected whole to be a fgl.Graph or None, but got Tensor"):
         fgl.tasks.node_task(NO_GRAPH[1], graphs(), model(), train)
 

@@ -201,7 +201,7 @@ def test_scores_are_each_clients_own() -> None:
         evaluate_graphs(plain, [one], [one])
     with pytest.raises(ValueError, match="clients to be 4 as tests, but got 3"):
         evaluate_graphs(plain, tests, clients[:3])
-    with pytest.raises(ValueError, match="tests and clients to have labels"):
+    with pytest.raises(ValueError, match="graph.y to be a tensor of labels"):
         evaluate_graphs(plain, [tests[0].replace(y=None)], clients[:1])
     with pytest.raises(ValueError, match="keys"):
         evaluate_graphs(plain, tests, clients)({**outbox, 2: {"model": {}}}, {})

@@ -179,6 +179,8 @@ def test_a_pair_task_without_test_pairs_of_both_answers_warns_once() -> None:
     with pytest.warns(UserWarning, match="to have test pairs, but got none"):
         tasks.pair_task([asked().replace(test_mask=none)], net, ADAM, target=fgl.targets.REGRESSION)
     tasks.pair_task([asked().replace(test_mask=none), asked(1)], net, ADAM)  # one is enough
+    with pytest.warns(UserWarning, match=r"labels 0 and 1, .* negatives=True"):
+        tasks.pair_task([asked().replace(y=torch.ones(30).double())], net, ADAM)
 
 
 @pytest.mark.slow

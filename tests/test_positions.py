@@ -1,7 +1,9 @@
 """Positions, atoms and features of graphs; models that have a parameter under two names."""
 
 import copy
+import re
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -235,12 +237,18 @@ def test_features_of_graphs_reach_a_model() -> None:
     assert torch.equal(fgl.predict(model, model.state_dict(), graph), want)
 
 
-def test_pygs_molecules_need_neither_features_nor_edges() -> None:
+def test_the_guides_conformer_has_the_bonds_of_ethanol() -> None:
+    pytest.importorskip("rdkit")
     data = pytest.importorskip("torch_geometric.data")
-    one = data.Data(z=torch.tensor([6, 1]), pos=torch.rand(2, 3), y=torch.ones(1, 1))
-    graph = fgl.Graph.from_pyg(data.Batch.from_data_list([one, one]))
-    assert (graph.num_nodes, graph.num_features, graph.num_edges) == (4, 0, 0)
-    assert graph.z is not None and graph.z.tolist() == [6, 1, 6, 1]
+    page = Path(__file__).parents[1] / "docs/guides/positions.md"
+    (code,) = re.findall(r"^```py\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
+    names: Any = {"torch": torch, "data": data}
+    exec(code, names)
+    graph: Any = fgl.Graph.from_pyg(data.Batch.from_data_list([names["ethanol"]] * 2))
+    assert graph.z.tolist() == 2 * [6, 6, 8, *[1] * 6] and graph.y.shape == (2,)
+    length = torch.cdist(graph.pos[:9], graph.pos[:9])
+    for a, b, known in ((0, 1, 1.51), (1, 2, 1.43), (2, 8, 0.97), (0, 3, 1.09)):  # as measured
+        assert length[a, b].item() == pytest.approx(known, abs=0.04)
 
 
 NAMES = ("mu", "eta", "step", "mu_product", "exp_avg", "momentum_buffer", "count")

@@ -91,6 +91,17 @@ def test_a_best_round_without_metrics_says_what_is_missing() -> None:
             Result({}, {}, {}, history, select=select).best()
 
 
+def test_early_stop_asks_the_tasks_metric_and_refuses_one_that_no_round_has() -> None:
+    rounds = [Round(k, [0], metrics={"val_auc": -k / 9, "val_loss": 2.0 - k}) for k in range(3)]
+    for select, ends in (("", True), ("val_auc", True), ("-val_loss", False)):
+        result = Result({}, {}, {}, rounds, select="val_auc")
+        assert fgl.experiment.early_stop(2, select)(rounds[2], result) is ends
+    wrong = fgl.experiment.early_stop(2, "val_accuracy")
+    refuses(r"early_stop\(select='val_accuracy'\): .*val_auc", lambda: wrong(rounds[2], result))
+    bare = [Round(0, [0])]
+    assert not fgl.experiment.early_stop(2)(bare[0], Result({}, {}, {}, bare))  # not scored yet
+
+
 def test_a_result_as_a_dict_and_a_table(tmp_path: Path) -> None:
     result = went(fedprox(fedavg(model()), mu=0.1), config={"dataset": "made up"})
     made = result.to_dict()

@@ -1,5 +1,6 @@
 """A round and what surrounds it: executors, phases, exchanges, scores, and what is kept."""
 
+import warnings
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -31,6 +32,28 @@ def test_a_start_with_states_of_another_optimizer_is_refused() -> None:
     fgl.run(kept(sgd), graphs(), num_rounds=1, start=phase)
     with pytest.raises(ValueError, match=r"optimizer of start, SGD.* got Adam"):
         fgl.run(kept(adam), graphs(), num_rounds=1, start=phase)
+
+
+# Absent clients.
+
+
+def test_a_server_that_forgets_absent_clients_warns_once() -> None:
+    """One model for the participants; not if all get it, or each participant its own tensors."""
+
+    def run(copies: bool, everybody: bool, share: float) -> int:
+        def aggregate(inbox: Any, state: Any) -> Any:
+            mean = {name: rows.mean(0) for name, rows in inbox.stack("model").items()}
+            clients = range(inbox.num_clients) if everybody else inbox
+            own = {k: {name: t.clone() for name, t in mean.items()} for k in clients}
+            return {k: {"model": own[k] if copies else mean} for k in clients}, {"model": mean}
+
+        with warnings.catch_warnings(record=True, action="always") as seen:
+            method = replace(fedavg(model()), aggregate=aggregate)
+            fgl.run(method, graphs(), num_rounds=3, participation=share)
+        return sum("Broadcast(message, inbox.num_clients)" in str(each.message) for each in seen)
+
+    assert run(False, False, 0.5) == run(False, False, 0.25) == 1
+    assert run(True, False, 0.5) == run(False, True, 0.5) == run(False, False, 1.0) == 0
 
 
 # Scores.

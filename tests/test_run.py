@@ -283,9 +283,7 @@ def test_a_network_with_a_lazy_layer_trains() -> None:
     net(torch.zeros(1, FEATURES), fgl.SparseMatrix.from_dense(torch.eye(1)))
     params = dict(net.named_parameters())
     assert loss(params, graph(), {}).requires_grad
-    with pytest.raises(
-        ValueError, match=r"\[\] of another shape or name, and \['lin.bias'\] missing"
-    ):
+    with pytest.raises(ValueError, match=r"\[\] of another shape .* and \['lin.bias'\] missing"):
         loss({"lin.weight": params["lin.weight"]}, graph(), {})
 
 
@@ -314,38 +312,18 @@ def test_a_metric_is_said_by_one_alone() -> None:
         fgl.run(fedavg(model()), graphs(), num_rounds=1, watch=half, evaluate=half)
 
 
-MISTAKEN: list[tuple[dict[str, Any], str]] = [
-    ({"method": nn.Linear(1, 1)}, "method to be a Method, .*, but got Linear"),
-    ({"clients": fgl.tasks.Nodes()}, r"clients .*, but got a Nodes, whose load\(seed=0\) makes"),
-    ({"start": {}}, "start to be a Result or None, but got dict"),
-    ({"callbacks": print}, "callbacks to be .* function, but got builtin"),
-    ({"evaluate": {}}, "evaluate to be a function of .*, but got {}"),
-]
-
-
-@pytest.mark.parametrize(("given", "error"), MISTAKEN)
-def test_what_is_easily_mistaken_is_said_before_the_first_round(given: Any, error: str) -> None:
-    options = {"method": fedavg(model()), "clients": graphs(), **given}
-    refuses(f"^Expected {error}", lambda: fgl.run(**options, num_rounds=1), TypeError)
-
-
-@pytest.mark.parametrize("optimizer", [4, "adam", torch.optim.SGD([torch.ones(1)], lr=0.1)])
-def test_an_optimizer_is_a_function_of_tensors(optimizer: Any) -> None:
-    with pytest.raises(TypeError, match="^Expected optimizer to be a function"):
-        Training(optimizer)
-
-
-@pytest.mark.parametrize("spoil", [
-    lambda result: result.history.clear(),
-    lambda result: result.history.pop(0),
-    lambda result: result.history.reverse(),
-    lambda result: setattr(result, "history", tuple(result.history)),
-])  # fmt: skip
-def test_a_callback_may_not_change_the_history(spoil: Any) -> None:
+@pytest.mark.parametrize("spoil", ["clear", "pop", "reverse", "tuple"])
+def test_a_callback_may_not_change_the_history(spoil: str) -> None:
     """The count of rounds is their number: a run would go on for ever."""
-    callbacks = [lambda record, result: spoil(result) if record.round else None]
+
+    def change(record: Any, result: Any) -> None:
+        if record.round and spoil == "tuple":
+            result.history = tuple(result.history)
+        elif record.round:
+            getattr(result.history, spoil)()
+
     with pytest.raises(ValueError, match=r"Round 1, a callback: the rounds of result.history"):
-        fgl.run(fedavg(model()), graphs(), num_rounds=3, callbacks=callbacks)
+        fgl.run(fedavg(model()), graphs(), num_rounds=3, callbacks=[change])
 
 
 OTHERS: dict[str, Callable[[], nn.Module]] = {
@@ -388,7 +366,7 @@ def test_a_message_with_a_gradient_is_refused_where_it_is_made() -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_features_of_another_type_than_the_models_are_said_at_once(sparse: bool) -> None:
+def test_features_of_another_type_than_the_model_are_refused_at_once(sparse: bool) -> None:
     def wide(data: fgl.Graph) -> fgl.Graph:
         x: Any = data.x.double()
         return data.replace(x=fgl.SparseMatrix.from_dense(x) if sparse else x)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import networkx
+import numpy as np
 import pytest
 import torch
 from federations import refuses
@@ -131,6 +132,14 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
     "columns of other lengths": ({}, {"age": [1]}, {}, "equally long"),
     "labels as features": ({}, {}, {"x": ["tall", "age"], "y": "age"}, "labels.*'age'"),
     "a class twice": ({}, {}, {"y": "team", "classes": ["red", "red", "blue"]}, "distinct.*'red'"),
+    "classes of nothing": ({}, {}, {"classes": [0, 1]}, "y beside classes"),
+    "relations of nothing": ({}, {}, {"relations": [0, 1]}, "edge_type beside relations"),
+    "dates of NumPy": (
+        {},
+        {"age": np.arange(3).astype("M8[ns]")},
+        {"x": ["age"]},
+        "datetime64.*of",
+    ),
     "a mask of numbers": ({}, {}, {"train_mask": "age"}, "'age' to be true or false"),
 }
 
@@ -159,6 +168,9 @@ def test_columns_that_are_not_read_are_named() -> None:
         from_tables(CALLS, PEOPLE)
     with pytest.raises(TypeError, match="the path of a CSV file, but got int"):
         from_tables(3, PEOPLE, **REST)
+    for how in ({"y": "team", "classes": {"red", "blue"}}, {"x": {"age", "tall"}}):
+        with pytest.raises(TypeError, match="to be a list, since a set has no order"):
+            from_tables(CALLS, PEOPLE, **how, **REST)  # type: ignore[arg-type]
 
 
 def test_tables_of_types_are_a_typed_graph() -> None:
@@ -224,6 +236,20 @@ def test_names_come_back_with_the_predictions_of_a_client() -> None:
         assert outputs == pytest.approx({name: weight * ages[name] + bias for name in names})
 
 
+def test_files_of_graphml_and_gexf_keep_a_graph(tmp_path: Path) -> None:
+    people = friends(networkx.DiGraph)
+    how: Any = {"x": ["age"], "y": "team", "classes": ["blue", "red"], "edge_weight": "years"}
+    for own in people.nodes.values():
+        del own["vector"]
+    expected = fgl.Graph.from_networkx(people, **how, edge_time="met")
+    for kind in ("graphml", "gexf"):
+        getattr(networkx, f"write_{kind}")(people, tmp_path / "people")
+        read = getattr(networkx, f"read_{kind}")(tmp_path / "people")
+        graph = fgl.Graph.from_networkx(read, **how, edge_time="met", ignore=["label", "id"])
+        for name in ("x", "edge_index", "y", "edge_weight", "edge_time"):
+            assert torch.equal(getattr(graph, name), getattr(expected, name)), (kind, name)
+
+
 def test_networkx_nodes_that_lack_an_attribute_are_named() -> None:
     graph = friends()
     graph.add_node("Eve", team="red")
@@ -248,13 +274,6 @@ def test_a_networkx_graph_without_edges_has_the_fields_of_others() -> None:
         fgl.Graph.from_networkx(links, edge_time="t")
 
 
-def test_networkx_edges_are_those_of_pyg() -> None:
-    utils = pytest.importorskip("torch_geometric.utils")
-    graph = networkx.gnp_random_graph(12, 0.3, seed=1)
-    ours = fgl.Graph.from_networkx(graph).edge_index.t().tolist()
-    assert sorted(ours) == sorted(utils.from_networkx(graph).edge_index.t().tolist())
-
-
 def test_whole_numbers_stay_whole(tmp_path: Path) -> None:
     """A float of 32 bits has no place for Unix times or long ids."""
     nodes: Any = {"id": ["a", "b", "c"], "y": [2**24 + 1, 0, 1]}
@@ -268,7 +287,7 @@ def test_whole_numbers_stay_whole(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'t' to be integers, but got 0.7 of edge 0"):
         from_tables({**edges, "t": [0.7, 1.2]}, nodes, edge_type="t", ignore=["y"])
     prices = {"id": [0, 1], "price": [Decimal("1.5"), Decimal("2.7")]}
-    ends: Any = {"source": [0], "target": [1]}
+    ends: Any = {"source": torch.tensor([0]), "target": [1]}
     graph = from_tables(ends, prices, y="price")
     torch.testing.assert_close(graph.y, torch.tensor([1.5, 2.7]))
 
@@ -288,5 +307,7 @@ def test_keys_of_no_type_are_named() -> None:
     for how in ({"x": {"usr": ["age"]}}, {"y": {"usr": "age"}}):
         with pytest.raises(ValueError, match=r"\['user'\], but got \['usr'\]"):
             typed_tables(edges, nodes, ignore=["age"], **how)
+    with pytest.raises(ValueError, match="y beside classes"):
+        typed_tables(edges, nodes, ignore=["age"], classes=[0])
     with pytest.raises(ValueError, match="another type"):
         typed_tables({("user", "user"): edges[next(iter(edges))]}, nodes, ignore=["age"])  # type: ignore[dict-item]

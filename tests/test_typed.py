@@ -258,6 +258,14 @@ def test_three_parts_of_a_link_split_are_one_graph() -> None:
     refuses("val's pairs among train's edges", lambda: from_link_split(test, val, test))
     refuses("test's pairs among val's pairs", lambda: from_link_split(train, val, val))
     refuses("Expected val to have edge_label", lambda: from_link_split(train, plain, test))
+    test.x = torch.rand(60, 3)
+    refuses("x of test to be x of train", lambda: from_link_split(train, val, test))
+    typed["u", "again", "m"].edge_index = edges
+    parts = RandomLinkSplit(0.2, 0.3, edge_types=of, rev_edge_types=rev)(typed)
+    with pytest.warns(UserWarning, match="relation 2 has 100%"):
+        from_link_split(*parts)
+    other = RandomLinkSplit(0.2, 0.3, edge_types=("u", "again", "m"))(typed)[2]
+    refuses("edge_label of test to be of train's", lambda: from_link_split(*parts[:2], other))
 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning")

@@ -83,28 +83,25 @@ def test_several_clients_are_forgotten_together() -> None:
         assert apart(result.outbox[0]["model"], theta) < 1e-10
     then = fgl.run(unlearned(plain(), **how), own, num_rounds=3, clients_at_once=1)
     assert apart(then.outbox[0]["model"], mean_of(trained(theta), others)) < 1e-10
-    absent = {(1, 3)}  # the request is repeated
-    late = fgl.run(
-        unlearned(plain(), **how), own, num_rounds=3, clients_at_once=1,
-        dropouts=lambda round, client: (round, client) in absent,
-    )  # fmt: skip
+    absent: Any = {"dropouts": lambda *where: where == (1, 3)}  # the request is repeated
+    with pytest.warns(UserWarning, match=r"Clients \[3\] sent nothing"):
+        late = fgl.run(unlearned(plain(), **how), own, num_rounds=3, clients_at_once=1, **absent)
     assert apart(late.outbox[0]["model"], theta) < 1e-12
     got = fgl.run(retrained(plain(), client=gone), own, num_rounds=3, clients_at_once=1)
     want = fgl.run(plain(), own, num_rounds=3, clients_at_once=1, dropouts=lambda _, k: k in gone)
     assert same(got.outbox[0], want.outbox[0])
-    for wrong in ([], [0, -1], [0.5]):
+    for wrong in ([], [0, -1], [0.5], range(4)):
         with pytest.raises((ValueError, TypeError), match="client"):
-            retrained(plain(), client=wrong)  # type: ignore[arg-type]
+            fgl.run(retrained(plain(), client=wrong), own, num_rounds=1)  # type: ignore[arg-type]
 
 
 def test_who_is_absent_is_asked_again() -> None:
-    def absent(index: int, client: int) -> bool:
-        return (index, client) == (AT, GONE)
-
+    absent: Any = {"dropouts": lambda *where: where == (AT, GONE)}
     method = unlearned(plain(), client=GONE, at=AT, radius=0.5)
     own = clients()
     one = fgl.run(method, own, num_rounds=AT + 1, clients_at_once=1)
-    two = fgl.run(method, own, num_rounds=AT + 2, clients_at_once=1, dropouts=absent)
+    with pytest.warns(UserWarning, match="sent nothing"):
+        two = fgl.run(method, own, num_rounds=AT + 2, clients_at_once=1, **absent)
     assert apart(one.outbox[0]["model"], two.outbox[0]["model"]) < 1e-12
     assert int(two.server_state["rounds"]) == AT + 1
 

@@ -312,6 +312,10 @@ def test_clients_weigh_by_their_known_answers() -> None:
     )
 
 
+def forecast_of(*clients: fgl.Graph) -> Any:
+    return fgl.tasks.node_task(None, clients, seeded(), training(), target=FORECAST)
+
+
 NONE = dict.fromkeys(("window_index", "horizon_index", "train_mask", "val_mask", "test_mask"))
 REFUSALS: list[tuple[Any, str]] = [
     (lambda g: fgl.Graph.join([g, g]), "join"),
@@ -342,6 +346,12 @@ REFUSALS: list[tuple[Any, str]] = [
     (lambda g: windows(g, 4, horizons=(0,)), r"horizons .* \(0,\)"),
     (lambda g: windows(g, 4, shares=(0.5, 0.5)), "shares"),
     (lambda g: windows(g, 4, shares=(0.5, 0.2, 0.2)), "shares"),
+    (lambda g: windows(g, 4, shares=(float("nan"), 0.5, 0.5)), "shares"),
+    (lambda g: windows(g, 4, horizons=(3, 3)), "horizons to be distinct"),
+    (lambda g: windows(g.replace(edge_time=g.edge_index[0] + 59)), "edge_time .*60"),
+    (lambda g: cut(g.replace(y=g.y * torch.nan), scaled=True), "y to be known"),
+    (lambda g: forecast_of(g, windows(g, STEPS, horizons=(1, 2))), r"horizons .*\(1, 2\)"),
+    (lambda g: forecast_of(g, cut(g, scaled=True)), "scaled"),
     (lambda g: windows(g, 50), "train_mask to have a window"),
     (lambda g: windows(g.replace(y=None, scale=None), 4), "graph to be a series"),
     (lambda g: fgl.predict(fgl.nn.GCN(1, 4, 2), fgl.nn.GCN(1, 4, 2).state_dict(), g), "GCN"),
@@ -394,6 +404,18 @@ def test_datasets_are_what_their_files_say() -> None:
         assert graph.edge_index[:, own].T.tolist() == moves["edge_index"][str(day)]
         assert graph.edge_weight is not None
         assert graph.edge_weight[own].tolist() == moves["edge_weight"][str(day)]
+
+
+@pytest.mark.slow
+def test_the_generated_traffic_has_the_sizes_of_metr_la() -> None:
+    roads: Any = fgl.data.load("metr-la-like")
+    assert roads.x.shape == (207, 34_272, 2) and roads.y.shape == (207, 34_272)
+    known = ~roads.y.isnan()
+    assert known.double().mean() == pytest.approx(11 / 12, abs=0.01)
+    assert torch.equal(roads.x[..., 0][known], roads.y[known])
+    assert roads.y[known].min() >= 1 and roads.y[known].mean() == pytest.approx(54, abs=10)
+    cut_ = windows(roads, 12)
+    assert len(cut_.window_index) == 34_272 - 23 - 2 * 9  # windows across a bound are left out
 
 
 def test_the_forecast_reads_the_edges_of_each_time() -> None:

@@ -161,10 +161,11 @@ def usage(a: int, b: int, *more: int, c: int = 1, d: int = 2, **how: int) -> Non
 
 # A wrong call, and what its error says.
 NODES = fgl.tasks.Nodes
+ADAM: Any = torch.optim.Adam
 MEANT: dict[str, tuple[Callable[[], Any], str]] = {
     "run": (lambda: fgl.run(METHOD, CLIENTS, rounds=2), "rounds=2: did you mean num_rounds=2?"),
     "model": (lambda: fgl.nn.GCN(8, 8, 3, layers=3), "did you mean num_layers=3?"),
-    "rate": (lambda: fgl.Training(lr=0.1), "did you mean optimizer=lambda params: torch.optim"),
+    "rate": (lambda: fgl.Training(lr=0.1), "did you mean optimizer=partial(torch.optim.SGD"),
     "rate of a setting": (lambda: NODES(lr=0.1), "did you mean local=fgl.tasks.Local(lr=0.1)?"),
     "field": (lambda: graph().replace(label=1), "label=1: did you mean y=1?"),
     "forward": (
@@ -197,7 +198,13 @@ MEANT: dict[str, tuple[Callable[[], Any], str]] = {
     "nodes": (lambda: graph().subgraph("abc"), "nodes to be an int64 tensor, but got str"),
     "graphs": (lambda: fgl.Graph.join(3), "graphs to be a sequence, each a fgl.Graph"),
     "seed": (lambda: NODES().load(seed="a"), "seed to be an integer, but got 'a'"),
-    "optimizer": (lambda: fgl.Training("adam"), "torch.optim.Adam(params, lr=0.01), but"),
+    "its class": (lambda: fgl.fedavg(model(), train=ADAM), "Adam: fgl.Training(partial(torch."),
+    "one of tensors": (lambda: training(ADAM([torch.ones(1)])), "torch.optim.Adam, lr=0.01), but"),
+    "a method's": (lambda: fgl.methods.fedprox(METHOD, mu=1, lr=1), "lr=1: fgl.Training(...) or"),
+    "a VGAE": (lambda: own_nodes(type("VGAE", (nn.Module,), {})()), "fgl.nn.VGAE, but got tests's"),
+    "setting": (lambda: fgl.run(METHOD, NODES(), num_rounds=1), "a Nodes, whose load(seed=0)"),
+    "start": (lambda: ran(start={}), "start to be a Result or None, but got dict"),
+    "optimizer": (lambda: fgl.Training("adam"), "partial(torch.optim.Adam, lr=0.01), but"),
 }
 RESULT = fgl.run(METHOD, CLIENTS, num_rounds=0)
 SCORED = fgl.Result({}, {}, {}, [fgl.federation.Round(0, [0], metrics={"val_accuracy": 0.5})])
@@ -301,9 +308,9 @@ def test_a_function_of_something_else_is_named_with_its_arguments() -> None:
             call()
             pytest.fail(name)
         assert words in str(caught.value), f"{name}: {caught.value}"
-    for room, name in ((fgl, "FedProx"), (fgl.methods, "fedproxx")):
-        with pytest.raises(AttributeError, match="fgl.methods.fedprox"):
-            getattr(room, name)
+    for name, here in (("FedProx", "fedprox"), ("fedproxx", "fedprox"), ("FedBN", "fedper")):
+        with pytest.raises(AttributeError, match=f"fgl.methods.{here}"):
+            getattr(fgl.methods, name)
 
 
 def test_scaffold_around_scaffold_is_refused() -> None:

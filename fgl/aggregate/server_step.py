@@ -54,7 +54,7 @@ def server_step(
 
     Raises:
         ValueError: if the rule is unknown, or if the bias of a rule other than adam is to be
-            corrected. The error is also raised if `target` lacks a tensor of `params` or has a
+            corrected. A ValueError is also raised if `target` lacks a tensor of `params` or has a
             different shape for it, or if `state` lacks moments of the rule.
 
     Example:

@@ -93,7 +93,8 @@ def select_properties(properties: Tensor, embedding_similarity: Tensor) -> Tenso
         int64 tensor, the indices of the selected columns in ascending order.
 
     Raises:
-        TypeError, ValueError: if `similarity` raises this error, or if the shapes do not agree.
+        TypeError, ValueError: if `similarity` raises one of these errors, or if the shapes do not
+            agree.
 
     Example:
         >>> properties = torch.tensor([[1.0, 0.0, 9.0], [2.0, 0.1, -9.0], [7.0, 0.2, 0.0]])
@@ -264,8 +265,8 @@ def distance_attention(rows: Tensor, *, sigma: Positive = 1.0, lr: Weight = 1.0)
 
     ``A(x) = 1 - exp(-x / sigma)``, so ``A'(x) = exp(-x / sigma) / sigma``, and
     ``xi_ii = 1 - sum_{j != i} xi_ij``. The paper requires a small step, so that no ``xi_ii`` is
-    negative. This function allows a larger step. If a row's entries for other clients sum to more
-    than 1, these entries are scaled to sum to 1.
+    negative. This function allows a step of any size. If a row's entries for other clients sum to
+    more than 1, these entries are scaled to sum to 1.
 
     Args:
         rows: float ``[k, P]``, one client's flattened parameters per row.

@@ -39,7 +39,7 @@ def save_client(graph: Graph, folder: str | os.PathLike[str]) -> Path:
 
     Args:
         graph: the client's graph, on the CPU or a GPU.
-        folder: the folder. A missing folder is created; existing files are replaced if they have
+        folder: the folder. A missing folder is created. Existing files are replaced if they have
             the names of the new files.
 
     Returns:
@@ -100,9 +100,9 @@ def open_client(
     Raises:
         FileNotFoundError: if ``client.json`` is missing, or if a file listed in it is missing.
         ValueError: if ``client.json`` cannot be read or has a newer version, if a file is not a
-            regular file, or if the arrays do not form a valid `Graph`. The error is also raised if
-            a file's checksum, size, dtype or shape differs from the value in ``client.json`` or in
-            the file's header; the error then names the array.
+            regular file, or if the arrays do not form a valid `Graph`. A ValueError is also raised
+            if a file's checksum, size, dtype or shape differs from the value in ``client.json`` or
+            in the file's header. The error then names the array.
 
     Example:
         >>> import tempfile

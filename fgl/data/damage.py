@@ -104,7 +104,7 @@ def _drawn(mask: Tensor, share: float, generator: Draws) -> Tensor:
 
 
 def share_nodes(graphs: Sequence[Graph]) -> bool:
-    """Whether clients share training nodes and each shared node has one class at all clients.
+    """Whether clients share training nodes and each shared node has the same class at all clients.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([0, 1]))
@@ -376,7 +376,7 @@ def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
         warn(
             f"Expected the share of missing features to be at least {1 / int(count.max()):.4g} for "
             f"a node to lose one, since none has more than {int(count.max())} that are not 0, but "
-            f"got {share}: nothing is lost",
+            f"got {share}: nothing is lost"
         )
     return place >= lost[row]
 

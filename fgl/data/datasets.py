@@ -39,7 +39,7 @@ def load(
 ) -> Graph:
     """Load a dataset by name.
 
-    ``"synthetic"`` is the result of `csbm` with default arguments; ``"arxiv-like"`` and
+    ``"synthetic"`` is the result of `csbm` with default arguments. ``"arxiv-like"`` and
     ``"products-like"`` are `large_graph` with the sizes of ogbn-arxiv and ogbn-products.
     ``"cora"``, ``"citeseer"``, ``"pubmed"``, ``"acm"``, ``"wiki"``, ``"cora_full"``, ``"wiki_cs"``,
     ``"polblogs"``, ``"minesweeper"``, ``"tolokers"`` and ``"squirrel_filtered"`` are read from
@@ -64,7 +64,7 @@ def load(
     features (polblogs), one-hot degrees with 64 columns are used. The last of these columns means a
     degree of 63 or more. If the files have no public split, the graph's masks are None. Planetoid's
     split has 20 training nodes per class, 500 validation nodes and 1000 test nodes. Wiki-CS has
-    twenty splits, and each heterophilous graph has ten official splits; the argument `split`
+    twenty splits, and each heterophilous graph has ten official splits. The argument `split`
     selects one of them. In CiteSeer, 15 node ids have no row of features. As in PyG, these 15 nodes
     have only zeros as features, have class 0, and are in no mask. ``"dblp_four_area"`` is a typed
     graph. The node types are, in this order: papers (8920 feature columns), authors (1 column) and
@@ -131,8 +131,8 @@ def load_graphs(
     64 columns are used. The last of these columns means a degree of 63 or more. Edges are
     undirected, without self-loops and repeats. If ``NAME_graph_labels.txt`` is missing, the targets
     are the numbers in ``NAME_graph_attributes.txt``, and there are no classes. The datasets of
-    `load_molecules` can also be loaded; they have float targets. ``NAME_edge_attributes.txt`` is
-    never read, and a warning is given if this file exists.
+    `load_molecules` can also be loaded. These datasets have float targets.
+    ``NAME_edge_attributes.txt`` is never read, and a warning is given if this file exists.
 
     Args:
         name: name of the collection.
@@ -205,7 +205,7 @@ def load_molecules(
     An unknown value is written as an empty field, NA or NaN. A column that only counts the rows
     (pandas writes such columns) is left out, and a warning names the column.
 
-    Atoms are nodes, and bonds are edges in both directions; a hydrogen atom is not a node, but is
+    Atoms are nodes, and bonds are edges in both directions. A hydrogen atom is not a node, but is
     counted in the features of its neighbour. An atom has nine features and a bond has three
     features: the integers of ``torch_geometric.utils.from_smiles``, converted to floats. A molecule
     that rdkit cannot read (8 of tox21's 7831) is left out, and a warning gives the number of such
@@ -222,7 +222,7 @@ def load_molecules(
     Returns:
         ``(graphs, y, smiles)``. The graphs have x float32 ``[num_nodes, 9]`` and edge_attr float32
         ``[num_edges, 3]``. The targets y are float32 ``[num_graphs]``, or ``[num_graphs, t]`` for t
-        > 1 targets; unknown values are NaN. There is one SMILES string per graph.
+        > 1 targets. Unknown values are NaN. There is one SMILES string per graph.
 
     Raises:
         ValueError: if the name is unknown, or if a file is malformed or has a wrong checksum.

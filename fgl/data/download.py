@@ -36,7 +36,7 @@ def download(
 
     Args:
         url: any address that `urllib` can open, including ``file://``.
-        path: path of the new file. Missing folders are created; an existing file is replaced.
+        path: path of the new file. Missing folders are created. An existing file is replaced.
         sha256: the expected SHA-256 in hexadecimal.
         max_bytes: largest allowed size of the content in bytes; the default is 256 MiB.
 

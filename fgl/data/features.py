@@ -96,7 +96,7 @@ def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
 
     Args:
         graph: a graph with dense features on the CPU.
-        path: the file. The file is created or replaced; missing folders are created.
+        path: the file. The file is created or replaced. Missing folders are created.
 
     Returns:
         The graph; its `x` is mapped to the file.
@@ -150,7 +150,7 @@ def one_space(graphs: Sequence[Graph]) -> list[Graph]:
         >>> [(own.x.shape, own.y.tolist(), own.num_classes) for own in made]
         [(torch.Size([2, 3]), [0, 1], 4), (torch.Size([2, 3]), [2, 3], 4)]
 
-    OpenFGL does not change the data; instead, each client's network has its own first and last
+    OpenFGL does not change the data. Instead, each client's network has its own first and last
     layer. In this library, `fgl.methods.fedper` with `models` builds such networks.
 
     Source: "cross_domain" of OpenFGL, https://arxiv.org/abs/2408.16288

@@ -13,7 +13,8 @@ from ..graph.checks import check_index
 from ..graph.fields import taken
 from ..kinds import typed
 from ..sparse import SparseMatrix
-from .splits.reverses import turned_relations
+from .copies import node_fingerprints
+from .splits.reverses import turned_relations, warn_of_copies
 from .typed import Relation, typed_graph
 
 NODE_KEYS = ("x", "y", "num_nodes", *MASKS, *pyg.ALL_IDS)
@@ -33,7 +34,7 @@ def from_hetero(
     """Convert PyG's `HeteroData` to one typed graph, as described in `typed_graph`.
 
     Args:
-        data: the `HeteroData`. A node type may have `x`, `y` and masks; ids such as ``train_idx``
+        data: the `HeteroData`. A node type may have `x`, `y` and masks. Ids such as ``train_idx``
             may replace the masks. An edge type has `edge_index` or ``adj_t``, and may have
             `edge_attr` and `edge_time`. One edge type may have ``edge_label``, as after
             `RandomLinkSplit`. In that case the examples are the pairs in ``edge_label_index`` of
@@ -42,7 +43,7 @@ def from_hetero(
         both: whether to add a reverse of each relation.
         split: column to read if masks have the shape ``[n, splits]``; the first column is 0.
         targets: node types whose `y` and masks are read, if several types have `y`. The class
-            numbers must have one meaning in all of these types. By default all types are read.
+            numbers must have the same meaning in all of these types. By default all types are read.
         ignore: names of fields that are not read.
 
     Returns:
@@ -52,8 +53,8 @@ def from_hetero(
     Raises:
         TypeError: if `data` has no types. For data without types, use `fgl.Graph.from_pyg`.
         ValueError: if a field has no equivalent in a typed graph, or if `typed_graph` raises a
-            ValueError. The error is also raised if several node types, several relations, or both
-            nodes and pairs have labels.
+            ValueError. A ValueError is also raised if several node types, several relations, or
+            both nodes and pairs have labels.
 
     Example:
         >>> from torch_geometric.data import HeteroData  # doctest: +SKIP
@@ -227,9 +228,9 @@ def from_link_split(train: Any, val: Any, test: Any, **options: Any) -> Graph:
         parts, `y` holds the pairs' labels, and the masks show to which part each pair belongs.
 
     Raises:
-        ValueError: if a part has no ``edge_label``; if the numbers of nodes of the parts differ; if
-            a pair is in two parts; or if a validation or test pair is an edge of `train`, or the
-            reverse of an edge.
+        ValueError: if a part has no ``edge_label``; if the nodes or the relations of the parts
+            differ; if a pair is in two parts; or if a validation or test pair is an edge of
+            `train`, or the reverse of an edge.
 
     Example:
         >>> from torch_geometric.data import Data  # doctest: +SKIP
@@ -248,6 +249,11 @@ def from_link_split(train: Any, val: Any, test: Any, **options: Any) -> Graph:
                 f"Expected {name} to have edge_label of the {first.num_nodes} nodes of train, as "
                 f"RandomLinkSplit leaves it, but got {got}"
             )
+        same = torch.equal(node_fingerprints(graph, 0), node_fingerprints(first, 0))
+        reject_if(not same, f"x of {name} to be x of train", "other features")
+        if graph.edge_label_type is not None:
+            of = [each.edge_label_type.unique().tolist() for each in (first, graph)]  # type: ignore[union-attr]
+            reject_if(of[0] != of[1], f"edge_label of {name} to be of train's relation", of[1])
     _check_apart(graphs)
     pairs, names = list(graphs.values()), OF_PAIRS[: 1 + (first.edge_label_type is not None)]
     sizes = torch.tensor([graph.num_examples for graph in pairs])
@@ -282,6 +288,7 @@ def _check_apart(graphs: Mapping[str, Graph]) -> None:
     whole, kinds = torch.cat([first.edge_index, labelled], 1), None
     if relation is not None:
         kinds = torch.cat([first.edge_type, torch.full_like(labelled[0], relation)])  # type: ignore[list-item]
+        warn_of_copies(whole, kinds, relation, n)
     tested = torch.cat([keys["val's pairs"], keys["test's pairs"]])
     source, target = first.edge_index
     for _, turned in turned_relations(whole, kinds, n, only=relation):

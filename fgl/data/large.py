@@ -59,7 +59,7 @@ def large_graph(
     weights. A hub (a node with a very high degree) is joined to at most about half of its community
     and to at most about half of its class. All further edges of a hub may end at any node. Stray
     nodes take the class of a random node but keep their edges. Node ids are random. A node of class
-    y has normal features with mean ``signal * centre[y]``; the centres themselves are drawn from
+    y has normal features with mean ``signal * centre[y]``. The centres themselves are drawn from
     the standard normal distribution.
 
     ``fgl.data.load("arxiv-like")`` and ``load("products-like")`` have the sizes of ogbn-arxiv and

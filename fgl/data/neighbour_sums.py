@@ -1,7 +1,7 @@
 """Sums of neighbours' features, which FedGCN's clients exchange before training.
 
-`borders` returns the edges that a partition cuts. `asked_rows` returns one graph per client;
-multiplication by the adjacency of this graph gives the client's part of the sums.
+`borders` returns the edges that a partition cuts. `asked_rows` returns one graph per client.
+Multiplication by the adjacency of this graph gives the client's part of the sums.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import Tensor
 from ..checks import reject_if
 from ..graph import Graph
 from ..graph.checks import check_index
+from ..graph.neighbours import ranges
 from ..graph.windows import check_no_series
 from ..kinds import typed
 from ..sparse import SparseMatrix
@@ -140,10 +141,8 @@ def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -
     order = target.argsort(stable=True)
     counts = degree - 1
     first = counts.cumsum(0) - counts
-    row = torch.arange(len(rows), device=graph.device).repeat_interleave(counts[rows])
-    step = torch.arange(len(row), device=graph.device)
-    start = first[rows] - (counts[rows].cumsum(0) - counts[rows])
-    into = source[order[step + start.repeat_interleave(counts[rows])]]
+    index, row = ranges(first[rows], counts[rows])
+    into = source[order[index]]
     into = torch.cat([into, rows])
     row = torch.cat([row, torch.arange(len(rows), device=graph.device)])
     wanting = torch.arange(len(parts), device=graph.device).repeat_interleave(
@@ -196,7 +195,7 @@ def neighbour_sums(
 
     - ``hops=0``: nothing is exchanged; each client computes P from its own subgraph.
     - ``hops=1``: a client gets the rows of ``P X`` for its own nodes. The first convolution gives
-      the result that it gives on the whole graph; the second convolution reads no nodes of other
+      the result that it gives on the whole graph. The second convolution reads no nodes of other
       clients.
     - ``hops=2``: a client also gets the rows of its nodes' neighbours. The neighbours, and the
       edges from them to the client's own nodes, are added to the client's graph. The neighbours are

@@ -7,6 +7,7 @@ from torch import Generator, Tensor
 
 from ..checks import Count, Share, Weight, reject_if
 from ..graph import Graph
+from ..graph.neighbours import ranges
 from ..kinds import typed
 from ..sparse import SparseMatrix
 from .typed import typed_graph
@@ -130,8 +131,7 @@ def _labels(num_nodes: int, weights: Sequence[float], parts: int) -> tuple[Tenso
     share = torch.tensor(weights, dtype=torch.float64) / sum(weights) * num_nodes
     size = share.long()
     size[(size - share).argsort(stable=True)[: num_nodes - int(size.sum())]] += 1
-    y = torch.arange(len(weights)).repeat_interleave(size)
-    place = torch.arange(num_nodes) - (size.cumsum(0) - size)[y]
+    place, y = ranges(torch.zeros_like(size), size)
     return y, y * parts + place * parts // size[y]
 
 

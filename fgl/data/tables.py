@@ -87,14 +87,13 @@ def from_tables(
     table = nodes_table("node", nodes, id)
     of_nodes = {"train_mask": train_mask, "val_mask": val_mask, "test_mask": test_mask}
     table.warn_unread([id, *x, *filter(None, [y, *of_nodes.values()])], ignore)
-    fields: dict[str, Any] = {"x": table.features(x)}
-    if y is not None:
-        fields |= targets_of(table, y, classes, x)
+    fields: dict[str, Any] = {"x": table.features(x), **targets_of(table, y, classes, x)}
     fields |= {name: _mask(table, key) for name, key in of_nodes.items() if key is not None}
     links, ends = _ends(edges, source, target, table, table)
     read = [source, target, *edge_attr, *filter(None, [edge_type, edge_weight, edge_time])]
     links.warn_unread(read, ignore)
     of_edges: dict[str, Any] = links.edge_fields(edge_weight, edge_attr, edge_time)
+    reject_if(relations is not None and edge_type is None, "edge_type beside relations", "none")
     if edge_type is not None:
         of_edges["edge_type"] = links.labels(edge_type, relations, "relations")
     if is_undirected:
@@ -142,7 +141,7 @@ def typed_tables(
         ignore: unread columns that warnings should not mention.
 
     Raises:
-        ValueError: if `from_tables` or `typed_graph` raises this error.
+        ValueError: if `from_tables` or `typed_graph` raises a ValueError.
 
     Example:
         >>> nodes = {"user": {"id": ["u", "v"], "age": [31, 27]}, "item": {"id": ["a"]}}
@@ -157,6 +156,7 @@ def typed_tables(
         *(("edge_attr", edge_attr, edges), ("edge_time", edge_time, edges)),
     ):
         check_names(name, own, types)
+    reject_if(classes is not None and not y, "y beside classes", "none")
     tables = {kind: nodes_table(kind, own, id) for kind, own in nodes.items()}
     for kind, table in tables.items():
         table.warn_unread([id, *x.get(kind, ()), *filter(None, [y.get(kind)])], ignore)
@@ -218,7 +218,8 @@ def columns_of(of: str, table: Any, names_of: Collection[str]) -> dict[str, list
             f"Expected the {of}s to be a table with named columns, such as a DataFrame, a dict of "
             f"lists or the path of a CSV file, but got {type(table).__name__}"
         )
-    columns = {str(name): list(table[name]) for name in names}
+    columns = {str(name): table[name] for name in names}
+    columns = {n: v.tolist() if isinstance(v, Tensor) else list(v) for n, v in columns.items()}
     lengths = {name: len(values) for name, values in columns.items()}
     reject_if(len(set(lengths.values())) > 1, f"the {of}s' columns to be equally long", lengths)
     return columns

@@ -43,7 +43,7 @@ def load_triples(folder: str | os.PathLike[str]) -> tuple[Graph, Names, Names]:
     Warns:
         UserWarning: if a triple is in two files, since a training triple could then reveal the
             label of a validation or test triple. A second warning is given if a triple occurs twice
-            in one file; only one copy is then read.
+            in one file. Only one copy of the triple is then read.
 
     Example:
         >>> folder = getfixture("tmp_path")
@@ -61,7 +61,13 @@ def load_triples(folder: str | os.PathLike[str]) -> tuple[Graph, Names, Names]:
     if twice := len(every) - len(set(every)):
         warn(
             f"Expected triples to be in one file each, but {twice} are in two, where training may "
-            "tell the answer",
+            "tell the answer"
+        )
+    heads, kinds, tails = ({*column} for column in zip(*every, strict=True))
+    if kinds & heads and not tails & (heads | kinds):
+        warn(
+            "Expected each line to hold head, relation and tail, but the second names are heads "
+            "too, and the third are not: are these files' triples head, tail and relation?",
         )
     entities = sorted({name for head, _, tail in every for name in (head, tail)})
     relations = sorted({relation for _, relation, _ in every})
@@ -82,7 +88,10 @@ def load_triples(folder: str | os.PathLike[str]) -> tuple[Graph, Names, Names]:
     return graph, entities, relations
 
 
-HEADERS = [("head", "relation", "tail"), ("subject", "predicate", "object"), ("h", "r", "t")]
+HEADERS = [  # in any order
+    *({"head", "relation", "tail"}, {"subject", "predicate", "object"}, {"h", "r", "t"}),
+    *({"source", "relation", "target"}, {"head", "rel", "tail"}, {"s", "p", "o"}),
+]
 
 
 def _read(path: Path) -> list[tuple[str, ...]]:
@@ -98,7 +107,7 @@ def _read(path: Path) -> list[tuple[str, ...]]:
                 f"tabs, but got {line!r}"
             )
         rows.append(row)
-    if rows and tuple(map(str.lower, rows[0])) in HEADERS:
+    if rows and {name.lower().removesuffix("_id") for name in rows[0]} in HEADERS:
         raise ValueError(f"Expected {path} to have triples alone, but got the header {rows[0]}")
     reject_if(not rows, f"{path} to have triples", "none")
     distinct = list(dict.fromkeys(rows))

@@ -47,8 +47,8 @@ def typed_graph(
         both: whether to add the reverse of each relation as a separate relation. A reverse edge
             gets the features and the time of the original edge. In the numbering, all reverse
             relations come after the given relations, in the order of the given relations.
-        y: dict from type to the labels or floats of the type's nodes. All entries have one dtype.
-            Nodes of a type that is not in the dict get label 0, or NaN if `y` holds floats.
+        y: dict from type to the labels or floats of the type's nodes. All entries have the same
+            dtype. Nodes of a type that is not in the dict get label 0, or NaN if `y` holds floats.
         num_classes: number of classes. The default is the largest label plus one. If several types
             have labels, `num_classes` is required, to confirm that a label means one class in all
             of these types.

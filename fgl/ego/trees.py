@@ -49,10 +49,10 @@ class EgoSampler:
     """Sampler of ego-graphs of a fixed shape: a fixed number of neighbours is drawn per node.
 
     Neighbours are the sources of a node's incoming edges. Neighbours are sampled uniformly and with
-    replacement. Each hop needs only one gather operation on the neighbour table. A neighbour with
-    several edges to the node has a proportionally larger probability. Edges of weight 0 are
-    ignored. A node without neighbours counts as its own neighbour, so each position of its tree
-    holds this node.
+    replacement. Each hop needs only one gather operation on the neighbour table. The probability of
+    a neighbour is proportional to its number of edges to the node. Edges of weight 0 are ignored. A
+    node without neighbours counts as its own neighbour, so each position of its tree holds this
+    node.
 
     Args:
         graph: the graph, or its adjacency ``A[target, source]``.
@@ -154,7 +154,7 @@ def resample(
 ) -> Tensor:
     """Sample new trees from given trees: at every level, children are drawn with replacement.
 
-    A sampled child keeps its subtree; the child's children are then sampled from this subtree. So
+    A sampled child keeps its subtree. The child's children are then sampled from this subtree. So
     the children of a node are always neighbours of the node.
 
     Args:
@@ -212,7 +212,7 @@ def mash(
         batch_size: trees per mashed ego-graph; by default all. The function warns if this number is
             1, since the result would reveal individual ego-graphs.
         least: smallest number of trees in the last batch. If the last batch is smaller, it is
-            merged with the batch before; default `batch_size`.
+            merged with the previous batch; default `batch_size`.
 
     Returns:
         float ``[num_batches, size, H]``.
@@ -239,7 +239,7 @@ def mash(
     if batch == 1 and count:
         warn(
             "Expected means of several ego-graphs, but got batch_size 1: they stay as they are, "
-            "and whoever sees them reads the features and labels of their nodes",
+            "and whoever sees them reads the features and labels of their nodes"
         )
     least = batch if least is None else least
     check_number("least", least, at_least=1, at_most=batch, integer=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..federation import Result, Round, best_round
+from ..federation import Result, Round
 from ..kinds import explained, typed
 
 
@@ -52,16 +52,17 @@ class Bar:
 
 
 @typed
-def early_stop(patience: int, select: str = "val_accuracy") -> Callable[[Round, Result], bool]:
+def early_stop(patience: int, select: str = "") -> Callable[[Round, Result], bool]:
     """A callback that ends a run if `patience` rounds in a row have no better validation score.
 
     Args:
         patience: number of rounds to wait for a better validation score.
         select: the metric that determines the best round; see `fgl.federation.best_round`. A minus
-            sign before the name means that smaller values are better.
+            sign before the name means that smaller values are better. Default the metric by which
+            `Result.best` selects a round: the task's metric.
 
     Returns:
-        A callback for `fgl.run`.
+        A callback for `fgl.run`. If no round has the metric, the callback raises a ValueError.
 
     Example:
         >>> rounds = [fgl.federation.Round(k, [0], metrics={"val_f1": 0.5}) for k in range(3)]
@@ -70,7 +71,12 @@ def early_stop(patience: int, select: str = "val_accuracy") -> Callable[[Round, 
     """
 
     def stop(record: Round, result: Result) -> bool:
-        return record.round - best_round(result.history, select).round >= patience
+        if record.round < patience and not any(own.metrics for own in result.history):
+            return False  # nothing is scored yet
+        try:
+            return record.round - result.best(select).round >= patience
+        except ValueError as error:
+            raise ValueError(f"early_stop(select={select!r}): {error}") from None
 
     return stop
 

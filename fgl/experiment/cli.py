@@ -49,7 +49,7 @@ def cli(
             config contains this word as ``task``. If several functions have the same parameter,
             only one function needs to document it.
         presets: for each dataset, a dict from flags to values. If `main` is a dict, `presets` is a
-            dict with the same names; each value is then a dict of datasets.
+            dict with the same names. Each value is then a dict of datasets.
         argv: the command line; by default the program's arguments.
         words: the words of the command before `argv`, for the help.
 
@@ -81,7 +81,8 @@ def cli(
         siblings = [*main.values()]
         about = inspect.getdoc(inspect.getmodule(siblings[0])) or ""
         (word,), argv = choose_names(about, argv, task=main)
-        _check_tasks(presets, main)
+        others = [name for name in presets if name not in main]
+        reject_if(others, f"presets to be those of {', '.join(main)}", ", ".join(others))
         main, presets = main[word], presets.get(word)
         config, words = {"task": word}, (*words, word)
     program = " ".join([Path(sys.argv[0]).name, *words])
@@ -96,11 +97,6 @@ def cli(
         if own or (origin.get("began") and not isinstance(error, OSError)):
             raise
         _refuse(program, error, flags)
-
-
-def _check_tasks(presets: Mapping[str, Any], mains: Mapping[str, Main]) -> None:
-    for name in presets:
-        reject_if(name not in mains, f"presets to be those of {', '.join(mains)}", name)
 
 
 def _origin(
@@ -225,8 +221,7 @@ def _number(info: Any) -> Any:
 
 def _builder(main: Main) -> tuple[Any, Mapping[str, Any]]:
     """The builder that receives the options of `main`, and its options that are already fixed."""
-    builder, decided = main.__dict__.get("options_of", (None, {}))
-    return builder, decided
+    return main.__dict__.get("options_of", (None, {}))  # type: ignore[no-any-return]
 
 
 def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -35,8 +35,8 @@ def spread(
     Returns:
         A dict. ``mean`` is the mean over clients with equal weights. ``worst`` is the value of the
         client ``worst_client``. ``tenth`` is the tenth percentile counted from the worst client,
-        with linear interpolation. ``deviation`` is the standard deviation; its divisor is the
-        number of clients. ``clients`` is the number of clients that have the metric. ``groups``
+        with linear interpolation. ``deviation`` is the standard deviation, computed with the number
+        of clients as divisor. ``clients`` is the number of clients that have the metric. ``groups``
         contains the mean of each group. If the metric of at least one client is NaN, all values are
         NaN.
 
@@ -63,7 +63,7 @@ def spread(
         "tenth": float(np.quantile(numbers, 0.9 if less else 0.1)),
         "deviation": float(numbers.std()),
         "clients": len(values),
-        "groups": {} if groups is None else _by_group(values, groups),
+        "groups": {} if groups is None else _by_group(values, groups, run),
     }
 
 
@@ -98,12 +98,11 @@ def of_clients(record: Round, metric: str) -> dict[int, float]:
     return dict(sorted(values.items()))
 
 
-def _by_group(values: dict[int, float], groups: Sequence[Hashable]) -> dict[Hashable, float]:
+def _by_group(
+    values: dict[int, float], groups: Sequence[Hashable], run: Result | Round
+) -> dict[Hashable, float]:
     """The mean of the metric in each group; clients and groups without the metric are left out."""
-    if len(groups) <= max(values):
-        raise ValueError(
-            f"Expected groups to have one for each client, at least {max(values) + 1}, but got "
-            f"{len(groups)}"
-        )
+    count = len(run.outbox) if isinstance(run, Result) else max(len(groups), max(values) + 1)
+    reject_if(len(groups) != count, f"groups to have one for each of {count} clients", len(groups))
     own = {group: [v for k, v in values.items() if groups[k] == group] for group in groups}
     return {group: sum(each) / len(each) for group, each in own.items() if each}

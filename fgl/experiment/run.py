@@ -134,7 +134,7 @@ class Run:
         memory = tell_memory(name, task.clients[0].device)
         callbacks: list[Callback] = [memory, progress(self.rounds, name), _Beginning(origin)]
         if self.patience is not None:
-            callbacks.append(early_stop(self.patience, task.select))
+            callbacks.append(early_stop(self.patience))
         result = run(
             method,
             task,

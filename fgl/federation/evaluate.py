@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from ..checks import reject_if
+from ..checks import SPLIT, reject_if
 from ..graph import Graph
 from ..graph.windows import asked, by_answer, horizons
 from ..kinds import explained, typed
@@ -70,7 +70,7 @@ def deployed(
         entry for each client in the outbox.
 
     Raises:
-        ValueError: if a model lacks some tensors. The returned function raises this error.
+        ValueError: when the returned function is called, if a model lacks some tensors.
 
     Warns:
         UserWarning: if the returned function is called during a run, and if the run's method
@@ -208,7 +208,7 @@ def evaluate_on(
         graph: a single graph, or a list of one graph per client. Each graph has labels and a test
             mask. A single graph may also have a validation mask. A single graph is usually the
             whole graph before it was divided among the clients. With one graph per client, each
-            client is scored on its own data. A centralized run has only one client; this client's
+            client is scored on its own data. A centralized run has only one client. This client's
             model is scored on all graphs.
         clients: the clients' graphs.
         score: ``(params, graph) -> metrics``. A metric is a number, or a tensor such as the results
@@ -278,8 +278,8 @@ def _whole_score(
 ) -> Score:
     """A score function that evaluates all clients' models on one shared graph."""
     missing = [n for n in ("y", "test_mask") if getattr(graph, n) is None]
-    reject_if(missing, "graph to have y and test_mask", f"no {missing}")
-    reject_if(not graph.test_mask.any(), "test_mask to have a node", "none")
+    reject_if(missing, "graph to have y and test_mask", f"no {missing}{SPLIT}")
+    reject_if(not graph.test_mask.any(), "test_mask to have a node", f"none{SPLIT}")
     checked_y(target, graph.y)
     validated = graph.val_mask is not None and bool(graph.val_mask.any())
     without = {
@@ -317,7 +317,7 @@ def _local_score(
     """
     tested = [own for own in graphs if own.test_mask is not None and bool(own.test_mask.any())]
     want = "clients to have labels and test nodes"
-    reject_if(not tested or any(own.y is None for own in tested), want, "none")
+    reject_if(not tested or any(own.y is None for own in tested), want, f"none{SPLIT}")
     for own in tested:
         checked_y(target, own.y)
     answers = [by_answer(own, own.test_mask)[1:] for own in graphs]

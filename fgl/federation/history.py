@@ -26,7 +26,7 @@ LONGEST = 300  # characters of a reason that a history keeps
 
 
 class HasMetrics(Protocol):
-    """An object that has the metrics of a round."""
+    """An object that contains the metrics of a round."""
 
     metrics: dict[str, float]
 
@@ -148,16 +148,16 @@ class Round:
         participants: clients to which a message was sent.
         dropped: dict from client to reason, for clients whose messages were not used.
         zero_weight: participants that have no training examples or no known labels.
-        loss: the mean over clients of each client's mean local loss. Only clients with training
-            examples and a used upload count. A client's mean is left out if it is not finite. A
-            client's mean is also left out if its absolute value exceeds both 300 and 300 times the
-            median absolute value of these means.
+        loss: the mean over clients of each client's mean local loss. The mean includes only clients
+            with training examples and a used upload. A client's mean is left out if it is not
+            finite. A client's mean is also left out if its absolute value exceeds both 300 and 300
+            times the median absolute value of these means.
         padding: fraction of padded nodes among all nodes of the batches.
         one_by_one: the reason why clients could not train as a batch, or an empty string. If there
             is a reason, clients trained one at a time in this round and in all later rounds. The
             string is empty if `clients_at_once` was set.
         untraced: the reason why local steps are not traced from this round on. Only the first such
-            round has the reason. The field is ignored when rounds are compared.
+            round contains the reason. The field is ignored when rounds are compared.
         bytes_down, bytes_up: total size of the messages sent to clients, and of the messages sent
             by clients. Malformed messages are not counted. In round 0 `bytes_up` includes the
             joining messages of all clients.
@@ -228,13 +228,13 @@ class Result:
             The form is empty if too few clients have sent the same form.
         older: outboxes and server states of earlier rounds, the oldest first. The list is empty
             unless the run was started with `go_back`.
-        config: the config of the run. The config's entry ``"layers"`` has the arguments of the
+        config: the config of the run. The config's entry ``"layers"`` contains the arguments of the
             method's builders, from the innermost to the outermost builder.
         method: the method that was run; None if the result was unpickled or created by hand.
         clients: the clients' graphs, if clients are in this process.
         select: the task's metric by which the best round is selected; "" without a task.
         unprotected: dict from client to the number of its unprotected answers in earlier runs, if
-            this run continues a run (`start`). The dict is empty if the server's state has the
+            this run continues a run (`start`). The dict is empty if the server's state contains the
             numbers of answers.
 
     Example:
@@ -304,8 +304,8 @@ class Result:
 
         Raises:
             ValueError: if clients use different models (see `model_of`), or if the result does not
-                come from `fgl.run`. The error is also raised if clients are in other
-                processes and the server's message lacks a part of their models.
+                come from `fgl.run`. A ValueError is also raised if clients are in other processes
+                and the server's message lacks a part of their models.
 
         Example:
             >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -460,7 +460,7 @@ class Result:
                 table.writerows(rows)
 
     def to_pandas(self) -> Any:
-        """The table of `to_csv` as a pandas ``DataFrame``; the round is its index.
+        """The table of `to_csv` as a pandas ``DataFrame`` with the round as index.
 
         Raises:
             ImportError: if pandas is not installed.

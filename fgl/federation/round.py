@@ -57,7 +57,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
 
     Update the outbox and the states in `result` and in the executor.
 
-    Afterwards the round has no metrics yet; `score_round` adds them.
+    Afterwards the round has no metrics yet. `score_round` adds the metrics.
 
     Args:
         method: the method, after `checked`.
@@ -97,6 +97,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         if plan.go_back and counted:
             result.older = [*result.older, (result.outbox, result.server_state)][-plan.go_back :]
         outbox, result.server_state = new
+        _warn_of_absent(inbox, outbox, result)
         result.outbox = _merged(result.outbox, outbox)
         record.loss = _mean_loss([answers[k].losses for k in counted if answers[k].num_examples])
     record.seconds = time.perf_counter() - start
@@ -385,6 +386,26 @@ def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[i
         return new or old
     own = {id(message): compact(message) for message in new.values()}
     return {client: own[id(new[client])] if client in new else old[client] for client in old}
+
+
+def _warn_of_absent(inbox: Inbox, outbox: Mapping[int, Message], result: Result) -> None:
+    """Warn once if all participants get one model, but absent clients keep an older model.
+
+    The participants of a personal method get different tensors, even if the values are equal.
+    """
+    everybody = inbox.num_clients
+    used = [len(own.participants) - len(own.dropped) for own in result.history]
+    if outbox.keys() != inbox.keys() or len(inbox) == everybody:
+        return
+    models = [message.get("model") for message in (*outbox.values(), result.server_state)]
+    ids = [[*map(id, model.values())] if isinstance(model, Mapping) else [] for model in models]
+    same = [own == ids[0] != [] for own in ids[1:]]  # the last one is the server's
+    if any(same) and all(same[:-1]) and not any(0 < count < everybody for count in used):
+        warn(
+            f"aggregate sends one model to the {len(inbox)} participants alone, so the other "
+            f"{everybody - len(inbox)} clients keep their old models: return "
+            "fgl.federation.Broadcast(message, inbox.num_clients) to send it to all clients"
+        )
 
 
 def kept(result: Result) -> list[Mapping[str, Any]]:

@@ -127,15 +127,15 @@ def run(
 
     Raises:
         ValueError: if there are no clients, if an argument is out of range, if a round has too few
-            participants, or if a message has a missing key, an extra key or an invalid shape. The
-            error is also raised if the checkpoint belongs to a different run or has a different
-            format, or if a second run uses the folder. An error inside a client is raised again; it
-            names the round, the client and the stage.
+            participants, or if a message has a missing key, an extra key or an invalid shape. A
+            ValueError is also raised if the checkpoint belongs to a different run or has a
+            different format, or if a second run uses the folder. An error inside a client is raised
+            again. The new error names the round, the client and the stage.
         TypeError: if an argument has an invalid type, such as a model in place of the method, or if
             the features and the model have different floating types.
         RuntimeError: if three consecutive rounds used no upload, if three consecutive exchanges
             each had a round that used no upload, or if no round of the run used an upload. The
-            error has each client's reason. These rounds are not saved.
+            error gives each client's reason. These rounds are not saved.
         OSError: if a round cannot be saved. As far as possible, the folder is checked before the
             first round.
 
@@ -369,7 +369,10 @@ def _place(
     want = f"clients_at_once and score to be left out beside a place, {way}"
     reject_if(at_once != "auto" or score is not None, want, f"{at_once!r} and {short(score)}")
     if start is not None and start.client_states and not isinstance(place, Here):
-        raise ValueError("Expected start to hold no client's state with clients elsewhere")
+        raise ValueError(
+            f"Expected start to hold no client's state with clients elsewhere, but got "
+            f"{len(start.client_states)}: dataclasses.replace(start, client_states={{}}) drops them"
+        )
     return cast(Place, place)
 
 

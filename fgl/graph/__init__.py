@@ -48,7 +48,7 @@ class Graph(Facts):
             ``[num_examples]`` or ``[num_examples, t]``, with NaN for unknown values. See
             `fgl.targets`. With windows, float ``[num_nodes, num_times]``.
         num_classes: number of classes; by default the largest label plus one. With the default, a
-            warning is given if a smaller label does not occur.
+            warning is given if a label below the largest does not occur.
         train_mask, val_mask, test_mask: bool ``[num_examples]``.
         node_id: int64 ``[num_nodes]``. In a subgraph, the ids that the nodes have in the original
             graph.
@@ -291,9 +291,9 @@ class Graph(Facts):
                 has, and not allowed for a field that it lacks.
 
         Raises:
-            TypeError, ValueError: if `Graph` raises this error, if the graph is a collection, if
-                `fields` lacks a field that the graph has, or if `fields` has a field that the graph
-                lacks.
+            TypeError, ValueError: if `Graph` raises one of these errors, if the graph is a
+                collection, if `fields` lacks a field that the graph has, or if `fields` has a field
+                that the graph lacks.
 
         Example:
             >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -387,7 +387,7 @@ class Graph(Facts):
         Raises:
             TypeError: if the nodes or edges of each type are in separate dicts, as in `HeteroData`.
             ValueError: if a field has no equivalent in a `Graph` and is not ignored, or if `x` is
-                missing. The error is also raised if `split` is None although masks hold several
+                missing. A ValueError is also raised if `split` is None although masks hold several
                 splits, if both nodes and pairs have labels, or if `Graph` raises a ValueError.
 
         Example:

@@ -51,11 +51,7 @@ def check_constant(name: str, value: Tensor) -> None:
 
 
 def check_index(
-    name: str,
-    index: Any,
-    shape: tuple[int | None, ...],
-    bound: int | None,
-    hint: str = "",
+    name: str, index: Any, shape: tuple[int | None, ...], bound: int | None, hint: str = ""
 ) -> None:
     """Raise an error unless `index` is int64, has this shape and is in ``[0, bound)``.
 
@@ -68,7 +64,9 @@ def check_index(
         raise TypeError(f"Expected {name} to be an int64 tensor, but got {got}")
     if not has_shape(index, shape):
         want = ", ".join("*" if size is None else str(size) for size in shape)
-        raise ValueError(f"Expected {name} to have shape [{want}], but got {list(index.shape)}")
+        turned = f": {name}.t()" if has_shape(index.mT if index.dim() > 1 else index, shape) else ""
+        got = f"{list(index.shape)}{turned}"
+        raise ValueError(f"Expected {name} to have shape [{want}], but got {got}")
     if index.numel():
         _check_range(name, index, bound, hint)
 

@@ -1,7 +1,7 @@
 """Facts that follow from a graph's fields: counts, masks, labels, and the edges before a time."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cached_property
 from operator import is_not
 from typing import Any
@@ -212,7 +212,7 @@ class Facts:
     def node_mask(self) -> Tensor:
         """Mask of the real nodes.
 
-        All nodes that are not real are padding; only a batch of clients has padding.
+        All nodes that are not real are padding. Only a batch of clients has padding.
         """
         return torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
 
@@ -267,7 +267,7 @@ class Facts:
         named = {f"graph.entries({name!r})": own for name, own in copies.items()}
         for name in {"x", "adj"} & self.__dict__.keys():
             if isinstance(matrix := self.__dict__[name], SparseMatrix):
-                named |= _stored(f"graph.{name}", matrix)
+                _store(named, f"graph.{name}", matrix)
         return {**self.tensors, **named}
 
     @cached_property
@@ -293,13 +293,14 @@ class Facts:
             return row_major(target, source, self.num_nodes)
 
 
-def _stored(name: str, matrix: SparseMatrix) -> dict[str, Tensor]:
-    """By name, the values of a matrix and of all matrices that were computed from it so far."""
-    tensors = {f"{name}.values": own for own in vars(matrix.pattern).get("_ones", {}).values()}
-    tensors |= {} if matrix.value is None else {name: matrix.value}
-    for key, derived in vars(matrix).get("_made", {}).items():
-        tensors |= _stored(f"{name}.{key}", derived)
-    return tensors
+def _store(tensors: dict[str, Tensor], name: str, matrix: SparseMatrix) -> None:
+    """Add by name the values of a matrix and of all matrices that were computed from it so far."""
+    for own in matrix.pattern.__dict__.get("_ones", {}).values():
+        tensors[f"{name}.values"] = own
+    if matrix.value is not None:
+        tensors[name] = matrix.value
+    for key, derived in matrix.__dict__.get("_made", {}).items():
+        _store(tensors, f"{name}.{key}", derived)
 
 
 FROM = {
@@ -307,6 +308,7 @@ FROM = {
     "Batch": ": fgl.Graph.from_pyg(batch)",
     "DataBatch": ": fgl.Graph.from_pyg(batch)",
     "HeteroData": ": fgl.data.from_hetero(data)",
+    "DataLoader": ": [fgl.Graph.from_pyg(data), ...], one graph per client",
 }
 
 
@@ -333,8 +335,8 @@ def check_graph(name: str, graph: Any) -> None:
         raise TypeError(f"Expected {name} to be a fgl.Graph, but got {kind_of(graph)}")
 
 
-def check_graphs(clients: Iterable[Any]) -> None:
-    """Raise a TypeError unless every client is a graph.
+def check_graphs(clients: Sequence[Any]) -> None:
+    """Raise an error if there is no client, or if a client is not a graph.
 
     Example:
         >>> check_graphs([[1, 2]])
@@ -343,14 +345,10 @@ def check_graphs(clients: Iterable[Any]) -> None:
     """
     if isinstance(clients, Facts):
         raise TypeError("Expected clients to be a sequence of graphs, but got a Graph: [graph]")
+    reject_if(not len(clients), "clients to be at least one graph", "none")
     for client, graph in enumerate(clients):
         if not isinstance(graph, Facts):
             cut = isinstance(graph, Tensor)  # the node ids of a partition
-            hint = (
-                ": fgl.data.partitions.partition_graph(graph, parts) makes the clients"
-                if cut
-                else ""
-            )
-            raise TypeError(
-                f"Expected client {client} to be a Graph, but got {kind_of(graph)}{hint}"
-            )
+            hint = ": fgl.data.partitions.partition_graph(graph, parts) makes the clients" * cut
+            got = f"{kind_of(graph)}{hint}"
+            raise TypeError(f"Expected client {client} to be a Graph, but got {got}")

@@ -149,7 +149,7 @@ def check_field(name: str, value: Any, size: int) -> None:
 def check_y(y: Any, num_examples: int, num_classes: int | None) -> None:
     """Raise an error unless `y` holds class labels or float targets.
 
-    Class labels are int64 ``[n]``; float targets are ``[n]`` or ``[n, t]``.
+    Class labels are int64 ``[n]``. Float targets are ``[n]`` or ``[n, t]``.
 
     NaN means an unknown target.
     """
@@ -198,6 +198,6 @@ def counted_classes(y: Tensor) -> int:
         warn(
             f"Labels are 0 to {count - 1}, but only {used.numel()} of these {count} occur: "
             f"num_classes={count} says that all are classes, and "
-            "y.unique(return_inverse=True)[1] numbers those that occur from 0",
+            "y.unique(return_inverse=True)[1] numbers those that occur from 0"
         )
     return count

@@ -101,14 +101,10 @@ def _num_examples(fields: Mapping[str, Any]) -> int:
 def _check_all_read(data: Any, ignore: Collection[str]) -> None:
     """Raise an error if a field would be lost in the conversion."""
     keys = getattr(data, "keys", None)
-    stored = [str(key) for key in keys()] if callable(keys) else []
+    stored = {str(key) for key in keys()} if callable(keys) else set()
     readable = {*READ, *DERIVED, *ALL_IDS, *ignore}
     readable |= {"adj_t"} if getattr(data, "edge_index", None) is None else set()
-    unread = [
-        key
-        for key in sorted(stored)
-        if key not in readable and getattr(data, key, None) is not None
-    ]
+    unread = sorted(key for key in stored - readable if getattr(data, key, None) is not None)
     if {"src", "dst", "t"} <= set(unread):
         raise ValueError(
             "Expected data to be a Data or a Batch, but got times of events: give them as "
@@ -116,9 +112,7 @@ def _check_all_read(data: Any, ignore: Collection[str]) -> None:
             "edge_attr=data.msg)"
         )
     if unread:
-        of_nodes = _times_nodes(
-            *(getattr(data, name, None) for name in ("time", "x", "edge_index"))
-        )
+        of_nodes = _times_nodes(*(getattr(data, n, None) for n in ("time", "x", "edge_index")))
         raise ValueError(
             f"Expected data to have fields that a Graph has, but got {unread} besides: "
             f"{hint(unread, of_nodes=of_nodes)}see fgl.Graph for their names, or leave them out "

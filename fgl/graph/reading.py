@@ -47,9 +47,8 @@ class Reading:
         if name in ("batch_size", "num_graphs"):
             return None if graph.batch is None else graph.num_graphs
         value = getattr(graph, name)
-        return (
-            value.detach() if name == "pos" and value is not None else value
-        )  # computing forces needs its gradient
+        # A model that computes forces needs the gradient of its own copy.
+        return value.detach() if name == "pos" and value is not None else value
 
     @cached_property
     def edge_index(self) -> Tensor:

@@ -5,6 +5,7 @@ import numbers
 from collections.abc import Collection, Hashable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -77,6 +78,7 @@ class Table(NamedTuple):
 
     def matrix(self, names: Sequence[str]) -> Tensor:
         """Join columns side by side into a float matrix ``[n, d]``."""
+        _check_order("columns", names)
         parts = [self.numbers(name) for name in names]
         return torch.cat([part if part.dim() == 2 else part[:, None] for part in parts], dim=1)
 
@@ -101,6 +103,7 @@ class Table(NamedTuple):
         """Convert a column to int64 ``[n]``: indices into `classes`, or the integers themselves."""
         values = self.column(name)
         if classes is not None:
+            _check_order(argument, classes)
             place = {each: i for i, each in enumerate(classes)}
             reject_if(len(place) < len(classes), f"{argument} to be distinct", list(classes))
             for row, value in zip(self.rows, values, strict=True):
@@ -144,8 +147,13 @@ class Table(NamedTuple):
         if left:
             warn(
                 f"The {self.of}s have {left}, which are not read: name them in the argument that "
-                f"reads them, or leave them out by ignore={left}",
+                f"reads them, or leave them out by ignore={left}"
             )
+
+
+def _check_order(name: str, values: Collection[Hashable]) -> None:
+    got = values if isinstance(values, set | frozenset) else None
+    reject_if(got is not None, f"{name} to be a list, since a set has no order", got, TypeError)
 
 
 def _is_missing(value: Any) -> bool:
@@ -191,6 +199,8 @@ def _number(table: Table, name: str, row: Hashable, value: Any) -> Any:
     if is_unknown(value):
         return float("nan")
     try:
+        if isinstance(value, np.datetime64 | np.timedelta64):
+            raise TypeError
         return float(value)
     except (TypeError, ValueError) as error:
         raise ValueError(
@@ -229,16 +239,14 @@ def of_networkx(
     nodes.warn_unread([*x, *([y] if y else [])], ignore)
     edges.warn_unread(of_edges, ignore)
     fields: dict[str, Any] = edges.edge_fields(edge_weight, edge_attr, edge_time)
-    if y:
-        fields |= targets_of(nodes, y, classes, x)
-    fields["x"] = nodes.features(x)
+    fields |= {"x": nodes.features(x), **targets_of(nodes, y, classes, x)}
     return {**fields, "edge_index": torch.tensor(index, dtype=torch.int64)}
 
 
 def targets_of(
-    table: Table, y: str, classes: Sequence[Hashable] | None, x: Sequence[str] = ()
+    table: Table, y: str | None, classes: Sequence[Hashable] | None, x: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Build the field `y`; if `classes` is given, also build `num_classes`.
+    """Build the field `y`, if `y` is given; if `classes` is given, also build `num_classes`.
 
     Raise an error if the feature columns `x` also contain `y`.
 
@@ -246,6 +254,9 @@ def targets_of(
         >>> targets_of(Table("node", [0, 1], {"kind": ["b", "a"]}), "kind", ["a", "b"])
         {'y': tensor([1, 0]), 'num_classes': 2}
     """
+    if y is None:
+        reject_if(classes is not None, "y beside classes", "none")
+        return {}
     reject_if(y in x, "x to leave out the labels, which tell the answer", f"{y!r} in both")
     fields: dict[str, Any] = {"y": table.targets(y, classes)}
     return fields if classes is None else {**fields, "num_classes": len(classes)}

@@ -1,10 +1,10 @@
 """Windows of a time series: each window has input times and target times for all nodes.
 
-The examples of a graph with `window_index` are windows; each window has targets for every node.
+The examples of a graph with `window_index` are windows. Each window has targets for every node.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -160,6 +160,21 @@ def select_windows(graph: Any, rows: Tensor) -> Any:
         other.__dict__.pop(name, None)
     other.__dict__.update(taken(graph, (*TIME_FIELDS, *MASKS), rows))
     return other
+
+
+def check_same_windows(graphs: Iterable[Any]) -> None:
+    """Raise an error if the windows of two series differ in their horizons or in being scaled.
+
+    One model's outputs would then have two meanings.
+
+    Example:
+        >>> check_same_windows([fgl.data.load("synthetic")])
+    """
+    series = [own for own in graphs if own.has("window_index") and own.num_examples]
+    ahead = sorted({tuple(each) for each in map(horizons, series) if each})
+    reject_if(len(ahead) > 1, "horizons to be the same in all series", ahead)
+    scaled = {own.has("scale") for own in series}
+    reject_if(len(scaled) > 1, "scaled to be the same in all series", "True and False")
 
 
 def horizons(graph: Any) -> list[int]:

@@ -72,8 +72,8 @@ def huber(output: Tensor, y: Tensor, mask: Tensor | None = None, *, delta: float
         Scalar.
 
     Raises:
-        TypeError, ValueError: if `squared_error` raises this error, or if `delta` is not a positive
-            number.
+        TypeError, ValueError: if `squared_error` raises one of these errors, or if `delta` is not a
+            positive number.
 
     Example:
         >>> huber(torch.tensor([1.0, 5.0]), torch.tensor([1.5, 1.0]))

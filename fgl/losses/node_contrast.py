@@ -48,8 +48,8 @@ def node_contrast(
     Args:
         anchor: float ``[num_nodes, d]``, the embeddings being trained.
         keys: float ``[num_nodes, d]``, embeddings of the nodes in `anchor`, in the order of the
-            anchors. In FGSSL's paper, the frozen global model computes the keys; with the settings
-            in FGSSL's public code, the local model computes them. `keys` gets a gradient if it
+            anchors. In FGSSL's paper, the frozen global model computes the keys. With the settings
+            in FGSSL's public code, the local model computes the keys. `keys` gets a gradient if it
             requires one.
         y: int64 ``[num_nodes]`` labels.
         temperature: the paper's tau.

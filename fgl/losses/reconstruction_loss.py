@@ -174,7 +174,7 @@ def kl_divergence(mu: Tensor, log_sigma: Tensor, *, mask: Tensor | None = None) 
     """KL divergence of the embedding distribution from a standard normal (FedVGAE, Eq. 6).
 
     ``1/n sum_u 1/2 sum_j (mu_uj^2 + sigma_uj^2 - log sigma_uj^2 - 1)``. The paper's equation is a
-    sum over u; this function returns the mean over u. The tasks of FedVGAE multiply this mean by a
+    sum over u. This function returns the mean over u. The tasks of FedVGAE multiply this mean by a
     weight of 1/n, see `fgl.tasks.link_task`.
 
     Args:

@@ -6,10 +6,8 @@ import torch
 
 from .. import federation as fed
 from ..checks import Weight, reject_if
-from ..client_network import similarity
-from ..client_network.network import softmax_attention
 from ..federation import Inbox, Method, Outbox, State
-from .mix_models import mean_for_strangers, mix_models
+from .mix_models import mix_similar
 
 
 @fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
@@ -60,9 +58,6 @@ def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Meth
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         vectors = inbox.stack("model").get(vector)
         reject_if(vectors is None, f"uploads to have the vector {vector!r}", "none")
-        similarities = similarity(vectors, centre=False)
-        outbox, new = mix_models(inbox, softmax_attention(similarities, scale=scale))
-        outbox, participated = mean_for_strangers(inbox, outbox, state)
-        return outbox, {**new, **participated}
+        return mix_similar(inbox, state, vectors, scale=scale)
 
     return replace(fedavg, aggregate=aggregate)

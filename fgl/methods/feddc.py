@@ -35,7 +35,7 @@ def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     holds whichever clients take part in a round.
 
     With plain SGD, the models after every step equal the models of the authors' code, except for
-    three differences. Here S is the client's own number of steps; in the authors' code S is the
+    three differences. Here S is the client's own number of steps. In the authors' code S is the
     mean number of steps over clients. Here clients predict with theta. The authors also score means
     of the clients' models. Gradients are clipped only if `fedavg` clips gradients; the authors clip
     gradients at norm 10.
@@ -46,8 +46,8 @@ def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
 
     Raises:
         ValueError: if a number is out of range, if the server of `fedavg` does not simply average
-            the models, or if clients train tensors outside the model. The start of a run raises
-            this error if an outer method has a different optimizer.
+            the models, or if clients train tensors outside the model. The start of a run raises a
+            ValueError if an outer method has a different optimizer.
 
     Example:
         >>> method = feddc(fgl.fedavg(torch.nn.Linear(1, 1)))

@@ -78,13 +78,13 @@ def feddep(
     stacked autoencoder. Here the prototype of a sampled node is used. The public code sometimes
     uses the prototype of a hidden neighbour instead. The public code also ignores a prototype if
     the sum of the prototype's entries is negative. Here each step uses the local gradient once, and
-    uses one sample of noise for all clients. The public code uses the local gradient twice. The
-    public code also adds the gradients for one client to the gradients for the next client. Here
-    every forward pass mends the whole graph, without noise or dropout. The public code mends the
-    graph only once, in training mode and after nodes were hidden. The public code also computes
+    uses the same sample of noise for all clients. The public code uses the local gradient twice.
+    The public code also adds the gradients for one client to the gradients for the next client.
+    Here every forward pass mends the whole graph, without noise or dropout. The public code mends
+    the graph only once, in training mode and after nodes were hidden. The public code also computes
     scores on graphs without generated neighbours. All clients start from the same generator.
     Clients do not send numbers of missing neighbours, since no client uses these numbers. When
-    embeddings are computed, both layers of the encoder use one sample of neighbours. After the
+    embeddings are computed, both layers of the encoder use the same sample of neighbours. After the
     first round, ``l CE`` uses a copy of the received classifier. In the public code, this term uses
     the generator's own classifier, which is randomly initialised. Here and in the public code, this
     classifier is trained for `gen_local_epochs` steps and then discarded. So classifiers are
@@ -115,7 +115,7 @@ def feddep(
     Raises:
         ValueError: if a number is out of range, if the model is not a `fgl.nn.DeepNeighbours`, or
             if the server of `fedavg` does not simply average the models. The method's functions
-            raise this error if a client holds a collection, has no labels, or has no validation
+            raise a ValueError if a client holds a collection, has no labels, or has no validation
             mask.
 
     Example:

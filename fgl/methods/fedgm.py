@@ -73,8 +73,8 @@ def fedgm(
     nodes. Here the server uses the model of the last step.
 
     Args:
-        fedavg: FedAvg built for a task. Only the model of this FedAvg is used; its loss and its
-            local training are ignored.
+        fedavg: FedAvg built for a task. Only the model of this FedAvg is used. The loss and the
+            local training of this FedAvg are ignored.
         reduction: number of condensed nodes per training node, between 0 and 1.
         condense_steps: number of Adam steps with which a client condenses its graph.
         adjacency_steps: number of consecutive steps that change only the edge network.

@@ -30,11 +30,11 @@ def fedgta(
     num_moments: Count = 6,
     threshold: float = 0.5,
 ) -> Method:
-    """Average models of clients whose label moments are similar, weighted by confidence (FedGTA).
+    """Average the models of clients with similar label moments, weighted by confidence (FedGTA).
 
     After training, a client propagates the matrix ``Y``. The row of a training node is the node's
-    one-hot label; the row of any other node has the model's probabilities. Propagation starts from
-    ``F = Y``. Each of `propagations` steps computes ``F <- alpha S F + (1 - alpha) Y`` with
+    one-hot label. The row of any other node contains the model's probabilities. Propagation starts
+    from ``F = Y``. Each of `propagations` steps computes ``F <- alpha S F + (1 - alpha) Y`` with
     ``S = D^-1/2 (A + I) D^-1/2``, and then adds each training node's one-hot label to the node's
     row. The matrix Y' is F after a softmax of each row, but the row of a training node is again the
     one-hot label. The client sends its model, the moments of the columns of Y' (Eq. 5) and its
@@ -47,7 +47,7 @@ def fedgta(
     their Adam state (``Training(keep_optimizer=True)``). In the authors' code, a node that is in no
     split uses its true label. Here such a node uses the model's probabilities, like every node
     outside the training split. If there are no edges, all confidences are 0. In this case, clients
-    here have equal weights; in the authors' code the mean is NaN. The authors use a GAMLP as the
+    here have equal weights. In the authors' code the mean is NaN. The authors use a GAMLP as the
     model; here the task defines the model.
 
     Args:
@@ -63,11 +63,11 @@ def fedgta(
         num_moments: number of moments; the authors use 6 for Cora, 20 for CiteSeer and 13 for
             PubMed.
         threshold: a value between -1 and 1. Two clients are averaged if the cosine of their moments
-            is above this value; the authors use 0.5 for Cora, 0.6 for CiteSeer and 0.65 for PubMed.
+            is above this value. The authors use 0.5 for Cora, 0.6 for CiteSeer and 0.65 for PubMed.
 
     Raises:
         ValueError: if a number is out of range, or if the server of `fedavg` does not simply
-            average the models. The method's functions raise this error if a client's examples are
+            average the models. The method's functions raise a ValueError if a client's examples are
             not nodes with class labels.
 
     Example:

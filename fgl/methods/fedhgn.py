@@ -46,7 +46,7 @@ def fedhgn(
             ``[num_relations, num_bases]``.
         draw: if true, each client initialises its own coefficients in its first round, by Glorot's
             uniform rule as in `fgl.nn.RGCN`. If false, all clients start from one common set of
-            coefficients, so a relation number must have one meaning for all clients.
+            coefficients, so a relation number must have the same meaning for all clients.
 
     Raises:
         ValueError: if no tensor's name ends in this part, or if `align` is negative.

@@ -44,7 +44,7 @@ def fedopt(
 
     Raises:
         ValueError: if a rate is out of range, if the rule is unknown, or if `fedavg` is a `gcfl`.
-            The method's server raises this error if clients get different models.
+            The method's server raises a ValueError if clients get different models.
 
     Example:
         >>> fedopt(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), rule="adam", server_lr=0.01)

@@ -19,6 +19,9 @@ def fedper(
 ) -> Method:
     """Average the layers named in `shared`; each client keeps all other layers (FedPer).
 
+    A client deploys the whole model that it trained last, with its own copy of the shared layers.
+    If `shared` names all modules except the norms, the method is FedBN.
+
     With `models`, clients may have different models. Feature widths, numbers of classes, and all
     layers outside `shared` may then differ. The shared tensors must have the same names, shapes and
     dtypes in all clients' models.
@@ -30,7 +33,7 @@ def fedper(
         shared: names of modules, such as ``("convs.0",)``.
         models: a function ``graph -> module``, called once per client; it returns the client's own
             model. A seed derived from the shared tensors initialises the layers that are not
-            shared. Default: all clients have the model of `fedavg`.
+            shared. By default, all clients have the model of `fedavg`.
 
     Raises:
         TypeError: if `shared` is a string, or if `models` is not a function.

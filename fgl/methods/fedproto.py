@@ -32,7 +32,7 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
     with four exceptions. The authors also score predictions that use the nearest ``C^c`` among a
     client's own classes. Here a model predicts with its head. The authors' server drops ``C^c`` if
     no participant has class c. The authors take embeddings from the forward passes of the last
-    epoch; these passes use dropout, and each pass precedes a training step. Here embeddings are
+    epoch. These passes use dropout, and each pass precedes a training step. Here embeddings are
     computed after training, as in Eq. 3 and in FedTGP's code. Embeddings of `fgl.nn` networks are
     taken before the activation. The authors' embeddings are taken after the activation.
 
@@ -48,8 +48,8 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
         TypeError: if the model does not take ``return_embedding``, or if it cannot be
             re-initialised (see `drawn`).
         ValueError: if `weight` is negative, or if the server of `fedavg` does not simply average
-            the models. The method's functions raise this error if a client has no class labels, or
-            if the number of embeddings is not the client's number of examples.
+            the models. The method's functions raise a ValueError if a client has no class labels,
+            or if the number of embeddings is not the client's number of examples.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 2]),

@@ -10,14 +10,13 @@ from torch import Tensor
 
 from .. import federation as fed
 from ..checks import Weight
-from ..client_network import probe_graphs, similarity
-from ..client_network.network import softmax_attention
+from ..client_network import probe_graphs
 from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..kinds import typed
 from ..nn.observe import gives_embeddings
 from ..predict import check_reads
-from .mix_models import mean_for_strangers, mix_models
+from .mix_models import mix_similar
 
 MASK = "mask."  # before the name of a weight: the name of its mask
 Masked = Literal["matrices", "all"]
@@ -74,7 +73,7 @@ def fedpub(
         masks: which tensors have a mask: either all weights with at least two dimensions, or all
             trained tensors.
         of: the input of `embed`. The choice is between the model's outputs and the model's
-            embeddings, which the last hidden convolution returns before the activation. Default:
+            embeddings, which the last hidden convolution returns before the activation. By default,
             embeddings if the model takes ``return_embedding=True``, otherwise outputs.
         embed: a function of the matrix ``[R, C]`` that the model computes for the probes.
 
@@ -137,10 +136,7 @@ def fedpub(
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        similarities = similarity(inbox.stack("embedding"), centre=False)
-        outbox, new = mix_models(inbox, softmax_attention(similarities, scale=scale))
-        outbox, participated = mean_for_strangers(inbox, outbox, state)
-        return outbox, {**new, **participated}
+        return mix_similar(inbox, state, inbox.stack("embedding"), scale=scale)
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         used = fedavg.deploy(whole(message, state), state, graph)

@@ -69,8 +69,8 @@ def fedtad(
 
     In three places, the public code differs from this method and from the paper. The public code
     multiplies A and D^-1 entry by entry. So its "walks" are ids of random nodes, and the large ids
-    dominate the features. Here the topology features are the return probabilities of the paper;
-    another function can be passed as `topology`. The public code's GCN also applies dropout during
+    dominate the features. Here the topology features are the return probabilities of the paper.
+    Another function can be passed as `topology`. The public code's GCN also applies dropout during
     evaluation. Here dropout is applied only in the mean model, and only in training. If no client
     has a certain class, the public code divides 0 by 0. Here this class gets weight 0. In the
     public code, a client's weight is its number of nodes, and clients keep their Adam state. Here

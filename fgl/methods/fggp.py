@@ -30,10 +30,10 @@ def fggp(
     """FedAvg of a GCN that learns from two views; the server clusters the prototypes (FGGP).
 
     The second view connects each node to the nearest other nodes. These are the nodes whose
-    embeddings have the largest cosine with the node's embedding; the received model computes the
+    embeddings have the largest cosine with the node's embedding. The received model computes the
     embeddings. After a number of rounds, the nearest nodes are computed again (see `every`). A
     network named augmentor samples the edges of the second view. The augmentor has two convolutions
-    with the output R; the augmentor's logits are ``l = R R^T``. The augmentor keeps an edge with
+    with the output R. The augmentor's logits are ``l = R R^T``. The augmentor keeps an edge with
     probability ``(l / max l + A) / 2``, with a straight-through gradient (Eq. 10). The loss is
 
     ``CE(view 1) + CE(view 2) + BCE(l, A) + align(P_2, P_1)``.
@@ -71,7 +71,7 @@ def fggp(
         TypeError: if the model is not a `fgl.nn.GCN`.
         ValueError: if a number is out of range, if the server of `fedavg` does not simply average
             the models, or if clients train tensors outside the model. The method's functions raise
-            this error if a client has no node.
+            a ValueError if a client has no node.
 
     Example:
         >>> fggp(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), neighbours=2)

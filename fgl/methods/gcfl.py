@@ -88,13 +88,13 @@ def gcfl(
 
     A cluster Q of more than two clients splits if ``||mean_{i in Q} Delta_i|| < eps1`` and
     ``max_{i in Q} ||Delta_i|| > eps2``. The cluster splits along the minimum cut of `similarity`.
-    Delta_i is client i's update of the model's parameters; it contains no batch norm statistics.
-    After the splits, every cluster runs FedAvg. Absent clients influence neither the split nor the
-    mean of a round. A split divides a cluster into two parts. The larger part keeps the cluster's
-    number; the other part gets a new number. If both parts have the same size, the part that
-    contains the lowest client number keeps the cluster's number. An absent client stays in the part
-    that keeps the cluster's number, and receives the model of this part when it returns. A client
-    without training examples has no update, and it stays in this part too.
+    Delta_i is client i's update of the model's parameters. Delta_i contains no batch norm
+    statistics. After the splits, every cluster runs FedAvg. Absent clients influence neither the
+    split nor the mean of a round. A split divides a cluster into two parts. The larger part keeps
+    the cluster's number. The other part gets a new number. If both parts have the same size, the
+    part that contains the lowest client number keeps the cluster's number. An absent client stays
+    in the part that keeps the cluster's number, and receives the model of this part when it
+    returns. A client without training examples has no update, and it stays in this part too.
 
     This method follows the public code, with two exceptions. In the public code, clients share and
     compare only convolutions (see `fedper`). Clients of the public code also keep their Adam state

@@ -36,7 +36,7 @@ def graphfl(
     takes one step of the unadapted model, with the gradient of the adapted model's loss on the
     query set (MAML; GraphFL, Algorithm 1). For predictions, a client adapts the model to all its
     training examples, in evaluation mode. If the task samples minibatches, every adaptation for
-    predictions uses one fixed sequence of minibatches.
+    predictions uses the same sequence of minibatches.
 
     In the public code, each round creates a new Adam with weight decay for the step on the query
     set. The following method takes the public code's step, if the task has one local step of SGD
@@ -65,7 +65,7 @@ def graphfl(
     Raises:
         ValueError: if a number is out of range, if `query` is unknown, if the model has a batch
             norm with running statistics, or if clients train tensors outside the model. With
-            ``"validation"``, the method's functions raise this error if there is no validation
+            ``"validation"``, the method's functions raise a ValueError if there is no validation
             mask, or if a step has examples other than the graph's nodes.
 
     Example:
@@ -125,7 +125,7 @@ def graphfl(
 
 
 def _check_model(fedavg: Method) -> None:
-    """Raise an error for running statistics, since changes in place break second gradients."""
+    """Raise an error for running statistics, since their updates break second gradients."""
     counting = [
         name
         for name, module in fedavg.model.named_modules()

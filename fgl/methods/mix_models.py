@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from ..aggregate import mean, mix
-from ..client_network import flat_parameters
+from ..client_network import flat_parameters, similarity
+from ..client_network.network import softmax_attention
 from ..federation import Inbox, Message, Method, Params, State, pick, trainable
 
 
@@ -17,12 +18,12 @@ def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Mes
 
     Args:
         inbox: the clients' models.
-        matrix: A, float ``[K, K]``. Row i has the weights of participant i's mix.
+        matrix: A, float ``[K, K]``. Row i contains the weights of participant i's mix.
         more: further tensors ``[K, ...]``, or dicts of such tensors. The matrix mixes these tensors
             as it mixes the models.
 
     Returns:
-        Two results. The first result has one message per participant:
+        Two results. The first result contains one message per participant:
             ``{"model": u_i, "num_clients": K}``
         and the mixed entries of `more`. The second result is the server's state, ``{"matrix": A}``.
 
@@ -68,6 +69,19 @@ def mean_for_strangers(
         common: Message = {"model": model, "num_clients": torch.tensor(len(inbox))}
         outbox = dict(sorted({**outbox, **dict.fromkeys(strangers, common)}.items()))
     return outbox, {"seen": participated}
+
+
+def mix_similar(
+    inbox: Inbox, state: State, rows: Tensor, *, scale: float
+) -> tuple[dict[int, Message], State]:
+    """Mix the models of clients with similar rows, by a softmax of cosines (FED-PUB and FedAux).
+
+    A client that has never taken part is sent the mean.
+    """
+    attention = softmax_attention(similarity(rows, centre=False), scale=scale)
+    outbox, new = mix_models(inbox, attention)
+    outbox, participated = mean_for_strangers(inbox, outbox, state)
+    return outbox, {**new, **participated}
 
 
 def moved(inbox: Inbox, initial: Params) -> Tensor:

@@ -52,12 +52,12 @@ def opfgl(
 
     In the first round no client trains. For each class with at least two labelled nodes, a client
     sends three values: the number of these nodes, the sum of ``h`` over these nodes, and the sum of
-    ``h^2`` over these nodes. Here ``h = [x || S x || ...]`` has the results of 0 to `propagations`
-    propagation steps, with ``S = D^-1/2 (A + I) D^-1/2``. The server reads only sums over clients,
-    so `fgl.transforms.secure_sum` works with this method. If only one client has a class, the
-    server learns this client's sums. If this class has two nodes, the sums reveal the features of
-    both nodes. From the sums the server computes each class's mean and deviation. The server then
-    generates a graph in which the classes have these means and deviations
+    ``h^2`` over these nodes. Here ``h = [x || S x || ...]`` contains the results of 0 to
+    `propagations` propagation steps, with ``S = D^-1/2 (A + I) D^-1/2``. The server reads only sums
+    over clients, so `fgl.transforms.secure_sum` works with this method. If only one client has a
+    class, the server learns this client's sums. If this class has two nodes, the sums reveal the
+    features of both nodes. From the sums the server computes each class's mean and deviation. The
+    server then generates a graph in which the classes have these means and deviations
     (`surrogate.Condensation`). Then the server trains the initial model on the generated graph, and
     sends the trained model ``f_g`` to all clients. From the second round on, clients and server
     send nothing. In the second round a client starts from f_g. In later rounds the client starts
@@ -66,10 +66,10 @@ def opfgl(
     ``fedavg's loss + 1/n sum_v gamma_v KL(f_g(v) || f(v))``.
 
     The sum is over the client's n nodes v, with ``gamma_v = clamp(distil sum_c F_vc / (1 + log(1 +
-    H_c)))``. The matrix ``F`` has the propagated labels (see `propagated_labels`). Each training
-    node has a score: the fraction of the node's training neighbours that have the node's class.
-    ``H_c`` is the sum of the scores of all training nodes of class c. So for frequent classes a
-    client learns more from its own labels, and for rare classes more from f_g.
+    H_c)))``. The matrix ``F`` contains the propagated labels (see `propagated_labels`). Each
+    training node has a score: the fraction of the node's training neighbours that have the node's
+    class. ``H_c`` is the sum of the scores of all training nodes of class c. So for frequent
+    classes a client learns more from its own labels, and for rare classes more from f_g.
 
     Before the sums are computed, some nodes that are not training nodes also get labels. Such a
     node gets a label under two conditions. First, the node's degree is at least `min_degree`.
@@ -78,7 +78,7 @@ def opfgl(
 
     The public code differs in the following places. In the public code, clients upload means and
     deviations instead of sums. In the public code, each client trains the initial model on the
-    server's graph; the client keeps the model that scores best on its own validation nodes. Here
+    server's graph. The client keeps the model that scores best on its own validation nodes. Here
     only the server trains on this graph, and it keeps the model of the last step. In the public
     code, clients keep the fine-tuned model that has the best validation score. Here the caller
     selects the round. Each loop of the public code runs one step more than the loop here. The
@@ -118,7 +118,7 @@ def opfgl(
 
     Raises:
         ValueError: if a number is out of range, or if the server of `fedavg` does not simply
-            average the models. The method's functions raise this error if a client holds a
+            average the models. The method's functions raise a ValueError if a client holds a
             collection of graphs, or if a local step sees only some of the nodes.
 
     Example:

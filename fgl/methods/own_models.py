@@ -50,8 +50,8 @@ def own_models(
     Raises:
         TypeError: if `draw` is true and the model cannot be re-initialised (see `drawn`).
         ValueError: if clients train tensors outside the model, if the model lacks a module in
-            `own`, or if only one of `own` and `models` is given. The error is also raised if `own`,
-            `models` and `draw` are given together.
+            `own`, or if only one of `own` and `models` is given. A ValueError is also raised if
+            `own`, `models` and `draw` are given together.
 
     Example:
         >>> method = own_models(fgl.fedavg(torch.nn.Linear(1, 1)))

@@ -1,4 +1,4 @@
-"""pFedGraph: each client gets a mix of the clients' models; a learned graph has the weights."""
+"""pFedGraph: each client gets a mix of the clients' models; a learned graph gives the weights."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -84,8 +84,8 @@ def collaboration(similarities: Tensor, num_examples: Tensor, *, prior: float = 
     Args:
         similarities: float ``[K, K]``. Entry (i, j) is ``-d_ij``, the cosine of the models of
             clients i and j.
-        num_examples: ``[K]``, not negative. Entry k of p is client k's fraction of the sum; p is 0
-            if no client has examples.
+        num_examples: ``[K]``, not negative. Entry k of p is client k's fraction of the sum. The
+            vector p is 0 if no client has examples.
         prior: lambda, above 0.
 
     Returns:
@@ -127,8 +127,8 @@ def alignment(params: Mapping[str, Tensor], direction: Mapping[str, Tensor]) -> 
 
     Args:
         params: theta, the model being trained, a dict from name to tensor.
-        direction: v, a dict of tensors with some or all names of `params`. Tensors of theta without
-            a tensor in v are not used. No gradient flows to v.
+        direction: v, a dict of tensors with some or all names of `params`. Tensors of theta that
+            have no counterpart in v are not used. No gradient flows to v.
 
     Returns:
         Scalar. The value is 0 if all entries of theta are 0. The dtype is float32 for a theta in

@@ -58,13 +58,13 @@ def s2fgl(
     eigenvalue, such as 0 for a graph with several components. A ramp of 1e-6 along the nodes then
     determines the order of these eigenvectors. So A is smaller here than in the public code, and
     its gradient differs from the public code's gradient. One reason is the eigenvalue 0. Here this
-    eigenvalue has the same eigenvectors for h as for g; in the public code it has different
-    eigenvectors for h and for g (see decision 2841 for numbers). If a client has fewer nodes than
-    `frequencies`, its number of nodes is used instead. The public code raises an error if the first
-    fifth of the ranked nodes has at most `frequencies` nodes. The public code also raises an error
-    for clients without training nodes. Here a client without training nodes does not change its
-    model. Without training nodes, both added terms of the loss are minimal at the start, so Adam
-    would only follow rounding errors.
+    eigenvalue has the same eigenvectors for h as for g. In the public code the eigenvalue has
+    different eigenvectors for h and for g (see decision 2841 for numbers). If a client has fewer
+    nodes than `frequencies`, its number of nodes is used instead. The public code raises an error
+    if the first fifth of the ranked nodes has at most `frequencies` nodes. The public code also
+    raises an error for clients without training nodes. Here a client without training nodes does
+    not change its model. Without training nodes, both added terms of the loss are minimal at the
+    start, so Adam would only follow rounding errors.
 
     In the public code, a codebook also uses labels of validation and test nodes. In the public
     code, the codebooks lack each class whose number is larger than all class numbers of the first
@@ -98,7 +98,7 @@ def s2fgl(
     Raises:
         TypeError: if the model has no embeddings.
         ValueError: if a number is out of range, or if the server of `fedavg` does not simply
-            average the models. The method's functions raise this error if a client holds a
+            average the models. The method's functions raise a ValueError if a client holds a
             collection, or if a client trains on sampled nodes.
 
     Example:

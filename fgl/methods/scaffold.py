@@ -36,8 +36,8 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
         server_lr: eta_g, at least 0.
 
     Raises:
-        ValueError: if a number is out of range, or if `fedavg` is a `fedselect` or a `feddc`. When
-            a run begins: if an outer method has another optimizer.
+        ValueError: if a number is out of range, or if `fedavg` is a `fedselect` or a `feddc`. A run
+            raises a ValueError if an outer method has another optimizer.
 
     Example:
         >>> method = scaffold(fgl.fedavg(torch.nn.Linear(1, 1)))

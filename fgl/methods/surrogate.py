@@ -66,7 +66,7 @@ def class_sums(rows: Tensor, labels: Tensor, num_classes: int) -> Params:
 
     Returns:
         A dict with four entries. The entries ``"count"`` (number of nodes) and ``"clients"`` are
-        float ``[C]``; ``"clients"`` is 1 for a class that has sums, and 0 for all other classes.
+        float ``[C]``. ``"clients"`` is 1 for a class that has sums, and 0 for all other classes.
         The entries ``"total"`` and ``"square"`` are float ``[C, D]``: the sums of a class's rows,
         and the sums of their squares.
 

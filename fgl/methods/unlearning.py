@@ -12,6 +12,7 @@ from .. import federation as fed
 from ..checks import Count, Positive, Weight, check_number, reject_if
 from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
+from ..warn import warn
 
 
 @fed.layer
@@ -30,8 +31,8 @@ def retrained(fedavg: Method, *, client: int | Sequence[int]) -> Method:
             Numbers are counted from 0.
 
     Raises:
-        ValueError: if a number is negative, or if no number is given. A round raises this error if
-            the federation lacks such a client.
+        ValueError: if a number is negative, or if no number is given. A round raises a ValueError
+            if the federation lacks such a client.
 
     Example:
         >>> method = retrained(fgl.fedavg(torch.nn.Linear(1, 1)), client=0)
@@ -77,15 +78,15 @@ def unlearned(
     ``||w - w_k||^2 > far``. Here w_k is the model that the client trained last, before the ascent.
     The result becomes the model of all clients. After the ascent, only the other clients' uploads
     are used. If the client to be forgotten is absent, the server repeats the request in the next
-    round. If several clients are to be forgotten, all of them must take part in one round. The new
-    model is then the mean of these clients' results, with the weights of `fedavg`. This mean is in
-    the ball too. In the paper, only one client is forgotten.
+    round. If several clients are to be forgotten, all of them must take part in the same round. The
+    new model is then the mean of these clients' results, with the weights of `fedavg`. This mean is
+    in the ball too. In the paper, only one client is forgotten.
 
     As in the authors' notebook, the optimiser is reset in every round; otherwise, moments from the
     earlier descent would influence the ascent. This method follows the notebook, with four
     exceptions. The ascent has as many steps as the local training of a round, since the task sets
     one number of steps for all clients. The authors use up to five times as many steps. Here
-    clients have the weights of `fedavg`; the authors give all clients equal weights. A method
+    clients have the weights of `fedavg`. The authors give all clients equal weights. A method
     cannot choose participants. So all clients train in the round of the ascent, but only uploads of
     clients to be forgotten are used. The authors initialise some models w and use the mean of
     ``||w_ref - w||^2 / 3`` as the square of the radius. The default radius uses the expected value
@@ -105,8 +106,8 @@ def unlearned(
 
     Raises:
         ValueError: if a number is out of range, if the server of `fedavg` does not simply average
-            the models, or if clients train tensors outside the model. A run raises this error if it
-            has no checkpoint and at most `at` rounds, or if there is no such client.
+            the models, or if clients train tensors outside the model. A run raises a ValueError if
+            it has no checkpoint and at most `at` rounds, or if there is no such client.
 
     Example:
         >>> method = unlearned(fgl.fedavg(torch.nn.Linear(1, 1)), client=1, at=5)
@@ -164,7 +165,10 @@ def unlearned(
         The model is empty if no upload is used.
         """
         if rounds == at:  # start of the ascent
-            model = {} if any(k not in inbox for k in leaving) else forgotten(inbox)
+            absent = [k for k in leaving if k not in inbox]
+            if absent:
+                warn(f"Clients {absent} sent nothing to forget them by: the next round asks again")
+            model = {} if absent else forgotten(inbox)
             return model, {**state, "model": model}
         counted = inbox if rounds < at - 1 else without(inbox, leaving)
         outbox, new = fedavg.aggregate(counted, state) if counted else ({}, state)
@@ -211,9 +215,10 @@ def without(inbox: Inbox, clients: Sequence[int]) -> Inbox:
 
 
 def _check_there(clients: Sequence[int], inbox: Inbox) -> None:
-    """Raise an error if a client to be forgotten does not belong to the federation."""
+    """Raise an error unless the clients to be forgotten are some clients of the federation."""
     most, count = max(clients), inbox.num_clients
     reject_if(most >= count, f"client to be one of {count}", most)
+    reject_if(len(clients) == count, f"client to leave one of {count} clients", list(clients))
 
 
 def ask(model: Any, num_clients: int, clients: Sequence[int]) -> Outbox:

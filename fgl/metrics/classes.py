@@ -210,7 +210,7 @@ def on_host(*metrics: Mapping[str, Any]) -> list[dict[str, float]]:
 
     Returns:
         Dict from each name in `metrics` to a number. `share` is applied to a result of
-        `hit_counts`; `f1_of` is applied to a result of `class_counts`.
+        `hit_counts`. `f1_of` is applied to a result of `class_counts`.
 
     Raises:
         TypeError: if a metric, such as None or a tensor with one number per class, is not a number.

@@ -26,8 +26,8 @@ class AdaFGL(nn.Module):
     - On a homophilous graph, an MLP reads S. The output is ``(softmax(MLP) + softmax(P)) / 2``. As
       in the public code, softmax(P) replaces P.
     - On a heterophilous graph, the output is the mean of the softmaxes of three MLPs. The first MLP
-      reads x; the second and the third read S. The third MLP's outputs are sent along signed edges,
-      see `signed_messages`.
+      reads x. The second MLP and the third MLP read S. The third MLP's outputs are sent along
+      signed edges, see `signed_messages`.
 
     The buffer `homophilous` is 1 for a homophilous graph and 0 for a heterophilous graph. The
     network compares all pairs of nodes.
@@ -110,8 +110,8 @@ class Personal(nn.Module):
 
     Returns:
         Four tensors of logits ``[n, out_channels]``. The first tensor is for homophilous graphs.
-        The last three tensors are for heterophilous graphs and come from x, from S and from the
-        signed messages.
+        The last three tensors are for heterophilous graphs and are computed from x, from S and from
+        the signed messages.
 
     Example:
         >>> [out.shape for out in Personal(2, 8, 3, 1)(torch.rand(5, 4), torch.rand(5, 3))]

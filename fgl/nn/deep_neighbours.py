@@ -191,7 +191,7 @@ class FusedSAGE(nn.Module):
 class DeepEncoder(nn.Module):
     """The network whose embeddings FedDEP groups into prototypes.
 
-    The embedding is ``h = tanh(SAGE(ReLU(SAGE(x))))``; the prediction is ``softmax(W h + b)``.
+    The embedding is ``h = tanh(SAGE(ReLU(SAGE(x))))``. The prediction is ``softmax(W h + b)``.
     Dropout follows each of these three layers.
 
     Args:

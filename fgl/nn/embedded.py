@@ -18,7 +18,7 @@ class Embedded(nn.Module):
         The model's output. With ``return_embedding=True``, a pair: the output and the embedding.
 
     Raises:
-        ValueError: if the model has no submodule called `before`. A call raises this error if the
+        ValueError: if the model has no submodule called `before`. A call raises a ValueError if the
             model did not use the submodule.
 
     Example:

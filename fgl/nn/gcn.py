@@ -33,12 +33,7 @@ class GCNConv(nn.Module):
     """
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        *,
-        normalize: bool = True,
-        propagate: bool = True,
+        self, in_channels: int, out_channels: int, *, normalize: bool = True, propagate: bool = True
     ) -> None:
         super().__init__()
         self.normalize = normalize

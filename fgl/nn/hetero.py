@@ -21,7 +21,7 @@ class Hetero(nn.Module):
     """Wrapper that calls a PyG model such as HGT (``x_dict, edge_index_dict``) with a typed graph.
 
     The wrapper splits the graph into dicts by type. Each node type gets the columns of the features
-    that belong to it. Each relation gets its edges; a node index in such an edge is the node's
+    that belong to it. Each relation gets its edges. A node index in such an edge is the node's
     position among the nodes of its type. If the model reads edge features, each relation also gets
     the columns of edge features that belong to it. Clients have types of different sizes, so
     clients train one after the other.
@@ -29,7 +29,7 @@ class Hetero(nn.Module):
     Args:
         model: called as ``model(x_dict, edge_index_dict)``. The argument ``edge_attr_dict`` is
             passed too if the model's ``forward`` has such an argument. The model returns a row for
-            each node of the target type, or a dict from type to rows; the dict contains the target
+            each node of the target type, or a dict from type to rows. The dict contains the target
             type. If the target is a relation, the model gets one more argument:
             ``edge_label_index=``, p pairs of nodes as int64 ``[2, p]``. The model then returns a
             row for each pair. The indices count the nodes of a type from 0.
@@ -59,8 +59,8 @@ class Hetero(nn.Module):
 
     Raises:
         ValueError: if the target or an end of a relation is not in `columns`, if `edge_columns`
-            lists an unknown relation, or if the model does not read edge features. A call raises
-            this error if the graph does not match the types, relations or columns, if the graph's
+            lists an unknown relation, or if the model does not read edge features. A call raises a
+            ValueError if the graph does not match the types, relations or columns, if the graph's
             training nodes or pairs do not match the target, or if the graph lacks edge features
             that the model needs.
 

@@ -97,7 +97,7 @@ def _dropped(x: Features, p: float) -> Features:
 
 
 def through(layers: Iterable[nn.Module], x: Any, p: float, *fields: Any) -> tuple[Any, Any]:
-    """Outputs of the last layer and of the layer before, with ReLU and dropout between layers.
+    """Outputs of the last layer and of the layer before it; ReLU and dropout are between layers.
 
     Args:
         layers: the layers; a layer is called with the previous layer's output and with `fields`.

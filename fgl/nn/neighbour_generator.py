@@ -25,7 +25,7 @@ class NeighbourGenerator(nn.Module):
 
     The encoder and the classifier follow the paper. The public code (src/models/models.py) instead
     uses layers ``D^-1 (A + I) x W + b``. These layers have dropout between them and a ReLU after
-    the last one.
+    the last layer.
 
     Args:
         in_channels: number of node features, d.

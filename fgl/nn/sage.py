@@ -20,9 +20,9 @@ from .layers import Edges, Features, Stack, adjacency, dropout, widths
 class SAGEConv(nn.Module):
     """GraphSAGE convolution ``h_v = W_r x_v + W_l mean_{u in N(v)} x_u + b``.
 
-    FedEgo's Eq. 9 has one matrix for a node and its neighbours; here there are two, W_r and W_l.
-    For a node without neighbours, the mean is 0. `state_dict` keys and outputs equal those of
-    ``torch_geometric.nn.SAGEConv``.
+    FedEgo's Eq. 9 has one matrix for a node and its neighbours. Here there are two matrices, W_r
+    and W_l. For a node without neighbours, the mean is 0. `state_dict` keys and outputs equal those
+    of ``torch_geometric.nn.SAGEConv``.
 
     Args:
         in_channels: width of the input.
@@ -31,7 +31,7 @@ class SAGEConv(nn.Module):
     Shapes:
         - x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`.
         - edges: ``edge_index`` or a `SparseMatrix` with ``A[target, source]``. A zero entry means
-          no edge; all other values are ignored.
+          no edge. All other values are ignored.
         - output: ``[num_nodes, out_channels]``.
 
     Example:

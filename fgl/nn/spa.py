@@ -151,9 +151,9 @@ def kinds(edges: SparseMatrix, train_labels: Tensor) -> list[SparseMatrix]:
         train_labels: int64 ``[n]``, negative for an unknown label.
 
     Returns:
-        Three matrices with the sum `edges`. The first matrix has the edges whose ends have
-        different labels. The second matrix has the edges whose ends have the same label. The third
-        matrix has all other edges, each with at least one unlabelled end.
+        Three matrices with the sum `edges`. The first matrix contains the edges whose ends have
+        different labels. The second matrix contains the edges whose ends have the same label. The
+        third matrix contains all other edges, each with at least one unlabelled end.
 
     Example:
         >>> edges = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [1, 2]]), 3)

@@ -74,9 +74,8 @@ class VGAE(nn.Module):
         """Mean and log standard deviation of every node's embedding."""
         edges = adjacency(edges, x.shape[0])
         hidden = dropout(self.conv1(x, edges).relu(), self.dropout, self.training)
-        return self.conv_mu(hidden, edges), self.conv_logstd(hidden, edges).clamp(
-            max=LARGEST_LOG_SIGMA
-        )
+        mu = self.conv_mu(hidden, edges)
+        return mu, self.conv_logstd(hidden, edges).clamp(max=LARGEST_LOG_SIGMA)
 
     @staticmethod
     def decode(z: Tensor, pairs: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ def encode(value: Tensor, *, weight: int = 1, bits: int, bound: float) -> Tensor
     """Encode a tensor as ``weight round(value 2^bits)``; integers are not scaled.
 
     Args:
-        value: tensor of any shape. Each entry must be in ``[-bound, bound]``; an integer may be up
+        value: tensor of any shape. Each entry must be in ``[-bound, bound]``. An integer may be up
             to ``bound 2^bits`` in magnitude.
         weight: factor of the value, an integer of at least 0; see `largest_weight`.
         bits: number of bits of the fraction.

@@ -215,8 +215,8 @@ def told_secrets(
         threshold: number of shares that are needed to recover a secret.
 
     Returns:
-        Two dicts, whose keys are rows. The first dict has the secrets: the seed of each client that
-            sent words, and
+        Two dicts, whose keys are rows. The first dict contains the secrets: the seed of each client
+            that sent words, and
         the key of each client that sent only letters. The second dict names the senders of false
         shares: for each secret with false shares, the rows of the clients that sent false shares.
             Only

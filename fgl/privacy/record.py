@@ -62,7 +62,7 @@ def with_noise(
         noise: noise of the later replies.
         num_clients: number of clients in the federation.
         kind: the transform that adds the noise, from `KINDS`. ``""`` means replies without
-            protection; such replies can be combined with all kinds.
+            protection. Such replies can be combined with all kinds.
         colluders: number of clients that may collude; epsilon does not count on their noise.
         delta: the delta for which `spent_epsilon` computes epsilon; by default the record's delta.
 

@@ -71,7 +71,7 @@ def unpacked(
     if not _fits(part, graph.num_nodes):
         warn(
             f"Expected a part for the client's {graph.num_nodes} nodes, but got one for others: "
-            "it goes on without",
+            "it goes on without"
         )
         part = {}
     labels = part.get("labels")

@@ -91,7 +91,7 @@ def fuse_uploads(
     """Fuse the clients' predictions and embeddings node by node (see `fuse`).
 
     Args:
-        uploads: one message per client. Each message must pass `check_upload`; the message's
+        uploads: one message per client. Each message must pass `check_upload`. The message's
             ``num_examples`` is the client's weight.
         num_nodes: number of nodes in the federation.
         fill: see `fuse`; it applies to predictions and embeddings.

@@ -174,11 +174,8 @@ def augmented_operator(
     degree = row_sum(pseudo.pattern, value)
     if symmetric:
         degree = (degree + sum_rows(value, col, len(degree))) / 2
-        row, col, value = (
-            torch.cat([row, col]),
-            torch.cat([col, row]),
-            torch.cat([value, value]) / 2,
-        )
+        row, col = torch.cat([row, col]), torch.cat([col, row])
+        value = torch.cat([value, value]) / 2
     scale = torch.where(degree > 0, degree, torch.inf).rsqrt()
     value = beta * value * scale[row] * scale[col]
     source = torch.cat([plain.pattern.col, col])

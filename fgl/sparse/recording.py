@@ -264,7 +264,7 @@ def recorded() -> bool:
 
 
 def unrecorded() -> AbstractContextManager[None]:
-    """A context whose results are constants of a recording; they must depend on no tensor."""
+    """A context whose results are constants of a recording, so they must depend on no tensor."""
     return _active[-1].paused() if _active else nullcontext()
 
 

@@ -64,8 +64,8 @@ def compare(
             ``test_accuracy`` for ``val_accuracy``.
         at: the round to compare: ``"best_val"`` is the round with the best validation score;
             ``"last"`` and ``"mean_last5"`` are for a task without validation. The default is the
-            first of these that exists.
-        patience: number of rounds without a better validation score after which a run stops.
+            first of these three rounds that exists.
+        patience: a run stops after this number of rounds without a better validation score.
         checkpoint: a folder with one subfolder per run. If the comparison is repeated, it resumes
             from this folder.
         callbacks: function ``(name, seed) -> callbacks`` that returns the callbacks of one run,
@@ -77,7 +77,7 @@ def compare(
 
     Raises:
         ValueError: if there is no method or no seed, if a seed occurs twice, if the metric is
-            unknown, if two methods have the same folder name, or if `fgl.run` raises one.
+            unknown, if two methods have the same folder name, or if `fgl.run` raises a ValueError.
         TypeError: if a task is given instead of a setting, or if a function does not return a
             method.
 

@@ -186,7 +186,7 @@ def is_free(space: Values) -> bool:
 
 
 def wide_values(space: Values, shares: Sequence[float]) -> dict[str, Any]:
-    """The values that a space has at one point of the unit cube.
+    """The values of a space at one point of the unit cube.
 
     Example:
         >>> wide_values({"lr": LogUniform(0.01, 1), "steps": [1, 3], "mu": 2}, (0.5, 0.9, 0.1))

@@ -88,7 +88,7 @@ def holm(values: Sequence[float]) -> list[float]:
 
 @explained
 def improvement(mine: Sequence[float], others: Sequence[float], *, less: bool = False) -> float:
-    """Fraction of pairs of runs (one per method) in which the first method's run is better.
+    """Fraction of pairs of runs (one of each method) in which the first method beats the second.
 
     A tie counts as half. The result is NaN if a method has no runs.
 

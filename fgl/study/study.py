@@ -48,12 +48,12 @@ def study(
 ) -> Study:
     """Tune every method on every setting with equally many trials, then test on several seeds.
 
-    The folder contains the plan, and one file for every finished run. From the plan and these
-    files, the next runs are derived. An interrupted study therefore continues when `study` is
-    called again, and other processes can join with ``python -m fgl.study FOLDER``. Later calls can
-    add methods, settings, trials and seeds. The first two thirds of the trials use points of a
-    Sobol sequence that all methods share. The last third of the trials uses points near the best
-    trial so far. The configuration with the best mean validation score is chosen.
+    The folder contains the plan, and one file for every finished run. The next runs are derived
+    from the plan and these files. An interrupted study therefore continues when `study` is called
+    again, and other processes can join with ``python -m fgl.study FOLDER``. Later calls can add
+    methods, settings, trials and seeds. The first two thirds of the trials use points of a Sobol
+    sequence that all methods share. The last third of the trials uses points near the best trial so
+    far. The configuration with the best mean validation score is chosen.
 
     Args:
         methods: dict from name to method. A method is a function (see `fgl.compare`), or a `Tuned`

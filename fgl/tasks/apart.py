@@ -51,7 +51,7 @@ def warn_of_trained(
         warn(
             "Expected node_id to name nodes of the whole graph, but got 0, 1, 2, ... at each "
             "client: graph.replace(node_id=None), or fgl.data.partitions.partition_graph(whole, "
-            "parts), whose clients keep the ids of the whole graph",
+            "parts), whose clients keep the ids of the whole graph"
         )
         clients = [own.replace(node_id=None) for own in clients]
     if whole is not None and not scored:
@@ -83,7 +83,7 @@ def _warn_of_scored(
     others = "" if len(scored) == 1 else f" (so in {len(scored)} clients)"
     warn(
         f"Expected examples that are scored not to train, but got {count} in the {place}{others}, "
-        f"whose answers the model is told: {remedy}",
+        f"whose answers the model is told: {remedy}"
     )
 
 
@@ -124,7 +124,7 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
                     f"Expected examples that are scored not to train, but got {copies} of {total} "
                     f"of {place} that are copies of training examples of clients: give all copies "
                     "of an example the same role, or clients their own parts of one graph by "
-                    "fgl.data.partitions.partition_graph",
+                    "fgl.data.partitions.partition_graph"
                 )
                 return
 
@@ -178,7 +178,7 @@ def _warn_of_repeated(graphs: Sequence[Graph]) -> bool:
             warn(
                 f"Expected examples that are scored not to train, but got {copies} of {total} of a "
                 "client that are copies of its training examples: leave copies out, or split "
-                "before examples are repeated",
+                "before examples are repeated"
             )
             return True
     return False
@@ -267,8 +267,8 @@ def _trained_windows(whole: Graph, clients: Sequence[Graph]) -> Tensor:
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
     """Warn if over a tenth of the tested graphs, and more than two, are copies of training graphs.
 
-    A smaller number of copies is normal: in NCI1, one of sixty molecules occurs twice. A warning is
-    also given if all tested graphs are copies of training graphs.
+    A few copies are normal: in NCI1, one of sixty molecules occurs twice. A warning is also given
+    if all tested graphs are copies of training graphs.
 
     Args:
         clients: collections; training graphs are the graphs in the training mask, or all graphs if
@@ -296,7 +296,7 @@ def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
         "copies of graphs that train, whose answers the model is told: "
         "fgl.data.splits.random_split(graph) or "
         "fgl.data.splits.fold_clients(graph, parts, fold=0) keeps graphs apart, and with "
-        "among=fgl.data.first_copies(graph) copies too",
+        "among=fgl.data.first_copies(graph) copies too"
     )
 
 
@@ -318,7 +318,7 @@ def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
             if count:
                 warn(
                     f"Expected {what} of client {client} to be no edges of its graph, but got "
-                    f"{count}, whose answers the model is told: fgl.data.splits.edge_split(graph)",
+                    f"{count}, whose answers the model is told: fgl.data.splits.edge_split(graph)"
                 )
                 return
     _warn_of_edges_elsewhere(splits)
@@ -347,7 +347,7 @@ def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit]) -> None:
             warn(
                 f"Expected held-out edges of client {client} to be no edges of other clients, but "
                 f"got {count}, which train in one: fgl.data.splits.subgraph_split divides a split "
-                "of the whole graph",
+                "of the whole graph"
             )
             return
 
@@ -391,7 +391,7 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
             warn(
                 f"Expected pairs that are tested to be new, but {revealed / total:.0%} of them are "
                 f"{what}, which tell the model their answers: see fgl.data.splits.pair_split and "
-                "fgl.data.splits.split_by_time",
+                "fgl.data.splits.split_by_time"
             )
             return
 
@@ -399,7 +399,7 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
 def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
     """For each kind of known fact: an estimate of how many labels these facts reveal, and a total.
 
-    The total is the number of tested pairs; if labels are 1 and 0, only pairs with label 1 count.
+    The total is the number of tested pairs. If labels are 1 and 0, only pairs with label 1 count.
     """
     pairs, mask, y = graph.edge_label_index, graph.test_mask, graph.y
     if pairs is None or mask is None or y is None or not mask.any():

@@ -14,7 +14,7 @@ from .. import data
 from .. import federation as fed
 from ..checks import Count, Share, reject_if
 from ..ego import EgoSampler
-from ..federation import Evaluate, Method, OptimizerFactory, Params, Ragged, Training
+from ..federation import OptimizerFactory, Params, Ragged, Training
 from ..graph import Graph
 from ..kinds import typed
 from ..losses import soft_cross_entropy
@@ -91,9 +91,7 @@ def ego_node_task(
         logits = functional_call(model, params, (x.values,), {"trees": trees.values})
         return soft_cross_entropy(logits, labels.values, labels.mask)
 
-    def scores(method: Method, trained: Sequence[Graph], *, each: bool = False) -> Evaluate:
-        return evaluate_ego(method, trained, test, each=each)
-
+    scores = partial(evaluate_ego, test=test)
     validate = validation(node_scores(model, test=False), "val_accuracy")
     train = Training(optimizer, batches=batches, epochs=epochs, keep_optimizer=True)
     plain = weighed_equally(bounded(fed.fedavg(model, loss=loss, train=train), clients))
@@ -101,19 +99,14 @@ def ego_node_task(
 
 
 def ego_steps(
-    sampler: EgoSampler,
-    graph: Graph,
-    *,
-    epochs: int,
-    batch_size: int,
-    num_nodes: int | None = None,
+    sampler: EgoSampler, graph: Graph, *, epochs: int, batch_size: int, num_nodes: int | None = None
 ) -> Iterator[Mapping[str, Ragged]]:
     """FedEgo's local steps.
 
     An epoch samples one training node for every five nodes of the graph.
 
     ``"trees"`` (int64 ``[b, size]``) contains row indices into ``"x"``. The rows of ``"x"`` are the
-    features of all nodes in the trees; a node that occurs several times has only one row. So the
+    features of all nodes in the trees. A node that occurs several times has only one row. So the
     first layer processes each node only once. ``"labels"`` contains one-hot rows, ``[b, C]``. The
     last step can have fewer centres than the steps before, so ``"trees"``, ``"x"`` and ``"labels"``
     are of class `Ragged`.

@@ -61,7 +61,7 @@ class Forecast(Cut):
     Every client has a part of the nodes.
 
     The earliest windows are for training, later windows for validation, and the latest windows for
-    the test. Every client is scored on its own nodes; scores have the units of the series.
+    the test. Every client is scored on its own nodes. Scores have the units of the series.
 
     Example:
         >>> task = Forecast(clients=3, hidden=8).load(seed=0)
@@ -84,7 +84,7 @@ class Forecast(Cut):
     local: Local = Local("adam", lr=0.01, weight_decay=0.0, steps=1)
 
     published: ClassVar[dict[str, dict[str, Any]]] = {
-        "england_covid": {"window": 7, "horizons": (1, 3)},
+        "england_covid": {"window": 7, "horizons": (1, 3)}
     }
 
     def __post_init__(self) -> None:

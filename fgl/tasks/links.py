@@ -41,11 +41,11 @@ def link_task(
     separated from pairs without an edge. Everything else is the same as in `own_node_task`.
 
     The sampled reconstruction is a mean over the pairs, and KL is already a mean over n nodes. In
-    the paper, the divergence is a sum; in this loss it is divided by n twice, as in the public code
-    of Kipf and Welling. With ``kl=n`` the divergence is divided by n only once.
+    the paper, the divergence is a sum. In this loss, the divergence is divided by n twice, as in
+    the public code of Kipf and Welling. With ``kl=n`` the divergence is divided by n only once.
 
     Args:
-        splits: one split per client. The graph of a split contains only training edges; other edges
+        splits: one split per client. The graph of a split contains only training edges. Other edges
             give a warning.
         model: a model without a classifier.
         train: local training; each step samples new noise and new negative edges. If nodes have
@@ -77,7 +77,7 @@ def link_task(
     if idle:
         warn(
             f"Expected all clients to have enough edges to split, but got too few in {idle}: they "
-            "train and are not scored",
+            "train and are not scored"
         )
 
     def trained(graph: Graph) -> Tensor:  # a split's graph has only training edges, both ways

@@ -221,7 +221,7 @@ def mended(
 
     The default values come from the public code (src/utils/config.py). The clients' weights differ
     from the weights in the public code; `fedsage` describes the difference (see also
-    `fgl.nn.NeighbourGenerator`). Dropout is off while a graph is mended; the public code does not
+    `fgl.nn.NeighbourGenerator`). Dropout is off while a graph is mended. The public code does not
     call `eval()`. The clients' generators all start from one set of initial tensors. In the public
     code, the clients' generators have different initial tensors.
 
@@ -267,24 +267,17 @@ def mended(
 
     alone = fed.run(local(method), graphs, num_rounds=gen_local_epochs, seed=seed)
     relayed = fedsage_plus(method, neighbours=neighbours)
-    both = fed.run(
-        relayed,
-        graphs,
-        num_rounds=gen_epochs * relayed.rules.exchange,
-        seed=fed.fold_in(seed),
-        start=_without_optimizers(alone),
-    )
+    how: Any = {"num_rounds": gen_epochs * relayed.rules.exchange, "seed": fed.fold_in(seed)}
+    both = fed.run(relayed, graphs, start=_without_optimizers(alone), **how)
     clients = []
     for client, (part, own) in enumerate(whole.items()):
         params = relayed.deploy(both.outbox[client], both.client_states.get(client, {}), own)
         clients.append(mend(model, params, own, part=part, seed=fed.fold_in(seed, client, "mend")))
-    new = sum(
-        more.num_nodes - own.num_nodes for more, own in zip(clients, task.clients, strict=True)
-    )
+    new = sum(own.num_nodes for own in clients) - sum(own.num_nodes for own in task.clients)
     if not new:
         warn(
             "Expected generators to generate a neighbour, but got none: every client's graph "
-            "stays as it is",
+            "stays as it is"
         )
     counted = _counting(task.fedavg, dict(zip(clients, task.clients, strict=True)))
     sent = task.bytes_before + _sent(alone, both)
@@ -293,10 +286,8 @@ def mended(
 
 def _without_optimizers(result: Result) -> Result:
     """A run's result after a reset of the optimisers of all clients."""
-    states = {
-        client: fed.drop(state, ["optimizer"]) for client, state in result.client_states.items()
-    }
-    return replace(result, client_states=states)
+    states = result.client_states.items()
+    return replace(result, client_states={k: fed.drop(own, ["optimizer"]) for k, own in states})
 
 
 def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:

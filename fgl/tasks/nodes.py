@@ -10,9 +10,11 @@ import torch
 from torch import nn
 
 from .. import data
+from ..checks import SPLIT, reject_if
 from ..federation import Evaluate, Method, Training, evaluate_on, fedavg
 from ..graph import Graph
 from ..graph.facts import check_graph
+from ..graph.windows import check_same_windows
 from ..kinds import typed
 from ..targets import CLASSES, Target
 from .apart import warn_of_trained
@@ -61,14 +63,16 @@ def node_task(
     if whole is not None:
         check_graph("whole", whole)
     warn_of_trained(clients, whole)
+    check_same_windows([*clients, *([whole] if whole else [])])
 
     def scores(method: Method, trained: Sequence[Graph], *, each: bool = False) -> Evaluate:
         if whole is None:
             both = [(own.val_mask, own.test_mask) for own in trained]
             masks = [mask for pair in both for mask in pair if mask is not None]
-            required = not any(bool(mask.any()) for mask in masks)
+            nothing = not any(bool(mask.any()) for mask in masks)
+            reject_if(nothing, "a client to have something to test on", f"none{SPLIT}")
             score = node_scores(model, target=target)
-            how: dict[str, Any] = {"required": required, "each": each, "lower": target.lower}
+            how: dict[str, Any] = {"required": False, "each": each, "lower": target.lower}
             own = evaluate_own(score, method, trained, **how)
             return with_pooled(own, method, trained, trained, target)
         return evaluate_on(method, whole, trained, target=target, each=each)

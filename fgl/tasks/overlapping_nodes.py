@@ -121,13 +121,9 @@ class OverlappingNodes(Setting):
     @property
     def shares(self) -> list[float]:
         """The fraction of the nodes that each client samples."""
-        named = (
-            data.partitions.PROPORTIONS.get(self.proportions[0])
-            if len(self.proportions) == 1
-            else None
-        )
+        shares_of: Any = {(name,): own for name, own in data.partitions.PROPORTIONS.items()}
         try:
-            return list(named or map(float, self.proportions))
+            return list(shares_of.get(self.proportions) or map(float, self.proportions))
         except ValueError:
             names = ", ".join(data.partitions.PROPORTIONS)
             raise ValueError(
@@ -146,13 +142,10 @@ class OverlappingNodes(Setting):
                 graph, train_per_class=count, num_val=500, num_test=1000, seed=seed
             )
         graph = graph.replace(backend=self.sparse).to(self.device)
-        parts = data.partitions.overlapping_partition(
-            graph, self.shares, common=self.overlap, seed=seed
-        )
-        union, clients = (
-            data.partitions.union_graph(graph, parts),
-            data.partitions.partition_graph(graph, parts),
-        )
+        how: Any = {"common": self.overlap, "seed": seed}
+        parts = data.partitions.overlapping_partition(graph, self.shares, **how)
+        union = data.partitions.union_graph(graph, parts)
+        clients = data.partitions.partition_graph(graph, parts)
         clients = self.damaged(clients, seed)
         sizes: Any = union.num_features, self.hidden, union.num_classes
         model = self.seeded(seed, GCN, *sizes, dropout=self.dropout, drop_input=True)

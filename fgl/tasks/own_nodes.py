@@ -31,7 +31,7 @@ def own_node_task(
 
     ``L = CE + kl / n KL(q(z | x, A) || N(0, 1))``, where KL is the mean over the n nodes. So the
     paper's sum is divided by n twice, as in `link_task`. A client's weight is its number of nodes.
-    A client keeps the model that it has trained; this model is scored on the client's test nodes. A
+    A client keeps the model that it has trained. This model is scored on the client's test nodes. A
     metric with a name that ends in ``_before`` is the score of the model with which a client starts
     its round.
 

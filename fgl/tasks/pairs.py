@@ -60,7 +60,7 @@ def pair_task(
     With `ranking`, the true ends of pairs are ranked among all nodes. For example, pairs can be
     triples of a knowledge graph. In each local step, every training pair gets `negatives` sampled
     pairs with a new target, and equally many with a new source. New targets and sources are sampled
-    uniformly; only training pairs are excluded.
+    uniformly. Only training pairs are excluded.
 
     Args:
         clients: graphs with `edge_label_index`, `y` and masks of pairs.
@@ -80,8 +80,8 @@ def pair_task(
     Raises:
         ValueError: if a client has no pairs. With `negatives`, the error is also raised if a label
             is neither 0 nor 1, if local training defines batches itself, or if the target is not
-            `fgl.targets.ANSWERS`. `ranking` and a number as `negatives` must be given together; one
-            without the other raises the error.
+            `fgl.targets.ANSWERS`. `ranking` and a number as `negatives` must be given together. A
+            ValueError is raised if only one of the two is given.
 
     Example:
         >>> whole = fgl.data.splits.split_by_time(fgl.data.ratings())
@@ -135,6 +135,7 @@ def _task_of(
 ) -> Task:
     """The task of the given clients, which already have all validation and test pairs."""
     if not negatives:
+        _warn_of_one_label(clients, target)
         method = fed.fedavg(model, train=train, target=target)
     else:
         drawn = _drawn(train, len(clients), by_degree=negatives == "degree")
@@ -152,6 +153,16 @@ def _task_of(
 
     validate = validation(node_scores(model, test=False, target=target), target.select)
     return Task(clients, bounded(method, clients), scores, target.select, validate)
+
+
+def _warn_of_one_label(clients: Sequence[Graph], target: Target) -> None:
+    """Warn if every training pair has label 1: a model that always answers 1 would be perfect."""
+    y = torch.cat([own.y[own.training_mask].flatten().cpu() for own in clients])  # type: ignore[index]
+    if target is ANSWERS and len(y) and bool((y == 1).all()):
+        warn(
+            "Expected training pairs with labels 0 and 1, but got 1 alone: negatives=True samples "
+            "pairs that are no edges"
+        )
 
 
 def _is_tested(graph: Graph) -> bool:

@@ -14,6 +14,7 @@ from ..checks import check_count, reject_if
 from ..data.splits.free_pairs import FreeCells
 from ..federation import Evaluate, Method, Params, Ragged, Score, Training
 from ..graph import Graph
+from ..graph.neighbours import ranges
 from ..kinds import typed
 from ..predict import reads
 from .scores import validation
@@ -24,10 +25,7 @@ CELLS = 2**20
 
 @typed
 def ranking(
-    *,
-    ks: Sequence[int] = (1, 3, 10),
-    filtered: bool = True,
-    both: bool = True,
+    *, ks: Sequence[int] = (1, 3, 10), filtered: bool = True, both: bool = True
 ) -> Callable[..., Score]:
     """Scores based on the ranks that triples' true ends have among all nodes of the graph.
 
@@ -116,12 +114,7 @@ def _is_true(graph: Graph) -> Tensor:
 
 
 def _ranks(
-    model: nn.Module,
-    params: Params,
-    graph: Graph,
-    rows: Tensor,
-    end: int,
-    filtered: bool,
+    model: nn.Module, params: Params, graph: Graph, rows: Tensor, end: int, filtered: bool
 ) -> Tensor:
     """Ranks of the heads or of the tails of the pairs in `rows`, float64 ``[m]``.
 
@@ -164,11 +157,9 @@ def _facts(graph: Graph, end: int, mask: Tensor) -> Tensor:
 def _cells(facts: Tensor, rows: Tensor, n: int) -> Tensor:
     """Mask ``[m, n]`` of known facts in some rows of a table; keys are ``row n + column``."""
     first, last = (torch.searchsorted(facts, each * n) for each in (rows, rows + 1))
-    count = last - first
-    place = torch.arange(len(rows), device=rows.device).repeat_interleave(count)
-    within = torch.arange(len(place), device=rows.device) - (count.cumsum(0) - count)[place]
+    index, row = ranges(first, last - first)
     cells = torch.zeros(len(rows), n, dtype=torch.bool, device=rows.device)
-    cells[place, facts[first[place] + within] % n] = True
+    cells[row, facts[index] % n] = True
     return cells
 
 

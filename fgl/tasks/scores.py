@@ -13,7 +13,7 @@ from torch.func import functional_call, vmap
 
 from .. import federation as fed
 from .. import targets
-from ..checks import check_classes, reject_if
+from ..checks import SPLIT, check_classes, reject_if
 from ..data.partitions.major_label import unseen_nodes
 from ..data.splits import EdgeSplit
 from ..federation import Cohort, Evaluate, Inbox, Method, Outbox, Params, Score, State
@@ -178,7 +178,7 @@ def evaluate_own(
     Returns:
         ``(outbox, states) -> metrics``. Every metric is a mean over the clients with a value of
         this metric. If clients keep the model at the start of a round, this model's metrics are
-        included; the names of these metrics end in ``_before``. ``scored_clients`` is the number of
+        included. The names of these metrics end in ``_before``. ``scored_clients`` is the number of
         clients that have all metrics. If one client's value is NaN, the mean is NaN.
 
     Warns:
@@ -213,7 +213,7 @@ def evaluate_own(
         for (k, ending), own in fed.scored(model, score, pairs, trained).items():
             metrics[k] |= {f"{name}{ending}": value for name, value in own.items()}
         names = {name for own in metrics for name in own}
-        reject_if(not names and required, "a client to have something to test on", "none")
+        reject_if(not names and required, "a client to have something to test on", f"none{SPLIT}")
         whole = sum(len(own) == len(names) for own in metrics) if names else 0
         return {**merge(dict(enumerate(metrics))), "scored_clients": float(whole)}
 
@@ -238,8 +238,8 @@ def evaluate_ego(
         ``(outbox, states) -> metrics``, empty if no client has taken part. ``local_f1``,
         ``global_f1``, ``val_f1`` and ``val_loss`` are means over the ``scored_clients``.
         ``local_unseen_f1`` counts a client's test node only if no other client trains on this node
-        (`unseen_nodes`). ``local_unseen_f1`` is a mean over the ``unseen_clients`` with such nodes;
-        without such clients the metric is left out. The metrics of single clients are
+        (`unseen_nodes`). ``local_unseen_f1`` is a mean over the ``unseen_clients`` with such nodes.
+        Without such clients the metric is left out. The metrics of single clients are
         ``local_f1/0``, ``global_f1/0``, ``local_unseen_f1/0``, ...
 
     Example:
@@ -317,11 +317,11 @@ def evaluate_pooled(
         target: meaning of the values of ``graph.y``; by default class labels.
 
     Returns:
-        ``(outbox, states) -> metrics``. The dict has all defined metrics of the target; their names
-        begin with ``pooled_test_``.
+        ``(outbox, states) -> metrics``. The dict contains all defined metrics of the target. The
+        names of these metrics begin with ``pooled_test_``.
 
     Raises:
-        ValueError: if no client has a test example. The returned function raises this error if a
+        ValueError: if no client has a test example. The returned function raises a ValueError if a
             model is incomplete.
 
     Example:
@@ -416,7 +416,7 @@ def evaluate_graphs(
         method: the method; the method's ``model(*graph.inputs)`` returns logits, or the output that
             the target needs.
         tests: one collection with labels per client. If a collection has a test mask, only the
-            graphs in this mask are scored; without masks, all graphs are scored.
+            graphs in this mask are scored. Without masks, all graphs are scored.
         clients: the clients' training graphs. If these graphs have validation masks, metrics that
             begin with ``val_`` and ``pooled_test_`` are added.
         target: meaning of the values of ``graph.y``; by default class labels.
@@ -432,8 +432,8 @@ def evaluate_graphs(
         TypeError: if ``y`` contains numbers and no target for numbers is given.
         ValueError: if a collection lacks labels or a `batch`, if a collection has masks but no test
             mask, if a mask is empty, or if `clients` and `tests` have different lengths (with a
-            target, a single client is allowed). The returned function raises this error if a model
-            is incomplete.
+            target, a single client is allowed). The returned function raises a ValueError if a
+            model is incomplete.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -444,12 +444,9 @@ def evaluate_graphs(
         >>> evaluate_graphs(fgl.fedavg(model), [graph], [graph])(outbox, {})
         {'test_accuracy': 0..., 'majority_accuracy': 0.6...}
     """
-    if any(graph.y is None for graph in (*tests, *clients)):
-        raise ValueError("Expected tests and clients to have labels, but got none")
-    if any(graph.batch is None for graph in (*tests, *clients)):
-        raise ValueError("Expected tests and clients to be collections, but got no batch")
     for graph in (*tests, *clients):
         targets.checked_y(target, graph.y)
+        reject_if(graph.batch is None, "tests and clients to be collections", "no batch")
     for client, graph in enumerate(tests):
         others = [name for name in ("train_mask", "val_mask") if getattr(graph, name) is not None]
         if others and graph.test_mask is None:

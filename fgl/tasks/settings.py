@@ -94,10 +94,7 @@ class Setting:
             raise AttributeError(error, name=name, obj=self)
 
     def damaged(
-        self,
-        clients: Sequence[Graph],
-        seed: int,
-        features: Callable[[Graph], Graph] | None = None,
+        self, clients: Sequence[Graph], seed: int, features: Callable[[Graph], Graph] | None = None
     ) -> list[Graph]:
         """The graphs of the clients after `fgl.data.damaged` has removed or corrupted data."""
         chance = fold_in(seed, "damage")

@@ -77,7 +77,7 @@ class SubgraphNodes(Networks):
     `fgl.data.one_space` gives the datasets common features and classes. If no feature is negative,
     each row of features is scaled to the sum 1. One fifth of the nodes is for training, two fifths
     are for validation, and two fifths are for the test. The network has two convolutions and a
-    linear layer. A client takes one Adam step per round; Adam's moments are kept from round to
+    linear layer. A client takes one Adam step per round. Adam's moments are kept from round to
     round.
 
     Example:

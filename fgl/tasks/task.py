@@ -40,7 +40,7 @@ class Task:
             ``"-val_rmse"``. ``"worst_val_accuracy"`` is a metric of the worst client. "" means that
             the protocol has no validation.
         validate: ``(params, graph) -> score``, the score of a model on a client's validation
-            examples. A larger score is better; without validation examples, the score is NaN.
+            examples. A larger score is better. Without validation examples, the score is NaN.
         whole: the graph for centralized training; by default there is none.
         bytes_before: number of bytes that all clients sent and received before the first round.
         new_nodes: number of generated nodes at all clients together; None without a generator.
@@ -244,7 +244,7 @@ def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
     A window counts as one example per node.
     """
     check_graphs(clients)
-    return _bounded(fedavg, max((own.num_answers for own in clients), default=0))
+    return _bounded(fedavg, max(own.num_answers for own in clients))
 
 
 def _bounded(fedavg: Method, most: float) -> Method:

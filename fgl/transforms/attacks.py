@@ -169,8 +169,8 @@ def noise(scale: Weight = 1.0) -> Attack:
 def little_is_enough(z: float = 1.5) -> Attack:
     """Each attacker sends ``mean - z std``, computed from the honest models entry by entry (ALIE).
 
-    A forged model looks like an honest model with a small error. But all forged models have one
-    common error.
+    A forged model looks like an honest model with a small error. But all forged models have the
+    same error.
 
     Args:
         z: number of standard deviations between the forged entries and the honest mean.

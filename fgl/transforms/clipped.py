@@ -36,8 +36,8 @@ def clipped(method: Method, *, length: Positive) -> Method:
 
     Raises:
         ValueError: if `length` is not positive, or if the server declares that it reads more than
-            these two entries. The method's functions raise this error in three cases: an upload has
-            more than these entries, has no model, or has a tensor that the server has not sent.
+            these two entries. The method's functions raise a ValueError in three cases: an upload
+            has more than these entries, has no model, or has a tensor that the server has not sent.
 
     Example:
         >>> method = clipped(fgl.fedavg(torch.nn.Linear(1, 1, bias=False)), length=0.5)

@@ -25,7 +25,8 @@ class Code(NamedTuple):
         keys: suffixes. In an upload, the code replaces an entry by one entry per suffix. The name
             of such an entry is the old name, an underscore and the suffix.
         encode: a function ``(difference, left) -> tensors, left`` that returns one tensor for each
-            key. `left` is the remainder that the client keeps for its next round; it may be None.
+            key. `left` is the remainder that the client keeps for its next round. The remainder may
+            be None.
         decode: a function ``(tensors, like) -> difference``. The difference must have the shape and
             the dtype of `like`. If the tensors do not encode such a difference, the function raises
             a ValueError.
@@ -131,7 +132,7 @@ def _encoded(
 def _decoded(
     code: Code, template: Params, parts: Sequence[str], message: Message, sent: Message
 ) -> Message:
-    """The message, with its coded parts decoded."""
+    """The message after its coded parts are decoded."""
     out = drop(message, [f"{part}_{key}" for part in parts for key in code.keys])
     for part in parts:
         names = [f"{part}_{key}" for key in code.keys]

@@ -58,8 +58,8 @@ def local_gaussian(
             protects nothing: a warning says so, and epsilon is infinite.
 
     Raises:
-        ValueError: if a number is out of range. The method's functions also raise this error where
-            `clipped` raises a ValueError.
+        ValueError: if a number is out of range. The method's functions also raise a ValueError
+            in the same cases as the functions of `clipped`.
 
     Example:
         >>> method = local_gaussian(fgl.fedavg(torch.nn.Linear(1, 1)), length=1, noise_multiplier=2)
@@ -115,8 +115,8 @@ def central_gaussian(
         delta, unprotected: the arguments of `local_gaussian`.
 
     Raises:
-        ValueError: if a number is out of range. The method's functions also raise this error where
-            `clipped` or `robust` raises a ValueError.
+        ValueError: if a number is out of range. The method's functions also raise a ValueError
+            in the same cases as the functions of `clipped` and `robust`.
 
     Example:
         >>> method = central_gaussian(

@@ -38,8 +38,8 @@ def quantised(
 
     Raises:
         ValueError: if a number is out of range, or if the method needs exact uploads, as a clipped
-            method or a secure sum does. The method's functions raise this error if a part has names
-            that the model lacks.
+            method or a secure sum does. The method's functions raise a ValueError if a part has
+            names that the model lacks.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=2).load(seed=0)

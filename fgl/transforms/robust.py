@@ -34,8 +34,8 @@ def robust(
             example: ``partial(fgl.aggregate.robust.trimmed_mean, bad=1)``.
         bucket: number of clients per bucket. Clients are put into random buckets, and the rule gets
             the mean of each bucket. The means of honest buckets differ less from each other than
-            single honest updates do. But the rule gets fewer inputs, so hostile clients affect a
-            larger fraction of the inputs.
+            single honest updates do. But the rule gets fewer inputs than without buckets, so
+            hostile clients affect a larger fraction of the inputs.
         untouched: keys of an upload, except ``"model"``, that the server reads by `OfMeans.equally`
             or `OfMeans.reads`. The rule does not change these entries, so hostile clients can
             influence them.
@@ -47,8 +47,8 @@ def robust(
     Raises:
         ValueError: if `bucket` is not positive, if the server reads the whole inbox, or if the
             server reads an entry other than the model and the entries in `untouched`. The method's
-            server raises this error if clients received different models, or if the rule rejects a
-            round although all clients take part.
+            server raises a ValueError if clients received different models, or if the rule rejects
+            a round although all clients take part.
         TypeError: if `rule` is not a function, or if `untouched` is a single string.
 
     Example:

@@ -34,7 +34,7 @@ def rounded_downloads(
         The method. This transform must be the outermost wrapper.
 
     Raises:
-        ValueError: if `dtype` is not supported. The method's server raises this error if an entry
+        ValueError: if `dtype` is not supported. The method's server raises a ValueError if an entry
             does not fit into float16.
 
     Example:

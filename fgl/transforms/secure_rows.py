@@ -98,7 +98,7 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
 
     A client adds a pad to the rows that it requested. A round is an exchange of rows without
     training. For a client, `deploy` returns a tensor with the summed rows that this client
-    requested; all other rows of the tensor are 0.
+    requested. All other rows of the tensor are 0.
 
     Args:
         num_rows: total number of rows that clients request.

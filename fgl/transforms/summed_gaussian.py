@@ -72,8 +72,8 @@ def summed_gaussian(
             but protects nothing: warnings say so, and epsilon is infinite.
 
     Raises:
-        ValueError: if a number is out of range. The method's functions also raise this error where
-            `clipped` or `secure_sum` raises a ValueError.
+        ValueError: if a number is out of range. The method's functions also raise a ValueError in
+            the same cases as the functions of `clipped` and `secure_sum`.
 
     Example:
         >>> method = summed_gaussian(

@@ -987,6 +987,7 @@ APART: dict[str, Callable[[], tasks.Task]] = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:Expected training pairs with labels 0 and 1")
 def test_copies_that_train_at_another_client_are_told_and_nothing_else_is() -> None:
     """The labels are noise: a model of four copies of one graph remembers what another tests."""
     for make in COPIES.values():

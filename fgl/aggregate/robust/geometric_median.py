@@ -35,7 +35,8 @@ def geometric_median(
         bad: largest number of bad clients; used only for a check.
         start: the initial z, a dict from name to ``[...]``; by default the coordinate-wise median.
         steps: number of updates of z, at least 1.
-        eps: lower limit of distances, above 0. A smaller distance is replaced by this limit.
+        eps: lower limit of distances, above 0. A distance below this limit is replaced by the
+            limit.
 
     Returns:
         Dict from name to ``[...]``, with the stack's dtypes.

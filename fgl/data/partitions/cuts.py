@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ...checks import Count, Natural, Weight, imported, install
 from ...graph import Graph
+from ...graph.neighbours import ranges
 from ...kinds import typed
 from ...progress import shown
 from ...warn import warn
@@ -46,16 +47,16 @@ def louvain_partition(
     Args:
         graph: a graph. Directions and weights of edges are ignored.
         num_clients: number of clients. Each client gets at least one node.
-        delta: allowed deviation of a client's size, at least 0. Choose a smaller value if clients
-            are small. The default would then cut communities into small pieces, and a warning would
-            be given.
+        delta: allowed deviation of a client's size, at least 0. Choose a value below the default if
+            clients are small. The default would then cut communities into small pieces, and a
+            warning would be given.
         resolution: resolution of the communities, at least 0. The larger the resolution, the more
             communities are found, and the smaller they are.
         seed: random seed of Louvain.
         engine: library that runs Louvain. The published tables were made with ``"networkx"``.
-            ``"igraph"`` (the extra `partitions`) is faster on large graphs. The communities of
-            igraph differ from those of networkx, but have equal quality. With networkx, a warning
-            is given if the graph has more than 1,000,000 edges.
+            ``"igraph"`` (the extra `partitions`) is faster than networkx on large graphs. The
+            communities of igraph differ from those of networkx, but have equal quality. With
+            networkx, a warning is given if the graph has more than 1,000,000 edges.
 
     Returns:
         One sorted int64 tensor of node ids per client; every node belongs to exactly one client.
@@ -145,7 +146,7 @@ def _networkx(
     if len(edges) > SLOW:
         warn(
             f"networkx takes minutes to hours for {len(edges)} edges; Louvain by igraph does "
-            'not: engine="igraph", or partition louvain_igraph of a task',
+            'not: engine="igraph", or partition louvain_igraph of a task'
         )
     network: Network[int] = Network()
     network.add_nodes_from(range(num_nodes))
@@ -181,7 +182,7 @@ def deal(
         warn(
             f"Expected delta to be less than half of the {size} nodes of a client, but got "
             f"{delta}: communities are cut into pieces of {chunk}, and few edges stay. Try "
-            f"delta={size // 5}",
+            f"delta={size // 5}"
         )
     chunks = [
         nodes[start : start + chunk] for nodes in whole for start in range(0, len(nodes), chunk)
@@ -285,7 +286,7 @@ def ldg_partition(
         block: number of nodes that are placed at once. With 1, the function follows the published
             rule. The default is 1/64 of the nodes, but at most 16,384. With more than 100 clients,
             the default is smaller.
-        seed: random seed for the order of the blocks. All passes use one order.
+        seed: random seed for the order of the blocks. All passes use the same order of the nodes.
 
     Returns:
         One sorted int64 tensor of node ids per client. Every node belongs to exactly one client,
@@ -367,8 +368,6 @@ def _smallest(size: Tensor, count: int) -> Tensor:
     low = size.sort().values
     rises = (low * torch.arange(1, len(low) + 1) - low.cumsum(0) < count).sum()  # parts that grow
     top = (low[:rises].sum() + count) // rises + 1  # no part grows beyond this size
-    room = (top - size).clamp(min=0)
-    part = torch.arange(len(size)).repeat_interleave(room)
-    rank = torch.arange(len(part)) - (room.cumsum(0) - room)[part]
-    level = size[part] + rank  # a part's size before each node that it may get
+    # A part's size before each node that it may get.
+    level, part = ranges(size, (top - size).clamp(min=0))
     return part[(level * len(size) + part).argsort()][:count]

@@ -134,16 +134,14 @@ def _counts(graph: Graph, parts: Sequence[Tensor], inside: Sequence[Tensor]) -> 
 
 
 def _warn(counts: CutLoss) -> None:
-    lost = [
-        f"{lost:,} of {whole:,} {what}"
-        for what, whole, lost in (("edges", *counts[:2]), ("pairs to answer", *counts[2:]))
-        if 2 * lost > whole
-    ]
+    # Without numbers, Python shows the warning once per line of code, not once per seed.
+    whole_lost = (("edges", *counts[:2]), ("pairs to answer", *counts[2:]))
+    lost = [what for what, whole, lost in whole_lost if 2 * lost > whole]
     if lost:
         warn(
-            f"The cut loses {' and '.join(lost)}, whose ends are of two clients: cut_loss(graph, "
-            "parts) counts them; metis_partition, or louvain_partition with a small delta, cuts "
-            "fewer",
+            f"The cut loses most of the {' and '.join(lost)}, whose ends are of two clients: "
+            "cut_loss(graph, parts) counts them; metis_partition, or louvain_partition with a "
+            "small delta, cuts fewer",
         )
 
 

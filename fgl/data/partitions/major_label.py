@@ -28,14 +28,14 @@ def major_label_partition(
     """Draw a global test graph, and overlapping clients whose nodes mostly have a few major labels.
 
     Isolated nodes are dropped. The N nodes that remain form the pool. From the pool,
-    ``int(global_share N)`` nodes are drawn uniformly; they are removed from the pool and become the
-    global test graph. The clients then draw from the pool one after the other. A client first draws
-    `num_major` major labels, and then a sample of ``S = int(share N)`` nodes. Of this sample, only
-    the client's test nodes are removed from the pool. ``int(major_rate S)`` nodes of the sample
-    have one of the client's major labels. If the pool has fewer nodes with these labels, all of
-    these nodes are used. The rest of the sample is drawn from the rest of the pool. A sample has
-    fewer than S nodes if the pool is exhausted. Nodes without an edge inside the sample are
-    dropped; the n remaining nodes are in random order. Of these n nodes, the last `num_test` are
+    ``int(global_share N)`` nodes are drawn uniformly. These nodes are removed from the pool and
+    become the global test graph. The clients then draw from the pool one after the other. A client
+    first draws `num_major` major labels, and then a sample of ``S = int(share N)`` nodes. Of this
+    sample, only the client's test nodes are removed from the pool. ``int(major_rate S)`` nodes of
+    the sample have one of the client's major labels. If the pool has fewer nodes with these labels,
+    all of these nodes are used. The rest of the sample is drawn from the rest of the pool. A sample
+    has fewer than S nodes if the pool is exhausted. Nodes without an edge inside the sample are
+    dropped. The n remaining nodes are in random order. Of these n nodes, the last `num_test` are
     the client's test nodes. The ``n // 5`` nodes before the test nodes are validation nodes, and
     the rest are training nodes.
 

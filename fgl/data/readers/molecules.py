@@ -57,7 +57,7 @@ def read_molecules(
     """Read ``NAME.csv``: a header, a column ``smiles``, and a column of numbers for each target.
 
     An unknown target is written as an empty field, NA or NaN. True is read as 1, and false as 0. If
-    a molecule cannot be read, it is left out; a warning gives the number of such molecules. A
+    a molecule cannot be read, it is left out. A warning gives the number of such molecules. A
     column that only counts the rows (pandas writes such columns) is a target only if `targets`
     contains its name. If not, a warning names the column.
 
@@ -185,14 +185,11 @@ def _place_of_smiles(path: Path, header: list[str], smiles: str) -> int:
     places = exactly or matches
     if len(places) != 1:
         mixed = len(header) == 1 and re.search(r"[;\t|]", header[0])
+        way = "smiles=... names the column of strings"
         raise ValueError(
             f"Expected {path} to have a column {smiles} and one or more targets, but got "
             f"{', '.join(header)[:60] or 'nothing'!r}: "
-            + (
-                "columns are separated by commas"
-                if mixed
-                else "smiles=... names the column of strings"
-            )
+            f"{'columns are separated by commas' if mixed else way}"
         )
     return places[0]
 

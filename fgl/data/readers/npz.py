@@ -32,7 +32,7 @@ def read_npz(
     An archive with ``node_features`` has the layout of the heterophilous graphs: ``node_features``
     are dense, and the archive also has ``node_labels``, ``edges [m, 2]``, ``train_masks``,
     ``val_masks`` and ``test_masks``. In each array of masks, row i is the mask of split i. `split`
-    selects the split; the default is the first. The graph is directed if `name` ends with
+    selects the split. The default is the first split. The graph is directed if `name` ends with
     ``_directed``.
 
     In the layout of gnn-benchmark, features may be sparse (``attr_*``), dense (``attr_matrix``) or
@@ -117,7 +117,7 @@ def read_saint(folder: Path, name: str, *, ignore: Collection[str] = ()) -> Grap
 
     The files contain, in this order, a SciPy CSR matrix, dense features, one class per node, and
     the ids of training (``tr``), validation (``va``) and test nodes (``te``). The ids become the
-    masks. The graph is undirected, without self-loops and repeats. Edge weights are not read; a
+    masks. The graph is undirected, without self-loops and repeats. Edge weights are not read. A
     warning is given, unless `ignore` contains ``"data"``. Pickle is not used.
 
     Raises:

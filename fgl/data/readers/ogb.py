@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+import zipfile
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -20,26 +21,13 @@ from ..splits.reverses import all_reversed
 from ..undirected import undirected
 from .matrices import check_size, checked_edges, checked_labels, dense_features, masks_of
 from .parsing import need, warn_unread
+from .pickles import read_pickle
 
 FILES = ("num-node-list", "num-edge-list", "edge")
 EDGE_FILES = {"edge-feat": "edge_attr", "edge_weight": "edge_weight", "edge_year": "edge_time"}
 KNOWN = (*FILES, "node-feat")
 ROLES = ("train", "valid", "test")
 PAIRS = {"edge": 2, "edge_neg": 2, "source_node": 1, "target_node": 1, "target_node_neg": None}
-CONVERT = (  # allows arrays of numbers only, under both of NumPy's names for their function
-    "import numpy, pathlib, torch; new = numpy.zeros(1).__reduce__()[0]; folder = {!r}; "
-    "torch.serialization.add_safe_globals([*((new, f'numpy.{{core}}.multiarray._reconstruct') for "
-    "core in ('core', '_core')), numpy.ndarray, numpy.dtype, *(type(numpy.dtype(kind)) for kind in "
-    "('int64', 'int32', 'float64', 'float32'))]); "
-)
-TO_TENSORS = CONVERT + (
-    "[torch.save({{name: torch.as_tensor(value) for name, value in torch.load(file).items()}}, "
-    "file) for file in pathlib.Path(folder).glob('*.pt')]"
-)
-TO_TEXT = CONVERT + (
-    "[numpy.savetxt(f'{{folder}}/{{role}}.csv.gz', ids, '%d') for role, ids in "
-    "torch.load(f'{{folder}}/split_dict.pt').items()]"
-)
 
 
 def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Graph:
@@ -58,21 +46,22 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
 
     If ``graph-label.csv.gz`` exists (ogbg), the graphs become one collection with a `batch`. In
     that case the split consists of ids of graphs. Labels are classes if they form a single column
-    of non-negative integers. All other labels are float targets; an empty field becomes NaN. If
-    ``split/NAME/{train,valid,test}.pt`` exist (ogbl), the examples are pairs. The pairs of
+    of non-negative integers. All other labels are float targets. An empty field becomes NaN. If
+    ``split/NAME/{train,valid,test}.pt`` exist (ogbl), the examples are pairs. These files, and
+    OGB's ``split_dict.pt``, hold tensors or NumPy's arrays; no pickle is run. The pairs of
     ``edge_neg`` and ``target_node_neg`` have label 0, and all other pairs have label 1. Repeated
     edges are kept. Edges get fields from ``edge-feat``, ``edge_weight`` and ``edge_year``. If the
     files of pairs have no ``source_node``, the graph gets both directions of each edge.
 
     Args:
         folder: the folder ``raw``.
-        ignore: names of tables that the warning should not mention, such as ``"node_year"``. To
-            leave out negative pairs or a pickled split, add their names, such as ``"edge_neg"``.
+        ignore: names of tables that the warning should not mention, such as ``"node_year"``. Also
+            names of negative pairs to leave out, such as ``"edge_neg"``, and ``"split_dict.pt"``.
 
     Raises:
         ValueError: if a file is missing or malformed, if there are several graphs and nodes have
             labels, if there are several splits, or if the pickle of a split has objects that are
-            not tensors.
+            neither tensors nor arrays of numbers.
 
     Source: https://ogb.stanford.edu/docs/nodeprop/ and https://github.com/snap-stanford/ogb
     """
@@ -122,17 +111,40 @@ def _of_pairs(folder: Path, split: Path, ignore: Collection[str]) -> Graph:
 
 
 def _tensors(path: Path, ignore: Collection[str]) -> dict[str, Tensor]:
-    """Read tensors that `torch.save` wrote; raise an error if the file holds anything else."""
+    """Read tensors or arrays from a file of `torch.save`; raise an error for anything else."""
     try:
-        content = torch.load(path, "cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise ValueError(
-            f"Expected {path} to hold only tensors, but got a pickle of other objects: convert "
-            f"NumPy's arrays in the files of this folder by `{TO_TENSORS.format(str(path.parent))}`"
-        ) from error
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Detected pickle protocol")  # read below
+            content = torch.load(path, "cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        content = _arrays(path)
     except (RuntimeError, EOFError) as error:
         raise ValueError(f"Expected {path} to be a file of torch.save, but got {error}") from error
+    tensors = isinstance(content, dict) and all(isinstance(v, Tensor) for v in content.values())
+    reject_if(not tensors, f"{path} to hold only tensors by name", type(content).__name__)
     return {name: value for name, value in content.items() if name not in ignore}
+
+
+def _arrays(path: Path) -> dict[str, Tensor]:
+    """Read NumPy's arrays from a file of `torch.save`, as in OGB's files; no pickle is run."""
+    try:
+        with path.open("rb") as file:
+            if zipfile.is_zipfile(file):
+                with zipfile.ZipFile(file) as archive:
+                    names = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+                    content = read_pickle(archive.read(names[0]))
+            else:  # before torch 1.6: a number, a version and the system's sizes come first
+                file.seek(0)
+                content = [read_pickle(file) for _ in range(4)][-1]
+        return {
+            name: torch.from_numpy(array.astype(np.int64 if array.dtype.kind in "iu" else float))
+            for name, array in content.items()
+        }
+    except Exception as error:  # a malformed pickle can raise any exception
+        raise ValueError(
+            f"Expected {path} to hold only tensors, or only NumPy's arrays of numbers, but got "
+            f"{error}: torch.save(content, file) by its own pickle_protocol writes these"
+        ) from error
 
 
 def _pairs_in(path: Path, content: dict[str, Tensor], num_nodes: int) -> tuple[Tensor, Tensor]:
@@ -226,17 +238,18 @@ def _edges(path: Path, num_nodes: NDArray[np.int64], num_edges: NDArray[np.int64
 def _masks(folder: Path, num_examples: int, ignore: Collection[str]) -> dict[str, Any]:
     """The masks of the only split in a folder; an empty dict if the folder has no split."""
     where = _only(folder, "train.csv.gz")
-    if where is None:
-        for file in sorted(folder.glob("*/*.pt")):
-            reject_if(
-                file.name not in ignore,
-                f"{file.parent} to hold train.csv.gz, valid.csv.gz and test.csv.gz",
-                f"the pickle {file.name}: write the ids in OGB's split_dict.pt as text by "
-                f"`{TO_TEXT.format(str(file.parent))}`, or read no masks by ignore=[{file.name!r}]",
-            )
+    saved = _only(folder, "split_dict.pt")
+    if where is not None:
+        paths = need(where, [f"{role}.csv.gz" for role in ROLES])
+        ids = {path: torch.from_numpy(_table(path, np.int64, 1)[:, 0]) for path in paths}
+    elif saved is not None and "split_dict.pt" not in ignore:
+        where, path = saved, saved / "split_dict.pt"
+        split = _tensors(path, ())
+        reject_if({*split} != {*ROLES}, f"{path} to hold {ROLES}", [*split])
+        ids = {path / role: split[role] for role in ROLES}
+    else:
         return {}
-    paths = need(where, [f"{role}.csv.gz" for role in ROLES])
-    parts = [checked_edges(str(p), _table(p, np.int64, 1)[:, 0], num_examples) for p in paths]
+    parts = [checked_edges(str(path), own.numpy(), num_examples) for path, own in ids.items()]
     return masks_of(parts, num_examples)
 
 

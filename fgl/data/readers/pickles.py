@@ -1,7 +1,7 @@
 """Safe reader of pickled arrays, SciPy's CSR matrices and dicts of lists.
 
 Python's unpickler calls functions that are named in the file, and deeply nested tuples can crash
-the process. This reader calls only the four stand-ins of this module, and its tuples have no hash.
+the process. This reader calls only the five stand-ins of this module, and its tuples have no hash.
 """
 
 import io
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from math import prod
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +63,11 @@ class _Lists(dict[Any, Any]):
         super().__init__()
 
 
+def _encoded(text: str = "", *_: object) -> bytes:
+    """The bytes that protocol 2 writes as text."""
+    return text.encode("latin1")
+
+
 GLOBALS: dict[tuple[str, str], Any] = {
     ("scipy.sparse.csr", "csr_matrix"): _Bag,
     ("scipy.sparse._csr", "csr_matrix"): _Bag,
@@ -71,16 +76,19 @@ GLOBALS: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _Array,
     ("numpy._core.multiarray", "_reconstruct"): _Array,
     ("collections", "defaultdict"): _Lists,
+    ("_codecs", "encode"): _encoded,
+    ("__builtin__", "bytes"): _encoded,
     ("__builtin__", "list"): None,  # argument of a defaultdict
     ("builtins", "list"): None,
 }
 
 
-def read_pickle(content: bytes) -> Any:
-    """Read a pickled array, matrix (as a `SimpleNamespace` of its fields) or dict of lists.
+def read_pickle(content: bytes | IO[bytes]) -> Any:
+    """Read a pickled array, matrix (as a `SimpleNamespace` of its fields) or dict of these.
 
     Args:
-        content: a pickle of protocol 2, 3 or 4, written by Python 2 or 3.
+        content: a pickle of protocol 2, 3 or 4, written by Python 2 or 3; or a file with such a
+            pickle.
 
     Raises:
         ValueError: if a global is not supported. A damaged file can raise exceptions of any kind.
@@ -90,7 +98,8 @@ def read_pickle(content: bytes) -> Any:
         >>> read_pickle(pickle.dumps({0: [1, 2], 1: []}, protocol=4))
         {0: [1, 2], 1: []}
     """
-    return _plain(_Reader(io.BytesIO(content), encoding="latin1").load())
+    file = io.BytesIO(content) if isinstance(content, bytes) else content
+    return _plain(_Reader(file, encoding="latin1").load())
 
 
 class _Tuple(tuple[Any, ...]):
@@ -133,6 +142,8 @@ class _Reader(pickle._Unpickler):
 
 def _plain(value: Any) -> Any:
     """Convert a value to NumPy arrays."""
+    if isinstance(value, dict):
+        return {key: _plain(own) for key, own in value.items()}
     if isinstance(value, _Bag):
         return SimpleNamespace(**{key: _plain(own) for key, own in vars(value).items()})
     return value.value if isinstance(value, _Array) else value

@@ -61,12 +61,7 @@ class DirectedSplit(EdgeSplit):
 
 @typed
 def edge_split(
-    graph: Graph,
-    *,
-    val: float = 0.05,
-    test: float = 0.1,
-    seed: int = 0,
-    directed: bool = False,
+    graph: Graph, *, val: float = 0.05, test: float = 0.1, seed: int = 0, directed: bool = False
 ) -> EdgeSplit:
     """Split a graph's edges into training, validation and test edges.
 
@@ -211,7 +206,7 @@ def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
     if share:
         warn(
             f"Expected directed edges, but {share:.0%} have their reverse, which stays where they "
-            f"are kept out and tells which pairs are edges: {call} keeps both out together",
+            f"are kept out and tells which pairs are edges: {call} keeps both out together"
         )
 
 

@@ -101,11 +101,7 @@ class FreeCells(_Free):
         return torch.stack([key // columns, key % columns])
 
     def of_rows(
-        self,
-        rows: Tensor,
-        like: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
+        self, rows: Tensor, like: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
         """Draw one empty cell of each row with empty cells; a row's empty cells are equally likely.
 
@@ -205,7 +201,7 @@ class FreePairsLike:
     def __call__(
         self, *, replacement: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Draw one pair per given pair, ``[2, *]``; skip a given pair if no free pair exists."""
+        """Draw one free pair for each given pair, ``[2, *]``; draw none if no free pair exists."""
         drawn, places = [], []
         for free, rows, columns, own in self.parts:
             num = len(own) if free.count else 0

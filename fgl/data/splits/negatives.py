@@ -62,7 +62,7 @@ def with_negatives(
         if others := int((mask & (graph.y == 0)).sum()):
             warn(
                 f"Expected {name} to have only pairs that are edges, but got {others} others "
-                "already: average precision depends on their number, and more are drawn now",
+                "already: average precision depends on their number, and more are drawn now"
             )
         window = Window(graph, MASKS[: which + 1], by_degree=negatives == "degree")
         new, like = window(positive, generator)
@@ -70,7 +70,7 @@ def with_negatives(
             warn(
                 f"Expected most of the {int(positive.sum())} pairs of {name} to have a source that "
                 f"is not joined to every target, but got {new.shape[1]}: the others have no pair "
-                "to be compared with",
+                "to be compared with"
             )
         graph = _longer(graph, name, new, like)
     return graph

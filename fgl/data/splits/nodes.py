@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -17,19 +18,20 @@ from ..scaffolds import scaffold_groups
 from .reverses import units_of
 
 # (train_per_class, num_val) of FGSSL: floor(0.6 n / num_classes) and round(0.2 n).
+Split = Literal["class_capped", "random", "public"]
 CLASS_CAPPED = {"cora": (232, 542), "citeseer": (332, 665), "pubmed": (3943, 3943)}
-SPLITS = ("class_capped", "random", "public")
 
 
 @typed
-def split(graph: Graph, name: str, *, dataset: str | None = None, seed: int = 0) -> Graph:
+def split(graph: Graph, name: Split, *, dataset: str | None = None, seed: int = 0) -> Graph:
     """Split a graph by one of three methods, chosen by name.
 
     Args:
         graph: the graph.
         name: ``"class_capped"``, ``"random"`` or ``"public"``.
         dataset: name of the dataset, for ``"class_capped"`` only. If the name is a key of
-            `CLASS_CAPPED`, the sizes come from there; if not, the default sizes are used.
+            `CLASS_CAPPED`, the sizes are those in `CLASS_CAPPED`. Otherwise, the default sizes are
+            used.
         seed: random seed; ``"public"`` does not use it.
 
     Raises:
@@ -45,11 +47,7 @@ def split(graph: Graph, name: str, *, dataset: str | None = None, seed: int = 0)
         return class_capped_split(
             graph, train_per_class=train_per_class, num_val=num_val, seed=seed
         )
-    if name == "random":
-        return random_split(graph, seed=seed)
-    if name == "public":
-        return public_split(graph)
-    raise ValueError(f"Expected name to be one of {', '.join(SPLITS)}, but got {name!r}")
+    return random_split(graph, seed=seed) if name == "random" else public_split(graph)
 
 
 @typed
@@ -203,7 +201,7 @@ def warn_of_empty(shares: Sequence[float | bool], sizes: Sequence[int]) -> None:
             remedy = "among=mask, or the masks of a typed graph, name examples to split"
         warn(
             f"Expected the shares to leave examples to {' and '.join(empty)}, but got 0 of "
-            f"{sum(sizes)}: {remedy}",
+            f"{sum(sizes)}: {remedy}"
         )
 
 

@@ -62,8 +62,8 @@ def split_by_time(
 
     Raises:
         ValueError: if the edges have no times, if a window gets no edge although its fraction is
-            positive, or if the graph has pairs or a `batch`. The error is also raised if `shares`
-            are not four fractions of at least 0 with sum 1.
+            positive, or if the graph has pairs or a `batch`. A ValueError is also raised if
+            `shares` are not four fractions of at least 0 with sum 1.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]])
@@ -94,11 +94,8 @@ def split_by_time(
     if first is not None:
         is_example = is_example & ((first == place) if y is None else (window == window[first]))
     _check_windows(bounds, len(units), window, is_example, len(times.unique()))
-    messages, pairs, window = (
-        order[window == 0].sort().values,
-        order[is_example],
-        window[is_example],
-    )
+    messages = order[window == 0].sort().values
+    pairs, window = order[is_example], window[is_example]
     if edge_type is None:
         return _split(graph, y, messages, pairs, window)
     messages = _with_other_relations(graph, messages, pairs, edge_type, presence=y is None)
@@ -113,12 +110,12 @@ def _with_other_relations(
 
     A message edge whose relation is not split must be earlier than all pairs.
     """
-    times, relation = graph.edge_time, graph.edge_type
+    times, relation, n = graph.edge_time, graph.edge_type, graph.num_nodes
     early = torch.zeros_like(times, dtype=torch.bool)  # type: ignore[arg-type]  # checked
     early[messages] = True
     early |= (relation != edge_type) & (times < times[pairs].min() if len(pairs) else True)  # type: ignore[index, operator]
     if presence:
-        reverses.warn_of_copies(graph, edge_type)
+        reverses.warn_of_copies(graph.edge_index, graph.edge_type, edge_type, n)  # type: ignore[arg-type]
         for _, other in reverses.turned_relations(
             graph.edge_index, relation, graph.num_nodes, only=edge_type
         ):
@@ -233,7 +230,7 @@ def pair_split(
 
     Raises:
         ValueError: if the graph has pairs or a `batch`, or if `shares` are not four fractions of at
-            least 0 with sum 1. The error is also raised if `edge_type` has no edges, or if
+            least 0 with sum 1. A ValueError is also raised if `edge_type` has no edges, or if
             `rev_edge_type` does not hold the reverses of `edge_type`. If neither `rev_edge_type`
             nor `is_undirected` is given, the reverses of most pairs must not be message edges. If
             `is_undirected` is True, an edge and its reverse must not have different labels.
@@ -259,7 +256,7 @@ def pair_split(
     # Check before reverses are added: another relation would reverse only half of the edges then.
     reverses.check_reverses(graph, units, edge_type, rev_edge_type, is_undirected, y is None)
     if edge_type is not None and y is None:
-        reverses.warn_of_copies(graph, edge_type)
+        reverses.warn_of_copies(graph.edge_index, graph.edge_type, edge_type, n)  # type: ignore[arg-type]
     if is_undirected:
         graph, y, own = _with_reverses(graph, y, own)
         source, target = graph.edge_index[:, own]
@@ -301,7 +298,7 @@ def _check_split(graph: Graph, y: Tensor | None, shares: Sequence[float]) -> Non
         raise ValueError(f"Expected a graph whose examples are nodes, but got {got}")
     if y is not None:
         check_length(graph.num_edges, y=y)
-    if len(shares) != 4 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
+    if len(shares) != 4 or min(shares) < 0 or not abs(sum(shares) - 1) <= 1e-6:
         raise ValueError(
             f"Expected shares to be four numbers of sum 1, none below 0, but got {shares}"
         )
@@ -362,7 +359,7 @@ def _warn_of_empty(shares: Sequence[float], window: Any, num_messages: int, tota
     if empty:
         warn(
             f"Expected shares to leave edges to {empty[0]}, but got 0 of {total}: give it a larger "
-            "share, or 0",
+            "share, or 0"
         )
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ...graph import Graph
+from ...graph.neighbours import ranges
 from ...warn import warn
 
 SAMPLE = 4096  # number of edges that are checked first
@@ -70,12 +71,7 @@ def _shares(
     back, order = back.sort()  # sorted numbers are looked up several times faster
     relation = relation[order]
     first, end = torch.searchsorted(keys, torch.stack([back, back + kinds]))
-    count = end - first
-    which = torch.arange(queries.numel(), device=queries.device).repeat_interleave(count)
-    start = (count.cumsum(0) - count).repeat_interleave(count)
-    place = (
-        first.repeat_interleave(count) + torch.arange(which.numel(), device=queries.device) - start
-    )
+    place, which = ranges(first, end - first)
     both, counts = (relation[which] * kinds + keys[place] % kinds).unique(return_counts=True)
     sizes = relation.bincount(minlength=kinds)[both // kinds]
     pairs = (divmod(code, kinds) for code in both.tolist())
@@ -264,18 +260,17 @@ def check_reverses(
         warn(
             f"Expected few messages to be reverses of pairs, but {share:.0%} of the edges have "
             "their reverse and is_undirected is False: a model can read from the messages which "
-            "pairs are edges",
+            "pairs are edges"
         )
 
 
-def warn_of_copies(graph: Graph, edge_type: int) -> None:
+def warn_of_copies(edges: Tensor, relation: Tensor, edge_type: int, num_nodes: int) -> None:
     """Warn if the message edges of a second relation include most edges of this relation."""
-    copies = copying_relations(graph.edge_index, graph.edge_type, edge_type, graph.num_nodes)  # type: ignore[arg-type]
-    for other, share in copies.items():
+    for other, share in copying_relations(edges, relation, edge_type, num_nodes).items():
         warn(
             f"Expected few messages to be copies of pairs, but relation {other} has {share:.0%} of "
             f"the edges of relation {edge_type}, which tells which pairs are edges: "
-            f"graph.with_edges(graph.edge_type != {other}) leaves it out",
+            f"graph.with_edges(graph.edge_type != {other}) leaves it out"
         )
 
 

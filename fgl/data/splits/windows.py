@@ -51,8 +51,9 @@ def windows(
         The graph with `window_index`, `horizon_index`, three masks of the windows, and `scale`.
 
     Raises:
-        ValueError: if the graph is not a series, if a number is out of range, or if a part with a
-            positive fraction has no window.
+        ValueError: if the graph is not a series, if a number is out of range, if a part with a
+            positive fraction has no window, if `edge_time` has other values than positions of
+            times, or if `scaled` is True and all training targets are unknown.
 
     Warns:
         UserWarning: if the first dimension of `x` seems to be the times.
@@ -71,9 +72,14 @@ def windows(
         f"{graph!r}",
     )
     reject_if(min(horizons, default=0) < 1, "horizons to be at least 1", tuple(horizons))
-    wrong = len(shares) != 3 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6
-    reject_if(wrong, "shares to be three numbers of sum 1", tuple(shares))
+    reject_if(len(set(horizons)) < len(horizons), "horizons to be distinct", tuple(horizons))
+    good = len(shares) == 3 and min(shares) >= 0 and abs(sum(shares) - 1) <= 1e-6
+    reject_if(not good, "shares to be three numbers of sum 1", tuple(shares))
     times = int(graph.x.shape[1])
+    if graph.edge_time is not None:
+        outside = graph.edge_time[~torch.isin(graph.edge_time, torch.arange(times))]
+        expected = f"edge_time to be the positions of times, integers in [0, {times})"
+        reject_if(len(outside), expected, outside[:1].tolist())
     if graph.num_edges and int(graph.edge_index.max()) < times < graph.num_nodes:
         warn(
             f"Expected x to be [num_nodes, num_times, num_features], but got {list(graph.x.shape)} "
@@ -100,6 +106,8 @@ def _scale(graph: Graph, end: int) -> Tensor:
     """Means and standard deviations of features and of known targets, over times before `end`."""
     y = graph.y[:, :end, None].to(graph.x.dtype)  # type: ignore[index]
     columns = torch.cat([dense(graph.x)[:, :end], y], 2).flatten(0, 1)
+    expected = "y to be known at a training time, whose mean scales outputs"
+    reject_if(columns.isnan().all(0).any(), expected, "NaN alone: scaled=False")
     mean = columns.nanmean(0)
     deviation = (columns - mean).square().nanmean(0).sqrt()
     both = torch.cat([mean, deviation]).nan_to_num()

@@ -14,7 +14,7 @@ from torch import nn
 
 from ...checks import reject_if
 from ...graph import EDGE_FIELDS, NODE_FIELDS, TIME_FIELDS, Graph
-from ...graph.facts import check_graphs
+from ...graph.facts import check_graphs, kind_of
 from ...predict import reads
 from ..gate.guard import checked
 from ..method.message import State
@@ -108,7 +108,6 @@ class Here:
     score: Score | None = None
 
     def __post_init__(self) -> None:
-        reject_if(not self.graphs, "clients to be at least one graph", "none")
         check_graphs(self.graphs)
         number, want = self.at_once, "clients_at_once to be 'all' or at least 1, or 'auto'"
         fits = number in ("all", "auto") or (type(number) is int and number >= 1)
@@ -126,7 +125,7 @@ class Here:
             return self.clients
         instance = not isinstance(self.clients, type)
         if not (instance and callable(getattr(self.clients, "evaluate", None))):
-            got = type(self.clients).__name__
+            got = kind_of(self.clients)
             hint = ", whose load(seed=0) makes one" if hasattr(self.clients, "load") else ""
             raise TypeError(
                 f"Expected clients to be a sequence of graphs, a task or a place, but got a {got}"

@@ -42,7 +42,7 @@ def checked(method: Method) -> Method:
 
     - `receive` must return a context and a complete model, including the personal tensors.
       `receive` must not change the message or the state.
-    - `send` must return a message and a state; a state is a dict of detached tensors. `send` must
+    - `send` must return a message and a state. A state is a dict of detached tensors. `send` must
       not change its context or its state. The message from `send` is checked by the server.
     - `aggregate` must return an outbox and a state. The outbox must have only known clients, and
       models with valid names and shapes. `Diverged` is raised if the outbox or the state is not
@@ -170,7 +170,7 @@ def check_whole(
     /,
     **more: Tensor,
 ) -> None:
-    """Raise an error unless `params` has all tensors of a client's model.
+    """Raise an error unless `params` contains all tensors of a client's model.
 
     If clients have different models, `params` is compared with the model of this client. If
     ``method.own`` names modules but has no models, these modules may have any shape.
@@ -277,7 +277,10 @@ class Noted:
         self.values: list[Any] = []
         visited: set[int] = set()
         for message in messages:
-            for key, value in message.items():
+            plain = {*map(type, message.values())} == {Tensor}  # as a graph's: no loop in Python
+            self.keys += message if plain else ()
+            self.values += message.values() if plain else ()
+            for key, value in () if plain else message.items():
                 if type(value) is Tensor or not isinstance(value, Mapping):
                     self.keys.append(key)
                     self.values.append(value)

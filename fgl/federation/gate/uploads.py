@@ -72,13 +72,13 @@ def changes(
         uploads: the messages by client, dicts of tensors.
         sent: the server's messages by client; a missing entry counts as 0.
         forms: an object for each client. Clients with the same object have uploads with equal names
-            and shapes; these uploads are measured together. By default each client has a separate
+            and shapes. These uploads are measured together. By default each client has a separate
             object.
 
     Returns:
-        Two dicts. The first dict has the `Change` by client and key. The key ``"num_examples"`` and
-        keys without a floating-point tensor are left out. The second dict has errors by client, for
-        uploads that are not finite.
+        Two dicts. The first dict contains a `Change` for each client and key. The key
+        ``"num_examples"`` and keys without a floating-point tensor are left out. The second dict
+        contains an error for each client whose upload is not finite.
 
     Example:
         >>> uploads = {3: {"model": {"w": torch.tensor([3.0])}}}
@@ -315,11 +315,11 @@ class Limits:
     """Bounds on uploads and on empty rounds: ``fgl.run(..., limits=Limits(metrics=20))``.
 
     Args:
-        upload_bytes: largest size of an upload. Default 16 times the size of the model plus 16 MiB.
-            If the method has `ragged` keys, 1 GiB is added to the default, since the sizes of such
-            entries depend on a client's data.
+        upload_bytes: largest size of an upload. By default, 16 times the size of the model plus 16
+            MiB. If the method has `ragged` keys, 1 GiB is added to the default, since the sizes of
+            such entries depend on a client's data.
         note_bytes: largest size of the data that a remote client sends in addition to its message:
-            numbers, losses, names, metrics. Default 1 MiB plus 16 times the total length of the
+            numbers, losses, names, metrics. By default, 1 MiB plus 16 times the total length of the
             model's names.
         metrics: largest number of metrics. The limit holds for one client's score, and for the
             names in all clients' scores together. Above the limit, the names that most clients use

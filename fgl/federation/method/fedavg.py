@@ -31,7 +31,7 @@ class Means(Mapping[str, Params]):
     Args:
         values: the means by key. ``"model"`` is missing if no client has an example.
         inbox: the messages of the clients over which the means are taken. A message contains only
-            entries that the server reads client by client; most servers read no such entries, so
+            entries that the server reads client by client. Most servers read no such entries, so
             the messages are empty.
 
     Example:
@@ -113,7 +113,7 @@ class OfMeans:
 
     Args:
         serve: ``(means, state) -> outbox, state``, the server's part. `means` is a `Means`. If no
-            client in a round has an example, `means` has no ``"model"``.
+            client in a round has an example, `means` contains no ``"model"``.
         equally: keys of an upload, in addition to ``"model"``; the upload's value at each key is a
             dict of tensors. `serve` reads the unweighted means of these tensors.
         reads: keys of an upload that `serve` reads client by client, from ``means.inbox``. A secure
@@ -183,9 +183,9 @@ def after(
     Args:
         aggregate: the server's function, of any type.
         change: ``(outbox, new, means, state) -> outbox, state``. The arguments `outbox` and `new`
-            are the outbox and the state that `aggregate` returned; `state` is the state that
-            `aggregate` received. `means` has the means of `equally`. The outbox is empty in a round
-            in which no client has an example.
+            are the outbox and the state that `aggregate` returned. `state` is the state that
+            `aggregate` received. `means` contains the means of `equally`. The outbox is empty in a
+            round in which no client has an example.
         equally: keys of an upload; the upload's value at each key is a dict of tensors. `change`
             reads the unweighted means of these tensors.
         reads: keys of an upload that `change` reads client by client, from ``means.inbox``.
@@ -258,7 +258,7 @@ class OfSums:
     `fgl.transforms.secure_sum` without any change. Under a secure sum, clients send only this entry
     and ``"num_examples"``. If a client's upload lacks this entry, the client is left out of the sum
     and receives an empty message. If uploads have different layouts, only uploads with the most
-    common layout are summed; if two layouts tie, no upload is summed. A warning names the clients
+    common layout are summed. If two layouts tie, no upload is summed. A warning names the clients
     that are left out.
 
     Args:
@@ -327,14 +327,14 @@ def fedavg(
         model: a module with the architecture and the initial parameters.
         loss: ``(params, graph, context) -> scalar``; default `supervised`, the target's loss on the
             training examples.
-        train: default one step of SGD with a learning rate of 0.1.
+        train: local training; by default one step of SGD with a learning rate of 0.1.
         target: meaning of the values of ``graph.y``; by default class labels.
 
     Raises:
         TypeError: if `model` is not a module.
-        ValueError: if the model has lazy layers that have not seen data. The error is also raised
-            if a loss is given together with a target other than class labels, since this loss would
-            ignore the target.
+        ValueError: if the model has lazy layers that have not seen data. A ValueError is also
+            raised if a loss is given together with a target other than class labels, since this
+            loss would ignore the target.
 
     Example:
         >>> fedavg(fgl.nn.GCN(4, 8, 2)).send.__name__
@@ -401,7 +401,7 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
 def _check_params(
     model: nn.Module, params: Params, names: Sequence[str], shapes: Mapping[str, torch.Size]
 ) -> None:
-    """Raise an error unless `params` has all tensors of the model."""
+    """Raise an error unless `params` contains all tensors of the model."""
     missing = [name for name in names if name not in params]
     others = [name for name, tensor in params.items() if shapes.get(name) != tensor.shape]
     reject_if(
@@ -459,7 +459,8 @@ def adopt_model(model: nn.Module) -> Receive:
     """FedAvg's `receive`: start from the server's model; the context is the whole message.
 
     Args:
-        model: the architecture; a received model must have the tensor names of this architecture.
+        model: the architecture; the tensors of a received model must have the names in this
+            architecture.
 
     Returns:
         ``(message, state, graph) -> params, context``.
@@ -547,7 +548,7 @@ def deploy_received(message: Message, state: State, graph: Graph) -> Params:
     """FedAvg's `deploy`: a client uses the model that it receives in the message.
 
     Raises:
-        ValueError: if the message has no model.
+        ValueError: if the message contains no model.
 
     Example:
         >>> deploy_received({"model": {"w": torch.zeros(1)}}, {}, None)

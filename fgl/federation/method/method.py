@@ -43,7 +43,7 @@ class Training:
         batches: ``(graph, context) -> pairs (graph, context)``; replaces `num_steps`. Each local
             step computes the loss on one pair. Use `batches` for minibatches (`node_minibatches`,
             `graph_minibatches`), sampled neighbours and negative edges. All pairs are sampled
-            before the first step, with torch's global generator; with `Steps` each pair is sampled
+            before the first step, with torch's global generator. With `Steps` each pair is sampled
             just before its step.
         epochs: number of passes that the pairs from `batches` make over a client's examples in a
             round; default 1. Each pass has the same number of steps. `fgl.methods.fedselect` reads
@@ -51,11 +51,11 @@ class Training:
             use ``partial(node_minibatches, num_epochs=3)``. Without minibatches, use `num_steps`.
         max_grad_norm: the gradient is clipped to this norm; by default it is not clipped.
         keep_optimizer: whether a client keeps the optimiser's state until the client's next round.
-            The client's state then has the optimiser's state under ``"optimizer"``. By default each
-            round starts with a new optimiser.
+            The client's state then contains the optimiser's state under ``"optimizer"``. By default
+            each round starts with a new optimiser.
         adjust: ``(grads, params, context) -> grads``, called after clipping and before the
-            optimiser's step. `grads` has a gradient for each trained tensor. This gradient is zero
-            if the loss does not depend on the tensor.
+            optimiser's step. `grads` contains a gradient for each trained tensor. This gradient is
+            zero if the loss does not depend on the tensor.
         settle: ``(new, old, context) -> params``, called after each optimiser step with the new and
             the old tensors. The returned tensors replace the new tensors.
         settle_moments: whether `settle` is also called with each of the optimiser's moments. Then
@@ -93,7 +93,7 @@ class Training:
         reject_if(unused, "epochs to be left out without batches", f"{self.epochs}: {hint}")
         reject_if(
             not callable(self.optimizer),
-            "optimizer to be a function, such as lambda params: torch.optim.Adam(params, lr=0.01)",
+            "optimizer to be a function, such as partial(torch.optim.Adam, lr=0.01)",
             shown(self.optimizer),
             TypeError,
         )
@@ -154,7 +154,7 @@ class Method:
         aggregate: ``(inbox, state) -> outbox, state``, called at the server. This function computes
             the next message for each client from the uploads. The first state is
             ``{"model": initial}``. A client that is not in the outbox keeps its last message. A
-            message may have only some of the model's tensors.
+            message may contain only some of the model's tensors.
         deploy: ``(message, state, graph) -> params``, the complete model that a client uses after
             the round. `message` is the server's next message. Scores are computed with this model.
         train: optimiser and local steps, see `Training`.

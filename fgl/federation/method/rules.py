@@ -244,8 +244,8 @@ class Joining:
         say: ``(graph) -> message``, a client's message. The first round's record includes the bytes
             of this message.
         welcome: ``(inbox, state) -> outbox, state``, a function of the server that receives the
-            arguments of `Method.aggregate`. ``inbox.sent`` has the messages that the first round
-            would send; the returned outbox replaces these messages.
+            arguments of `Method.aggregate`. ``inbox.sent`` contains the messages that the first
+            round would send; the returned outbox replaces these messages.
         max_examples: largest ``"num_examples"`` of such a message; a message with a larger number
             is refused. Default no bound.
 
@@ -332,13 +332,13 @@ class Privacy:
             result is a dict. ``"noise_multiplier"`` describes the noise that the client adds.
             ``"steps"`` and ``"sample_rate"`` are present only if they differ from 1. The result is
             empty if the answer does not depend on the client's data. The default is the cost of an
-            answer without noise; a site with a budget refuses to send such an answer.
+            answer without noise. A site with a budget refuses to send such an answer.
         onward: entries of a client's state that never return to earlier values. A remote client
             keeps the newest values, even if its server resumes from an earlier round.
-        account: ``(inbox, state) -> state``, called after a round without a result. The inbox has
-            no messages, but its field `asked` is set. A method needs `account` if the server's
-            results contain noise. With `account`, a checkpoint is written before each round is
-            scored. So a resumed run has the round's saved result, and adds no new noise.
+        account: ``(inbox, state) -> state``, called after a round without a result. The inbox
+            contains no messages, but its field `asked` is set. A method needs `account` if the
+            server's results contain noise. With `account`, a checkpoint is written before each
+            round is scored. So a resumed run has the round's saved result, and adds no new noise.
 
     Example:
         >>> fgl.fedavg(torch.nn.Linear(1, 1)).privacy.costs({})

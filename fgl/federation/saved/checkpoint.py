@@ -74,7 +74,7 @@ class Folder:
 
     Args:
         path: the folder.
-        identity: JSON values of the run; they must equal the saved values when a run resumes.
+        identity: JSON values of the run, which must equal the saved values when a run resumes.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
@@ -166,7 +166,7 @@ class Folder:
     def has_stopped(self, rounds: int) -> bool:
         """Whether a callback ended the run after this number of rounds.
 
-        If the recorded text is not a number, a power failure has damaged it; in that case the
+        If the recorded text is not a number, a power failure has damaged the file. In that case the
         result is True.
         """
         note = self.path / "stopped"

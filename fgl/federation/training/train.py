@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ...graph import Graph
 from ...kinds import explained
 from ...predict import stand_in, with_ties
-from ...seeds import drawing_from
+from ...seeds import set_seed
 from ..method.message import Params
 from ..method.method import Adjust, Method, OptimizerFactory, Settle
 from .minibatches import heard, local_steps
@@ -305,5 +305,10 @@ def training(model: nn.Module, device: torch.device, seed: int) -> Iterator[None
 
     Afterwards the mode, the gradient setting and the random state are restored.
     """
-    with drawing_from(seed, device), in_mode(model, True), torch.enable_grad():
-        yield
+    states = random_states(device)
+    set_seed(seed)
+    try:
+        with in_mode(model, True), torch.enable_grad():
+            yield
+    finally:
+        set_random_states(states, device)

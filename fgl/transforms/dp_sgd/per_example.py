@@ -86,8 +86,8 @@ def per_example_gaussian(
     Raises:
         ValueError: if a number is out of range, if the method's training has an `adjust` or a
             `max_grad_norm`, or if the method's model has a batch norm. The method's functions raise
-            this error for a graph with edges and for an unsuitable method (see above), or if
-            `clipped` would raise it.
+            a ValueError for a graph with edges and for an unsuitable method (see above), or if
+            `clipped` would raise a ValueError.
 
     Example:
         >>> how = {"length": 1.0, "noise_multiplier": 1.0, "sample_rate": 0.1, "num_steps": 5}

@@ -289,7 +289,7 @@ def _check_member(client: int, exchange: Mapping[str, Tensor]) -> int:
 
 
 def _present(inbox: Inbox, exchange: Mapping[str, Tensor]) -> Tensor:
-    """A bool mask of the exchange's clients: True if the inbox has the client's message."""
+    """A bool mask of the exchange's clients: True if the inbox contains the client's message."""
     return torch.tensor([client in inbox for client in exchange["clients"].tolist()])
 
 

@@ -35,13 +35,13 @@ def secure_sum(
 
     An honest server learns only the two sums ``sum_k n_k theta_k`` and ``sum_k n_k`` over the
     clients whose masked uploads arrive. With `signed`, a dishonest server learns no more than an
-    honest server. Each sum takes four rounds of the run; these rounds are one exchange. In the
+    honest server. Each sum takes four rounds of the run. These rounds are one exchange. In the
     first round, clients publish keys. In the second round, clients send each other encrypted shares
     of their secrets. Messages with encrypted shares are called letters. In the third round, clients
     train and send masked uploads. In the fourth round, clients reveal the shares that remove the
     masks. So a run with ``num_rounds=40`` contains ten rounds of the method. `summed_rounds` joins
-    the four rounds of each exchange. After each exchange, the outbox and the states have the
-    entries that they would have without this transform.
+    the four rounds of each exchange. After each exchange, the outbox and the states contain the
+    same entries as without this transform.
 
     Args:
         method: the method. The method's `aggregate` must be a `fgl.federation.OfMeans` that reads
@@ -59,8 +59,8 @@ def secure_sum(
             ``2 threshold > n + colluders``, where n is the number of clients in the exchange.
         bits: number of bits after the point in a fixed-point number; the last bit is worth
             ``2^-bits``.
-        bound: largest magnitude of an entry that clients send. A client whose upload has a larger
-            entry sends nothing.
+        bound: largest magnitude of an entry that clients send. A client sends nothing if its upload
+            has an entry above this bound.
         unprotected: derive keys and seeds from the run's seed. This makes the masks of an
             experiment repeatable but protects nothing: a warning says so.
 
@@ -72,9 +72,9 @@ def secure_sum(
     Raises:
         ValueError: if a number is out of range, if `threshold` is less than ``honest + colluders``,
             if `bits` and `bound` allow only weights of 0, or if the method's server needs more than
-            means or sums. The error names every reason. A run raises this error if the keys of an
-            upload differ from the keys that the sum covers. The error is also raised if the number
-            of participants is below `threshold`, or too large for this threshold.
+            means or sums. The error names every reason. A run raises a ValueError if the keys of an
+            upload differ from the keys that the sum covers. A ValueError is also raised if the
+            number of participants is below `threshold`, or too large for this threshold.
         TypeError: if `signed` is not a `Signatures`.
 
     Example:

@@ -33,7 +33,7 @@ class Batch(Loop):
         clients: every client's graph.
         clients_at_once: the largest number of clients in a cohort.
         or_alone: the behaviour if some clients cannot be batched. If True, all clients train one at
-            a time from then on, and `one_by_one` has the reason. By default an error is raised.
+            a time from then on, and `one_by_one` gives the reason. By default an error is raised.
         seed, states, score: see `Loop`.
 
     Example:

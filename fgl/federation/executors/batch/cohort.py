@@ -215,7 +215,7 @@ class Cohort:
         }
 
     def known(self) -> list[Tensor]:
-        """The stacked tensors that losses may use and that are still in memory.
+        """All stacked tensors that are still in memory and that losses may use.
 
         These tensors become arguments of `vmap`.
         """

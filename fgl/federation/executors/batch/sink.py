@@ -1,6 +1,6 @@
 """The sink: an extra node for models of PyG; in a batch, padded and removed edges end at the sink.
 
-PyG's code uses masks to remove edges; such masks do not work under `vmap`. So padded edges become
+PyG's code uses masks to remove edges. Such masks do not work under `vmap`. So padded edges become
 self-loops at the sink. Edges whose weight was set to 0 by `Graph.with_adj` also become such
 self-loops. The features of the sink are 0, and the sink belongs to an extra graph. The row of the
 sink is removed from the model's output.

@@ -146,7 +146,7 @@ def _train(
 
     Raises:
         Refused: if rows outside `rows` would change, if a step does not use the cohort's graphs, or
-            if `differentiate` raises this error.
+            if `differentiate` raises `Refused`.
     """
     cohort = plan.cohort
     first, how = cohort.graphs[0], method.train

@@ -119,7 +119,7 @@ def check_width(method: Method, graph: Graph, client: int) -> None:
 
 
 def check_agreement(client: int, got: Mapping[str, Any], want: Mapping[str, Any]) -> None:
-    """Raise a ValueError if client and server differ in a value; the error names it.
+    """Raise a ValueError if client and server differ in a value; the error names the value.
 
     Example:
         >>> check_agreement(2, {"threads": 2}, {"threads": 1})
@@ -329,8 +329,8 @@ def _marks(shelf: Shelf, note: Note) -> tuple[Any, ...]:
 def _clear(shelf: Shelf, note: Note) -> None:
     """Delete old states and replies.
 
-    A server may resume one round earlier. Therefore four items stay: the valid state, the state
-    before the valid state, and the last two replies.
+    A server may resume from its previous checkpoint. Therefore four items stay: the valid state,
+    the state before the valid state, and the last two replies.
 
     The newest reply is never deleted, since it shows which round the run has reached.
     """

@@ -57,14 +57,14 @@ def client_app(
     states, the client's replies and the site's ledger. Without a folder, states and replies are
     lost when the SuperNode ends, and there is no ledger. ``epsilon`` is the privacy budget for all
     answers of the site together; it holds for the delta in ``delta`` (default 1e-5). ``approved``
-    is a file with the plans of approved runs, one per line; by default all runs are approved. If
+    is a file with the plans of approved runs, one per line. By default all runs are approved. If
     ``approved`` is set, ``state`` is required, and all settings of a run must be known. ``runs`` is
     the number of runs that the folder keeps (default 20).
 
     Args:
         build: ``context -> method, graph, client``. The function uses this computer's data and the
-            sizes in the context's run config. An optional fourth value is the client's config; it
-            must be equal to the `config` of the server's `fgl.run`.
+            sizes in the context's run config. An optional fourth value is the client's config. The
+            config must be equal to the `config` of the server's `fgl.run`.
         score: ``method -> (params, graph) -> metrics``. After each round, the returned function
             scores the model that the client deploys. A rate is a pair of a sum and its divisor.
             Default none.
@@ -72,7 +72,7 @@ def client_app(
             with ``per_tensor=True``.
         full_errors: whether the server gets the text of an error at the client. By default the
             server gets only the error's stage and type, since the text may quote the data. The
-            SuperNode's log has the whole error.
+            SuperNode's log contains the whole error.
 
     Returns:
         The client app. The ``pyproject.toml`` of a Flower app must name this app.
@@ -270,7 +270,8 @@ class Flower:
             SuperNode: it is the registered name, or the public key in hexadecimal digits. By
             default, client k is the first node that claims the number k.
         per_tensor: whether to send one array for each tensor, so that Flower's own mods can read
-            the tensors. One array per tensor is slower and does not support bfloat16.
+            the tensors. One array per tensor is slower than one array per message, and does not
+            support bfloat16.
         poll: seconds between two checks for answers. The time between two checks for new nodes is
             ten times as long.
     """

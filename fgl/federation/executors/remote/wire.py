@@ -14,8 +14,8 @@ from ...method.message import Message, leaves
 def pack(message: Mapping[str, Any]) -> bytes:
     """Convert a message or state to bytes that keep names, order, dtypes, shapes and exact values.
 
-    The format is safetensors, which contains no code. The header of the format has the names and
-    their nesting.
+    The format is safetensors, which contains no code. The header of the format contains the names
+    and their nesting.
 
     Args:
         message: dict of dense tensors, at most one dict deep.
