@@ -141,21 +141,14 @@ BARE = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
 KEEPS_NONE: dict[str, tuple[fgl.Graph, dict[str, float], str, dict[str, float]]] = {
     "short": (chain(4), {}, "come to no edge: more edges or larger", {"val": 0.3, "test": 0.3}),
     "val alone": (chain(9), {}, "come to no edge for val: val=0 keeps", {"val": 0.0, "test": 0.1}),
-    "star": (
-        fgl.Graph(torch.ones(40, 1), torch.stack([torch.zeros(39).long(), torch.arange(1, 40)])),
-        {"val": 0.2, "test": 0.2},
-        "are more than the pairs without an edge",
-        {"val": 0.0, "test": 0.0},
-    ),
-    "complete": (
-        fgl.Graph(torch.ones(20, 1), torch.cartesian_prod(*[torch.arange(20)] * 2).t()),
-        {},
-        "are more than the pairs without an edge",
-        {"val": 0.0, "test": 0.0},
-    ),
+    "star": (fgl.Graph(torch.ones(40, 1), torch.stack([torch.zeros(39).long(), torch.arange(1,
+        40)])), {"val": 0.2, "test": 0.2}, "are more than the pairs without an edge", {"val": 0.0,
+        "test": 0.0},),
+    "complete": (fgl.Graph(torch.ones(20, 1), torch.cartesian_prod(*[torch.arange(20)] * 2).t()),
+        {}, "are more than the pairs without an edge", {"val": 0.0, "test": 0.0},),
     "isolated": (BARE, {}, "", {"val": 0.0, "test": 0.0}),
     "empty": (BARE.subgraph(torch.arange(0)), {}, "", {"val": 0.0, "test": 0.0}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", KEEPS_NONE)

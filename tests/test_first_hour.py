@@ -106,26 +106,14 @@ def with_edges(dtype: torch.dtype, at: tuple[int, ...]) -> list[fgl.Graph]:
 NO_GRAPH: Any = [graph(), torch.arange(3)]
 MODELS: dict[str, tuple[Callable[[], nn.Module], list[fgl.Graph], type[Exception], str]] = {
     "frozen": (lambda: model().requires_grad_(False), graphs(), ValueError, "train.*but got none"),
-    "a tuple": (
-        lambda: Scores(lambda scores: (scores, scores)),
-        graphs(),
-        TypeError,
-        "the model to return a tensor, a row an example, but got a tuple of Scores",
-    ),
-    "edges of another dtype": (
-        Edges,
-        with_edges(torch.float64, (0, 1, 2, 3)),
-        TypeError,
-        r"edge_attr to be torch.float32 as x for Edges, but got torch.float64: .to\(torch.float32",
-    ),
-    "edges' features at some": (
-        Edges,
-        with_edges(torch.float32, (0, 2)),
-        ValueError,
-        r"all clients to have edge_attr, which Edges reads, or none of them, .*clients \[1",
-    ),
+    "a tuple": (lambda: Scores(lambda scores: (scores, scores)), graphs(), TypeError,
+        "the model to return a tensor, a row an example, but got a tuple of Scores"),
+    "edges of another dtype": (Edges, with_edges(torch.float64, (0, 1, 2, 3)), TypeError,
+        r"edge_attr to be torch.float32 as x for Edges, but got torch.float64: .to\(torch.float32"),
+    "edges' features at some": (Edges, with_edges(torch.float32, (0, 2)), ValueError,
+        r"all clients to have edge_attr, which Edges reads, or none of them, .*clients \[1"),
     "dicts": (Dicts, graphs(), TypeError, r"x_dict.*fgl.nn.Hetero\(model, columns"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("at_once", [1, "all", "auto"])

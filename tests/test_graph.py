@@ -77,47 +77,29 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"y": torch.tensor([0, 1, 2, 4])}, r"Expected y to be in \[0, 4\), but got 4"),
     ({"y": torch.tensor([0, 1, 2, -1]), "num_classes": None}, "y to be at least 0, but got -1"),
     ({"num_classes": 0}, "Expected num_classes to be an integer >= 1, but got 0"),
-    *(
-        ({name: value}, f"Expected {name} to {message}")
-        for name in ("train_mask", "val_mask", "test_mask")
-        for value, message in (
-            (TRUE[:3], r"have shape \[4\], but got \[3\]"),
-            (TRUE[:, None], r"have shape \[4\], but got \[4, 1\]"),
-            (TRUE.long(), rf"be a bool tensor, .*int64: {name}.bool\(\)"),
-            (torch.arange(3), r"be a bool .*: torch.zeros\(4, .*index_fill\(0, .*_mask, True"),
-            ([True] * 4, r"be a bool tensor, but got list: torch.tensor"),
-        )
-    ),
-    *(
-        ({name: value.requires_grad_()}, rf"{name} to require no .*: {name}.detach\(\)")
-        for name, value in (
-            ("x", torch.rand(4, 2)),
-            ("edge_weight", torch.rand(6)),
-            ("edge_attr", torch.rand(6, 2)),
-            ("y", torch.rand(4)),
-        )
-    ),
+    *(({name: value}, f"Expected {name} to {message}") for name in ("train_mask", "val_mask",
+        "test_mask") for value, message in ((TRUE[:3], r"have shape \[4\], but got \[3\]"), (TRUE[:,
+        None], r"have shape \[4\], but got \[4, 1\]"), (TRUE.long(),
+        rf"be a bool tensor, .*int64: {name}.bool\(\)"), (torch.arange(3),
+        r"be a bool .*: torch.zeros\(4, .*index_fill\(0, .*_mask, True"), ([True] * 4,
+        r"be a bool tensor, but got list: torch.tensor"),)),
+    *(({name: value.requires_grad_()}, rf"{name} to require no .*: {name}.detach\(\)") for name,
+        value in (("x", torch.rand(4, 2)), ("edge_weight", torch.rand(6)), ("edge_attr",
+        torch.rand(6, 2)), ("y", torch.rand(4)),)),
     ({"x": torch.rand(4, 2) > 0}, r"x to be floating point, .*bool: call .float\(\)"),
     ({"x": torch.ones(4, 2).long()}, r"x to be floating .*int64: call .float\(\)"),
     ({"x": torch.rand(4, 2) + 0j}, r"x to be .*complex64: torch.view_as_real\(x\)"),
-    *(
-        (
-            {**dict.fromkeys(MASKS), one: TRUE, two: changed(~TRUE, 2, True)},
-            f"got 1 in both {one} and {two}",
-        )
-        for one, two in combinations(MASKS, 2)
-    ),
+    *(({**dict.fromkeys(MASKS), one: TRUE, two: changed(~TRUE, 2, True)},
+        f"got 1 in both {one} and {two}",) for one, two in combinations(MASKS, 2)),
     ({"node_id": torch.tensor([0, 1, 2, -3])}, "node_id to be at least 0, but got -3"),
     ({"node_id": torch.arange(3)}, r"node_id to have shape \[4\], but got \[3\]"),
     ({"node_id": torch.rand(4)}, "node_id to be an int64 tensor, but got torch.float32"),
     ({"edge_weight": torch.ones(5)}, r"edge_weight to have shape \[6\], but got \[5\]"),
     ({"edge_weight": EDGES[0]}, "edge_weight to be a float tensor, but got torch.int64"),
     ({"edge_weight": [1.0] * 6}, "edge_weight to be a float tensor, but got list"),
-    (
-        {"edge_weight": changed(torch.ones(6), 2, float("nan"))},
-        "Expected edge_weight to be finite, but got NaN or infinite values",
-    ),
-]
+    ({"edge_weight": changed(torch.ones(6), 2, float("nan"))},
+        "Expected edge_weight to be finite, but got NaN or infinite values",),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("change", "message"), BAD, ids=[f"{b[0]}"[:40] for b in BAD])

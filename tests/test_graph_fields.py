@@ -176,10 +176,8 @@ REFUSED: list[tuple[Any, str]] = [
     (data(smiles="C", face=torch.ones(2, 3)), r"but got \['face', 'smiles'\] besides"),
     (data(adj_t=torch.eye(2)), r"but got \['adj_t'\] besides"),
     (data(time=torch.ones(2)), "besides: a Graph has times of edges alone"),
-    (
-        data(**dict.fromkeys(("src", "dst", "t", "msg"), torch.ones(2))),
-        r"give them as Data\(x=..., edge_index=torch.stack\(\[data.src, data.dst\]\), edge_time",
-    ),
+    (data(**dict.fromkeys(("src", "dst", "t", "msg"), torch.ones(2))),
+        r"give them as Data\(x=..., edge_index=torch.stack\(\[data.src, data.dst\]\), edge_time",),
     (HeteroData(), "one type, but got HeteroData: see fgl.data.from_hetero"),
     (data(x=None), r"data.x = torch.ones\(data.num_nodes, 1\)"),
     (data(x=torch.eye(2).long()), "floating point, but got torch.int64"),
@@ -193,7 +191,7 @@ REFUSED: list[tuple[Any, str]] = [
     (data(train_mask=torch.tensor(True)), r"train_mask .*got \[\]"),
     (data(edge_label=torch.tensor(1)), r"edge_label_index beside edge_label"),
     (data(edge_attr=torch.ones(1, 1).long()), r"edge_attr to be a float .* \.float\(\)"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("given", "message"), REFUSED, ids=range(len(REFUSED)))
@@ -314,11 +312,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"y": torch.tensor([1.0, 2.0, 3.0, float("inf")])}, "but got infinity"),
     ({"y": torch.ones(4), "num_classes": 2}, "num_classes to be left out beside y"),
     ({"edge_label_index": torch.tensor([[0], [4]])}, r"edge_label_index to be in \[0, 4"),
-    (
-        {"edge_label_index": torch.zeros(2, 4).long(), "batch": torch.zeros(4).long()},
-        "Expected edge_label_index or batch, but got both",
-    ),
-]
+    ({"edge_label_index": torch.zeros(2, 4).long(), "batch": torch.zeros(4).long()},
+        "Expected edge_label_index or batch, but got both",),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("given", "message"), BAD, ids=range(len(BAD)))

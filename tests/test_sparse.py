@@ -47,13 +47,9 @@ def repeated() -> SparseMatrix:
 
 
 CASES = {
-    "random": matrix(),
-    "full": matrix(density=1.0),
-    "empty": matrix(density=0.0),
-    "no rows": matrix(rows=0),
-    "no columns": matrix(cols=0),
-    "repeated": repeated(),
-}
+    "random": matrix(), "full": matrix(density=1.0), "empty": matrix(density=0.0),
+    "no rows": matrix(rows=0), "no columns": matrix(cols=0), "repeated": repeated(),
+}  # fmt: skip
 cases = pytest.mark.parametrize("A", CASES.values(), ids=CASES.keys())
 
 
@@ -130,23 +126,17 @@ def masked_softmax(A: SparseMatrix) -> Op:
 
 
 OPS: dict[str, tuple[Callable[[SparseMatrix], Op], Callable[[SparseMatrix], list[Any]]]] = {
-    "weighted_product": (
-        lambda A: lambda value, x: weighted_product(A.pattern, value, x),
-        lambda A: [(A.nnz,), (A.shape[1], WIDTH)],
-    ),
-    "sampled_product": (
-        lambda A: lambda left, right: sampled_product(A.pattern, left, right),
-        lambda A: [(A.shape[0], WIDTH), (A.shape[1], WIDTH)],
-    ),
+    "weighted_product": (lambda A: lambda value, x: weighted_product(A.pattern, value, x),
+        lambda A: [(A.nnz,), (A.shape[1], WIDTH)],),
+    "sampled_product": (lambda A: lambda left, right: sampled_product(A.pattern, left, right),
+        lambda A: [(A.shape[0], WIDTH), (A.shape[1], WIDTH)],),
     "row_sum": (lambda A: lambda value: row_sum(A.pattern, value), lambda A: [(A.nnz,)]),
-    "pair_sum": (
-        lambda A: lambda left, right: pair_sum(A.pattern, left, right),
-        lambda A: [(A.shape[0],), (A.shape[1],)],
-    ),
+    "pair_sum": (lambda A: lambda left, right: pair_sum(A.pattern, left, right),
+        lambda A: [(A.shape[0],), (A.shape[1],)],),
     "row_softmax": (lambda A: lambda e: row_softmax(A.pattern, e), lambda A: [(A.nnz,)]),
     "row_softmax masked": (masked_softmax, lambda A: [(A.nnz,)]),
     "row_log_softmax": (lambda A: lambda e: row_log_softmax(A.pattern, e), lambda A: [(A.nnz,)]),
-}
+}  # fmt: skip
 ops = pytest.mark.parametrize("name", OPS)
 
 

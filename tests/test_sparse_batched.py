@@ -76,10 +76,9 @@ OPS: dict[str, Op] = {
     "own dense": lambda A, v, x, y: A.astype(D).to_dense(),
     "dense": lambda A, v, x, y: A.with_value(v).to_dense(),
     "dense of T": lambda A, v, x, y: A.with_value(v).T.to_dense(),
-    "attention": lambda A, v, x, y: (
-        A.with_value(row_softmax(A.pattern, sampled_product(A.pattern, y, x) * v)) @ x
-    ),
-}
+    "attention": lambda A, v, x, y: (A.with_value(row_softmax(A.pattern, sampled_product(A.pattern,
+        y, x) * v)) @ x),
+}  # fmt: skip
 SQUARE_OPS: dict[str, Op] = {
     "own loops": lambda A, v, x, y: A.astype(D).with_self_loops @ x,
     "loops": lambda A, v, x, y: A.with_value(v).with_self_loops @ x,

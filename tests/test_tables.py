@@ -16,13 +16,9 @@ import fgl
 from fgl.data import from_tables, typed_tables
 
 PEOPLE = {
-    "id": ["Ann", "Bob", "Eve"],
-    "age": [31, 27, 45],
-    "tall": [1.8, 1.7, 1.6],
-    "team": ["red", "blue", "red"],
-    "pay": [2.5, None, 3.5],
-    "old": [False, False, True],
-}
+    "id": ["Ann", "Bob", "Eve"], "age": [31, 27, 45], "tall": [1.8, 1.7, 1.6],
+    "team": ["red", "blue", "red"], "pay": [2.5, None, 3.5], "old": [False, False, True],
+}  # fmt: skip
 CALLS = {
     "source": ["Ann", "Eve", "Bob"],
     "target": ["Bob", "Ann", "Bob"],
@@ -134,14 +130,10 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
     "a class twice": ({}, {}, {"y": "team", "classes": ["red", "red", "blue"]}, "distinct.*'red'"),
     "classes of nothing": ({}, {}, {"classes": [0, 1]}, "y beside classes"),
     "relations of nothing": ({}, {}, {"relations": [0, 1]}, "edge_type beside relations"),
-    "dates of NumPy": (
-        {},
-        {"age": np.arange(3).astype("M8[ns]")},
-        {"x": ["age"]},
-        "datetime64.*of",
-    ),
+    "dates of NumPy": ({}, {"age": np.arange(3).astype("M8[ns]")}, {"x": ["age"]},
+        "datetime64.*of",),
     "a mask of numbers": ({}, {}, {"train_mask": "age"}, "'age' to be true or false"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -12,15 +12,9 @@ from fgl import tasks
 from fgl.tasks import Local
 
 SETTINGS = [
-    tasks.Nodes,
-    tasks.OverlappingNodes,
-    tasks.EgoNodes,
-    tasks.OwnNodes,
-    tasks.SubgraphNodes,
-    tasks.Links,
-    tasks.Graphs,
-    tasks.Molecules,
-]
+    tasks.Nodes, tasks.OverlappingNodes, tasks.EgoNodes, tasks.OwnNodes, tasks.SubgraphNodes,
+    tasks.Links, tasks.Graphs, tasks.Molecules,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TASKS)

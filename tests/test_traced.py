@@ -278,10 +278,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "draws with random": (by_random, "Python's or numpy's"),
     "draws with numpy": (by_numpy, "calls float"),
     "reads an iterator": (by_iterator, "holds a count"),
-    "replaces a tensor": (replacing, "changes an object"),
-    "prints": (printing, "calls print"),
+    "replaces a tensor": (replacing, "changes an object"), "prints": (printing, "calls print"),
     "holds much": (holding_much, "more than"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -77,14 +77,10 @@ def test_too_few_clients_keep_the_old_model() -> None:
 # Attacks.
 
 ATTACKS: dict[str, Attack] = {
-    "scale -1e6": scaled_updates(-1e6),
-    "scale -10": scaled_updates(-10.0),
-    "sign of the model": negated_models,
-    "sign of the update": scaled_updates(-1.0),
-    "noise": noise(),
-    "little is enough": little_is_enough(),
-    "weight 1e9": heavy(),
-}
+    "scale -1e6": scaled_updates(-1e6), "scale -10": scaled_updates(-10.0),
+    "sign of the model": negated_models, "sign of the update": scaled_updates(-1.0),
+    "noise": noise(), "little is enough": little_is_enough(), "weight 1e9": heavy(),
+}  # fmt: skip
 
 
 def spy(method: Method, seen: list[Inbox]) -> Method:
@@ -163,14 +159,11 @@ def test_a_server_around_an_attack_is_refused(around: Callable[[Method], Method]
 
 
 STRONG: dict[str, Callable[..., Any]] = {
-    "median": rules.median,
-    "trimmed mean": partial(rules.trimmed_mean, bad=1),
-    "krum": partial(rules.krum, bad=1),
-    "multi-krum": partial(rules.multi_krum, bad=1),
-    "geometric median": partial(rules.geometric_median, bad=1),
-    "norm bound": rules.norm_bound,
+    "median": rules.median, "trimmed mean": partial(rules.trimmed_mean, bad=1),
+    "krum": partial(rules.krum, bad=1), "multi-krum": partial(rules.multi_krum, bad=1),
+    "geometric median": partial(rules.geometric_median, bad=1), "norm bound": rules.norm_bound,
     "centred clipping": rules.centred_clipping,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("rule", STRONG)

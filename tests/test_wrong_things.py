@@ -168,28 +168,19 @@ MEANT: dict[str, tuple[Callable[[], Any], str]] = {
     "rate": (lambda: fgl.Training(lr=0.1), "did you mean optimizer=partial(torch.optim.SGD"),
     "rate of a setting": (lambda: NODES(lr=0.1), "did you mean local=fgl.tasks.Local(lr=0.1)?"),
     "field": (lambda: graph().replace(label=1), "label=1: did you mean y=1?"),
-    "forward": (
-        lambda: METHOD.model(graph().x, graph().adj, return_embeding=True),
-        "an argument of GCN.forward, but got return_embeding=True: did you mean return_embedding",
-    ),
+    "forward": (lambda: METHOD.model(graph().x, graph().adj, return_embeding=True),
+        "an argument of GCN.forward, but got return_embeding=True: did you mean return_embedding"),
     "graph of a model": (lambda: METHOD.model(graph()), "Expected edges to be given, but got none"),
     "mu": (lambda: fgl.methods.fedprox(METHOD, proximal_mu=1.0), "did you mean mu=1.0?"),
     "mask": (lambda: fgl.metrics.accuracy(None, None, maks=1), "did you mean mask=1?"),
     "method": (lambda: graph().subgraph(nodse=1), "did you mean nodes=1?"),
     "seeds": (lambda: compared(num_rounds=1, seed=3), "seed=3: did you mean seeds=3?"),
     "passed on": (lambda: compared(num_rounds=1, participate=0.5), "did you mean participation="),
-    "in place of a needed one": (
-        lambda: compared(rounds=1),
-        "num_rounds to be given, but got rounds=1: compare(",
-    ),
-    "two values": (
-        lambda: fgl.fedavg(model(), model=model()),
-        "values for argument 'model'",
-    ),
-    "settings": (
-        fgl.kinds.explained(usage),
-        "a, b to be given, but got none: usage(a, b, c=..., d=..., ...)",
-    ),
+    "in place of a needed one": (lambda: compared(rounds=1),
+        "num_rounds to be given, but got rounds=1: compare("),
+    "two values": (lambda: fgl.fedavg(model(), model=model()), "values for argument 'model'"),
+    "settings": (fgl.kinds.explained(usage),
+        "a, b to be given, but got none: usage(a, b, c=..., d=..., ...)"),
     "client": (lambda: RESULT.model_of("a"), "client to be an integer >= 0, but got 'a'"),
     "device": (lambda: graph().to("gpu"), "device to be one that torch has here, but got 'gpu'"),
     "dataset": (lambda: NODES(dataset="Cora").load(), "did you mean 'cora'?"),
@@ -205,7 +196,7 @@ MEANT: dict[str, tuple[Callable[[], Any], str]] = {
     "setting": (lambda: fgl.run(METHOD, NODES(), num_rounds=1), "a Nodes, whose load(seed=0)"),
     "start": (lambda: ran(start={}), "start to be a Result or None, but got dict"),
     "optimizer": (lambda: fgl.Training("adam"), "partial(torch.optim.Adam, lr=0.01), but"),
-}
+}  # fmt: skip
 RESULT = fgl.run(METHOD, CLIENTS, num_rounds=0)
 SCORED = fgl.Result({}, {}, {}, [fgl.federation.Round(0, [0], metrics={"val_accuracy": 0.5})])
 
@@ -377,10 +368,8 @@ WAYS: dict[str, tuple[Callable[[], Any], str]] = {
     "FedAvg's name": (lambda: LOCAL("fedavg"), "local(task.fedavg)"),
     "no name": (lambda: LOCAL("fedporx"), "local(task.fedavg)"),
     "with settings": (lambda: LOCAL("fedprox"), "local(fgl.methods.fedprox(task.fedavg, mu=...))"),
-    "builder with settings": (
-        lambda: LOCAL(fgl.methods.fedprox),
-        "local(fedprox(task.fedavg, mu=...))",
-    ),
+    "builder with settings": (lambda: LOCAL(fgl.methods.fedprox),
+        "local(fedprox(task.fedavg, mu=...))"),
     "builder": (lambda: LOCAL(fgl.methods.ring), "local(ring(task.fedavg))"),
     "None": (lambda: LOCAL(None), "local(task.fedavg)"),
     "graph": (lambda: of_nodes(graph()), "[graph]"),
@@ -391,11 +380,9 @@ WAYS: dict[str, tuple[Callable[[], Any], str]] = {
     "an encoder": (lambda: of_links(RIGHT["Sequence[EdgeSplit]"], model()), "fgl.tasks.pair_task"),
     "no split": (lambda: of_links(CLIENTS, VGAE), "fgl.data.splits.edge_split(graph)"),
     "setting as task": (lambda: fgl.tasks.centralized(SETTING), "setting.load(seed=0)"),
-    "fedavg as task": (
-        lambda: fgl.compare({"a": lambda t: t.fedavg}, lambda seed: TASK, num_rounds=1),
-        "lambda task:",
-    ),
-}
+    "fedavg as task": (lambda: fgl.compare({"a": lambda t: t.fedavg}, lambda seed: TASK,
+        num_rounds=1), "lambda task:"),
+}  # fmt: skip
 
 
 def of_nodes(clients: Any, net: Any = None) -> Any:
@@ -501,35 +488,23 @@ MODELS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "PyG's for graphs": (lambda: on_graphs(pyg.GCN(FEATURES, 8, 2, 2)), ["12 rows", "GCN", "pool"]),
     "graphs' model for nodes": (lambda: run(fgl.nn.GIN(FEATURES, 8, CLASSES), CLIENTS), ["GIN"]),
     "no embeddings": (lambda: fgl.methods.moon(fgl.fedavg(Squeezed())), ["Squeezed", "return_emb"]),
-    "no embeddings in a prediction": (
-        without_embedding,
-        ["Squeezed", "return_embedding=True", "fgl.nn.Embedded"],
-    ),
-    "a recipe's own model": (
-        lambda: script("examples/fedego.py").fedego(METHOD),
-        ["fedego", "'fanouts'", "GCN"],
-    ),
+    "no embeddings in a prediction": (without_embedding, ["Squeezed", "return_embedding=True",
+        "fgl.nn.Embedded"],),
+    "a recipe's own model": (lambda: script("examples/fedego.py").fedego(METHOD), ["fedego",
+        "'fanouts'", "GCN"],),
     "one logit": (lambda: run(Squeezed(), CLIENTS), ["Squeezed", "ANSWERS"]),
     "no relation": (lambda: run(hgt(RELATIONS[:1]), [typed("user")]), ["'user'", "both=True"]),
-    "fewer relations": (
-        lambda: run(fgl.nn.RGCN(8, 8, 2, num_relations=1, num_bases=1), [typed("user", both=True)]),
-        ["relation"],
-    ),
-    "a type left out": (
-        lambda: run(
-            fgl.nn.Hetero(pyg.HGTConv(*ITEMS_ALONE), {"item": 5}, [], "item"), [typed("item")]
-        ),
-        ["5"],
-    ),
+    "fewer relations": (lambda: run(fgl.nn.RGCN(8, 8, 2, num_relations=1, num_bases=1),
+        [typed("user", both=True)]), ["relation"],),
+    "a type left out": (lambda: run(fgl.nn.Hetero(pyg.HGTConv(*ITEMS_ALONE), {"item": 5}, [],
+        "item"), [typed("item")]), ["5"],),
     "a key of the model's own": (lambda: run(Broken(), CLIENTS), ["Broken", "KeyError", "'user'"]),
     "an attribute of its own": (lambda: run(Attribute(), CLIENTS), ["Attribute", "convolution"]),
     "another width": (lambda: run(fgl.nn.GCN(7, 8, CLASSES), CLIENTS), ["6 features", "GCN"]),
     "pairs for nodes": (lambda: on_pairs(model()), ["pairs"]),
-    "masks of another length": (
-        lambda: graph(20, train_mask=torch.ones(7, dtype=torch.bool)),
-        ["train_mask", "[20]", "[7]"],
-    ),
-}
+    "masks of another length": (lambda: graph(20, train_mask=torch.ones(7, dtype=torch.bool)),
+        ["train_mask", "[20]", "[7]"],),
+}  # fmt: skip
 
 
 def test_a_model_that_does_not_fit_is_named_with_what_it_was_given() -> None:
