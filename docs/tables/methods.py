@@ -32,15 +32,19 @@ HEAD = """# All methods
 - **One shared model**: with equal numbers of tuning trials, few methods gain over FedAvg, and most
   differences are within the standard errors ([measured](#measured)). Choose a method by another
   need, such as fewer bytes, a secure sum or a robust mean.
-- **Clients that are communities of a graph, each with its own model and test nodes**: tune the optimizer and the number of steps first.
-  With all methods tuned on six settings, FGSSL gains 0.5 points over FedAvg on average, SCAFFOLD has the highest mean on four, and local
-  training loses 2.7 points ([the leaderboard](leaderboard.md)). The older numbers, listed below as "measured on clients' own nodes", use
+- **Clients that are communities of a graph, each with its own model and test nodes**: tune the
+  optimizer and the number of steps first.
+  With all methods tuned on six settings, FGSSL gains 0.5 points over FedAvg on average, SCAFFOLD
+  has the highest mean on four, and local
+  training loses 2.7 points ([the leaderboard](leaderboard.md)). The older numbers, listed below
+  as "measured on clients' own nodes", use
   one Adam step per round.
 - **Clients with different features, classes or networks**: use
   [FedPer](guides/clients_that_differ.md). FedPer whose `shared` leaves out the norms is
   [FedBN](guides/personal.md).
 
-A method is a function of a task's FedAvg. A transform is a function of any method. Both can be nested:
+A method is a function of a task's FedAvg. A transform is a function of any method. Both can be
+nested:
 
 ```python
 import fgl
@@ -57,7 +61,8 @@ arguments in your own runs.
 MEASURED = """## Measured
 
 The table shows differences in percentage points from FedAvg with the same network (for FedSage+,
-from FedSage). The differences are means over seeds with standard errors. [The matrix](matrix.md) gives the details. [The
+from FedSage). The differences are means over seeds with standard errors. [The matrix](matrix.md)
+gives the details. [The
 leaderboard](leaderboard.md) shows the scores of each client's own model on its own nodes.
 
 """

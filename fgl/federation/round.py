@@ -97,7 +97,8 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         if plan.go_back and counted:
             result.older = [*result.older, (result.outbox, result.server_state)][-plan.go_back :]
         outbox, result.server_state = new
-        _warn_of_absent(inbox, outbox, result)
+        if len(outbox) < inbox.num_clients:
+            _warn_of_absent(inbox, outbox, result)
         result.outbox = _merged(result.outbox, outbox)
         record.loss = _mean_loss([answers[k].losses for k in counted if answers[k].num_examples])
     record.seconds = time.perf_counter() - start
@@ -395,7 +396,7 @@ def _warn_of_absent(inbox: Inbox, outbox: Mapping[int, Message], result: Result)
     """
     everybody = inbox.num_clients
     used = [len(own.participants) - len(own.dropped) for own in result.history]
-    if outbox.keys() != inbox.keys() or len(inbox) == everybody:
+    if outbox.keys() != inbox.keys():
         return
     models = [message.get("model") for message in (*outbox.values(), result.server_state)]
     ids = [[*map(id, model.values())] if isinstance(model, Mapping) else [] for model in models]
