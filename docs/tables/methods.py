@@ -77,12 +77,7 @@ AFTER = """
 The following methods and tasks need class labels: FGSSL, FedGL, FedEgo, FedSage+, FedTAD, FedGM,
 O-pFGL, FedSPA, S2FGL, AdaFGL, FedDEP, and the tasks `OwnNodes` and `EgoNodes`. All other methods
 and tasks also support regression and partly known labels ([targets](guides/regression.md)). If a
-method does not support a task, an error gives the reason. FedGL instead warns about each upload
-that its server ignores.
-
-On the command line the tasks are `louvain-nodes` (`Nodes`), `sampled-nodes`,
-`overlapping-nodes`, `ego-nodes`, `own-nodes`, `subgraph-nodes`, `links`, `graphs`, `molecules`,
-`pairs`, `forecast` and `typed-nodes`.
+method does not support a task, an error gives the reason.
 """
 # What the tables call a function, where it is not the function's own name.
 CALLED = {
@@ -305,10 +300,10 @@ def overview(entries: list[Entry]) -> str:
 def section(e: Entry) -> str:
     """What the page says of a method."""
     lines = [f"### {e.title}\n", f"{e.changes}\n", f"- {e.call}{', ' * bool(e.call)}{e.where}"]
-    if e.published:
-        lines.append(f"- Published: {e.published}")
     if e.runs_on != "every task":
-        lines.append("- [Some tasks](#which-method-runs-where)")
+        lines[-1] += ", [some tasks](#which-method-runs-where)"
+    if e.published:
+        lines.append(f"- {e.published}")
     if e.pages:
         lines.append(f"- Results: {', '.join(e.pages)}")
     return "\n".join(lines) + "\n"
