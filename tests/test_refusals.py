@@ -9,7 +9,7 @@ from typing import Any
 import networkx as nx
 import pytest
 import torch
-from federations import graph, graphs, model, refuses, same
+from federations import graph, graphs, model, refuses, same, threads
 from torch import Tensor
 
 import fgl
@@ -31,6 +31,7 @@ from fgl.graph.facts import check_graphs
 from fgl.graph.tables import Table
 from fgl.methods.fedgm import first_features
 from fgl.pseudo.uploads import check_upload
+from fgl.study.work import one_torch_thread
 from fgl.tasks import apart
 from fgl.tasks.mended import _places
 from fgl.transforms.dp_sgd.examples import alone, check_alone, made_up
@@ -220,3 +221,17 @@ def test_an_attack_without_attackers_or_uploads() -> None:
     for client, want in ((1, METHOD.aggregate(Inbox({1: upload}, 2), state)), (0, ({}, state))):
         found: Any = method.aggregate(Inbox({client: upload}, 2), state)
         assert same(dict(found[0]), dict(want[0])) and same(found[1], want[1])
+
+
+def test_an_average_of_nothing_is_nan_and_threads_come_back() -> None:
+    none = torch.tensor([torch.nan])
+    for metric in (fgl.metrics.mae, fgl.metrics.rmse, fgl.metrics.mape, fgl.metrics.r2):
+        half = torch.tensor([[1.0, torch.nan], [2.0, torch.nan]])  # a column without an answer
+        assert not metric(half.nan_to_num(3.0), half).isnan()
+        assert metric(ONE, none).isnan() and metric(ONE, ONE, ONE > 1).isnan()
+    with threads(2), one_torch_thread():
+        assert torch.get_num_threads() == 1
+    with threads(2):
+        with one_torch_thread():
+            pass
+        assert torch.get_num_threads() == 2
