@@ -199,10 +199,8 @@ def test_runs_do_not_depend_on_earlier_ones_by_global_generators() -> None:
         return [random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()]
 
     before = states()
-    losses = [
-        execute(plan, Job("a", "a", Point({}, {}), seed, 1))["report"]["curves"]["train_loss"]
-        for seed in (0, 1, 0)
-    ]
+    jobs = [Job("a", "a", Point({}, {}), seed, 1) for seed in (0, 1, 0)]
+    losses = [execute(plan, job)["report"]["curves"]["train_loss"] for job in jobs]
     assert losses[0] == losses[2] != losses[1]
     found = fgl.compare(methods, setting, num_rounds=1, seeds=[1, 0])
     for runs in found.reports.values():  # the same data for a seed, whatever was loaded before
