@@ -431,8 +431,8 @@ def fits(value: Any, hint: Any) -> bool:
         return True
     if kind not in SEVERAL:
         return isinstance(value, kind)
-    if isinstance(value, str | bytes | Mapping | Tensor):
-        return False
+    if isinstance(value, str | bytes | Mapping | Tensor) or getattr(value, "shape", None) == ():
+        return False  # as an array without dimensions, which has no entries
     kind = Collection if kind is Sequence else kind  # a set or an array is also allowed
     entries = _kinds(value, inner[0]) if inner and isinstance(value, Collection) else ()
     return isinstance(value, kind) and all(fits(own, inner[0]) for own in entries)

@@ -132,6 +132,7 @@ def test_a_wrong_metric_is_refused_after_one_run_and_a_wrong_method_before() -> 
     ({"a": lambda task: 3}, SETTING, {}, "a to make a Method, but got int"),
     ({"a": scaffold}, SETTING, {"seeds": [1, 1]}, "seeds to be different"),
     ({"a": scaffold}, SETTING, {"seeds": []}, "seeds to be different"),
+    ({"a": scaffold}, SETTING, {"seeds": torch.ones(()).numpy()}, "seeds to be a sequence"),
     ({"a": scaffold}, SETTING, {"patience": 0}, "patience to be"),
     ({"a b": scaffold, "A/b": local}, SETTING, {"checkpoint": "x"}, "methods to differ in let"),
 ])  # fmt: skip

@@ -38,6 +38,7 @@ from fgl.study.folder import Store, begun
 from fgl.study.plan import Job, Plan, Point
 from fgl.study.results import _difference, _listed
 from fgl.study.statistics import difference, least_effect, seeds_needed
+from fgl.study.study import Chosen
 from fgl.study.work import _try, work
 
 ROOT = Path(__file__).parents[1]
@@ -188,23 +189,21 @@ def drawn(generator: torch.Generator, task: Any) -> Any:
 
 
 def test_runs_do_not_depend_on_earlier_ones_by_global_generators() -> None:
-    def setting(seed: int) -> Any:
-        draws = random.random(), float(np.random.rand()), float(torch.rand(1))
-        return tiny(seed, lr=0.1 + sum(draws))
+    def setting(seed: int, _: int = 0) -> Any:
+        return tiny(int(1e6 * (random.random() + np.random.rand() + float(torch.rand(1)))))
 
+    methods = {"a": averaged, "b": averaged, "tuned": Chosen("b", averaged, {"_": 1})}
     plan = Plan({"a": Tuned(averaged)}, {"a": setting}, [{}], [1], [1000], [0], 1, 1)
 
     def states() -> list[Any]:
         return [random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()]
 
     before = states()
-    losses = [
-        execute(plan, Job("a", "a", Point({}, {}), seed, 1))["report"]["curves"]["train_loss"]
-        for seed in (0, 1, 0)
-    ]
+    jobs = [Job("a", "a", Point({}, {}), seed, 1) for seed in (0, 1, 0)]
+    losses = [execute(plan, job)["report"]["curves"]["train_loss"] for job in jobs]
     assert losses[0] == losses[2] != losses[1]
-    found = fgl.compare({"a": averaged, "b": averaged}, setting, num_rounds=1, seeds=[1, 0])
-    for runs in found.reports.values():  # one task of a seed, whatever ran before
+    found = fgl.compare(methods, setting, num_rounds=1, seeds=[1, 0])
+    for runs in found.reports.values():  # the same data for a seed, whatever was loaded before
         assert [runs[seed]["curves"]["train_loss"] for seed in (0, 1)] == losses[:2]
     assert states() == before
 

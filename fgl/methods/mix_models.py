@@ -24,8 +24,8 @@ def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Mes
 
     Returns:
         Two results. The first result contains one message per participant:
-            ``{"model": u_i, "num_clients": K}``
-        and the mixed entries of `more`. The second result is the server's state, ``{"matrix": A}``.
+        ``{"model": u_i, "num_clients": K}`` and the mixed entries of `more`. The second result is
+        the server's state, ``{"matrix": A}``.
 
     Example:
         >>> inbox = fgl.federation.Inbox({k: {"model": {"w": torch.tensor(4.0 * k)}}

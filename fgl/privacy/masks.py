@@ -216,11 +216,9 @@ def told_secrets(
 
     Returns:
         Two dicts, whose keys are rows. The first dict contains the secrets: the seed of each client
-            that sent words, and
-        the key of each client that sent only letters. The second dict names the senders of false
-        shares: for each secret with false shares, the rows of the clients that sent false shares.
-            Only
-        false shares that recovery noticed are listed.
+        that sent words, and the key of each client that sent only letters. The second dict names
+        the senders of false shares: for each secret with false shares, the rows of the clients that
+        sent false shares. Only false shares that recovery noticed are listed.
 
     Raises:
         CannotUnmask: if too few shares of a secret arrived, or if the secret cannot be recovered

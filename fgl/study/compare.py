@@ -18,6 +18,7 @@ from ..progress import shown
 from ..tasks import Task
 from .arguments import check_seeds, check_settings, tuned
 from .execute import seeded
+from .fingerprint import fingerprint
 from .plan import Job, Plan
 from .play import built, chosen_metric, loaded, play
 
@@ -128,13 +129,15 @@ def compare(
 def _ready(plan: Plan) -> Iterator[tuple[Job, Method, Task]]:
     """Yield all runs; all methods of a seed are built before the seed's first run."""
     for seed, jobs in itertools.groupby(plan.jobs({}), key=lambda job: job.seed):
-        with seeded(seed):
-            tasks: dict[str, Task] = {}
-            runs = []
-            for job in jobs:
-                if job.point.key not in tasks:  # `fgl.tune` has chosen other local training
-                    tasks[job.point.key] = loaded(plan, job)
-                runs.append((job, *built(plan, job, tasks[job.point.key])))
+        tasks: dict[str, Task] = {}
+        runs = []
+        for job in jobs:
+            key = fingerprint(sorted(job.point.local.items()))
+            if key not in tasks:  # `fgl.tune` has chosen other local training
+                with seeded(seed):  # each time, so that all methods have the same data
+                    tasks[key] = loaded(plan, job)
+            with seeded(seed):
+                runs.append((job, *built(plan, job, tasks[key])))
         yield from runs
 
 

@@ -258,7 +258,7 @@ def _check_outbox(
     reject_if(not isinstance(outbox, Mapping), "outbox to be a dict of messages", got, TypeError)
     unknown = [client for client in outbox if client not in range(inbox.num_clients)]
     reject_if(unknown, f"outbox to name clients from 0 to {inbox.num_clients - 1}", unknown)
-    for client, message in {id(outbox[k]): (k, outbox[k]) for k in outbox}.values():
+    for client, message in {id(m): (k, m) for k, m in outbox.items()}.values():
         check_message(message, model=template, name=f"outbox[{client}]")
         check_jump(message, inbox.sent.get(client, {}), f"outbox[{client}]", max_change)
 

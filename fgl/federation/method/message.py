@@ -580,9 +580,10 @@ def changed_messages(
     """
     if isinstance(outbox, Broadcast):
         return Broadcast(change(outbox.message), len(outbox))
-    once = {id(message): message for message in outbox.values()}  # a common message stays common
+    messages = {**outbox}  # an outbox may build a message anew at each access
+    once = {id(message): message for message in messages.values()}  # a common message stays common
     new = {key: change(message) for key, message in once.items()}
-    return {client: new[id(message)] for client, message in outbox.items()}
+    return {client: new[id(message)] for client, message in messages.items()}
 
 
 def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
