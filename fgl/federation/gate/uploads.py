@@ -603,7 +603,7 @@ def _entries(message: Mapping[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]
 
 
 def _check_numbers(path: tuple[str, ...], tensor: Tensor, ragged: bool) -> None:
-    """Raise an error unless a tensor has plain numbers, and each number has its own memory.
+    """Raise an error if entries of a tensor share memory, or if they are not plain numbers.
 
     Entries of an expanded tensor share memory, and a subclass of Tensor could redefine addition.
     """

@@ -45,10 +45,10 @@ class Training:
             `graph_minibatches`), sampled neighbours and negative edges. All pairs are sampled
             before the first step, with torch's global generator. With `Steps` each pair is sampled
             just before its step.
-        epochs: number of passes that the pairs from `batches` make over a client's examples in a
-            round; default 1. Each pass has the same number of steps. `fgl.methods.fedselect` reads
-            this number. `epochs` does not repeat the pairs. To pass over the minibatches 3 times,
-            use ``partial(node_minibatches, num_epochs=3)``. Without minibatches, use `num_steps`.
+        epochs: number of passes over a client's examples that the minibatches of one round contain;
+            by default 1. Each pass has the same number of steps. `fgl.methods.fedselect` reads this
+            number. `epochs` does not repeat the pairs. To pass over the minibatches 3 times, use
+            ``partial(node_minibatches, num_epochs=3)``. Without minibatches, use `num_steps`.
         max_grad_norm: the gradient is clipped to this norm; by default it is not clipped.
         keep_optimizer: whether a client keeps the optimiser's state until the client's next round.
             The client's state then contains the optimiser's state under ``"optimizer"``. By default

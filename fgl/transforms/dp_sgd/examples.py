@@ -1,4 +1,4 @@
-"""Graphs of single examples, and checks of a method that reveal nothing about an example."""
+"""Graphs of single examples, and checks of a method; the checks reveal no example."""
 
 import copy
 import logging
