@@ -43,8 +43,8 @@ HEAD = """# All methods
   [FedPer](guides/clients_that_differ.md). FedPer whose `shared` leaves out the norms is
   [FedBN](guides/personal.md).
 
-A method is a function of a task's FedAvg. A transform is a function of any method. Both can be
-nested:
+A method is a function of a task's FedAvg. A transform is a function of any method. Methods and
+transforms nest:
 
 ```python
 import fgl

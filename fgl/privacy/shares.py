@@ -43,7 +43,7 @@ def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
 
 
 def combine(shares: Mapping[int, bytes]) -> bytes:
-    """Compute a secret from a dict of exactly `threshold` shares, by row.
+    """Compute a secret from exactly `threshold` shares; the keys of `shares` are rows.
 
     Example:
         >>> combine(dict(enumerate(split(b"0123456789abcdef" * 2, 3, 3))))

@@ -172,8 +172,8 @@ def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:
         parts: int64 node ids, one tensor per client.
 
     Returns:
-        The subgraph with `node_id`; nodes are sorted by id. An edge is missing from the union if no
-        client holds both of the edge's ends.
+        The subgraph, with nodes sorted by their ids (`node_id`). An edge is missing from the union
+        if no client holds both of the edge's ends.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(4, 1), torch.tensor([[0, 1, 2], [1, 2, 3]]))

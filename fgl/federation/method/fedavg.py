@@ -189,8 +189,8 @@ def after(
         equally: keys of an upload; the upload's value at each key is a dict of tensors. `change`
             reads the unweighted means of these tensors.
         reads: keys of an upload that `change` reads client by client, from ``means.inbox``.
-        averages: whether the new server sends every client the mean of the models, if `aggregate`
-            does so.
+        averages: whether the new server sends every client the mean of the models, provided that
+            `aggregate` does so.
 
     Raises:
         TypeError: if `change` does not accept four arguments, or if `equally` or `reads` is a

@@ -145,8 +145,8 @@ class Method:
             passed as plain dicts of tensors.
         loss: ``(params, graph, context) -> scalar``, the loss that a client minimises.
         receive: ``(message, state, graph) -> params, context``. Training starts from `params`, and
-            the loss gets `context`. If `context` is a dict, the entry ``"start"`` with `params` is
-            added to it.
+            the loss gets `context`. If `context` is a dict, `params` is added to this dict under
+            the key ``"start"``.
         send: ``(params, context, state, graph) -> message, state``, the client's upload and the
             client's new state. If `context` is a dict, local training adds a dict under
             ``"trained"``: ``"num_steps"`` is the number of steps taken (int64), and ``"losses"``
