@@ -191,7 +191,7 @@ def discretise(z: Tensor, *, threshold: float | None = None) -> Tensor:
 
     Args:
         z: float ``[k, d]``, one client's embedding per row.
-        threshold: smallest softmax value that gives a weight above 0; default ``0.1 / k``.
+        threshold: smallest softmax value that gives a weight above 0; by default ``0.1 / k``.
 
     Returns:
         float ``[k, k]``. Each row sums to 1, or is 0 if no entry reaches the threshold.

@@ -19,7 +19,7 @@ TRIES = 300  # largest number of sets of shares that are tried for a secret
 
 
 class CannotUnmask(ValueError):
-    """Error: the revealed shares are false, or there are too few shares to remove the masks.
+    """Error for revealed shares that are false, or too few to remove the masks.
 
     Example:
         >>> issubclass(CannotUnmask, ValueError)

@@ -215,7 +215,7 @@ class Recorder(TorchDispatchMode):
 
         Args:
             outputs: results of recorded operations, names of such results, or None.
-            calls: the operations; default `needed`.
+            calls: the operations; by default `needed`.
 
         Returns:
             ``(*inputs) -> outputs``.

@@ -183,7 +183,7 @@ class Study:
         return {n: [v for i, v in enumerate(own) if v not in own[:i]] for n, own in values.items()}
 
     def edges(self, setting: str, method: str) -> list[str]:
-        """Names of the numbers whose chosen value is an extreme of the tried values, not a bound."""
+        """Names of the numbers whose chosen value is the smallest or largest tried, not a bound."""
         return self.plan.edges(setting, method, self._store)
 
     def _megabytes(self, setting: str, method: str) -> float:

@@ -71,7 +71,7 @@ def study(
             of another seed, and intervals include the randomness of tuning. All trials are repeated
             for every seed.
         seeds: seeds of the test runs.
-        tuning_rounds: number of rounds of a trial; default `num_rounds`.
+        tuning_rounds: number of rounds of a trial; by default `num_rounds`.
         patience: a run stops after this number of rounds without a better validation score, but
             only in the second half of the run.
         workers: number of worker processes; by default one worker per core. With 0, this process

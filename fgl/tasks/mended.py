@@ -285,7 +285,7 @@ def mended(
 
 
 def _without_optimizers(result: Result) -> Result:
-    """A run's result after a reset of the optimisers of all clients."""
+    """Reset the optimisers of all clients in the result of a run."""
     states = result.client_states.items()
     return replace(result, client_states={k: fed.drop(own, ["optimizer"]) for k, own in states})
 

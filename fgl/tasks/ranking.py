@@ -142,7 +142,7 @@ def _ranks(
 
 
 def _facts(graph: Graph, end: int, mask: Tensor) -> Tensor:
-    """Sorted keys ``(r n + fixed end) n + other end`` of all edges, and of a mask's pairs."""
+    """Sorted keys ``(r n + fixed end) n + other end``: of all edges, and of the pairs in a mask."""
     n, relation = graph.num_nodes, relation_of(graph)[mask]
     ends: Any = graph.edge_label_index[:, mask]  # type: ignore[index]  # checked
     alone = torch.zeros_like(graph.edge_index[0])

@@ -69,7 +69,7 @@ def changes(
     All norms are copied from the device at the same time, since each copy waits for the device.
 
     Args:
-        uploads: the messages by client, dicts of tensors.
+        uploads: dict from client to message; a message is a dict of tensors.
         sent: the server's messages by client; a missing entry counts as 0.
         forms: an object for each client. Clients with the same object have uploads with equal names
             and shapes. These uploads are measured together. By default each client has a separate

@@ -325,8 +325,8 @@ def fedavg(
 
     Args:
         model: a module with the architecture and the initial parameters.
-        loss: ``(params, graph, context) -> scalar``; default `supervised`, the target's loss on the
-            training examples.
+        loss: ``(params, graph, context) -> scalar``; by default `supervised`, the target's loss on
+            the training examples.
         train: local training; by default one step of SGD with a learning rate of 0.1.
         target: meaning of the values of ``graph.y``; by default class labels.
 

@@ -39,7 +39,7 @@ class Training:
 
     Args:
         optimizer: function that returns a `torch.optim` optimiser for a list of tensors.
-        num_steps: number of local steps per round, each on all training examples; default 1.
+        num_steps: number of local steps per round, each on all training examples; by default 1.
         batches: ``(graph, context) -> pairs (graph, context)``; replaces `num_steps`. Each local
             step computes the loss on one pair. Use `batches` for minibatches (`node_minibatches`,
             `graph_minibatches`), sampled neighbours and negative edges. All pairs are sampled

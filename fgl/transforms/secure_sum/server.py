@@ -19,7 +19,7 @@ from . import signed
 
 
 class CannotSum(ValueError):
-    """Error: an exchange ends without a sum.
+    """Error for an exchange that ends without a sum.
 
     Example:
         >>> issubclass(CannotSum, ValueError)

@@ -85,7 +85,7 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     Args:
         method: the method with the model and the optimiser.
         clients: the clients' graphs.
-        cache: size of the cache in bytes; default 64 MiB on a CPU, 4 GiB on a GPU.
+        cache: size of the cache in bytes; by default 64 MiB on a CPU, 4 GiB on a GPU.
 
     Returns:
         The `Choice`; if its number is 1, clients train one at a time.
