@@ -267,7 +267,8 @@ def gap_of_sum(number: int, *, sigma: float) -> float:
         sigma: standard deviation of one client's noise, at least 1/2.
 
     Returns:
-        tau. The result is 0 if tau is below the smallest float, as it is for a sigma of 16 or more.
+        tau. The result is 0 if tau is below the smallest float; this is true for a sigma of 16 or
+        more.
 
     Raises:
         ValueError: if a number is out of range.

@@ -30,8 +30,8 @@ def partition_graph(
         parts: for each client, an int64 tensor of node ids, or of graph ids if `graph` is a
             collection. Ids do not repeat within a tensor.
         folder: folder for the clients' features. The features of each client are written to a file
-            (``0.x``, ``1.x``, ...) and read from this file as they are needed: see `map_features`.
-            By default features stay in memory.
+            (``0.x``, ``1.x``, ...) and read from this file when needed: see `map_features`. By
+            default features stay in memory.
 
     Returns:
         One graph per part. The nodes of a graph have the order of the ids in the part.
