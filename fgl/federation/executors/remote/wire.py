@@ -40,7 +40,7 @@ def pack(message: Mapping[str, Any]) -> bytes:
 
 
 def unpack(data: bytes) -> Message:
-    """Read a message from the bytes that `pack` returned; its tensors are on the CPU.
+    """Read a message from the bytes that `pack` returned; the message's tensors are on the CPU.
 
     Raises:
         ValueError: if the bytes are not a result of `pack`.
