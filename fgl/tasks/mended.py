@@ -186,7 +186,7 @@ def mend(
 
 
 def _places(part: Graph, whole: Graph) -> Tensor:
-    """Indices in `whole` of the nodes of `part`, found by `node_id`."""
+    """The index in `whole` of each node of `part`; equal nodes have the same `node_id`."""
     if part.node_id is None:
         raise ValueError("Expected part to have node_id, but got none")
     if whole.node_id is None:
