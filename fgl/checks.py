@@ -336,7 +336,7 @@ def check_rows(name: str, rows: Tensor, shape: str = "k, *") -> None:
     Args:
         name: the name of the matrix in the message.
         rows: one row per client.
-        shape: the expected shape in the message; with ``"k, k"`` the matrix must be square.
+        shape: the shape that the error calls expected; with ``"k, k"`` the matrix must be square.
 
     Example:
         >>> check_rows("flat", torch.tensor([[1.0], [float("nan")]]))
@@ -380,7 +380,7 @@ def check_disk(wanted: str, hint: str = "") -> Iterator[None]:
 
     Args:
         wanted: the expected result, such as "a.json to be written".
-        hint: the end of the sentence.
+        hint: the end of this sentence.
 
     Raises:
         OSError: if the code inside the context raises an OSError.

@@ -119,11 +119,11 @@ class NeighbourSampler:
         """Sample the nodes and edges of a minibatch, without checks.
 
         Returns:
-            Four tensors. The first tensor holds the nodes, int32 ``[n]``. The second tensor holds
-            the number of sampled neighbours of each expanded node, int64; the expanded nodes are
-            the first nodes. The other two tensors, both int32 ``[m]``, have one entry per sampled
-            edge. The third tensor holds the index of the edge's source among the nodes, and the
-            fourth tensor holds the edge's index in the adjacency. Edges are ordered by expanded
+            Four tensors. The first tensor holds the nodes, int32 ``[n]``, and begins with the
+            expanded nodes. The second tensor holds the number of sampled neighbours of each
+            expanded node, int64. The other two tensors, both int32 ``[m]``, have one entry per
+            sampled edge. The third tensor holds the index of the edge's source among the nodes, and
+            the fourth tensor holds the edge's index in the adjacency. Edges are ordered by expanded
             node.
         """
         frontier = seeds.int()

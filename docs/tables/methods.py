@@ -30,8 +30,8 @@ HEAD = """# All methods
 ## Which method should I use?
 
 - **One shared model**: with equal numbers of tuning trials, few methods gain over FedAvg, and most
-  differences are within the standard errors ([measured](#measured)). Choose a method by another
-  need, such as fewer bytes, a secure sum or a robust mean.
+  differences are within the standard errors ([measured](#measured)). Choose a method for other
+  reasons, such as fewer bytes, a secure sum or a robust mean.
 - **Clients that are communities of a graph, each with its own model and test nodes**: tune the
   optimizer and the number of steps first.
   With all methods tuned on six settings, FGSSL gains 0.5 points over FedAvg on average, SCAFFOLD
@@ -43,8 +43,8 @@ HEAD = """# All methods
   [FedPer](guides/clients_that_differ.md). FedPer whose `shared` leaves out the norms is
   [FedBN](guides/personal.md).
 
-A method is a function of a task's FedAvg. A transform is a function of any method. Both can be
-nested:
+A method is a function of a task's FedAvg. A transform is a function of any method. Methods and
+transforms nest:
 
 ```python
 import fgl

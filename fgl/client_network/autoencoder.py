@@ -183,7 +183,7 @@ def reconstruct(
     weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Embeddings of clients from an auto-encoder that each call trains on the clients' network.
+    """Train an auto-encoder on the clients' network and return its embeddings of the clients.
 
     Each call starts with new weights from `init_encoder`. Adam then minimises `link_loss` for the
     embeddings from `encode`. The gradient is computed by explicit formulas, without autograd. Both

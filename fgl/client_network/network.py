@@ -26,7 +26,7 @@ def similarity(rows: Tensor, *, clip: bool = False, centre: bool = True) -> Tens
             and FED-PUB.
 
     Returns:
-        float ``[k, k]`` in ``[-1, 1]``, up to rounding.
+        float ``[k, k]``; entries are in ``[-1, 1]``, up to rounding.
 
     Raises:
         TypeError: if `rows` is not floating point.
@@ -59,7 +59,7 @@ def property_network(properties: Tensor) -> Tensor:
         properties: float ``[k, P]``, each client's mean over its training graphs.
 
     Returns:
-        float ``[k, k]`` in ``[0, 1]``, up to rounding.
+        float ``[k, k]``; entries are in ``[0, 1]``, up to rounding.
 
     Raises:
         TypeError, ValueError: as for `similarity`.
@@ -191,7 +191,7 @@ def discretise(z: Tensor, *, threshold: float | None = None) -> Tensor:
 
     Args:
         z: float ``[k, d]``, one client's embedding per row.
-        threshold: smallest softmax value that gives a weight above 0; default ``0.1 / k``.
+        threshold: smallest softmax value that gives a weight above 0; by default ``0.1 / k``.
 
     Returns:
         float ``[k, k]``. Each row sums to 1, or is 0 if no entry reaches the threshold.

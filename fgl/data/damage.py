@@ -224,8 +224,8 @@ def damaged(
 
     Raises:
         TypeError: if an entry of `graphs` is not a graph, or if `how` is not a `Damage`.
-        ValueError: if the function for one kind of damage (`lose_edges`, `move_edges`, ...) raises
-            a ValueError.
+        ValueError: if one of the functions that damage a graph (`lose_edges`, `move_edges`, ...)
+            raises a ValueError.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")

@@ -320,7 +320,8 @@ def to_hetero(graph: Graph, like: Any) -> Any:
         PyG's `ToUndirected`. `node_id` becomes PyG's ``n_id``. If the graph has a mask that `like`
         lacks, the mask is written to the types with labels. A reverse relation is left out if the
         graph has no edge of this relation. Pairs become the ``edge_label_index`` of their relation,
-        the pairs' labels become its ``edge_label``, and the pairs' masks become its masks.
+        and the labels and masks of the pairs become the ``edge_label`` and the masks of this
+        relation.
 
     Raises:
         TypeError: if `like` has no types.

@@ -152,10 +152,10 @@ def _edges(
     `place` contains the new id of each node, since node ids are random in the result.
 
     Each node is in two of the `groups`: a community, and a class that contains the community. An
-    edge's second end is drawn from the first end's community with probability ``shares[0]``, and
-    from the community or the class with a total probability of ``shares[1]``. Otherwise, the second
-    end is drawn from all nodes. For a hub, both probabilities are reduced, so that the hub's
-    expected number of edges in a group is at most half of the group's size.
+    edge's second end is drawn from the first end's community with probability ``shares[0]``, from
+    the first end's class with probability ``shares[1] - shares[0]``, and otherwise from all nodes.
+    For a hub, both probabilities are reduced, so that the hub's expected number of edges in a group
+    is at most half of the group's size.
     """
     n = weight.numel()
     low = torch.stack([torch.searchsorted(g, g) for g in groups] + [torch.zeros_like(groups[0])])
@@ -189,7 +189,7 @@ def _pairs(
     count: int,
     generator: Generator,
 ) -> Tensor:
-    """Random edges as numbers ``low end * n + high end``, int64 ``[*]``; -1 for a self-loop."""
+    """Random edges, encoded as ``low end * n + high end``, int64 ``[*]``; a self-loop is -1."""
     n = weight.numel()
     mass = torch.cat([weight.new_zeros(1), weight.cumsum(0)])
     each = int(count >= 2 * n)  # with at least 2 n edges every node is the first end of one

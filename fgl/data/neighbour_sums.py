@@ -161,7 +161,7 @@ def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -
 
 
 class NeighbourSums(NamedTuple):
-    """Graphs of FedGCN's clients, as they are after the exchange of sums.
+    """Graphs of FedGCN's clients after the exchange of sums.
 
     Args:
         clients: one graph per client. The features of the graph are the sums, and its edges and

@@ -45,8 +45,8 @@ def typed_graph(
         relations: dict from ``(source type, name, target type)`` to ``edge_index [2, E_r]``.
             Indices of nodes start at 0 within each type.
         both: whether to add the reverse of each relation as a separate relation. A reverse edge
-            gets the features and the time of the original edge. In the numbering, all reverse
-            relations come after the given relations, in the order of the given relations.
+            gets the features and the time of the original edge. The given relations get the first
+            numbers. Their reverses get the next numbers, in the same order.
         y: dict from type to the labels or floats of the type's nodes. All entries have the same
             dtype. Nodes of a type that is not in the dict get label 0, or NaN if `y` holds floats.
         num_classes: number of classes. The default is the largest label plus one. If several types

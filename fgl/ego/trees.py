@@ -212,7 +212,7 @@ def mash(
         batch_size: trees per mashed ego-graph; by default all. The function warns if this number is
             1, since the result would reveal individual ego-graphs.
         least: smallest number of trees in the last batch. If the last batch is smaller, it is
-            merged with the previous batch; default `batch_size`.
+            merged with the previous batch; by default `batch_size`.
 
     Returns:
         float ``[num_batches, size, H]``.

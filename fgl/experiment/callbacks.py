@@ -58,8 +58,8 @@ def early_stop(patience: int, select: str = "") -> Callable[[Round, Result], boo
     Args:
         patience: number of rounds to wait for a better validation score.
         select: the metric that determines the best round; see `fgl.federation.best_round`. A minus
-            sign before the name means that smaller values are better. Default the metric by which
-            `Result.best` selects a round: the task's metric.
+            sign before the name means that smaller values are better. The default is the metric by
+            which `Result.best` selects a round: the task's metric.
 
     Returns:
         A callback for `fgl.run`. If no round has the metric, the callback raises a ValueError.

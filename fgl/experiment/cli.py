@@ -220,7 +220,7 @@ def _number(info: Any) -> Any:
 
 
 def _builder(main: Main) -> tuple[Any, Mapping[str, Any]]:
-    """The builder that receives the options of `main`, and its options that are already fixed."""
+    """Return the builder that gets the options of `main`, and the values of all fixed options."""
     return main.__dict__.get("options_of", (None, {}))  # type: ignore[no-any-return]
 
 

@@ -14,9 +14,9 @@ class Comparison:
     """The results of several methods over several seeds, shown as a table.
 
     Args:
-        reports: the report of the run of each method with each seed; see `fgl.experiment.report`.
-            Each report also contains ``"seconds"`` and ``"bytes"``, two lists with one number per
-            round.
+        reports: a report for each method and seed, ``reports[method][seed]``; see
+            `fgl.experiment.report`. Each report also contains ``"seconds"`` and ``"bytes"``, two
+            lists with one number per round.
         metric: the metric that is compared.
         at: the compared round. ``"best_val"`` means each run's round with the best validation
             score. Without validation, the value is ``"last"`` or ``"mean_last5"``.

@@ -262,12 +262,12 @@ def _served(
 ) -> tuple[Made | None, dict[int, Exception]]:
     """The server's new outbox and state, and errors of the clients that were left out.
 
-    `serve` is the method's function `aggregate` or `joining.welcome`. If clients are in this
-    process, an error of `serve` is raised, unless the error is that the result is far too large.
-    After such a result, or after any error if clients are in other processes, the server calls
-    `serve` again without some of the uploads. The server first leaves out the upload that changed
-    most, then the 2 uploads that changed most, then 4, 8 and so on, up to half of the uploads. If
-    all attempts fail, there is no result, and the server keeps the old model.
+    `serve` is the method's function `aggregate` or `joining.welcome`. If the result is far too
+    large, the server calls `serve` again without some of the uploads. If clients are in other
+    processes, the server does so after every error of `serve`; otherwise the error is raised. The
+    server first leaves out the upload that changed most, then the 2 uploads that changed most, then
+    4, 8 and so on, up to half of the uploads. If all attempts fail, there is no result, and the
+    server keeps the old model.
     """
 
     def attempt(some: Inbox) -> Made:

@@ -390,7 +390,7 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
 
 
 def _check_whole_exchange(start: Result) -> None:
-    """Raise an error if `start` ended within an exchange, since runs begin with a new one."""
+    """Raise an error if `start` ended within an exchange; a run must begin a new exchange."""
     exchange = 1 if start.method is None else start.method.rules.exchange
     rounds = len(start.history)
     want = f"start to be a run of whole exchanges, each of {exchange} rounds of {start.method}"

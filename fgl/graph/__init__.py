@@ -358,8 +358,8 @@ class Graph(Facts):
 
         Args:
             device: the target device.
-            features: whether `x` is also moved. If features are not moved (for example, mapped
-                features, see `fgl.data.map_features`), `fgl.sampler.NeighbourSampler` reads them in
+            features: whether `x` is also moved. `fgl.sampler.NeighbourSampler` can read features
+                that were not moved, such as mapped features (`fgl.data.map_features`), in
                 minibatches.
 
         Raises:

@@ -120,7 +120,7 @@ def select(graph: Any, graphs: Tensor) -> Any:
 def _ranges(
     first: Tensor, parts: Tensor, count: Tensor, total: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Numbers in the ranges from ``first[parts]`` on, and each range's shift and new start."""
+    """Concatenate ranges that begin at ``first[parts]``; also return shifts and new starts."""
     begins = torch.cat([count.new_zeros(1), count.cumsum(0)])
     shift = begins[:-1] - first[parts]
     members = torch.arange(total, device=first.device)

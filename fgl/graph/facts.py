@@ -258,7 +258,7 @@ class Facts:
 
     @property
     def all_tensors(self) -> dict[str, Tensor]:
-        """By name, the tensors of the fields and the tensors computed from the fields so far.
+        """Dict from name to tensor: tensors of fields, and tensors computed from fields so far.
 
         The computed tensors are copies in the order of `adj`, and the values of `adj` and of
         operators such as ``adj.gcn_norm``.

@@ -124,7 +124,7 @@ def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any,
 
 
 def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tuple[Any, Any, Any]]:
-    """A function that maps a mask to output, `y` and mask, each with one row per row of targets.
+    """Return a function that maps a mask to three tensors of equal length: output, `y` and mask.
 
     Args:
         graph: the graph. The model is called once for the whole graph. For a time series, the

@@ -43,7 +43,8 @@ def node_contrast(
     ``phi_ij = exp(cos(anchor_i, keys_j) / temperature)``, ``loss = -mean_i 1/|P_i| sum_{p in P_i}
     log(phi_ip / (phi_ip + sum_{k: y_k != y_i} phi_ik))`` with ``P_i = {p: y_p = y_i}``. The loss
     takes O(N^2 d) time and O(block + N d) extra memory. Similarities are computed in blocks of
-    rows. The backward pass computes them again. Tensors in half precision are computed in float32.
+    rows. The backward pass computes the similarities again. Tensors in half precision are computed
+    in float32.
 
     Args:
         anchor: float ``[num_nodes, d]``, the embeddings being trained.

@@ -32,9 +32,9 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     over all clients' examples is 0. This holds for any choice of the clients that take part in a
     round.
 
-    The models after every step equal the models of the authors' code, except for two differences.
-    Here clients predict with theta. The authors' plots show results of another model, the mean of
-    all clients' models. Gradients are clipped only if `fedavg` clips gradients; the authors clip
+    The steps are the same as in the authors' code, and so are the models, with two exceptions. Here
+    clients predict with theta. The authors' plots show results of another model, the mean of all
+    clients' models. Gradients are clipped only if `fedavg` clips gradients; the authors clip
     gradients at norm 10.
 
     Args:
@@ -154,8 +154,8 @@ def share_of(message: Mapping[str, Any], graph: Graph) -> Tensor:
         float64 scalar, above 0. For a client without an example the ratio is 1.
 
     Raises:
-        ValueError: if the message lacks one of the two totals. A run adds both totals when clients
-            join.
+        ValueError: if the message lacks one of the two totals. The server knows both totals as soon
+            as all clients have joined.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.zeros(2, 0).long())

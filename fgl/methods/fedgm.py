@@ -183,7 +183,7 @@ def with_gradients(inbox: Inbox) -> list[Any]:
     """The uploads that contain gradients.
 
     An upload is left out if it has no condensed node, or if its number of classes is not the most
-    frequent one.
+    common number among the uploads.
     """
     uploads = [each for each in inbox.values() if "gradient" in each and each["count"].any()]
     usual = Counter(len(each["count"]) for each in uploads).most_common(1)

@@ -78,7 +78,7 @@ def fedtad(
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models.
-        generator: G; its numbers of features and classes must be those of the clients' graphs.
+        generator: G, with the same numbers of features and classes as the clients' graphs.
         topology: a function ``graph -> [num_nodes, d]``. Nodes are compared by their features and
             by the results of this function together.
         num_nodes: nodes of a generated graph, at least the number of classes.

@@ -231,7 +231,7 @@ def second_view(
 def edge_loss(logits: Tensor, matrix: Tensor, graph: Graph) -> Tensor:
     """Binary cross-entropy of the logits, over all pairs of nodes.
 
-    All edges together have as much weight as all pairs without an edge together.
+    The edges and the pairs without an edge have equal total weights.
     """
     real = graph.node_mask.to(logits)
     pairs, edges = real.sum() ** 2, matrix.sum()

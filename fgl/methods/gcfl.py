@@ -191,7 +191,7 @@ def gcfl_plus(
     seq_length: Count = 5,
     sequence: Literal["updates", "gradients"] = "updates",
 ) -> Method:
-    """GCFL in which a cluster splits by its clients' sequences of norms over rounds (GCFL+).
+    """GCFL that splits a cluster by the clients' update norms of several rounds (GCFL+).
 
     Args:
         fedavg: FedAvg built for a task.

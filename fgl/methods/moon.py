@@ -1,4 +1,4 @@
-"""MOON: a contrastive loss between the trained, the received and the client's last model."""
+"""MOON: a contrastive loss of the trained model, the received model and the client's last model."""
 
 import copy
 from dataclasses import replace

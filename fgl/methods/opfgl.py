@@ -107,8 +107,8 @@ def opfgl(
         feature_lr: learning rate of the Adam for the features of the server's graph.
         edge_lr: learning rate of the Adam for the edges of the server's graph.
         condense_width: width of the edge network.
-        alignment: weight of the distance between two sets of class moments: those of the server's
-            graph, and those over all clients.
+        alignment: weight of the distance between the class moments of the server's graph and the
+            class moments over all clients.
         smoothness: weight of the similarity between connected nodes.
         fit_steps: steps of the server's training on its graph.
         fit_lr: learning rate of the server's training.

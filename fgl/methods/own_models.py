@@ -43,9 +43,9 @@ def own_models(
         own: names of modules. Clients may have different modules of these names, and never send
             them.
         models: a function ``graph -> module`` that returns a client's model. The modules outside
-            `own` must have the names and shapes of the common model. A seed derived from the common
-            initial model initialises the modules in `own`. Default: all clients have the model of
-            `fedavg`.
+            `own` must have the names and shapes of the common model. The modules in `own` are
+            initialised with a seed that is derived from the common initial model. Default: all
+            clients have the model of `fedavg`.
 
     Raises:
         TypeError: if `draw` is true and the model cannot be re-initialised (see `drawn`).

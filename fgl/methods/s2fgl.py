@@ -205,7 +205,7 @@ def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
 
 
 def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
-    """Mean KL divergence between softmaxes of cosines with a codebook's rows: for g and for h.
+    """Mean ``KL(p(g) || p(h))``; p is the softmax of the cosines with the rows of a codebook.
 
     Args:
         h: float ``[n, d]``.

@@ -67,8 +67,8 @@ def class_sums(rows: Tensor, labels: Tensor, num_classes: int) -> Params:
     Returns:
         A dict with four entries. The entries ``"count"`` (number of nodes) and ``"clients"`` are
         float ``[C]``. ``"clients"`` is 1 for a class that has sums, and 0 for all other classes.
-        The entries ``"total"`` and ``"square"`` are float ``[C, D]``: the sums of a class's rows,
-        and the sums of their squares.
+        The entry ``"total"`` contains the sums of each class's rows, and ``"square"`` the sums of
+        the squared entries of these rows. Both are float ``[C, D]``.
 
     Example:
         >>> sums = class_sums(torch.tensor([[1.0], [3.0], [9.0]]), torch.tensor([0, 0, 1]), 2)

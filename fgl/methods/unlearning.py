@@ -99,7 +99,7 @@ def unlearned(
         client: number of one client to forget, or numbers of several such clients. Numbers are
             counted from 0.
         at: number of rounds before the ascent, at least 1.
-        radius: radius of the ball, above 0; default `usual_radius`.
+        radius: radius of the ball, above 0; by default `usual_radius`.
         far: bound for the squared distance between w and w_k, at least 0. The client stops if the
             distance is above this bound. The authors use 2.2 for a small network on MNIST.
         max_norm: largest gradient norm of the ascent, above 0; larger gradients are clipped.
@@ -235,7 +235,7 @@ def ask(model: Any, num_clients: int, clients: Sequence[int]) -> Outbox:
 
 
 def projected(new: Params, start: Params, radius: Tensor) -> Params:
-    """Project a model: the nearest model in the ball ``||w - w_ref|| <= radius``.
+    """Return the nearest model in the ball ``||w - w_ref|| <= radius``.
 
     Example:
         >>> projected({"w": torch.tensor([3.0])}, {"w": torch.ones(1)}, torch.tensor(0.5))

@@ -37,8 +37,7 @@ def to_pyg(model: nn.Module) -> nn.Module:
 
     Raises:
         TypeError: if `model` is any other module.
-        ValueError: if `model` is a `GCN` that expects features which are already sums over
-            neighbours.
+        ValueError: if `model` is a `GCN` whose input features must already be sums over neighbours.
         ImportError: if torch_geometric is not installed.
 
     Example:

@@ -14,14 +14,14 @@ from .sage import SAGE, SAGEConv
 
 
 class DeepNeighbours(nn.Module):
-    """FedDEP's network: each layer of its classifier reads embeddings of missing neighbours.
+    """FedDEP's network: the classifier's layers also use embeddings of missing neighbours.
 
     A `DeepGenerator` predicts the number c of missing neighbours of each node, and P embeddings z.
-    Of the P embeddings of a node, the first ``min(P, round c)`` are used. The classifier, a
-    `FusedSAGE`, reads ``sum_p z_p / P`` over the used embeddings. Training this model changes only
-    the classifier; the generator always stays in evaluation mode. `fgl.methods.feddep` trains the
-    generator beforehand. Until the generator is trained, the buffer `mends` is 0, and no node has
-    generated neighbours.
+    Of the P embeddings of a node, the first ``min(P, round c)`` are used. The used embeddings are
+    summed and divided by P. This vector is an input of the classifier, a `FusedSAGE`. Training this
+    model changes only the classifier; the generator always stays in evaluation mode.
+    `fgl.methods.feddep` trains the generator beforehand. Until the generator is trained, the buffer
+    `mends` is 0, and no node has generated neighbours.
 
     A node's output depends on nodes up to four hops away: the generator and the classifier have two
     hops each.

@@ -53,10 +53,10 @@ def epsilon(
         rounds: number of rounds in which the party took part.
         delta: the probability with which the bound may fail, above 0 and below 1. Choose a delta
             far below ``1 / (number of parties)``.
-        sample_rate: probability with which a party takes part in a round, default 1. The sampling
-            must be secret. If this probability is below 1, epsilon holds for neighbouring data sets
-            in which a party is added or removed. A run's `participation` is sampled with the run's
-            seed and is not secret.
+        sample_rate: probability with which a party takes part in a round; by default 1. The
+            sampling must be secret. If this probability is below 1, epsilon holds for neighbouring
+            data sets in which a party is added or removed. A run's `participation` is sampled with
+            the run's seed and is not secret.
         orders: orders of Renyi divergence, such as `ORDERS`. If orders are given, epsilon is
             computed as a bound from these divergences, as in Opacus. This bound is 1 to 30 % larger
             than the default epsilon. Orders for which the series does not converge are omitted.

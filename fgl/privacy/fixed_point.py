@@ -14,7 +14,7 @@ ROOM = 2.0**62  # half of a word's range, so that no sum overflows
 
 
 class DoesNotFit(ValueError):
-    """Error: a number is not finite or not in the agreed range.
+    """Error for a number that is not finite or not in the agreed range.
 
     Example:
         >>> issubclass(DoesNotFit, ValueError)

@@ -212,7 +212,7 @@ def noisy_shares(
 
 
 COARSEST = 16.0  # smallest standard deviation in grid steps: from here `gap_of_sum` is 0 in floats
-FARTHEST = 9.2  # standard deviations: bound for a normal number from 64 random bits
+FARTHEST = 9.2  # standard deviations: bound for a Gaussian sample from 64 random bits
 LARGEST = 2.0**48  # so that noise is an exact float, and the sum of 1,000 fits a word
 
 
@@ -222,10 +222,10 @@ def discrete_gaussian(
 ) -> Tensor:
     """Sample integers with Gaussian probabilities: ``P(k) ~ exp(-k^2 / (2 sigma^2))``.
 
-    The integers are rounded normal numbers from the operating system. Each probability differs from
-    the probability in this definition by a factor of about
+    The integers are rounded Gaussian samples from the operating system's random bits. Each
+    probability differs from the probability in this definition by a factor of about
     ``1 + (k^2 / sigma^2 - 1) / (24 sigma^2)``. The accountant treats a sum of these integers as a
-    sum of the normal numbers before rounding (`gap_of_sum`).
+    sum of the Gaussian samples before rounding (`gap_of_sum`).
 
     Args:
         shape: shape of the tensor.
@@ -254,7 +254,7 @@ def discrete_gaussian(
 def gap_of_sum(number: int, *, sigma: float) -> float:
     """Distance in log-density between a sum of discrete Gaussians and a single Gaussian.
 
-    Each of n clients holds an integer and adds a rounded normal number, and the sum is published.
+    Each of n clients holds an integer and adds a rounded Gaussian sample, and the sum is published.
     Consider the joint density of the sum and of all rounding errors. The reference is a second
     density: the Gaussian mechanism with ``sqrt(n) sigma``, together with rounding errors that do
     not depend on the data. The two densities differ by a factor from ``e^-tau`` to ``e^tau``, with
@@ -267,7 +267,8 @@ def gap_of_sum(number: int, *, sigma: float) -> float:
         sigma: standard deviation of one client's noise, at least 1/2.
 
     Returns:
-        tau. The result is 0 if tau is below the smallest float, as it is for a sigma of 16 or more.
+        tau. The result is 0 if tau is below the smallest float; this is true for a sigma of 16 or
+        more.
 
     Raises:
         ValueError: if a number is out of range.

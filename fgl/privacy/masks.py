@@ -188,7 +188,7 @@ def revealed(
 
 
 def commitment(seed: bytes, about: bytes) -> bytes:
-    """A client's commitment to the seed of its own mask; it is sent before any share is revealed.
+    """A client's commitment to the seed of its own mask, sent before any share is revealed.
 
     Example:
         >>> len(commitment(bytes(32), b""))

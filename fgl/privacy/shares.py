@@ -19,7 +19,7 @@ TRIES = 300  # largest number of sets of shares that are tried for a secret
 
 
 class CannotUnmask(ValueError):
-    """Error: the revealed shares are false, or there are too few shares to remove the masks.
+    """Error for revealed shares that are false, or too few to remove the masks.
 
     Example:
         >>> issubclass(CannotUnmask, ValueError)
@@ -43,7 +43,7 @@ def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
 
 
 def combine(shares: Mapping[int, bytes]) -> bytes:
-    """Compute a secret from a dict of exactly `threshold` shares, by row.
+    """Compute a secret from exactly `threshold` shares; the keys of `shares` are rows.
 
     Example:
         >>> combine(dict(enumerate(split(b"0123456789abcdef" * 2, 3, 3))))

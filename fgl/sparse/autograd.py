@@ -32,7 +32,7 @@ def call(function: Any, *args: Any) -> Any:
 
 
 def mapped(function: Any, *args: Any) -> Any:
-    """Call ``function.apply(*args)``; inside `vmap`, call the `vmap` rule of the function instead.
+    """Call ``function.apply(*args)``, or inside `vmap` the function's `vmap` rule.
 
     Calling the rule directly saves the time for flattening the arguments.
 

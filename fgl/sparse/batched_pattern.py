@@ -53,7 +53,7 @@ class PatternStack:
         return self.parts[0].col.device
 
     def padded(self, tensors: Sequence[Tensor], length: int | None = None) -> Tensor:
-        """Stack one tensor per part to ``[K, length]``, padded with zeros; default ``[K, nnz]``."""
+        """Stack one tensor per part, padded with zeros to `length` entries (by default `nnz`)."""
         length = self.nnz if length is None else length
         out = tensors[0].new_zeros(len(tensors), length)
         for row, tensor in zip(out, tensors, strict=True):
@@ -254,7 +254,7 @@ class Member:
     """The member that `vmap` currently evaluates, and the member's part of every stack.
 
     Args:
-        index: int64, batched by `vmap` over the members.
+        index: the member's index, int64, an argument over which `vmap` runs.
         batched: dict from the `id` of a stack to the member's part of the stack, for parts that are
             already batched.
 

@@ -64,7 +64,7 @@ def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
 
 
 def _called(function: Any, left: Tensor, right: Tensor, pattern: Pattern) -> Tensor:
-    """Compute a product, in float32 under `torch.autocast`."""
+    """Compute a product; under `torch.autocast`, compute the product in float32."""
     if mixed(right):
         with torch.autocast(right.device.type, enabled=False):
             return _called(function, widened(left), widened(right), pattern)

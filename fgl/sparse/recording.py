@@ -211,11 +211,11 @@ class Recorder(TorchDispatchMode):
     def function(
         self, outputs: Sequence[Tensor | Name | None], calls: Sequence[Call] | None = None
     ) -> Callable[..., list[Tensor | None]]:
-        """Build a function that repeats the operations; it frees a tensor after its last use.
+        """Build a function that repeats the operations and frees each tensor after its last use.
 
         Args:
             outputs: results of recorded operations, names of such results, or None.
-            calls: the operations; default `needed`.
+            calls: the operations; by default `needed`.
 
         Returns:
             ``(*inputs) -> outputs``.

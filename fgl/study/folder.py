@@ -76,7 +76,7 @@ class Store:
         return name in self._names
 
     def __getitem__(self, name: str) -> dict[str, Any]:
-        """A record without the report, which only the record's file contains."""
+        """A record without its report; only the record's file contains the report."""
         if name not in self._read:
             self.full(name)
         return self._read[name]

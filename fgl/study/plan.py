@@ -260,7 +260,7 @@ class Plan:
         return Point(new_local, new_own, best.which)
 
     def edges(self, setting: str, method: str, records: Records) -> list[str]:
-        """The chosen numbers that are smallest or largest among the numbers in all trials."""
+        """Names of the numbers whose chosen value is the smallest or largest of all trials."""
         cell = self.cell(setting, method, records)
         notes: list[str] = []
         each = self.tuning_seeds == "each"

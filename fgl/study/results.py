@@ -170,7 +170,7 @@ class Study:
 
     @functools.cached_property
     def headline(self) -> dict[str, Tested]:
-        """For every method except the first, a test of its gains averaged over all settings."""
+        """Test each further method's gain over the first method, averaged over all settings."""
         methods = list(self.plan.methods)[1:]
         lost = {method for (_, method), cell in self._cells.items() if cell.lost}
         return _tested({name: self.mean_gains(name) for name in methods if name not in lost})
@@ -183,7 +183,7 @@ class Study:
         return {n: [v for i, v in enumerate(own) if v not in own[:i]] for n, own in values.items()}
 
     def edges(self, setting: str, method: str) -> list[str]:
-        """Chosen numbers that are an extreme of the tried numbers, but not a hard bound."""
+        """Names of the numbers whose chosen value is the smallest or largest tried, not a bound."""
         return self.plan.edges(setting, method, self._store)
 
     def _megabytes(self, setting: str, method: str) -> float:

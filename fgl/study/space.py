@@ -210,7 +210,7 @@ def near_values(
     Args:
         space: the space.
         best: values of the best trial.
-        tried: values of those trials in this space that use points of the Sobol sequence.
+        tried: values of the trials in this space whose points come from the Sobol sequence.
         shares: coordinates in the unit cube.
     """
     return {

@@ -93,7 +93,7 @@ def improvement(mine: Sequence[float], others: Sequence[float], *, less: bool = 
     A tie counts as half. The result is NaN if a method has no runs.
 
     Args:
-        mine, others: scores of the first method, and scores of the second method.
+        mine, others: scores of the first and of the second method.
         less: whether smaller scores are better.
 
     Example:

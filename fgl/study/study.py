@@ -46,7 +46,7 @@ def study(
     checkpoint: bool = False,
     **how: Any,
 ) -> Study:
-    """Tune every method on every setting with equally many trials, then test on several seeds.
+    """Tune every method on every setting, always with equally many trials, then test on new seeds.
 
     The folder contains the plan, and one file for every finished run. The next runs are derived
     from the plan and these files. An interrupted study therefore continues when `study` is called
@@ -71,7 +71,7 @@ def study(
             of another seed, and intervals include the randomness of tuning. All trials are repeated
             for every seed.
         seeds: seeds of the test runs.
-        tuning_rounds: number of rounds of a trial; default `num_rounds`.
+        tuning_rounds: number of rounds of a trial; by default `num_rounds`.
         patience: a run stops after this number of rounds without a better validation score, but
             only in the second half of the run.
         workers: number of worker processes; by default one worker per core. With 0, this process
@@ -141,7 +141,7 @@ class Chosen:
         build: the function that builds the method.
         local: chosen values of local training, with which the method's tasks are loaded.
         own: chosen values of the method's own hyper-parameters.
-        edges: chosen numbers that are the smallest or largest tried value.
+        edges: names of the numbers whose chosen value is the smallest or largest tried value.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -180,7 +180,7 @@ def tune(
     folder: Place | None = None,
     **how: Any,
 ) -> dict[str, Chosen]:
-    """Tune methods on a setting with equally many trials, like `fgl.study`, but without tests.
+    """Tune methods on one setting, each with the same number of trials; `fgl.study` also tests.
 
     Args:
         methods, num_rounds, local, trials, tuning_seeds, patience, workers, how: as for

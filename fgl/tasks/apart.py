@@ -88,7 +88,7 @@ def _warn_of_scored(
 
 
 def _has_local_ids(clients: Sequence[Graph], whole: Graph) -> bool:
-    """Whether several clients have parts of the graph and all of them number nodes from 0."""
+    """Whether several clients have parts of the graph, and every client numbers nodes from 0."""
     return len(clients) > 1 and all(
         own.node_id is not None
         and 0 < own.num_nodes < whole.num_nodes
@@ -197,8 +197,8 @@ def _with_labels(key: Tensor, graph: Graph) -> Tensor:
 def _unlabelled(graph: Graph, steps: int) -> Tensor:
     """Hashes of examples; each of `steps` steps mixes in the hashes of an example's neighbours.
 
-    If examples are pairs, two nodes are neighbours if an edge or a pair joins these nodes, since a
-    split turns edges into pairs.
+    If examples are pairs, the two nodes of a pair also count as neighbours, since a split turns
+    edges into pairs.
     """
     if graph.edge_label_index is None:
         return node_fingerprints(graph, steps)
@@ -247,7 +247,7 @@ def _trained(clients: Sequence[Graph]) -> list[Tensor]:
 
 
 def trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
-    """Mask of the whole graph's nodes on which clients train; `node_id` identifies these nodes."""
+    """Mask of the nodes of `whole`: True if a client trains on a node with the same `node_id`."""
     ids = [own.node_id[own.training_mask] for own in clients if own.node_id is not None]
     nodes = torch.arange(whole.num_nodes, device=whole.device)
     own = nodes if whole.node_id is None else whole.node_id
@@ -255,7 +255,7 @@ def trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
 
 
 def _trained_windows(whole: Graph, clients: Sequence[Graph]) -> Tensor:
-    """Mask of the whole series' windows that have a target time on which clients train."""
+    """Mask of the windows of `whole`: True if clients train on a target time of the window."""
     times: Any = whole.horizon_index
     trained = [times[:0].flatten()]
     for own in clients:

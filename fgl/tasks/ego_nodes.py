@@ -49,8 +49,8 @@ def ego_node_task(
         test: a test graph with labels, common to all clients; all nodes of this graph are scored.
         model: the model, which reads trees and graphs.
         optimizer: function that returns a `torch.optim` optimiser for a list of tensors.
-        epochs: number of passes in a round; every pass samples new training nodes, as many as a
-            fifth of the client's nodes.
+        epochs: number of passes in a round; every pass samples new training nodes, a fifth of the
+            client's nodes.
         batch_size: number of centres per step.
 
     Raises:
@@ -163,7 +163,7 @@ def _check(clients: Sequence[Graph], test: Graph) -> None:
 
 @setting
 class EgoNodes(Setting):
-    """Overlapping clients; most nodes of a client have one of a few labels (FedEgo's protocol).
+    """Overlapping clients, each mainly with nodes of a few labels (FedEgo's protocol).
 
     Example:
         >>> len(EgoNodes(clients=2, hidden=8).load(seed=0).clients)

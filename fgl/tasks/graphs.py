@@ -45,13 +45,13 @@ def graph_task(
 
     Args:
         clients: the clients' training graphs, collections with labels.
-        tests: one collection with labels per client. The graphs in a collection's test mask are
-            scored, or all graphs if the collection has no masks.
+        tests: for each client, one collection with labels. The graphs in a collection's test mask
+            are scored, or all graphs if the collection has no masks.
         model: ``model(*graph.inputs)`` returns logits, or the output that the target needs.
         train: local training.
         target: meaning of the values of ``graph.y``; by default class labels.
-        whole: the training graphs of all clients in one collection, for centralized training if
-            labels are not classes.
+        whole: the training graphs of all clients in one collection. Centralized training uses this
+            collection if labels are not classes.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)

@@ -117,9 +117,10 @@ class Links(Disjoint):
     By default, held-out edges are sampled from the whole graph before the partition. The partition
     then uses only training edges. So held-out edges do not influence the assignment of nodes to
     clients. A client is scored on held-out edges between its own nodes. Edges between nodes of
-    different clients are lost. Communities are computed from training edges, so a larger fraction
-    of held-out edges than of training edges is lost. Thus a client's held-out edges are less than 5
-    % (validation) and less than 10 % (test) of its edges. Some clients hold out no edge.
+    different clients are lost. Communities are computed from training edges, so the partition loses
+    a larger fraction of the held-out edges than of the training edges. Thus a client's held-out
+    edges are less than 5 % (validation) and less than 10 % (test) of its edges. Some clients hold
+    out no edge.
 
     Example:
         >>> task = Links(clients=3, partition="random", hidden=8).load(seed=0)

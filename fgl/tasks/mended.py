@@ -186,7 +186,7 @@ def mend(
 
 
 def _places(part: Graph, whole: Graph) -> Tensor:
-    """Indices in `whole` of the nodes of `part`, found by `node_id`."""
+    """The index in `whole` of each node of `part`; equal nodes have the same `node_id`."""
     if part.node_id is None:
         raise ValueError("Expected part to have node_id, but got none")
     if whole.node_id is None:
@@ -210,7 +210,7 @@ def mended(
     gen_wide: Count = 2048,
     gen_rounded: bool = False,
 ) -> Task:
-    """The given task on new graphs: generators have added missing neighbours (FedSage+).
+    """The given task on graphs to which generators have added missing neighbours (FedSage+).
 
     Every client first trains a generator without other clients. Then the client trains this
     generator further, with a new optimiser and with gradients from the other clients
@@ -285,7 +285,7 @@ def mended(
 
 
 def _without_optimizers(result: Result) -> Result:
-    """A run's result after a reset of the optimisers of all clients."""
+    """Reset the optimisers of all clients in the result of a run."""
     states = result.client_states.items()
     return replace(result, client_states={k: fed.drop(own, ["optimizer"]) for k, own in states})
 

@@ -45,8 +45,8 @@ def overlapping_node_task(
         model: ``model(graph.x, graph.adj)`` returns logits. If `l2` is not 0, the model's first
             matrix must have the name ``convs.0.lin.weight``.
         train: local training.
-        l2: a weight; the loss contains half the squared norm of the model's first matrix, times
-            `l2`.
+        l2: weight decay of the model's first matrix. The loss contains ``l2 / 2`` times the squared
+            norm of this matrix.
         target: meaning of the values of ``graph.y``; by default class labels.
 
     Example:

@@ -27,7 +27,7 @@ CELLS = 2**20
 def ranking(
     *, ks: Sequence[int] = (1, 3, 10), filtered: bool = True, both: bool = True
 ) -> Callable[..., Score]:
-    """Scores based on the ranks that triples' true ends have among all nodes of the graph.
+    """Scores based on the rank of each triple's true end among all nodes of the graph.
 
     Every triple with label 1 in the validation or test mask gives two questions, ``(h, r, ?)`` and
     ``(?, r, t)``. For each question, the model gives every node of the graph a score as the unknown
@@ -142,7 +142,7 @@ def _ranks(
 
 
 def _facts(graph: Graph, end: int, mask: Tensor) -> Tensor:
-    """Sorted keys ``(r n + fixed end) n + other end`` of all edges, and of a mask's pairs."""
+    """Sorted keys ``(r n + fixed end) n + other end``: of all edges, and of the pairs in a mask."""
     n, relation = graph.num_nodes, relation_of(graph)[mask]
     ends: Any = graph.edge_label_index[:, mask]  # type: ignore[index]  # checked
     alone = torch.zeros_like(graph.edge_index[0])
@@ -194,9 +194,8 @@ def ranked_task(
 def _corrupted(train: Training, num_clients: int, count: int) -> Any:
     """A function for a client's steps: each step gets triples with a random tail or a random head.
 
-    Only training triples are excluded when negatives are sampled. If validation and test triples
-    were excluded too, these triples would never be negatives. A model could then recognise these
-    triples.
+    A negative is never a training triple, but may be a validation or test triple. If these were
+    excluded too, they would never be negatives. A model could then recognise these triples.
     """
 
     def tables(graph: Graph) -> tuple[FreeCells, FreeCells]:

@@ -177,8 +177,8 @@ def evaluate_own(
 
     Returns:
         ``(outbox, states) -> metrics``. Every metric is a mean over the clients with a value of
-        this metric. If clients keep the model at the start of a round, this model's metrics are
-        included. The names of these metrics end in ``_before``. ``scored_clients`` is the number of
+        this metric. If clients keep the model from the start of their last round, this model is
+        scored too. The names of its metrics end in ``_before``. ``scored_clients`` is the number of
         clients that have all metrics. If one client's value is NaN, the mean is NaN.
 
     Warns:
@@ -312,8 +312,9 @@ def evaluate_pooled(
         method: the method with `deploy`; the method's ``model(*graph.inputs)`` returns outputs for
             the target.
         clients: the clients' graphs.
-        tests: one graph with labels per client; graphs without a test mask are not scored. A graph
-            beyond the number of clients is scored with the first client's model. Default `clients`.
+        tests: for each client, one graph with labels; graphs without a test mask are not scored. A
+            graph beyond the number of clients is scored with the first client's model. Default
+            `clients`.
         target: meaning of the values of ``graph.y``; by default class labels.
 
     Returns:
@@ -415,8 +416,8 @@ def evaluate_graphs(
     Args:
         method: the method; the method's ``model(*graph.inputs)`` returns logits, or the output that
             the target needs.
-        tests: one collection with labels per client. If a collection has a test mask, only the
-            graphs in this mask are scored. Without masks, all graphs are scored.
+        tests: for each client, one collection with labels. If a collection has a test mask, only
+            the graphs in this mask are scored. Without masks, all graphs are scored.
         clients: the clients' training graphs. If these graphs have validation masks, metrics that
             begin with ``val_`` and ``pooled_test_`` are added.
         target: meaning of the values of ``graph.y``; by default class labels.

@@ -122,7 +122,7 @@ def scaled_updates(factor: float = -10.0) -> Attack:
     """Multiply attackers' updates by a factor. For example, the factor -1 reverses all updates.
 
     Args:
-        factor: factor of the update.
+        factor: number by which an update is multiplied.
 
     Example:
         >>> sent, came = {"model": {"w": torch.tensor(1.0)}}, {"model": {"w": torch.tensor(3.0)}}

@@ -20,7 +20,7 @@ def clipped(method: Method, *, length: Positive) -> Method:
     """Make clients send ``sent + clip(model - sent)``; all clients have the same weight.
 
     The norm of ``model - sent``, over all trained tensors together, is at most `length`. Clients
-    send buffers, such as a batch norm's mean, as they received them. Clients send 1 as
+    send buffers, such as a batch norm's mean, back without changes. Clients send 1 as
     ``"num_examples"``, since their true numbers of examples are private too. The history still
     contains the true numbers (see `Rules.silent`). Clipping alone does not protect data, but noise
     protects data only if updates are clipped.

@@ -22,7 +22,7 @@ class Code(NamedTuple):
     """Functions that encode and decode the differences that clients send.
 
     Args:
-        keys: suffixes. In an upload, the code replaces an entry by one entry per suffix. The name
+        keys: suffixes. For each entry to encode, the upload contains one entry per suffix. The name
             of such an entry is the old name, an underscore and the suffix.
         encode: a function ``(difference, left) -> tensors, left`` that returns one tensor for each
             key. `left` is the remainder that the client keeps for its next round. The remainder may

@@ -1,4 +1,4 @@
-"""Gaussian noise for clipped updates, added by clients or by the server, and its epsilon."""
+"""Gaussian noise for clipped updates, added by clients or by the server, and epsilon."""
 
 import math
 from collections import Counter

@@ -28,7 +28,7 @@ def robust(
 
     Args:
         method: the method. The method's `aggregate` must be a `fgl.federation.OfMeans`, as in
-            FedAvg, or as in FedOpt, which processes the mean further.
+            FedAvg and in FedOpt; FedOpt's server also processes the mean.
         rule: ``updates -> update``. The argument is a dict of tensors ``[K, ...]`` with the updates
             of all K clients that have examples. The result is a dict of tensors ``[...]``. For
             example: ``partial(fgl.aggregate.robust.trimmed_mean, bad=1)``.

@@ -163,7 +163,7 @@ def _on_grid(
 def _credit(
     method: Method, *, planned: int, colluders: int
 ) -> Callable[[Inbox, State], Mapping[int, float]]:
-    """Return a function that computes each client's cost of a sum, measured in rounds.
+    """Return a function that computes how many rounds of privacy budget a sum costs each client.
 
     If q of the n clients in a sum reveal their noise, ``n - q`` parts of the noise are secret. The
     noise multiplier is defined for `planned` secret parts. The cost of a Gaussian mechanism is

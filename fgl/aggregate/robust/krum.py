@@ -22,8 +22,8 @@ def krum(stack: Stack, *, bad: int, neighbours: int | None = None) -> dict[str, 
     Args:
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``.
         bad: largest number of bad clients.
-        neighbours: number of clients in N_i; default ``K - bad - 1``. For the default, Allouah and
-            coauthors (2023) prove an error bound if ``2 bad < K``. Blanchard et al. use
+        neighbours: number of clients in N_i; by default ``K - bad - 1``. For the default, Allouah
+            and coauthors (2023) prove an error bound if ``2 bad < K``. Blanchard et al. use
             ``K - bad - 2`` and require ``2 bad + 2 < K``.
 
     Returns:
@@ -57,7 +57,7 @@ def multi_krum(
     Args:
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
         bad: largest number of bad clients.
-        keep: number of clients to average, from 1 to K - bad; default ``K - bad``.
+        keep: number of clients to average, from 1 to K - bad; by default ``K - bad``.
         neighbours: as for `krum`.
 
     Returns:

@@ -12,7 +12,7 @@ Stack = Mapping[str, Tensor | Sequence[Tensor]]
 
 
 class TooManyBad(ValueError):
-    """Error: a round may have more bad clients than the robust mean can withstand.
+    """Error for a round that may have more bad clients than the robust mean can withstand.
 
     Example:
         >>> fgl.aggregate.robust.median({"w": torch.zeros(4, 1)}, bad=2)

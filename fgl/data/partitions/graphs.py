@@ -30,8 +30,8 @@ def partition_graph(
         parts: for each client, an int64 tensor of node ids, or of graph ids if `graph` is a
             collection. Ids do not repeat within a tensor.
         folder: folder for the clients' features. The features of each client are written to a file
-            (``0.x``, ``1.x``, ...) and read from this file as they are needed: see `map_features`.
-            By default features stay in memory.
+            (``0.x``, ``1.x``, ...) and read from this file when needed: see `map_features`. By
+            default features stay in memory.
 
     Returns:
         One graph per part. The nodes of a graph have the order of the ids in the part.
@@ -172,8 +172,8 @@ def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:
         parts: int64 node ids, one tensor per client.
 
     Returns:
-        The subgraph with `node_id`; nodes are sorted by id. An edge is missing from the union if no
-        client holds both of the edge's ends.
+        The subgraph, with nodes sorted by their ids (`node_id`). An edge is missing from the union
+        if no client holds both of the edge's ends.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(4, 1), torch.tensor([[0, 1, 2], [1, 2, 3]]))

@@ -279,7 +279,7 @@ def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]
 
     Raises:
         ValueError: if `by` is unknown, if `num_clients` is out of range, or if all feature means
-            are equal up to rounding, as they are after `fgl.data.normalize_features`.
+            are equal up to rounding, for example after `fgl.data.normalize_features`.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0, 1, 0, 2], [1, 0, 2, 0]]))

@@ -69,7 +69,7 @@ def check_inside(name: object, numbers: NDArray[Any], low: int, high: int) -> No
 
 
 def checked_edges(name: str, edges: NDArray[np.int64], num_nodes: int) -> Tensor:
-    """Edges as int64 ``[2, *]``; raise an error if an end is below 0 or not below `num_nodes`."""
+    """Edges as int64 ``[2, *]``; raise an error if an end is outside ``[0, num_nodes)``."""
     check_inside(name, edges, 0, num_nodes)
     return torch.from_numpy(edges)
 

@@ -57,7 +57,7 @@ class _Bag(SimpleNamespace):
 
 
 class _Lists(dict[Any, Any]):
-    """A dict of lists; its default factory is not read."""
+    """A dict in place of a pickled defaultdict; the default factory is ignored."""
 
     def __init__(self, *_: object) -> None:
         super().__init__()

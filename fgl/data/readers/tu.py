@@ -90,7 +90,7 @@ def _numbers(path: Path) -> Tensor:
 
 
 def _check_indicator(path: Path, graph_of: NDArray[np.int64], labels: Path, size: int) -> None:
-    """Raise a ValueError unless nodes are sorted by graph, and there is one label per graph."""
+    """Raise a ValueError if nodes are not sorted by graph, or if labels and graphs do not match."""
     step = np.diff(graph_of, prepend=0)
     wrong = (step < 0) | (step > 1)
     wrong[:1] = graph_of[:1] != 1
@@ -131,7 +131,7 @@ def _features(
 
 
 def _edge_label_counts(folder: Path, name: str, edges: Tensor, num_nodes: int) -> Tensor:
-    """For each node and edge label, the number of the node's edges with this label, as floats."""
+    """Count each node's edges by edge label, as floats: a row per node, a column per label."""
     (path,) = need(folder, [f"{name}_edge_labels.txt"])
     table = integers(path, None, ",")
     check_size(path, len(table), edges.shape[1], "lines, one per edge")

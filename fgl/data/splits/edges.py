@@ -249,9 +249,9 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
         seed: random seed of the negative pairs, which join nodes of the client.
 
     Returns:
-        The split of ``split.graph.subgraph(nodes)``. This split has only training edges if no
-        held-out edge joins two of the nodes, or if there are fewer pairs without an edge than
-        held-out edges. The split may also have test edges and no validation edges.
+        The split of ``split.graph.subgraph(nodes)``. If no held-out edge joins two of the nodes,
+        this split has only training edges. The same applies if held-out edges outnumber the pairs
+        without an edge. The split may also have test edges and no validation edges.
 
     Example:
         >>> whole = fgl.data.splits.edge_split(fgl.data.load("synthetic"))
@@ -335,7 +335,7 @@ def negative_edges(
         replacement: whether a pair may be drawn twice.
         directed: whether a pair and its reverse are different pairs.
         node_type: int64 ``[num_nodes]``, the types of the nodes. With this argument, a pair is
-            drawn only between two types that an edge joins. The number of drawn pairs between two
+            drawn only if some edge joins the same two types. The number of drawn pairs between two
             types is roughly proportional to the number of edges between them.
         generator: random generator on the CPU; by default torch's global generator.
 

@@ -239,10 +239,10 @@ def _free_between(
 def sides_of(node_type: Tensor | None, edges: Tensor, num_nodes: int) -> Tensor | None:
     """The side of each node. Whether an edge can join two nodes depends on the nodes' sides.
 
-    If nodes have types, the side is the type. If there are no types, and if no node is both a
-    source and a target, sources have side 0, targets have side 1, and nodes without an edge have
-    side 2. In the remaining case, a connected part of the graph has two sides if all cycles of the
-    part have even lengths. An example is a graph of users and items with edges in both directions.
+    If nodes have types, the side is the type. If there are no types, and no node is both a source
+    and a target, the side is 0 for sources, 1 for targets and 2 for nodes without an edge.
+    Otherwise, a connected part of the graph has two sides if all cycles of the part have even
+    lengths. An example is a graph of users and items with edges in both directions.
 
     Returns:
         int64 ``[num_nodes]``, or None if nodes have no sides.
@@ -335,7 +335,7 @@ def directed_keys(edge_index: Tensor, num_nodes: int) -> Tensor:
 
 
 def key_of_each(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """Encode each edge as ``u (n - 1) + v - [v > u]``, int64; leave out self-loops."""
+    """Encode each edge as ``u (n - 1) + v - [v > u]``, int64; codes of self-loops are invalid."""
     u, v = edge_index
     key: Tensor = u * (num_nodes - 1) + v - (v > u).long()
     return key

@@ -33,8 +33,8 @@ class Loop:
 
     Args:
         method: the method.
-        clients: the graphs of all clients, or a dict from client to graph that has only some
-            clients.
+        clients: a list with the graphs of all clients; or, for only some clients, a dict from
+            client to graph.
         seed: seed of the run.
         states: the clients' states from earlier rounds; by default there are none.
         score: ``(params, graph) -> metrics``, a client's own score of a model; each metric is a

@@ -69,7 +69,7 @@ def changes(
     All norms are copied from the device at the same time, since each copy waits for the device.
 
     Args:
-        uploads: the messages by client, dicts of tensors.
+        uploads: dict from client to message; a message is a dict of tensors.
         sent: the server's messages by client; a missing entry counts as 0.
         forms: an object for each client. Clients with the same object have uploads with equal names
             and shapes. These uploads are measured together. By default each client has a separate
@@ -603,7 +603,7 @@ def _entries(message: Mapping[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]
 
 
 def _check_numbers(path: tuple[str, ...], tensor: Tensor, ragged: bool) -> None:
-    """Raise an error unless a tensor has plain numbers, and each number has its own memory.
+    """Raise an error if entries of a tensor share memory, or if they are not plain numbers.
 
     Entries of an expanded tensor share memory, and a subclass of Tensor could redefine addition.
     """

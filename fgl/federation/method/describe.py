@@ -69,7 +69,7 @@ def written(layers: Sequence[Layer]) -> str:
 
 @functools.singledispatch
 def short(value: Any) -> str:
-    """A value as text in a call.
+    """The text of a value, as an argument in a call.
 
     A large value is shortened to ``Name(...)``.
 

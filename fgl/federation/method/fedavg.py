@@ -189,8 +189,8 @@ def after(
         equally: keys of an upload; the upload's value at each key is a dict of tensors. `change`
             reads the unweighted means of these tensors.
         reads: keys of an upload that `change` reads client by client, from ``means.inbox``.
-        averages: whether the new server sends every client the mean of the models, if `aggregate`
-            does so.
+        averages: whether the new server sends every client the mean of the models, provided that
+            `aggregate` does so.
 
     Raises:
         TypeError: if `change` does not accept four arguments, or if `equally` or `reads` is a
@@ -325,8 +325,8 @@ def fedavg(
 
     Args:
         model: a module with the architecture and the initial parameters.
-        loss: ``(params, graph, context) -> scalar``; default `supervised`, the target's loss on the
-            training examples.
+        loss: ``(params, graph, context) -> scalar``; by default `supervised`, the target's loss on
+            the training examples.
         train: local training; by default one step of SGD with a learning rate of 0.1.
         target: meaning of the values of ``graph.y``; by default class labels.
 

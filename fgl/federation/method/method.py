@@ -39,16 +39,16 @@ class Training:
 
     Args:
         optimizer: function that returns a `torch.optim` optimiser for a list of tensors.
-        num_steps: number of local steps per round, each on all training examples; default 1.
+        num_steps: number of local steps per round, each on all training examples; by default 1.
         batches: ``(graph, context) -> pairs (graph, context)``; replaces `num_steps`. Each local
             step computes the loss on one pair. Use `batches` for minibatches (`node_minibatches`,
             `graph_minibatches`), sampled neighbours and negative edges. All pairs are sampled
             before the first step, with torch's global generator. With `Steps` each pair is sampled
             just before its step.
-        epochs: number of passes that the pairs from `batches` make over a client's examples in a
-            round; default 1. Each pass has the same number of steps. `fgl.methods.fedselect` reads
-            this number. `epochs` does not repeat the pairs. To pass over the minibatches 3 times,
-            use ``partial(node_minibatches, num_epochs=3)``. Without minibatches, use `num_steps`.
+        epochs: number of passes over a client's examples that the minibatches of one round contain;
+            by default 1. Each pass has the same number of steps. `fgl.methods.fedselect` reads this
+            number. `epochs` does not repeat the pairs. To pass over the minibatches 3 times, use
+            ``partial(node_minibatches, num_epochs=3)``. Without minibatches, use `num_steps`.
         max_grad_norm: the gradient is clipped to this norm; by default it is not clipped.
         keep_optimizer: whether a client keeps the optimiser's state until the client's next round.
             The client's state then contains the optimiser's state under ``"optimizer"``. By default
@@ -145,8 +145,8 @@ class Method:
             passed as plain dicts of tensors.
         loss: ``(params, graph, context) -> scalar``, the loss that a client minimises.
         receive: ``(message, state, graph) -> params, context``. Training starts from `params`, and
-            the loss gets `context`. If `context` is a dict, the entry ``"start"`` with `params` is
-            added to it.
+            the loss gets `context`. If `context` is a dict, `params` is added to this dict under
+            the key ``"start"``.
         send: ``(params, context, state, graph) -> message, state``, the client's upload and the
             client's new state. If `context` is a dict, local training adds a dict under
             ``"trained"``: ``"num_steps"`` is the number of steps taken (int64), and ``"losses"``

@@ -48,7 +48,7 @@ class Damaged(Exception):
 
 @contextmanager
 def opened(path: str | os.PathLike[str] | None, identity: Mapping[str, Any]) -> Iterator[Folder]:
-    """A context that yields a run's `Folder`; inside it, no other process can use the folder.
+    """A context that yields a run's `Folder`; meanwhile, no other process can use the folder.
 
     If no path is given, the context yields a `NoFolder`; a `NoFolder` saves nothing.
 

@@ -1,4 +1,4 @@
-"""Graphs of single examples, and checks of a method that reveal nothing about an example."""
+"""Graphs of single examples, and checks of a method; the checks reveal no example."""
 
 import copy
 import logging
@@ -143,8 +143,8 @@ def check_alone(method: Method, graph: Graph, context: Any) -> None:
     The check reads only the form of the client's graph and none of its examples, so an error
     reveals no example. The loss is called in evaluation mode, at random parameters, so that no term
     of the loss is 0 by chance. Torch's random state is restored afterwards. A loss may also be a
-    mean over all known labels. In that case, an example of which only half of the labels are known
-    has half of the weight.
+    mean over all known labels. In that case, an example has half of the weight if only half of the
+    example's labels are known.
 
     Args:
         method: the method whose loss is checked.

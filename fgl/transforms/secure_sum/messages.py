@@ -140,7 +140,7 @@ def as_message(paths: Mapping[str, Tensor]) -> Message:
 
 
 def split(message: Message, state: State) -> tuple[Message, dict[str, Tensor]]:
-    """Split a message: the method's message, kept for an exchange, and the server's request."""
+    """Return the method's message, which the state holds during an exchange, and the request."""
     if "phase" not in message:
         return message, dict(START)
     reject_if(TOLD not in state, "the state to have the exchange's first message", "none")

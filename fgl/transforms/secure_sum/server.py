@@ -19,7 +19,7 @@ from . import signed
 
 
 class CannotSum(ValueError):
-    """Error: an exchange ends without a sum.
+    """Error for an exchange that ends without a sum.
 
     Example:
         >>> issubclass(CannotSum, ValueError)
@@ -249,7 +249,7 @@ class Server:
 
 
 def _check_phase(message: Message, phase: int) -> Mapping[str, Tensor]:
-    """The content of an answer.
+    """Return the content of an answer.
 
     Raise an error unless the answer belongs to the current phase.
     """

@@ -128,7 +128,7 @@ def message_digest(message: Message) -> bytes:
 
 
 def check_keys(signed: Signatures, asked: Mapping[str, Tensor], row: int, own: int) -> None:
-    """Raise an error unless each row of a list of keys is signed, and no client signed two rows.
+    """Raise an error if a row in a list of keys is not signed, or if a client signed two rows.
 
     Args:
         signed: the known keys of clients.

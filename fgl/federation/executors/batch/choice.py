@@ -55,11 +55,11 @@ class Choice(NamedTuple):
 def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None) -> Choice:
     """Choose how many clients train as one batch, from the sizes of the clients and of the model.
 
-    A step of one client is estimated to use the memory of ``4 P + D`` numbers. P is the
-    number of trained parameters. D is the sum of three counts: the client's feature values, the
-    client's edges, and four times the values in the outputs of all layers. For a time series, layer
-    outputs are counted for each time point in each window of a step. The client with the largest D
-    determines the estimate.
+    The memory of one client's step is estimated as ``4 P + D`` numbers. P is the number of trained
+    parameters. D is the sum of three counts: the client's feature values, the client's edges, and
+    four times the values in the outputs of all layers. For a time series, layer outputs are counted
+    for each time point in each window of a step. The client with the largest D determines the
+    estimate.
 
     The number of batches is the memory that all clients' steps use, divided by the cache size and
     rounded. So a batch may exceed the cache size by up to half.
@@ -85,7 +85,7 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     Args:
         method: the method with the model and the optimiser.
         clients: the clients' graphs.
-        cache: size of the cache in bytes; default 64 MiB on a CPU, 4 GiB on a GPU.
+        cache: size of the cache in bytes; by default 64 MiB on a CPU, 4 GiB on a GPU.
 
     Returns:
         The `Choice`; if its number is 1, clients train one at a time.

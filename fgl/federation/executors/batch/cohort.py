@@ -49,7 +49,7 @@ class Stacked:
 
 
 def taken_apart(value: Any) -> tuple[list[Tensor], list[Any]]:
-    """The tensors in a value, the value's structure, and its objects that are not tensors.
+    """The tensors in a value, the value's structure, and the value's other objects.
 
     Example:
         >>> taken_apart({"a": torch.tensor(1.0), "b": 2})

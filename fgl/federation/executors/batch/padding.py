@@ -28,9 +28,9 @@ def check_padding(
     """Check for each kind of padding that padding does not change the most padded client's loss.
 
     A client's loss in the batch is compared with its loss outside the batch, in evaluation mode. If
-    the model has modules from outside torch and fgl, the losses are also compared in training mode
-    without dropout. If the model reads `edge_index`, the losses of all clients are compared, and
-    gradients must be finite.
+    the model has a module that comes neither from torch nor from fgl, the losses are also compared
+    in training mode without dropout. If the model reads `edge_index`, the losses of all clients are
+    compared, and gradients must be finite.
 
     Args:
         view: the current step.

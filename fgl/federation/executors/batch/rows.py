@@ -38,7 +38,7 @@ class Rows(NamedTuple):
     bounds: Sequence[int]
 
     def of(self, client: int) -> slice:
-        """A client's places in a compact stack ``[T, H]``."""
+        """The rows of a compact stack ``[T, H]`` that belong to a client."""
         return slice(self.bounds[client], self.bounds[client + 1])
 
     def taken(self, tensors: Sequence[Tensor]) -> Tensor:
@@ -154,7 +154,7 @@ def _renumbered(
 
 
 def _products(recorder: Recorder, calls: Sequence[Call], stack: Tensor) -> _Uses | None:
-    """All uses of a stack; None unless all are views or products, and at least one is a product."""
+    """The views and products of a stack; None if there is no product, or if another use exists."""
     uses = _Uses({recorder.name(stack)}, set(), set(), set())
     for number, call in enumerate(calls):
         count = sum(name in uses.names for name in call.reads)

@@ -35,8 +35,8 @@ class SunkReading(Reading):
         graph: the client's graph; its edge fields end with padding.
         edge_index: int64 ``[2, E]``; padding points to the sink.
         num_nodes: number of nodes of the largest client; the sink node has this index.
-        num_graphs: number of graphs of the client that has the most graphs; the sink's graph has
-            this index. The argument is None if each client has one graph.
+        num_graphs: largest number of graphs of a client. This number is also the index of the
+            sink's graph. The argument is None if each client has one graph.
         zero: a batched int64 zero, one per client.
     """
 

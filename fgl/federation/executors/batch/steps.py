@@ -288,6 +288,6 @@ class StepPlan:
 
 
 def _base(graph: Graph) -> Graph:
-    """The graph from which `with_train_mask` made the given graph, or else the given graph."""
+    """Undo `with_train_mask`: return the original graph; any other graph is returned unchanged."""
     base: Graph = graph.__dict__.get("masked", graph)
     return base

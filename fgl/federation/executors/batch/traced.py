@@ -294,7 +294,7 @@ class CompactTrace(Trace):
 
 
 class Refused(Exception):
-    """Error: a round cannot be trained on compact stacks."""
+    """Error for a round that cannot be trained on compact stacks."""
 
 
 @dataclass(frozen=True)

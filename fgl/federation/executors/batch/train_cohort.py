@@ -262,7 +262,7 @@ def _step(
 
 
 class Template(NamedTuple):
-    """The trained tensors of one client, and the optimiser that the factory made for them."""
+    """The trained tensors of one client, and the factory's optimiser for these tensors."""
 
     leaves: Mapping[str, Tensor]
     optimizer: optim.Optimizer

@@ -130,8 +130,8 @@ def told(error: Exception, stage: str, *, full: bool = False) -> dict[str, str]:
 
     Args:
         error: the error.
-        stage: the stage to report, if the error has no stage. A stage of the error, such as
-            ``"loss"``, takes precedence.
+        stage: the stage to report. If the error itself names a stage, such as ``"loss"``, this
+            stage is reported instead.
         full: whether to send the error's message. The message of a `Refusal` is always sent.
 
     Example:

@@ -21,7 +21,7 @@ def pack(message: Mapping[str, Any]) -> bytes:
         message: dict of dense tensors, at most one dict deep.
 
     Returns:
-        The bytes; for each tensor, their number exceeds the result of `num_bytes` by about 80.
+        The bytes. Their number is the result of `num_bytes`, plus about 80 for each tensor.
 
     Raises:
         TypeError: for a sparse tensor.
@@ -40,7 +40,7 @@ def pack(message: Mapping[str, Any]) -> bytes:
 
 
 def unpack(data: bytes) -> Message:
-    """Read a message from the bytes that `pack` returned; its tensors are on the CPU.
+    """Read a message from the bytes that `pack` returned; the message's tensors are on the CPU.
 
     Raises:
         ValueError: if the bytes are not a result of `pack`.
