@@ -173,7 +173,7 @@ def _of_targets(fields: Fields, targets: Collection[str] | None) -> dict[str, An
 
 
 def _of_types(name: str, masks: dict[Any, Any], types: Collection[str], all_: bool) -> Any:
-    """A mask for these node types; None if no type has this mask."""
+    """The mask with this name for nodes of these types; None if no type has the mask."""
     others = [of for of in masks if of not in types]
     reject_if(
         others and all_,

@@ -97,7 +97,7 @@ def gcfl(
     returns. A client without training examples has no update, and it stays in this part too.
 
     This method follows the public code, with two exceptions. In the public code, clients share and
-    compare only convolutions (see `fedper`). Clients of the public code also keep their Adam state
+    compare only convolutions (see `fedper`). Clients also keep their Adam state there
     (``Training(keep_optimizer=True)``). Here `fedavg` determines what is shared and what is kept.
     In the public code, a client is scored with one model out of all rounds: the best model that a
     cluster of this client had. Here a client is scored with its last model.

@@ -55,7 +55,7 @@ def with_noise(
     colluders: int = 0,
     delta: float | None = None,
 ) -> dict[str, Tensor]:
-    """Return a record that keeps all earlier replies and counts later replies under this noise.
+    """Return a record in which earlier replies keep their noise and later replies have this noise.
 
     Args:
         record: a server's ``state["privacy"]``; empty for the first run.

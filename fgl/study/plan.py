@@ -141,7 +141,7 @@ class Plan:
         return self.stages[-1]
 
     def fingerprints(self) -> dict[str, str]:
-        """Fingerprints by name; a value that changes must also get another name."""
+        """Fingerprints by name. If a value changes, its name must change too."""
         local = [sorted(space.items()) for space in self.local]
         texts = {f"method {n}": fingerprint((m.build, m.space)) for n, m in self.methods.items()}
         texts |= {f"setting {name}": fingerprint(each) for name, each in self.settings.items()}

@@ -1,4 +1,4 @@
-"""Stacks of clients for the robust means: checks, conversion to double, and distances."""
+"""Stacked uploads for the robust means: checks, conversion to double, and distances."""
 
 from collections.abc import Mapping, Sequence
 

@@ -64,7 +64,7 @@ class Place(Protocol):
         ...
 
     def evaluate(self, method: Method, *, each: bool = False) -> Evaluate | None:
-        """The default score of a method at this place.
+        """The default score of a method for the clients of this executor.
 
         For `each`, see `fgl.run`.
         """

@@ -319,7 +319,7 @@ def _stack(
     equal: Collection[str],
     rows: Mapping[str, Rows] | None = None,
 ) -> Params:
-    """Stack the tensors of each name to ``[K, ...]``, or take only the given rows.
+    """Stack the K clients' tensors that have the same name; with `rows`, stack only these rows.
 
     If a name begins with a prefix in `equal`, the clients' tensors of this name are equal, so only
     one copy is made.
