@@ -53,8 +53,8 @@ def coded(method: Method, parts: Sequence[str], code: Code) -> Method:
     """Make clients send coded differences between their new tensors and the received tensors.
 
     Args:
-        method: the method. In the method's messages, each entry in `parts` is a dict of tensors
-            with names of the model's tensors.
+        method: the method. In the method's messages, each entry in `parts` is a dict of
+            tensors, named like the model's tensors.
         parts: entries of an upload. For a tensor that the server has not sent, the difference from
             zero is coded.
         code: the code. Tensors that are not floating-point are sent unchanged.
