@@ -93,6 +93,12 @@ def test_a_function_of_a_task_may_make_another_task() -> None:
     assert " ± " not in repr(found)
 
 
+def test_a_setting_that_ignores_the_seed_is_told() -> None:
+    task = fgl.tasks.Nodes(clients=2, hidden=4, model="gcn", dropout=0.0).load(seed=0)
+    with pytest.warns(UserWarning, match="does setting use its seed"):
+        fgl.compare({"a": lambda fedavg: fedavg}, lambda seed: task, num_rounds=1, seeds=range(2))
+
+
 def test_a_comparison_stops_early_and_names_its_metric(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[int] = []
     module = sys.modules["fgl.study.compare"]

@@ -363,6 +363,8 @@ def test_what_would_lose_or_reveal_times_is_refused() -> None:
     for refused, message in REFUSALS:
         with pytest.raises((ValueError, TypeError, RuntimeError), match=message):
             refused(graph)
+    with pytest.raises(ValueError, match="whole to have windows"):
+        fgl.tasks.node_task(series(), [graph], seeded(), training(), target=FORECAST)
     flat = seeded()
     flat.forward = lambda x, edge_index: x[:, 0]  # type: ignore[method-assign, assignment]
     method = fgl.fedavg(flat, train=training(), target=FORECAST)

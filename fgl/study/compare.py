@@ -16,6 +16,7 @@ from ..federation import Callback, Method, Result, Round, run
 from ..kinds import check_options, typed
 from ..progress import shown
 from ..tasks import Task
+from ..warn import warn
 from .arguments import check_seeds, check_settings, tuned
 from .execute import seeded
 from .fingerprint import fingerprint
@@ -123,6 +124,9 @@ def compare(
             metric, at = chosen_metric(report, task.select, metric, at)
             reports[job.method][job.seed] = report
     assert metric is not None and at is not None  # there is a run
+    curves = [[own[seed]["curves"] for own in reports.values()] for seed in reports[job.method]]
+    if len(curves) > 1 and all(own == curves[0] for own in curves):
+        warn("All seeds have the same scores: does setting use its seed? Deviations are 0 then")
     return Comparison(reports, metric, at)
 
 

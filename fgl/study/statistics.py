@@ -43,8 +43,8 @@ def difference(gains: Sequence[float]) -> Difference:
     """The mean ``m`` of paired differences, and the mean's interval ``m ± t s / sqrt(n)``.
 
     The interval is infinite and ``p`` is 1 if there are fewer than two differences, or if a
-    difference is not finite. If all differences are 0, ``p`` is 1. If all differences are equal but
-    not 0, ``p`` is 0.
+    difference is not finite. This is also the result if all differences are equal but not 0:
+    usually a setting then ignores its seed, and equal numbers say nothing about other seeds.
 
     Args:
         gains: the differences, one for each seed.
@@ -63,6 +63,8 @@ def difference(gains: Sequence[float]) -> Difference:
     if count < 2 or not math.isfinite(mean):
         return Difference(mean, math.nan, -math.inf, math.inf, 1.0, count)
     deviation = statistics.stdev(gains)
+    if not deviation and mean:
+        return Difference(mean, math.nan, -math.inf, math.inf, 1.0, count)
     error = deviation / math.sqrt(count)
     half = float(stats.t.ppf(1 - LEVEL / 2, count - 1)) * error
     p = 2 * float(stats.t.sf(abs(mean) / error, count - 1)) if error else float(mean == 0)

@@ -64,6 +64,9 @@ def node_task(
         check_graph("whole", whole)
     warn_of_trained(clients, whole)
     check_same_windows([*clients, *([whole] if whole else [])])
+    windows = any(own.has("window_index") for own in clients)
+    lacks = windows and whole is not None and not whole.has("window_index")
+    reject_if(lacks, "whole to have windows, as the clients have", "none: fgl.data.splits.windows")
 
     def scores(method: Method, trained: Sequence[Graph], *, each: bool = False) -> Evaluate:
         if whole is None:
