@@ -55,6 +55,12 @@ def test_steps_are_measured_here() -> None:
     assert said.count("'largest_difference': 0.0") == said.count("'why': ''") == 2
 
 
+def test_a_remembered_partition_is_on_the_graph_s_device(gpu: PretendedDevice) -> None:
+    for device in ("cpu", "cuda", "cpu"):
+        task = fgl.tasks.Nodes(clients=2, hidden=4, device=device).load(seed=0)
+        assert {own.node_id.device.type for own in task.clients} == {device}
+
+
 # -- recorded steps as CUDA graphs
 
 

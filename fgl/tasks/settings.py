@@ -147,8 +147,8 @@ def partitioned(name: str, graph: Graph, num_clients: int, **how: Any) -> list[T
         parts = cut(graph, num_clients, **how)
         while len(_partitions) >= REMEMBERED:
             del _partitions[next(iter(_partitions))]
-        _partitions[key] = tuple(parts)
-    return [part.clone() for part in _partitions[key]]
+        _partitions[key] = tuple(part.cpu() for part in parts)
+    return [part.to(graph.device, copy=True) for part in _partitions[key]]
 
 
 @declares
