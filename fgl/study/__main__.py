@@ -11,7 +11,9 @@ from typing import Any, NoReturn
 from .crew import counted
 from .execute import same_again
 from .folder import MARKS, Store, load_plan, take_back
+from .plan import Plan
 from .results import Study
+from .space import WIDE, sobol_point
 from .work import one_torch_thread, work
 
 GRACE = 3.0  # seconds after which a worker without a parent ends, whatever it does
@@ -27,17 +29,20 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--index", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--plan", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
-    if args.index is not None:  # started by a process that holds the other end of the input
-        threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         if args.show:
             print(Study(args.folder))
         elif args.again:
             again(args.folder, args.again)
         elif args.index is not None:
-            work(args.folder, index=args.index, plan=load_plan(args.folder, args.plan))
+            plan = load_plan(args.folder, args.plan)
+            _listen(plan)
+            # Started by a process that holds the other end of the input.
+            threading.Thread(target=_end_with_parent, daemon=True).start()
+            work(args.folder, index=args.index, plan=plan)
         else:
             plan = load_plan(args.folder)
+            _listen(plan)
             if args.retry:
                 forget_failed(args.folder)
             with counted(plan) as count:
@@ -71,6 +76,17 @@ class Ended(BaseException):
     """Raised on SIGTERM, so that `begun` releases the run. SystemExit would count as a failure."""
 
 
+def _listen(plan: Plan) -> None:
+    """Raise `Ended` on SIGTERM from now on.
+
+    The first trial is drawn before. While scipy reads the numbers of its Sobol sequences, it
+    ignores exceptions, and would go on with other numbers.
+    """
+    if any(map(plan.tunes, plan.methods)):
+        sobol_point(WIDE, 0)
+    signal.signal(signal.SIGTERM, _end)
+
+
 def _end(*_: Any) -> NoReturn:
     raise Ended
 
@@ -87,7 +103,6 @@ def _end_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _end)
     try:
         main()
     except Ended:
