@@ -124,10 +124,14 @@ def compare(
             metric, at = chosen_metric(report, task.select, metric, at)
             reports[job.method][job.seed] = report
     assert metric is not None and at is not None  # there is a run
-    curves = [[own[seed]["curves"] for own in reports.values()] for seed in reports[job.method]]
-    if len(curves) > 1 and all(own == curves[0] for own in curves):
-        warn("All seeds have the same scores: does setting use its seed? Deviations are 0 then")
+    _warn_of_equal_seeds([[*own.values()] for own in reports.values()])
     return Comparison(reports, metric, at)
+
+
+def _warn_of_equal_seeds(reports: list[list[dict[str, Any]]]) -> None:
+    """Warn if all seeds have the same scores, for every method."""
+    if len(reports[0]) > 1 and all(r["curves"] == own[0]["curves"] for own in reports for r in own):
+        warn("All seeds have the same scores: does setting use its seed? Deviations are 0 then")
 
 
 def _ready(plan: Plan) -> Iterator[tuple[Job, Method, Task]]:
