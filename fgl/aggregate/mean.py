@@ -29,7 +29,8 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict
             examples).
 
     Returns:
-        Dict from name to ``[...]`` with the stack's dtypes. A stack and a list give the same bits.
+        Dict from name to ``[...]`` with the stack's dtypes. A stack and a list of the same tensors
+        give bit-identical results.
 
     Raises:
         TypeError: if tensors are complex, or if the tensors of a list differ in dtype.
