@@ -21,7 +21,7 @@ def pack(message: Mapping[str, Any]) -> bytes:
         message: dict of dense tensors, at most one dict deep.
 
     Returns:
-        The bytes. Their number is the result of `num_bytes`, plus about 80 for each tensor.
+        The bytes. The result is about 80 bytes per tensor longer than `num_bytes` of the message.
 
     Raises:
         TypeError: for a sparse tensor.
