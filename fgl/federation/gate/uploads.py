@@ -197,7 +197,7 @@ def check_jump(new: Mapping[str, Any], old: Mapping[str, Any], name: str, most: 
     """Raise `Diverged` if a message or state is not finite, or is far larger than before.
 
     Args:
-        new: dict of tensors, at most one dict deep.
+        new: dict of tensors, or of dicts of tensors.
         old: the message or state that `new` replaces; a missing entry counts as an entry of size 1.
         name: the name of the message or state in errors.
         most: largest allowed ratio of the new root mean square to the old root mean square. If the
@@ -323,9 +323,9 @@ class Limits:
         note_bytes: largest size of the data that a remote client sends in addition to its message:
             numbers, losses, names, metrics. By default, 1 MiB plus 16 times the total length of the
             model's names.
-        metrics: largest number of metrics in a round. A score with more metrics than this limit is
-            refused. If all clients' scores together have more names than the limit, only the names
-            that most clients use are kept.
+        metrics: largest number of metrics in the scores of remote clients. A score with more
+            metrics is ignored. If all scores of a round together have more names than this limit,
+            only the names that most clients use are kept.
         metric_length: largest number of characters of a metric's name.
         empty_rounds: the run raises an error after this number of consecutive rounds in which no
             upload was accepted. The run also raises an error at the end if no upload was accepted
@@ -570,7 +570,7 @@ def form_of(
     All uploads of a run have the same form.
 
     Args:
-        message: the upload; it must be a dict of tensors, at most one dict deep.
+        message: the upload. It must be a dict of tensors, or of dicts of tensors.
         ragged: keys whose entries may differ between clients; the form does not include them.
         model: see `check_message`.
 
