@@ -155,9 +155,9 @@ class Round:
             not finite. Let m be the median of the absolute values of these means, or 1 if the
             median is smaller. A mean is also left out if its absolute value exceeds ``300 m``.
         padding: fraction of padded nodes among all nodes of the batches.
-        one_by_one: the reason why clients could not train as a batch; they then trained one at a
-            time in this round and in all later rounds. The string is empty if clients trained as a
-            batch, or if `clients_at_once` was set.
+        one_by_one: the reason why clients could not train as a batch, or an empty string. If the
+            string is not empty, clients trained one at a time in this round and in all later
+            rounds. The string is always empty if `clients_at_once` was set.
         untraced: the reason why local steps are not traced from this round on. Only the first such
             round contains the reason. The field is ignored when rounds are compared.
         bytes_down, bytes_up: total size of the messages sent to clients, and of the messages sent

@@ -15,7 +15,8 @@ def ranges(first: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
         first, count: int64 ``[n]``, the first integer and the length of each range.
 
     Returns:
-        The integers, int64 ``[sum of count]``, and the index of each integer's range.
+        Two tensors, int64 ``[sum of count]``: the integers of all ranges, and for each integer the
+        index of its range.
 
     Example:
         >>> ranges(torch.tensor([5, 0]), torch.tensor([2, 1]))
@@ -80,7 +81,7 @@ def neighbour_features(graph: Any, table: Tensor, number: Tensor) -> Tensor:
 def hidden_neighbours(
     graph: Any, nodes: Tensor, width: int, rows: Any = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """For a graph without the given nodes: the removed neighbours of each remaining node.
+    """The neighbours that each remaining node loses when the given nodes are removed from a graph.
 
     Returns:
         Three tensors. First, the ids of the n remaining nodes, int64 ``[n]``. Second, the number of

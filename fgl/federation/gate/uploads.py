@@ -197,7 +197,7 @@ def check_jump(new: Mapping[str, Any], old: Mapping[str, Any], name: str, most: 
     """Raise `Diverged` if a message or state is not finite, or is far larger than before.
 
     Args:
-        new: dict of tensors, or of dicts of tensors.
+        new: dict whose values are tensors or dicts of tensors.
         old: the message or state that `new` replaces; a missing entry counts as an entry of size 1.
         name: the name of the message or state in errors.
         most: largest allowed ratio of the new root mean square to the old root mean square. If the
@@ -570,7 +570,7 @@ def form_of(
     All uploads of a run have the same form.
 
     Args:
-        message: the upload. It must be a dict of tensors, or of dicts of tensors.
+        message: the upload. It must be a dict whose values are tensors or dicts of tensors.
         ragged: keys whose entries may differ between clients; the form does not include them.
         model: see `check_message`.
 

@@ -132,8 +132,10 @@ def _settings(signature: inspect.Signature, values: Mapping[str, Any], but: str)
 
 
 def _call(signature: inspect.Signature, values: Mapping[str, Any]) -> list[str]:
-    """The arguments of a call as text; defaults are shown only if they are numbers or a
-    `Training`."""
+    """The arguments of a call as text; most defaults are left out.
+
+    Defaults that are numbers or a `Training` are included.
+    """
     words = []
     defaults = {name: each.default for name, each in signature.parameters.items()}
     shown = {n: own for n, own in defaults.items() if type(own) in (int, float, Training)}

@@ -73,7 +73,7 @@ def num_bytes(message: Mapping[str, Any]) -> int:
     """Size in bytes of the tensors in a message; names are not counted.
 
     Args:
-        message: dict of tensors, or of dicts of tensors.
+        message: dict whose values are tensors or dicts of tensors.
 
     Returns:
         Bytes.
@@ -130,7 +130,8 @@ def check_message(
     """Check a message between a client and the server.
 
     Args:
-        message: the object to check. It must be a dict of tensors, or of dicts of tensors.
+        message: the object to check. It must be a dict whose values are tensors or dicts of
+            tensors.
         model: the tensors of the method's model. Each tensor of ``message["model"]`` must have the
             name, the shape and the dtype of one of these tensors. So a tensor of shape ``[1]`` is
             never broadcast.

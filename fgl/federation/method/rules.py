@@ -272,8 +272,8 @@ class Rules:
         participants: smallest allowed number of participants of a round. If a round has fewer
             participants, the run raises an error.
         rounds: smallest allowed number of rounds of a run. A shorter run raises an error, unless it
-            has a checkpoint and so can be continued. For example, a method that changes its
-            server's behaviour after `at` rounds needs ``at + 1`` rounds.
+            has a checkpoint and so can be continued. For example, `fgl.methods.unlearned` needs one
+            round more than its argument `at`.
         silent: if False, clients send their local losses and numbers of examples in addition to
             their messages, and the history records both. If True, clients send nothing except their
             messages.

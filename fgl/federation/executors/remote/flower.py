@@ -272,8 +272,8 @@ class Flower:
         per_tensor: whether to send one array for each tensor, so that Flower's own mods can read
             the tensors. One array per tensor is slower than one array per message, and does not
             support bfloat16.
-        poll: seconds between two checks for answers. The server checks for new nodes every ``10 *
-            poll`` seconds.
+        poll: seconds between two checks for answers. Every ``10 * poll`` seconds, the server checks
+            for new nodes.
     """
 
     grid: Grid

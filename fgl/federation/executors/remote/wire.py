@@ -18,7 +18,7 @@ def pack(message: Mapping[str, Any]) -> bytes:
     and their nesting.
 
     Args:
-        message: dict of dense tensors, or of dicts of dense tensors.
+        message: dict whose values are dense tensors or dicts of dense tensors.
 
     Returns:
         The bytes. The result is about 80 bytes per tensor longer than `num_bytes` of the message.
