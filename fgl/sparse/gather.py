@@ -160,7 +160,8 @@ def ranges(first: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
         first, count: int64 ``[n]``, the first integer and the length of each range.
 
     Returns:
-        The integers, int64 ``[sum of count]``, and the index of each integer's range.
+        Two tensors, int64 ``[sum of count]``: the integers of all ranges, and for each integer the
+        index of its range.
 
     Example:
         >>> ranges(torch.tensor([5, 0]), torch.tensor([2, 1]))
