@@ -28,12 +28,13 @@ def fedtgp(
     The server has a trainable row for each class c. A hidden layer and an output layer compute the
     prototype ``z_c`` from this row. The server trains the rows and both layers. The training moves
     ``z_c`` near the clients' prototypes ``C_i^c`` of class c, and away from the clients' prototypes
-    of other classes, with a margin between classes. The server minimises ``-log softmax_c'(-||C_i^c
-    - z_c'|| - delta [c' = c])``. The margin ``delta`` depends on the mean prototypes of the
-    classes. For each class, the server computes the distance between the class's mean prototype and
-    the nearest mean prototype of any other class. The largest of these distances is ``delta``,
-    unless it exceeds `margin`; then ``delta`` is `margin`. Then the server sends ``z_c`` of every
-    class to all clients. Clients train and predict as in `fedproto`.
+    of other classes, with a margin between classes. The server minimises
+    ``-log softmax_c'(-||C_i^c - z_c'|| - delta [c' = c])``. The margin ``delta`` depends on the
+    mean prototypes of the classes. For each class, the server computes the distance between the
+    class's mean prototype and the nearest mean prototype of any other class. The largest of these
+    distances is ``delta``, unless it exceeds `margin`; then ``delta`` is `margin`. After the
+    training, the server sends ``z_c`` of every class to all clients. Clients train and predict as
+    in `fedproto`.
 
     This method follows the authors' code, with two exceptions. In the authors' code, clients
     predict the class of the nearest prototype. Here clients predict with the model's output, since
