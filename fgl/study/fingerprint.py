@@ -136,7 +136,7 @@ def _used(function: types.FunctionType) -> dict[str, Any]:
 
 
 def _imported(name: str) -> Any:
-    """Import the user's module with this name; for an installed or missing module, return its name."""
+    """Import the user's module with this name; return the name of any other module."""
     try:
         return name if is_installed(name) else importlib.import_module(name)
     except ImportError:
