@@ -15,10 +15,10 @@ from torch import Tensor
 from ..checks import reject_if
 from ..graph import Graph
 from ..graph.checks import check_index
-from ..graph.neighbours import ranges
 from ..graph.windows import check_no_series
 from ..kinds import typed
 from ..sparse import SparseMatrix
+from ..sparse.gather import ranges
 from ..sparse.matrix import dense, rows_of
 
 

@@ -7,9 +7,9 @@ from torch import Generator, Tensor
 
 from ..checks import Count, Share, Weight, reject_if
 from ..graph import Graph
-from ..graph.neighbours import ranges
 from ..kinds import typed
 from ..sparse import SparseMatrix
+from ..sparse.gather import ranges
 from .typed import typed_graph
 from .undirected import undirected
 

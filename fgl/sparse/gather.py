@@ -151,3 +151,21 @@ def below_each_other(index: Tensor, num_rows: int, name: str = "index") -> Tenso
         got = low if low < 0 else high
         raise IndexError(f"Expected {name} to be in [0, {num_rows}), but got {got}")
     return shifted.flatten()
+
+
+def ranges(first: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    """The integers of many ranges, one range after the other.
+
+    Args:
+        first, count: int64 ``[n]``, the first integer and the length of each range.
+
+    Returns:
+        The integers, int64 ``[sum of count]``, and the index of each integer's range.
+
+    Example:
+        >>> ranges(torch.tensor([5, 0]), torch.tensor([2, 1]))
+        (tensor([5, 6, 0]), tensor([0, 0, 1]))
+    """
+    row = torch.arange(len(count), device=count.device).repeat_interleave(count)
+    shift = first - (count.cumsum(0) - count)
+    return shift[row] + torch.arange(len(row), device=count.device), row

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch._C import _functorch as functorch
 
 from ..kinds import explained
-from .gather import gather_rows
+from .gather import gather_rows, ranges
 from .pattern import Pattern, outside, pointers, row_major
 from .precision import mixed
 from .product import weighted_product
@@ -296,9 +296,7 @@ class SparseMatrix:
     def rows(self, index: Tensor) -> SparseMatrix:
         """The rows with indices `index` (int64 ``[m]``), in the given order."""
         counts = self.pattern.crow.diff()[index]
-        starts = self.pattern.crow[index] - (counts.cumsum(0) - counts)
-        entry = torch.arange(int(counts.sum()), device=index.device)
-        entry = entry + torch.repeat_interleave(starts, counts)
+        entry, _ = ranges(self.pattern.crow[index], counts)
         crow = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         pattern = self.pattern.like(crow, self.pattern.col[entry], (index.numel(), self.shape[1]))
         return SparseMatrix(pattern, None if self.value is None else self.value[entry])

@@ -248,8 +248,8 @@ class Study:
             )
         if 1 < count < SETTINGS_FOR_OTHERS:
             lines.append(
-                f"{count} settings: nothing follows for other data (a sign test of fewer than "
-                f"{SETTINGS_FOR_OTHERS} has no p < 0.05)"
+                f"These {count} settings say nothing about other data: a sign test over fewer "
+                f"than {SETTINGS_FOR_OTHERS} settings cannot reach p < 0.05"
             )
         return lines + self._troubles()
 
@@ -263,11 +263,13 @@ class Study:
         if errors:
             first = errors[0].get("error", "").splitlines()[0][:120]
             lines.append(
-                f"{len(errors)} runs failed or diverged, the first {errors[0]['id']}: {first}"
+                f"{len(errors)} runs failed or diverged; the first is {errors[0]['id']}: {first}"
             )
         texts = dict.fromkeys(text for record in records for text in record.get("warnings", ()))
         if texts:
-            lines.append(f"{len(texts)} different warnings, the first: {next(iter(texts))}")
+            lines.append(
+                f"Runs gave {len(texts)} different warnings; the first is: {next(iter(texts))}"
+            )
         return lines
 
     def to_latex(self, *, best: Literal["bold", "none"] = "bold", percent: bool = True) -> str:

@@ -14,9 +14,9 @@ from ..checks import check_count, reject_if
 from ..data.splits.free_pairs import FreeCells
 from ..federation import Evaluate, Method, Params, Ragged, Score, Training
 from ..graph import Graph
-from ..graph.neighbours import ranges
 from ..kinds import typed
 from ..predict import reads
+from ..sparse.gather import ranges
 from .scores import validation
 from .task import Once, Task, bounded
 

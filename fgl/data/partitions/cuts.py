@@ -14,9 +14,9 @@ from torch import Tensor
 
 from ...checks import Count, Natural, Weight, imported, install
 from ...graph import Graph
-from ...graph.neighbours import ranges
 from ...kinds import typed
 from ...progress import shown
+from ...sparse.gather import ranges
 from ...warn import warn
 from ..undirected import pairs, undirected
 from .checks import announced, check_num_clients, filled

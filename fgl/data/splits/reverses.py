@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ...graph import Graph
-from ...graph.neighbours import ranges
+from ...sparse.gather import ranges
 from ...warn import warn
 
 SAMPLE = 4096  # number of edges that are checked first
