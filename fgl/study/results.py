@@ -183,7 +183,10 @@ class Study:
         return {n: [v for i, v in enumerate(own) if v not in own[:i]] for n, own in values.items()}
 
     def edges(self, setting: str, method: str) -> list[str]:
-        """Names of the numbers whose chosen value is the smallest or largest tried, not a bound."""
+        """Describe each chosen number that is the smallest or largest tried value.
+
+        Chosen numbers at a hard bound of their range are left out.
+        """
         return self.plan.edges(setting, method, self._store)
 
     def _megabytes(self, setting: str, method: str) -> float:
@@ -223,7 +226,7 @@ class Study:
                 *_difference(self.tests.get((setting, method)), scale), *cost, note]  # fmt: skip
 
     def sentences(self) -> list[str]:
-        """Sentences on the test over all settings, the detectable difference and failed runs."""
+        """Sentences on the mean over all settings, on detectable differences and on failed runs."""
         base, count = next(iter(self.plan.methods)), len(self.plan.settings)
         scale = min(map(self._scale, self.plan.settings))
         lines = []
@@ -390,7 +393,7 @@ class Study:
 
 
 def _tested(gains: Mapping[Any, Mapping[int, float]]) -> dict[Any, Tested]:
-    """Test the differences in every entry; Holm's correction covers all entries."""
+    """Run one test per key of `gains`; Holm's correction of the p-values covers all tests."""
     each = {key: difference(list(own.values())) for key, own in gains.items()}
     adjusted = holm([own.p for own in each.values()])
     tests = {}
