@@ -62,7 +62,7 @@ def neighbour_features(graph: Any, table: Tensor, number: Tensor) -> Tensor:
 def hidden_neighbours(
     graph: Any, nodes: Tensor, width: int, rows: Any = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """For a graph without the given nodes: the removed neighbours of each remaining node.
+    """The neighbours that each remaining node loses when the given nodes are removed from a graph.
 
     Returns:
         Three tensors. First, the ids of the n remaining nodes, int64 ``[n]``. Second, the number of

@@ -159,8 +159,8 @@ class SparseMatrix:
 
         Raises:
             ValueError: for a negative value, since a negative degree has no square root. On a GPU
-                and inside a transform, values are not checked, to avoid a synchronisation. There a
-                row of negative degree becomes NaN.
+                and inside a transform, values are not checked, to avoid a synchronisation. Without
+                this check, a row of negative degree becomes NaN.
         """
         return self._once("gcn_norm", self._normalised)
 
@@ -194,9 +194,10 @@ class SparseMatrix:
 
     @property
     def incidence(self) -> SparseMatrix:
-        """Matrix ``[rows, nnz]``: row i is 1 at the nonzero entries of row i; computed once.
+        """Matrix ``[rows, nnz]`` with 1 at (i, k) if the k-th nonzero entry of A is in row i of A.
 
-        ``A.incidence @ messages`` sums the entries' messages, ``[nnz, d]``, over each row.
+        The matrix is computed once and stored. If ``messages [nnz, d]`` has one row per nonzero
+        entry of A, ``A.incidence @ messages`` is the sum of the messages over each row of A.
 
         Example:
             >>> A = SparseMatrix.from_dense(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
