@@ -123,8 +123,8 @@ def sentence(study: Study, method: str, where: str, test: Tested, family: int) -
         gain = f"the {study.metric(setting)} of {method} is {size} {better} than that of {base}"
     low, high = (f"{scale * end:+.{digits}f}" for end in (own.low, own.high))
     return (
-        f"**On {where}, {gain}** (95 % interval {low} to {high}, paired t test over {own.count} seeds, p = {test.holm:.2g} after Holm's correction for "
-        f"{family} comparisons)."
+        f"**On {where}, {gain}** (95 % interval {low} to {high}, paired t test over {own.count} "
+        f"seeds, p = {test.holm:.2g} after Holm's correction for {family} comparisons)."
     )
 
 
