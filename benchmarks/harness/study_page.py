@@ -121,10 +121,10 @@ def sentence(study: Study, method: str, where: str, test: Tested, family: int) -
     gain = f"{method} is {size} points {better} than {base}"
     if not points:
         gain = f"the {study.metric(setting)} of {method} is {size} {better} than that of {base}"
+    low, high = (f"{scale * end:+.{digits}f}" for end in (own.low, own.high))
     return (
-        f"**On {where}, {gain}** (95 % interval {scale * own.low:+.{digits}f} to {scale * own.high:+.{digits}f}, "
-        f"paired t test over {own.count} seeds, p = {test.holm:.2g} after Holm's correction for "
-        f"{family} comparisons)."
+        f"**On {where}, {gain}** (95 % interval {low} to {high}, paired t test over {own.count} "
+        f"seeds, p = {test.holm:.2g} after Holm's correction for {family} comparisons)."
     )
 
 
