@@ -81,4 +81,4 @@ __all__ = [
     "tune",
 ]
 
-kinds.name_methods(__name__)
+kinds.explain_public(__name__)

@@ -10,13 +10,10 @@ from typing import Any
 
 import torch
 
-from .kinds import explained
-
 CPU = torch.device("cpu")
 _seeding = RLock()
 
 
-@explained
 def fold_in(seed: int, *path: int | str) -> int:
     """A seed for each path, such as a round and a client: ``fold_in(seed, round, client)``.
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..checks import imported, install, reject_if
-from ..kinds import explained
 from .fields import changed, flat, leaves, members
 from .run import NOT_CONFIG, Run, command
 from .words import choose_names, first_line, option, preset_table, sentence
@@ -25,7 +24,6 @@ Presets = Mapping[str, Mapping[str, Any]]
 REQUIRED: Any = inspect.Parameter.empty  # the default of a flag that a command must give
 
 
-@explained
 def cli(
     main: Main | Mapping[str, Main],
     *,
@@ -110,7 +108,6 @@ def _origin(
     return {"recipe": recipe, "dataset": flags.get("dataset", ""), "config": {**config, **others}}
 
 
-@explained
 def takes_options_of(builder: Main) -> Callable[[Main], Main]:
     """A decorator: a function's ``**options`` get the keyword-only parameters of `builder`.
 

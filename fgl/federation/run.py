@@ -15,7 +15,7 @@ import torch
 
 from ..checks import check_number, check_share, reject_if
 from ..graph import Graph
-from ..kinds import check_kind, check_takes, explained
+from ..kinds import check_kind, check_takes
 from ..seeds import one_thread
 from ..warn import warn
 from .carried import carried, counted_on, unprotected
@@ -39,7 +39,6 @@ from .training.train import in_mode
 Callback = Callable[[Round, Result], bool | None]
 
 
-@explained
 def run(
     method: Method,
     clients: Sequence[Graph] | TaskLike | Place | None = None,

@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ..kinds import explained
-
 T = TypeVar("T")
 
 
@@ -28,7 +26,6 @@ def mixed(tensor: Tensor) -> bool:
     return bool(torch.is_autocast_enabled(tensor.device.type))
 
 
-@explained
 def full_precision(function: Callable[..., T]) -> Callable[..., T]:
     """Let a function run without `torch.autocast`; its first argument must be a tensor.
 

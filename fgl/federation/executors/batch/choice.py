@@ -13,7 +13,6 @@ import torch
 
 from ....checks import check_number
 from ....graph import Graph
-from ....kinds import explained
 from ....predict import reads
 from ....sparse import SparseMatrix
 from ...method.method import Method
@@ -51,7 +50,6 @@ class Choice(NamedTuple):
         return f"{way} (clients_at_once={number}): {self.why}"
 
 
-@explained
 def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None) -> Choice:
     """Choose how many clients train as one batch, from the sizes of the clients and of the model.
 
