@@ -1,7 +1,5 @@
 """Auto-encoder that is trained to reconstruct a network of clients (GPFL)."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Features of clients: flat or pooled parameters, and outputs of models on random graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Networks of clients: built from similarities or distances, and turned into weights for mixes."""
 
-from __future__ import annotations
-
 import math
 
 import torch

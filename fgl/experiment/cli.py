@@ -1,7 +1,5 @@
 """Command line of a `main` function: flags, presets and help. Only this file imports tyro."""
 
-from __future__ import annotations
-
 import collections.abc
 import dataclasses
 import functools

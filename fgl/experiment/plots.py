@@ -1,7 +1,5 @@
 """Plots of runs: metrics by round and by bytes, deviations over seeds, and dropped clients."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

@@ -1,7 +1,5 @@
 """Metrics of a round: scores of the clients' deployed models, on one graph or several."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Runs: sequences of rounds. A run that resumes from a checkpoint gives bit-identical results."""
 
-from __future__ import annotations
-
 import json
 import operator
 import os

@@ -1,7 +1,5 @@
 """GraphSAGE (Hamilton et al. 2017) for graphs and trees of a fixed shape; FedEgo's network."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from operator import mul

@@ -1,7 +1,5 @@
 """Checks of a client's uploaded predictions and embeddings of nodes (FedGL)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 The helpers make calls cheaper: `Function.apply` takes more time than a small sparse product.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar

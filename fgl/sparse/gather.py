@@ -1,7 +1,5 @@
 """Rows gathered or summed by an index; additions have a fixed order, even on a GPU."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

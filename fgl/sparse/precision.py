@@ -1,7 +1,5 @@
 """Full precision under `torch.autocast`, for operations that need more than half precision."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Products with a sparse pattern; they support gradients and `vmap`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

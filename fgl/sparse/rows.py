@@ -1,7 +1,5 @@
 """Sums and softmaxes over each row's entries; they support gradients and `vmap`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Ranks of triples' true ends among all nodes: mean reciprocal rank, and hits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Clients whose nodes mostly have a few labels, and a test graph that no client holds (FedEgo)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

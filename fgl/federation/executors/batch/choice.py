@@ -1,7 +1,5 @@
 """The default number of clients that train as one batch."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Hashable, Sequence

@@ -6,8 +6,6 @@ that case the rows of absent features do not influence the client's loss, and th
 rows is 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -6,8 +6,6 @@ self-loops. The features of the sink are 0, and the sink belongs to an extra gra
 sink is removed from the model's output.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
