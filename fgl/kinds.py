@@ -91,6 +91,7 @@ MEANT = {
     "fraction_fit": ("participation",),
     "client_fraction": ("participation",),
     "num_clients": ("clients", "num_parts"),
+    "on": ("clients",),
     "proximal_mu": ("mu",),
     "label": ("y",),
     "labels": ("y",),
