@@ -68,7 +68,7 @@ def dequantise(
     """Decode the result of `quantise` to a tensor.
 
     Args:
-        codes, scales: the two results of `quantise` for this `bits` and this `bucket`.
+        codes, scales: the two results of `quantise`, called with the same `bits` and `bucket`.
         shape: shape of the tensor.
         dtype: dtype of the tensor.
 

@@ -192,7 +192,7 @@ def explained(function: Function) -> Function:
 
 
 def plain(function: Any) -> Any:
-    """Return the function inside a wrapper by `explained`; return any other function unchanged.
+    """Return the original function of a wrapper from `explained`, or any other function unchanged.
 
     Example:
         >>> plain(explained(len)) is len, plain(len) is len
@@ -263,7 +263,7 @@ NOT_NAMED = (torch.autograd.Function, BaseException)
 
 
 def _short(function: Any) -> str:
-    """The name of a function as a call shows it; for `__init__`, the name of the class."""
+    """The name with which users call a function; for `__init__`, the name of the class."""
     name: str = function.__qualname__.removesuffix(".__init__")
     return name.rsplit("<locals>.", 1)[-1]
 
@@ -562,7 +562,8 @@ def in_words(hint: Any) -> str:
 def shown(value: Any, hint: Any = None) -> str:
     """A value as text for an error: a class or a plain value in full, or else only its type.
 
-    If the value's type has the name of the expected type, the text also names its package.
+    If the value's type and the expected type have the same name, the text also names the package of
+    the value's type.
 
     Example:
         >>> shown(torch.nn.Linear), shown("a"), shown(torch.ones(1))

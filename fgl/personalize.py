@@ -265,9 +265,9 @@ def adaptive_aggregation(
         delta: limit on the drop of the score; a larger drop leads to mixing.
         max_adjust: largest number of mixing steps. With 0, the received model is scored but never
             mixed.
-        strict: whether a drop of exactly `delta` is accepted, as in the paper's text. If False, a
-            drop of exactly `delta` leads to mixing; with ``delta=0``, this is Algorithm 1 as
-            printed.
+        strict: whether a drop of exactly `delta` is accepted, as in the paper's text. If False, the
+            function mixes after a drop of exactly `delta`. For Algorithm 1 as printed, use
+            ``strict=False`` and ``delta=0``.
 
     Returns:
         The resulting model, the score of this model, and the number of mixing steps.

@@ -33,8 +33,9 @@ class Target:
     Args:
         loss: ``(output, y, mask) -> scalar``, the loss that a client minimises.
         metrics: dict from name to function ``(output, y, mask) -> number``. A function may also
-            return a tensor, like `fgl.metrics.rmse`, or like `hit_counts` and `class_counts` in
-            `fgl.metrics.classes`. Without examples to score, a function returns NaN.
+            return a scalar tensor, like `fgl.metrics.rmse`, or counts, like `hit_counts` and
+            `class_counts` in `fgl.metrics.classes`. Without examples to score, a function returns
+            NaN.
         lower: the names of the metrics for which smaller values are better; the object stores a
             frozenset.
 
@@ -133,10 +134,11 @@ def check_no_broadcast(name: str, function: Metric, output: Tensor, y: Tensor) -
 
 @lru_cache(maxsize=64)
 def _broadcasts(function: Metric) -> bool:
-    """Whether a column of made-up outputs is compared with all answers at once.
+    """Whether a metric or loss broadcasts outputs ``[n, 1]`` and labels ``[n]`` to ``[n, n]``.
 
-    Then the result differs from the result for a vector, and does not depend on the outputs' order.
-    The function's own state and the global generator stay as they are.
+    The function is called with made-up numbers. If the function broadcasts, its result for a column
+    ``[n, 1]`` differs from its result for a vector ``[n]``, and does not depend on the order of the
+    outputs. The function's own state and the global generator stay as they are.
     """
     output, y = torch.tensor([[0.5], [-1.0], [2.0]]), torch.tensor([1.0, 0.0, 1.0])
     results = []
@@ -236,9 +238,9 @@ def selected(metrics: Mapping[str, float], select: str) -> float:
 def less_is_better(name: str, select: str = "", lower: Collection[str] = ()) -> bool:
     """Whether smaller values of this metric are better, as for losses, rmse, mae and mape.
 
-    If `select` (the metric for model selection) names this metric, a minus sign in `select`
-    decides. Smaller values are also better for the metrics in `lower`, whose names have no prefix
-    such as ``"test_"``.
+    If `select` (the metric for model selection) names this metric, smaller values are better only
+    if `select` begins with a minus sign. Smaller values are also better for the metrics in `lower`,
+    whose names have no prefix such as ``"test_"``.
 
     Example:
         >>> less_is_better("val_rmse"), less_is_better("test_loss"), less_is_better("-val_rmse")
@@ -277,7 +279,7 @@ def lower_of(config: Mapping[str, Any]) -> set[str]:
 
 
 def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
-    """A client's metrics, without the metrics that are NaN since the client has no examples.
+    """A client's metrics that are not NaN; NaN means that a client has no examples for a metric.
 
     Example:
         >>> scored_alone({"test_rmse": 0.5, "test_r2": float("nan")})
@@ -326,7 +328,7 @@ def warn_undefined(
     *,
     instead: str = "",
 ) -> dict[int, list[str]]:
-    """Give one warning for all clients with examples to score and with an undefined metric.
+    """Give one warning for all clients that have examples to score but an undefined metric.
 
     Args:
         target: the target with the metrics.

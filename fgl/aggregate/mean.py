@@ -27,7 +27,8 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict
             examples).
 
     Returns:
-        Dict from name to ``[...]`` with the stack's dtypes. A stack and a list give the same bits.
+        Dict from name to ``[...]`` with the stack's dtypes. A stack and a list of the same tensors
+        give bit-identical results.
 
     Raises:
         TypeError: if tensors are complex, or if the tensors of a list differ in dtype.
@@ -152,7 +153,10 @@ def _divisors(weight: Tensor) -> Tensor:
 
 
 def check_stack(name: str, value: Tensor | Sequence[Tensor], clients: int) -> Tensor:
-    """Return the stack; for a list of K tensors of the same shape, return the first tensor."""
+    """Check a stack or a list of K tensors; return the stack, or the list's first tensor.
+
+    Callers read the dtype and the device from the result.
+    """
     shape = list(value.shape) if isinstance(value, Tensor) else [len(value)]
     reject_if(
         shape[:1] != [clients], f"stack[{name!r}] to have {clients} clients", f"shape {shape}"

@@ -51,8 +51,8 @@ def server_step(
         The new model, and the moments to pass to the next call.
 
     Raises:
-        ValueError: if the rule is unknown, or if the bias of a rule other than adam is to be
-            corrected. A ValueError is also raised if `target` lacks a tensor of `params` or has a
+        ValueError: if the rule is unknown, or if `bias_correction` is True and the rule is not
+            adam. A ValueError is also raised if `target` lacks a tensor of `params` or has a
             different shape for it, or if `state` lacks moments of the rule.
 
     Example:

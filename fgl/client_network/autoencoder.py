@@ -179,8 +179,8 @@ def reconstruct(
 
     Each call starts with new weights from `init_encoder`. Adam then minimises `link_loss` for the
     embeddings from `encode`. The gradient is computed by explicit formulas, without autograd. Both
-    terms of the loss reduce link probabilities. Links remain only because training takes few steps.
-    The weights do not depend on the order of clients.
+    terms of the loss reduce link probabilities, so longer training would remove all links. The
+    weights do not depend on the order of clients.
 
     Args:
         network: float ``[k, k]``, the initial network. Each row sums to 1 (`running_network`).

@@ -50,8 +50,8 @@ def flat_parameters(stack: Mapping[str, Tensor]) -> Tensor:
         float ``[k, P]``, in the order of the names.
 
     Raises:
-        ValueError: if no tensor is floating point, or if two tensors have different numbers of
-            clients.
+        ValueError: if no tensor is floating point, or if the first dimension k differs between two
+            tensors.
 
     Example:
         >>> flat_parameters({"w": torch.tensor([[[1.0, 2.0]], [[4.0, 5.0]]]), "b": torch.ones(2)})

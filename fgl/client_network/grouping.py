@@ -129,8 +129,8 @@ def min_cut(weight: Tensor) -> Tensor:
             is ignored. An entry between -1e-6 and 0 counts as a rounding error and is set to 0.
 
     Returns:
-        bool ``[k]``, True in the smaller part. If both parts have the same size, the part with the
-        first client is False.
+        bool ``[k]``, True for the clients in the smaller part. If both parts have the same size,
+        the first client and all clients in its part are False.
 
     Raises:
         TypeError: if `weight` is not floating point.

@@ -150,8 +150,8 @@ def resample(
 ) -> Tensor:
     """Sample new trees from given trees: at every level, children are drawn with replacement.
 
-    A sampled child keeps its subtree. The child's children are then sampled from this subtree. So
-    the children of a node are always neighbours of the node.
+    A sampled child keeps its subtree, and the child's own children are sampled from the child's
+    subtree. So the children of a node are always neighbours of the node.
 
     Args:
         trees: ``[num_trees, size, ...]``, e.g. embeddings of mashed ego-graphs.
@@ -206,8 +206,8 @@ def mash(
         trees: int64 ``[num_trees, size]``, sampled by an `EgoSampler`.
         batch_size: trees per mashed ego-graph; by default all. The function warns if this number is
             1, since the result would reveal individual ego-graphs.
-        least: smallest number of trees in the last batch. If the last batch is smaller, it is
-            merged with the previous batch; by default `batch_size`.
+        least: smallest number of trees in the last batch, by default `batch_size`. A last batch
+            with fewer trees is merged with the previous batch.
 
     Returns:
         float ``[num_batches, size, H]``.

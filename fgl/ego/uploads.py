@@ -77,8 +77,8 @@ def mashed_check(
         fanouts: shape of the trees.
         head: float ``[C, H]``, the classifier's weights. Embeddings must have the width and the
             dtype of these weights.
-        most: largest number of ego-graphs that a client may send: the client's number of training
-            nodes.
+        most: largest number of ego-graphs that a client may send, such as the client's number of
+            training nodes. By default the number is not limited.
         base: a second `accept`, which is called first; by default there is none.
 
     Example:

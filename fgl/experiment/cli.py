@@ -110,9 +110,9 @@ def takes_options_of(builder: Main) -> Callable[[Main], Main]:
     """A decorator: a function's ``**options`` get the keyword-only parameters of `builder`.
 
     Args:
-        builder: function that builds a method, such as `fgl.methods.fedprox`. The ``Args`` of its
-            docstring are the help texts. Two kinds of arguments do not become options: arguments
-            that a `functools.partial` fixes, and functions.
+        builder: function that builds a method, such as `fgl.methods.fedprox`. The ``Args`` section
+            of the builder's docstring contains the help texts. Two kinds of arguments do not become
+            options: arguments that a `functools.partial` fixes, and functions.
 
     Returns:
         A decorator that marks a `main` for `cli`.

@@ -255,7 +255,7 @@ def band(
 
 
 def literal(name: str) -> str:
-    """A name that matplotlib draws letter by letter, not as a formula, and that a legend shows."""
+    """Escape a name, since matplotlib draws $ as a formula and hides names that begin with _."""
     return " " * name.startswith("_") + name.replace("$", r"\$")
 
 

@@ -26,7 +26,7 @@ def nearest_features(
         mask: bool ``[n]``, the nodes to average over; by default all nodes.
 
     Returns:
-        A scalar: the loss, or 0 with a gradient if the mask is empty.
+        A scalar: the loss. If the mask is empty, the loss and its gradient are 0.
 
     Raises:
         ValueError: if shapes do not match.

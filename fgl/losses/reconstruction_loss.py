@@ -38,7 +38,8 @@ def sampled_reconstruction(
         negative_mask: bool ``[*]``, the negatives to include; by default all.
 
     Returns:
-        A scalar: the loss, or 0 with a gradient if neither edges nor negatives are included.
+        A scalar: the loss. If neither edges nor negatives are included, the loss and its gradient
+        are 0.
 
     Raises:
         ValueError: if shapes do not match, or if negatives must be sampled and there are fewer than
@@ -86,7 +87,7 @@ def dense_reconstruction(
         node_mask: bool ``[n]``, False for padding nodes; by default all True.
 
     Returns:
-        A scalar: the loss, or 0 with a gradient if there is no node.
+        A scalar: the loss. If there is no node, the loss and its gradient are 0.
 
     Raises:
         ValueError: if shapes do not match.
@@ -127,8 +128,9 @@ def reconstruction_loss(
 
     Args:
         z: float ``[n, d]``, sampled embeddings.
-        edges: int64 ``[2, num_edges]``; the dense forms need both directions of each edge.
-        negatives: int64 ``[2, *]``, see `sampled_reconstruction`; the dense forms ignore
+        edges: int64 ``[2, num_edges]``. With ``kind="dense"`` and ``kind="dense_weighted"``,
+            `edges` must contain both directions of each edge.
+        negatives: int64 ``[2, *]``, see `sampled_reconstruction`. Only ``kind="sampled"`` uses
             `negatives`.
         kind: ``"sampled"`` calls `sampled_reconstruction`. ``"dense"`` (the printed equation) and
             ``"dense_weighted"`` call `dense_reconstruction`.
@@ -179,7 +181,7 @@ def kl_divergence(mu: Tensor, log_sigma: Tensor, *, mask: Tensor | None = None) 
         mask: bool ``[n]``, False for padding nodes; by default all True.
 
     Returns:
-        A scalar: the loss, or 0 with a gradient if there is no node.
+        A scalar: the loss. If there is no node, the loss and its gradient are 0.
 
     Raises:
         ValueError: if shapes do not match.

@@ -194,7 +194,7 @@ def check_labels(logits: Tensor, y: Tensor) -> None:
 
 
 def on_host(*metrics: Mapping[str, Any]) -> list[dict[str, float]]:
-    """Convert metrics to numbers, with only one wait for a GPU.
+    """Convert metrics to numbers; the program waits for the GPU only once.
 
     Args:
         metrics: dict from name to number, to scalar tensor, or to a result of `hit_counts` or
@@ -205,7 +205,8 @@ def on_host(*metrics: Mapping[str, Any]) -> list[dict[str, float]]:
         `hit_counts`. `f1_of` is applied to a result of `class_counts`.
 
     Raises:
-        TypeError: if a metric, such as None or a tensor with one number per class, is not a number.
+        TypeError: if a metric is not a number. Examples are None, and a tensor with one number per
+            class.
 
     Example:
         >>> on_host({"accuracy": torch.tensor([3, 4])}, {"loss": 0.5})
@@ -225,7 +226,11 @@ def on_host(*metrics: Mapping[str, Any]) -> list[dict[str, float]]:
 
 
 def _number(name: str, value: Any) -> float:
-    """Convert a metric to a number; int64 tensors are counts of hits or of classes."""
+    """Convert a metric to a number.
+
+    An int64 tensor with several entries contains counts, from which `share` or `f1_of` computes the
+    metric.
+    """
     shape = value.shape if isinstance(value, Tensor) and value.dtype == torch.int64 else ()
     if shape == (2,):
         return share(value)

@@ -78,7 +78,10 @@ def unpacked(
 
 
 def _fits(part: Mapping[str, Tensor], num_nodes: int) -> bool:
-    """Whether a part has `num_nodes` nodes; a forged upload could change its number of nodes."""
+    """Whether a client's pseudo labels and edges fit a graph with `num_nodes` nodes.
+
+    A forged upload could change the number of nodes for which the server computes them.
+    """
     ends = [part[key] for key in ("row", "col") if key in part]
     inside = all(not end.numel() or int(end.max()) < num_nodes for end in ends)
     return inside and ("labels" not in part or len(part["labels"]) == num_nodes)

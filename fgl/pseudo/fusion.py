@@ -92,9 +92,10 @@ def fuse_uploads(
             ``num_examples`` is the client's weight.
         num_nodes: number of nodes in the federation.
         fill: see `fuse`; it applies to predictions and embeddings.
-        threshold: see `fuse`; it applies only to predictions. With a threshold of 0 in
-            `pseudo_labels`, the steps have the order of the public port: first each client drops
-            uncertain scores, then every remaining score is used.
+        threshold: see `fuse`; it applies only to predictions. To follow the public port, give this
+            function a threshold and `pseudo_labels` a threshold of 0. Each client's uncertain
+            scores are then set to 0 before the fusion, and `pseudo_labels` uses all fused scores
+            above 0.
 
     Returns:
         Predictions and embeddings, float ``[num_nodes, C]``.

@@ -82,9 +82,10 @@ def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], d
         clients: the clients' graphs, with labels and `node_id`.
 
     Returns:
-        Function of ``(outbox, states)``. This function applies `describe` to ``"labels"`` and to
-        the pseudo edges ``"row"``, ``"col"``, ``"weight"`` of the messages. The function returns an
-        empty dict if the messages have neither labels nor edges.
+        Function of ``(outbox, states)``. This function computes `describe` from two parts of the
+        messages in an outbox: the pseudo labels ``"labels"``, and the pseudo edges ``"row"``,
+        ``"col"`` and ``"weight"``. The function returns an empty dict if the messages have neither
+        labels nor edges.
 
     Raises:
         ValueError: if a client has no labels or no `node_id`.

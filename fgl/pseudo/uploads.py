@@ -86,7 +86,7 @@ def upload_check(num_nodes: int, like: Tensor, *, base: Accept | None = None) ->
         num_nodes: number of nodes in the federation.
         like: ``[C]``, a tensor with the width and dtype of predictions and embeddings, such as the
             last layer's bias.
-        base: a second `accept`, which is called first; by default none.
+        base: an `accept` that checks every upload first; by default there is none.
 
     Example:
         >>> upload_check(3, torch.zeros(2))({"node_id": torch.tensor([0])}, client=0, state={})

@@ -52,7 +52,7 @@ def finish(folder: Path, plan: Plan, workers: int | str) -> None:
 
 
 def _own_plan(folder: Path) -> Path:
-    """The plan file of this process's workers; other processes may replace ``plan.pkl``."""
+    """The plan file that this process's workers read, since others may replace ``plan.pkl``."""
     return folder / "logs" / f"plan-{platform.node()}-{os.getpid()}.pkl"
 
 

@@ -183,7 +183,10 @@ class Study:
         return {n: [v for i, v in enumerate(own) if v not in own[:i]] for n, own in values.items()}
 
     def edges(self, setting: str, method: str) -> list[str]:
-        """Names of the numbers whose chosen value is the smallest or largest tried, not a bound."""
+        """Describe each chosen number that is the smallest or largest tried value.
+
+        Chosen numbers at a hard bound of their range are left out.
+        """
         return self.plan.edges(setting, method, self._store)
 
     def _megabytes(self, setting: str, method: str) -> float:
@@ -223,7 +226,7 @@ class Study:
                 *_difference(self.tests.get((setting, method)), scale), *cost, note]  # fmt: skip
 
     def sentences(self) -> list[str]:
-        """Sentences on the test over all settings, the detectable difference and failed runs."""
+        """Sentences on the mean over all settings, on detectable differences and on failed runs."""
         base, count = next(iter(self.plan.methods)), len(self.plan.settings)
         scale = min(map(self._scale, self.plan.settings))
         lines = []
@@ -245,8 +248,8 @@ class Study:
             )
         if 1 < count < SETTINGS_FOR_OTHERS:
             lines.append(
-                f"{count} settings: nothing follows for other data (a sign test of fewer than "
-                f"{SETTINGS_FOR_OTHERS} has no p < 0.05)"
+                f"These {count} settings say nothing about other data: a sign test over fewer "
+                f"than {SETTINGS_FOR_OTHERS} settings cannot reach p < 0.05"
             )
         return lines + self._troubles()
 
@@ -260,11 +263,13 @@ class Study:
         if errors:
             first = errors[0].get("error", "").splitlines()[0][:120]
             lines.append(
-                f"{len(errors)} runs failed or diverged, the first {errors[0]['id']}: {first}"
+                f"{len(errors)} runs failed or diverged; the first is {errors[0]['id']}: {first}"
             )
         texts = dict.fromkeys(text for record in records for text in record.get("warnings", ()))
         if texts:
-            lines.append(f"{len(texts)} different warnings, the first: {next(iter(texts))}")
+            lines.append(
+                f"Runs gave {len(texts)} different warnings; the first is: {next(iter(texts))}"
+            )
         return lines
 
     def to_latex(self, *, best: Literal["bold", "none"] = "bold", percent: bool = True) -> str:
@@ -388,7 +393,7 @@ class Study:
 
 
 def _tested(gains: Mapping[Any, Mapping[int, float]]) -> dict[Any, Tested]:
-    """Test the differences in every entry; Holm's correction covers all entries."""
+    """Run one test per key of `gains`; Holm's correction of the p-values covers all tests."""
     each = {key: difference(list(own.values())) for key, own in gains.items()}
     adjusted = holm([own.p for own in each.values()])
     tests = {}

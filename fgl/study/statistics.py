@@ -40,8 +40,9 @@ def difference(gains: Sequence[float]) -> Difference:
     """The mean ``m`` of paired differences, and the mean's interval ``m ± t s / sqrt(n)``.
 
     The interval is infinite and ``p`` is 1 if there are fewer than two differences, or if a
-    difference is not finite. This is also the result if all differences are equal but not 0:
-    usually a setting then ignores its seed, and equal numbers say nothing about other seeds.
+    difference is not finite. The same holds if all differences are equal but not 0. Such
+    differences usually come from a setting that ignores its seed, and then say nothing about other
+    seeds.
 
     Args:
         gains: the differences, one for each seed.

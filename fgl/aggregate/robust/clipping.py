@@ -57,8 +57,8 @@ def centred_clipping(
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
         radius: above 0. By default each step computes the median of the clients' distances from v.
         bad: largest number of bad clients; used only for a check.
-        centre: the initial v, a dict from name to ``[...]``. The default is 0. For updates, 0 is
-            the model that the server sent.
+        centre: the initial v, a dict from name to ``[...]``. The default is 0. If the vectors are
+            updates of a model, 0 means that the model does not change.
         steps: number of updates of v, at least 1.
 
     Returns:

@@ -19,8 +19,8 @@ def median(stack: Stack, *, bad: int = 0) -> dict[str, Tensor]:
         bad: largest number of bad clients; used only for a check.
 
     Returns:
-        Dict from name to ``[...]``, with the stack's dtypes. The order of the clients does not
-        affect the bits.
+        Dict from name to ``[...]``, with the stack's dtypes. Another order of the clients gives a
+        bit-identical result.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.
@@ -54,8 +54,8 @@ def trimmed_mean(stack: Stack, *, bad: int) -> dict[str, Tensor]:
         bad: largest number of bad clients; with 0 the result is the mean with equal weights.
 
     Returns:
-        Dict from name to ``[...]``, with the stack's dtypes. The order of the clients does not
-        affect the bits.
+        Dict from name to ``[...]``, with the stack's dtypes. Another order of the clients gives a
+        bit-identical result.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.

@@ -13,9 +13,9 @@ def bucket_means(
 ) -> dict[str, Tensor]:
     """Means of random buckets of clients (bucketing).
 
-    Drawbacks: each bad client can corrupt one bucket. So a robust mean of the buckets must
-    withstand as many bad inputs as before, but among fewer inputs. Results also depend on the
-    random buckets of each round.
+    Drawbacks: each bad client can corrupt one bucket, and there are fewer buckets than clients. So
+    a robust mean of the buckets must withstand a larger fraction of bad inputs. Results also depend
+    on the random buckets of each round.
 
     Args:
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``.

@@ -132,8 +132,9 @@ def random_split(
     Args:
         graph: the graph. The examples are nodes, pairs, or the graphs of a collection. A pair, the
             copies of the pair, and the reverses of all of these are in one part.
-        train, val: fractions of the n examples: ``round(train n)`` become training examples, and
-            ``round((train + val) n)`` become training or validation examples.
+        train, val: fractions of training and validation examples. There are ``round(train n)``
+            training examples. Together, training and validation examples are
+            ``round((train + val) n)``.
         seed: random seed.
         among: bool ``[n]``, mask of the examples to split, such as the labelled examples. By
             default all examples are split. If nodes have types and the graph has masks, the default

@@ -279,7 +279,11 @@ class Cohort:
         )
 
     def _check_shapes(self, name: str, values: Sequence[Any]) -> None:
-        """Raise an error if shapes differ, since padding without a mask could change the loss."""
+        """Raise an error unless the values of all clients have the same shape.
+
+        Values of different shapes would be padded, and padding without a mask could change the
+        loss.
+        """
         for client, value in zip(self.clients, values, strict=True):
             shape: Any = getattr(value, "shape", None)
             want: Any = getattr(values[0], "shape", None)
