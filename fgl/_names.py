@@ -13,7 +13,7 @@ MEANT = {
 
 
 def suggest_names(package: str) -> None:
-    """Give each package that lists its names a `__getattr__` whose error suggests a name.
+    """Make the error of an unknown name suggest a name, in each package that lists its names.
 
     Example:
         >>> fgl.data.louvain_partition

@@ -358,7 +358,7 @@ def _explain(error: Exception, model: nn.Module, graph: Graph, read: Reads) -> N
 def _check_parameters(
     model: nn.Module, inputs: tuple[Any, ...], options: Mapping[str, Any]
 ) -> None:
-    """Raise an error unless `forward` takes the inputs of a graph and the options of a method."""
+    """Raise an error if `forward` lacks a parameter for an input that is passed to it."""
     signature, name = inspect.signature(model.forward), type(model).__name__
     parameters = signature.parameters
     open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters.values())

@@ -427,8 +427,8 @@ def merging(
 
     Args:
         each: whether to add each client's metrics and the worst value.
-        graphs: the graphs on which clients are scored. From their masks and labels, the warning
-            derives the reason for a missing metric.
+        graphs: the graphs on which clients are scored. The warning finds the reason for a
+            missing metric in the masks and labels of these graphs.
         lower: names of metrics for which smaller values are better, without a prefix such as
             ``test_``.
 

@@ -46,7 +46,7 @@ def fedtad(
     fit: Weight = 1.0,
     diversity: Weight = 1.0,
 ) -> Method:
-    """Run FedAvg; on generated graphs, the mean model then learns from reliable clients (FedTAD).
+    """Run FedAvg, and distil reliable clients' models into the mean on generated graphs (FedTAD).
 
     A client also sends its reliability for each class (see `class_reliability`). ``w_kc`` is client
     k's reliability for class c, divided by the sum of all participants' reliabilities for class c.

@@ -192,7 +192,7 @@ def gcfl_plus(
     seq_length: Count = 5,
     sequence: Literal["updates", "gradients"] = "updates",
 ) -> Method:
-    """GCFL that splits a cluster by the clients' update norms of several rounds (GCFL+).
+    """GCFL that splits clusters by the norms of each client's updates in several rounds (GCFL+).
 
     Args:
         fedavg: FedAvg built for a task.

@@ -167,7 +167,7 @@ class GIN(OfGraphs):
 
         For sparse x, the sums are sums of ``pre(x)``, and no map remains. For dense x, the sums are
         sums of x, and `pre` remains. Both orders give the same result, since `pre` and the sum are
-        linear. The second order is faster if x has few columns and needs no gradient.
+        linear. It is faster to sum x first if x has few columns and needs no gradient.
         """
         if isinstance(x, SparseMatrix):
             h = (x @ self.pre.weight.t()).add_(self.pre.bias)
