@@ -118,7 +118,6 @@ def _read(parameters: Mapping[str, bool]) -> Reads:
 _standing: ContextVar[tuple[nn.Module, nn.Module] | None] = ContextVar("standing", default=None)
 
 
-@explained
 @contextmanager
 def standing_in(model: nn.Module, own: nn.Module) -> Iterator[None]:
     """A context in which `predict` calls `own` (a client's architecture) instead of `model`.
@@ -136,7 +135,6 @@ def standing_in(model: nn.Module, own: nn.Module) -> Iterator[None]:
         _standing.reset(token)
 
 
-@explained
 def stand_in(model: nn.Module) -> nn.Module:
     """The module that `predict` calls for a model: the model itself, except inside `standing_in`.
 

@@ -1,7 +1,5 @@
 """Graph isomorphism network for whole graphs (Xu et al. 2019), in the form of GCFL and GPFL."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal

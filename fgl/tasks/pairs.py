@@ -1,7 +1,5 @@
 """Pairs of nodes at disjoint clients; models predict future edges or labels of edges."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial

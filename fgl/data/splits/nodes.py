@@ -1,7 +1,5 @@
 """Splits of nodes and molecules into training, validation and test examples."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The default number of clients that train as one batch."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Hashable, Sequence
@@ -13,7 +11,6 @@ import torch
 
 from ....checks import check_number
 from ....graph import Graph
-from ....kinds import explained
 from ....predict import reads
 from ....sparse import SparseMatrix
 from ...method.method import Method
@@ -51,7 +48,6 @@ class Choice(NamedTuple):
         return f"{way} (clients_at_once={number}): {self.why}"
 
 
-@explained
 def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None) -> Choice:
     """Choose how many clients train as one batch, from the sizes of the clients and of the model.
 
