@@ -34,9 +34,9 @@ def logits_in_blocks(
     Each layer of `GCN`, `SAGE` or `GAT` is computed for one block of nodes at a time. The input of
     a block is the previous layer's output at the block's nodes and at all their neighbours. Up to
     rounding, the result equals a forward pass on the whole graph. Memory holds the graph, the
-    outputs ``[num_nodes, width]`` of two layers, and the data of one block. If several blocks have
-    a neighbour of a node, each of these blocks computes the node's linear map again. So large
-    blocks are faster than small blocks.
+    outputs ``[num_nodes, width]`` of two layers, and the data of one block. The linear map of a
+    node is computed again for each block that contains a neighbour of the node. So large blocks are
+    faster than small blocks.
 
     Any other model is called once per block: on the block and all nodes at most `hops` edges away
     from it. The call includes an edge if its target is fewer than `hops` hops from the block. The

@@ -46,7 +46,7 @@ def reject_if(wrong: Any, expected: str, got: Any, error: type[Exception] = Valu
 def about(argument: str, error: E) -> E:
     """Store the invalid argument's name in an error and return the error.
 
-    The command line reads the name.
+    The command line uses the name to report the invalid flag.
 
     Example:
         >>> vars(about("mu", ValueError("Expected mu to be positive, but got -1")))
@@ -101,7 +101,7 @@ def check_number(
 
 
 class Bound(partial[None]):
-    """A check in an annotation; ``help`` shows the check's bounds, such as ``at_least=0``.
+    """A check for annotations of parameters; ``help`` shows its bounds, such as ``at_least=0``.
 
     Example:
         >>> Bound(check_number, at_least=0)
@@ -336,7 +336,7 @@ def check_rows(name: str, rows: Tensor, shape: str = "k, *") -> None:
     Args:
         name: the name of the matrix in the message.
         rows: one row per client.
-        shape: the shape that the error calls expected; with ``"k, k"`` the matrix must be square.
+        shape: the expected shape in the message. With ``"k, k"`` the matrix must be square.
 
     Example:
         >>> check_rows("flat", torch.tensor([[1.0], [float("nan")]]))
@@ -376,11 +376,11 @@ def check_kind(name: str, value: Tensor, dtype: torch.dtype, shape: Sequence[int
 
 @contextmanager
 def check_disk(wanted: str, hint: str = "") -> Iterator[None]:
-    """A context that rewrites the message of an OSError as one sentence.
+    """A context that rewrites the message of an OSError as "Expected ..., but got ...".
 
     Args:
-        wanted: the expected result, such as "a.json to be written".
-        hint: the end of this sentence.
+        wanted: the text after "Expected", such as "a.json to be written".
+        hint: text at the end of the message.
 
     Raises:
         OSError: if the code inside the context raises an OSError.
@@ -404,8 +404,8 @@ def as_columns(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """An output and its labels; both get the shape ``[n, t]``, with one column per task.
 
-    For a single task the inputs may have the shape ``[n]``. Without a column per task torch could
-    broadcast ``[n]`` and ``[n, 1]`` to ``[n, n]``.
+    For a single task the inputs may have the shape ``[n]``. The shapes must be equal, since torch
+    would broadcast ``[n]`` and ``[n, 1]`` to ``[n, n]``.
 
     Args:
         output: float ``[n]``, ``[n, 1]`` or ``[n, t]``.

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from .checks import check_choice, check_count, check_number, reject_if
-from .kinds import explained
 
 BITS = (2, 4, 8)
 
@@ -69,7 +68,7 @@ def dequantise(
     """Decode the result of `quantise` to a tensor.
 
     Args:
-        codes, scales: the two results of `quantise` for this `bits` and this `bucket`.
+        codes, scales: the two results of `quantise`, called with the same `bits` and `bucket`.
         shape: shape of the tensor.
         dtype: dtype of the tensor.
 
@@ -127,7 +126,6 @@ def largest(x: Tensor, *, share: float) -> tuple[Tensor, Tensor]:
     return places.int(), flat[places]
 
 
-@explained
 def num_largest(entries: int, share: float) -> int:
     """Number of entries that `largest` selects.
 

@@ -29,10 +29,12 @@ class Reads(NamedTuple):
         edge_index: True if the forward reads edges or positions in PyG's format. Otherwise the
             first arguments of the forward are `Graph.inputs`.
         names: parameters that are passed by name, in order.
-        needed: the names in `names` of parameters without a default.
+        needed: the parameters in `names` that have no default.
         strange: the names of parameters that have no default and are not fields of a graph.
-        unnamed: whether the first parameter gets the features because its name is not a field.
-        alone: the name of the forward's parameter if there is only one; such a forward is an error.
+        unnamed: True if the name of the first parameter is not a field of a graph. The first
+            parameter then gets the features.
+        alone: the parameter's name if the forward has exactly one parameter. In this case,
+            `predict` raises a TypeError.
 
     Example:
         >>> reads(fgl.nn.GCN(4, 8, 2)).names
@@ -79,7 +81,7 @@ def reads(model: nn.Module) -> Reads:
 
 
 def _parameters(model: nn.Module) -> dict[str, bool]:
-    """Dict from each parameter name of a `forward` method to whether the parameter is required."""
+    """Parameters of a `forward` method: dict from name to True if the parameter has no default."""
     inner = getattr(model, "reads_like", getattr(model, "_orig_mod", None))  # torch.compile's
     if isinstance(inner, nn.Module):
         return _parameters(inner)
@@ -116,7 +118,6 @@ def _read(parameters: Mapping[str, bool]) -> Reads:
 _standing: ContextVar[tuple[nn.Module, nn.Module] | None] = ContextVar("standing", default=None)
 
 
-@explained
 @contextmanager
 def standing_in(model: nn.Module, own: nn.Module) -> Iterator[None]:
     """A context in which `predict` calls `own` (a client's architecture) instead of `model`.
@@ -134,7 +135,6 @@ def standing_in(model: nn.Module, own: nn.Module) -> Iterator[None]:
         _standing.reset(token)
 
 
-@explained
 def stand_in(model: nn.Module) -> nn.Module:
     """The module that `predict` calls for a model: the model itself, except inside `standing_in`.
 
@@ -160,14 +160,15 @@ def predict(
     dropout. `Result.predict` and the scores of a run use evaluation mode.
 
     The parameter names of the model's `forward` method select the fields that are passed to it. A
-    `forward` method with ``edge_index``, `z` or `pos` is called like PyG's models. Such a method
-    can read `x`, `edge_index`, `edge_weight`, `edge_attr`, `edge_type`, `edge_time`, `node_type`,
-    `z`, `pos`, `u`, `edge_label_index`, `edge_label_type`, `window_index`, `horizon_index`,
-    `node_mask`, `train_mask`, `train_labels`, `batch`, `num_nodes` and `num_graphs`. Any other
-    `forward` method gets `Graph.inputs` and the fields of edges and nodes that its parameters name.
-    Fields of edges are in the order of the entries of `adj`. If a parameter has a default, the
-    graph may lack the field. A model in which every node depends on all other nodes should read
-    `node_mask`. This mask excludes the padding in a batch of clients.
+    `forward` method that has a parameter ``edge_index``, `z` or `pos` is called like PyG's models.
+    Such a method can read `x`, `edge_index`, `edge_weight`, `edge_attr`, `edge_type`, `edge_time`,
+    `node_type`, `z`, `pos`, `u`, `edge_label_index`, `edge_label_type`, `window_index`,
+    `horizon_index`, `node_mask`, `train_mask`, `train_labels`, `batch`, `num_nodes` and
+    `num_graphs`. Any other `forward` method gets `Graph.inputs` and the fields of edges and nodes
+    that its parameters name. Fields of edges are in the order of the entries of `adj`. If a
+    parameter has a default, the graph may lack the field with the parameter's name. A model in
+    which every node depends on all other nodes should read `node_mask`. This mask excludes the
+    padding in a batch of clients.
 
     Args:
         model: the architecture, see also `standing_in`.
@@ -257,7 +258,7 @@ def with_ties(model: nn.Module, params: Mapping[str, Tensor]) -> dict[str, Tenso
 
 
 def _tied(model: nn.Module) -> dict[str, str]:
-    """The second name of each tied parameter or buffer, mapped to the first name."""
+    """Dict from every further name of a tied parameter or buffer to the tensor's first name."""
     if model not in _ties:
         tensors = model.state_dict(keep_vars=True).items()
         first: dict[int, str] = {}
@@ -267,10 +268,10 @@ def _tied(model: nn.Module) -> dict[str, str]:
 
 
 def _second_paths(model: nn.Module) -> set[str]:
-    """Second names of tensors: a tensor has two names if its module has several names.
+    """Further names of tensors whose module is stored in the model under several names.
 
-    `torch.func.functional_call` would replace a tensor with two names twice, and leave the
-    replacement in the model.
+    If `torch.func.functional_call` got all names of such a tensor, it would replace the tensor
+    several times, and leave a replacement in the model.
     """
     pairs = _tied(model).items()
     ends = ([each.rpartition(".") for each in pair] for pair in pairs)
@@ -357,7 +358,7 @@ def _explain(error: Exception, model: nn.Module, graph: Graph, read: Reads) -> N
 def _check_parameters(
     model: nn.Module, inputs: tuple[Any, ...], options: Mapping[str, Any]
 ) -> None:
-    """Raise an error unless `forward` takes the inputs of a graph and the options of a method."""
+    """Raise an error if `forward` lacks a parameter for an input that is passed to it."""
     signature, name = inspect.signature(model.forward), type(model).__name__
     parameters = signature.parameters
     open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters.values())

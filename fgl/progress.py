@@ -32,8 +32,8 @@ def shown(
         long: whether the work is known to take long.
         bar_after: seconds before a bar appears.
         left: whether a line shows the number of remaining seconds. A bar always shows this number.
-            The estimate ignores the units of the first call, since they were finished before the
-            work began.
+            The first call of the yielded function may report units that were finished before this
+            work began, so the estimate ignores the units of the first call.
 
     Yields:
         A function to call with the number of newly finished units.
@@ -75,7 +75,10 @@ def shown(
 
 
 def _bar(stack: ExitStack, what: str, total: int | None, done: int, unit: str) -> Any:
-    """A progress bar of tqdm, which closes with the stack; None without tqdm or a terminal."""
+    """Open a progress bar of tqdm, which is closed when the context `stack` ends.
+
+    The result is None if tqdm is not installed, or if the error stream is not a terminal.
+    """
     if not sys.stderr.isatty():
         return None
     try:

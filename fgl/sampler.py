@@ -13,7 +13,6 @@ from .graph import EDGE_FIELDS, NODE_FIELDS, Graph
 from .graph.checks import check_index
 from .graph.fields import changed_copy, taken
 from .graph.windows import check_no_series
-from .kinds import explained
 from .sparse import SparseMatrix, row_sum
 from .sparse.matrix import check_degrees, rows_of
 from .sparse.pattern import Pattern
@@ -123,8 +122,8 @@ class NeighbourSampler:
             expanded nodes. The second tensor holds the number of sampled neighbours of each
             expanded node, int64. The other two tensors, both int32 ``[m]``, have one entry per
             sampled edge. The third tensor holds the index of the edge's source among the nodes, and
-            the fourth tensor holds the edge's index in the adjacency. Edges are ordered by expanded
-            node.
+            the fourth tensor holds the edge's index in the adjacency. The edges are grouped by
+            expanded node, in the order of the expanded nodes.
         """
         frontier = seeds.int()
         nodes, counts, entries, sources = [frontier], [], [], []
@@ -252,15 +251,15 @@ class SampledMatrix(SparseMatrix):
         return SparseMatrix(pattern, out.index_copy(0, pattern.crow[:n], loop * scale * scale))
 
 
-@explained
 def drawn(
     begin: Tensor, degree: Tensor, fanout: int, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:
     """Sample `fanout` distinct entries of each row; if a row has fewer entries, take all of them.
 
-    The function uses Robert Floyd's algorithm for all rows at once, in O(rows * fanout^2). The k-th
-    sample, counted from 0, is one of the first ``degree - fanout + k + 1`` entries. If this entry
-    was sampled before, the sample is the last of these first entries.
+    The function uses Robert Floyd's algorithm for all rows at once, in O(rows * fanout^2). Let
+    ``m = degree - fanout + k + 1``. Sample k of a row, counted from 0, is drawn from the first m
+    entries of the row. If the drawn entry is already in the sample, the m-th entry is taken
+    instead.
 
     Args:
         begin: int32 ``[n]``, index of each row's first entry.

@@ -10,17 +10,15 @@ from typing import Any
 
 import torch
 
-from .kinds import explained
-
 CPU = torch.device("cpu")
 _seeding = RLock()
 
 
-@explained
 def fold_in(seed: int, *path: int | str) -> int:
-    """A seed for each path, such as a round and a client: ``fold_in(seed, round, client)``.
+    """Derive a seed from a seed and further values, as in ``fold_in(seed, round, client)``.
 
-    The seed is a hash, so it does not depend on the order of clients, on restarts or on processes.
+    The new seed is a hash of all these values, so it does not depend on the order of clients, on
+    restarts or on processes.
 
     Returns:
         An integer in ``[0, 2^63)``.

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from .checks import reject_if
-from .kinds import explained
 from .losses import absolute_error, binary_cross_entropy, cross_entropy, squared_error
 from .metrics import mae, mape, mean_auc, mean_average_precision, r2, rmse
 from .metrics.classes import class_counts, hit_counts, on_host
@@ -34,8 +33,9 @@ class Target:
     Args:
         loss: ``(output, y, mask) -> scalar``, the loss that a client minimises.
         metrics: dict from name to function ``(output, y, mask) -> number``. A function may also
-            return a tensor, like `fgl.metrics.rmse`, or like `hit_counts` and `class_counts` in
-            `fgl.metrics.classes`. Without examples to score, a function returns NaN.
+            return a scalar tensor, like `fgl.metrics.rmse`, or counts, like `hit_counts` and
+            `class_counts` in `fgl.metrics.classes`. Without examples to score, a function returns
+            NaN.
         lower: the names of the metrics for which smaller values are better; the object stores a
             frozenset.
 
@@ -134,10 +134,11 @@ def check_no_broadcast(name: str, function: Metric, output: Tensor, y: Tensor) -
 
 @lru_cache(maxsize=64)
 def _broadcasts(function: Metric) -> bool:
-    """Whether a column of made-up outputs is compared with all answers at once.
+    """Whether a metric or loss broadcasts outputs ``[n, 1]`` and labels ``[n]`` to ``[n, n]``.
 
-    Then the result differs from the result for a vector, and does not depend on the outputs' order.
-    The function's own state and the global generator stay as they are.
+    The function is called with made-up numbers. If the function broadcasts, its result for a column
+    ``[n, 1]`` differs from its result for a vector ``[n]``, and does not depend on the order of the
+    outputs. The function's own state and the global generator stay as they are.
     """
     output, y = torch.tensor([[0.5], [-1.0], [2.0]]), torch.tensor([1.0, 0.0, 1.0])
     results = []
@@ -169,7 +170,6 @@ ANSWERS = Target(binary_cross_entropy, {"auc": mean_auc, "ap": mean_average_prec
 """Binary labels, float ``[n]`` or ``[n, t]`` of 0, 1 or NaN: binary cross-entropy of logits."""
 
 
-@explained
 def checked_y(target: Target, y: Tensor | None) -> Tensor:
     """Check that labels fit a target, and return the labels.
 
@@ -202,7 +202,6 @@ def checked_y(target: Target, y: Tensor | None) -> Tensor:
     return y
 
 
-@explained
 def of_clients(target: Target) -> Target:
     """The target with the metrics by which a single client is scored.
 
@@ -217,7 +216,6 @@ def of_clients(target: Target) -> Target:
     return Target(target.loss, {"accuracy": hit_counts}, target.lower & {"accuracy"})
 
 
-@explained
 def selected(metrics: Mapping[str, float], select: str) -> float:
     """The value of the metric for model selection, negated if smaller values are better.
 
@@ -237,13 +235,12 @@ def selected(metrics: Mapping[str, float], select: str) -> float:
     return -value if select.startswith("-") else value
 
 
-@explained
 def less_is_better(name: str, select: str = "", lower: Collection[str] = ()) -> bool:
     """Whether smaller values of this metric are better, as for losses, rmse, mae and mape.
 
-    If `select` (the metric for model selection) names this metric, a minus sign in `select`
-    decides. Smaller values are also better for the metrics in `lower`, whose names have no prefix
-    such as ``"test_"``.
+    If `select` (the metric for model selection) names this metric, smaller values are better only
+    if `select` begins with a minus sign. Smaller values are also better for the metrics in `lower`,
+    whose names have no prefix such as ``"test_"``.
 
     Example:
         >>> less_is_better("val_rmse"), less_is_better("test_loss"), less_is_better("-val_rmse")
@@ -281,9 +278,8 @@ def lower_of(config: Mapping[str, Any]) -> set[str]:
     return {name for own in targets if isinstance(own, Mapping) for name in own.get("lower", ())}
 
 
-@explained
 def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
-    """A client's metrics, without the metrics that are NaN since the client has no examples.
+    """A client's metrics that are not NaN; NaN means that a client has no examples for a metric.
 
     Example:
         >>> scored_alone({"test_rmse": 0.5, "test_r2": float("nan")})
@@ -292,7 +288,6 @@ def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if not math.isnan(value)}
 
 
-@explained
 def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
     """Names of the metrics that are undefined, whatever the model returns.
 
@@ -326,7 +321,6 @@ def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
     return [name for name, value in values.items() if math.isnan(value)]
 
 
-@explained
 def warn_undefined(
     target: Target,
     answers: Sequence[tuple[Tensor | None, Tensor | None]],
@@ -334,7 +328,7 @@ def warn_undefined(
     *,
     instead: str = "",
 ) -> dict[int, list[str]]:
-    """Give one warning for all clients with examples to score and with an undefined metric.
+    """Give one warning for all clients that have examples to score but an undefined metric.
 
     Args:
         target: the target with the metrics.

@@ -338,7 +338,7 @@ def test_a_failure_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert failed > 3 and len(found.scores("a", "picky")) == 2
     text = repr(found)
     assert "given up: AttributeError: no\n" in text + "\n" and f"{failed} runs failed" in text
-    assert "4 different warnings, the first: a word of FedAvg" in text
+    assert "4 different warnings, such as `a word of FedAvg" in text
     assert found.to_latex().count("--") == 2  # of wrong and noisy
     assert list(found.tests) == [("a", "picky")]  # Holm's family
 
@@ -520,14 +520,20 @@ def test_each_cell_and_sentence_of_a_table(tmp_path: Path) -> None:
     spread = [gain.std(ddof=1) for gain in gains.values()]
     least = [d * least_effect(3, 4) for d in spread]
     few, many = sorted(seeds_needed(d, 1.0, 4) for d in spread)
-    of = [f"mean of 2 settings, {m} - FedAvg:" for m in gains]
-    lines = [" ".join([text, *words(m, 2)[:2]]) for text, m in zip(of, gains, strict=True)]
+    lines = []
+    for method in gains:
+        mean, interval, p = words(method, 2)
+        ends = interval[1:-1].replace(",", " to")
+        line = f"{method} minus FedAvg, mean of 2 settings: {mean} (95 % interval {ends})"
+        lines.append(f"{line}, Holm-corrected p {p}")
     assert found.sentences() == [
-        *(f"{line}, p (Holm) {words(m, 2)[2]}" for line, m in zip(lines, gains, strict=True)),
+        *lines,
         "With 3 seeds, 4 comparisons and a power of 80 %, the smallest detectable difference is "
-        f"{sum(least) / 2:.1f} points (median; at most {max(least):.1f}). To detect 1 point, "
-        f"{few} seeds are needed (at most {many if many < 1000 else '1000 or more'})",
-        "2 settings: nothing follows for other data (a sign test of fewer than 6 has no p < 0.05)",
+        f"{sum(least) / 2:.1f} points in the median comparison, and {max(least):.1f} in the worst. "
+        f"To detect 1 point, the median comparison needs {few} seeds, and the worst "
+        f"{many if many < 1000 else '1000 or more'}",
+        "2 settings are too few to generalise to other data: a sign test over fewer than 6 "
+        "settings cannot give p < 0.05",
     ]
     store = Store(tmp_path)
     ids = {(job.setting, job.method, job.seed): job.id for job in found.plan.jobs(store)}
@@ -541,8 +547,8 @@ def test_each_cell_and_sentence_of_a_table(tmp_path: Path) -> None:
     assert found._row("b", "x")[3] == "2 of 3" and found._row("a", "FedAvg")[8] == "2001"
     assert found.sentences()[-3:] == [
         "not finished: 17 of at most 18 runs",
-        f"1 runs failed or diverged, the first {lost['id']}: ValueError: no",
-        "2 different warnings, the first: first",
+        f"1 runs failed or diverged. The first is {lost['id']}: `ValueError: no`",
+        "2 different warnings, such as `first`",
     ]
     test = dataclasses.replace(found.tests["b", "Local"], holm=0.0004, better=math.nan)
     assert _difference(test, 100)[2:] == ["<0.001", ""] and _difference(None, 1) == [""] * 4

@@ -33,18 +33,16 @@ HEAD = """# All methods
   differences are within the standard errors ([measured](#measured)). Choose a method for other
   reasons, such as fewer bytes, a secure sum or a robust mean.
 - **Clients that are communities of a graph, each with its own model and test nodes**: tune the
-  optimizer and the number of steps first.
-  With all methods tuned on six settings, FGSSL gains 0.5 points over FedAvg on average, SCAFFOLD
-  has the highest mean on four, and local
-  training loses 2.7 points ([the leaderboard](leaderboard.md)). The older numbers, listed below
-  as "measured on clients' own nodes", use
-  one Adam step per round.
+  optimizer and the number of steps first. If all methods are tuned
+  ([the leaderboard](leaderboard.md)), FGSSL gains 0.5 points over FedAvg on average over six
+  settings, and local training loses 2.7 points. SCAFFOLD has the highest mean on four of the six
+  settings.
 - **Clients with different features, classes or networks**: use
   [FedPer](guides/clients_that_differ.md). FedPer whose `shared` leaves out the norms is
   [FedBN](guides/personal.md).
 
-A method is a function of a task's FedAvg. A transform is a function of any method. Methods and
-transforms nest:
+A function such as `fedprox` turns a task's FedAvg into another method. A transform, such as
+`quantised`, turns any method into another method. You can nest these functions:
 
 ```python
 import fgl
@@ -108,7 +106,6 @@ class Entry:
     """What the page says of one method."""
 
     title: str
-    where: str
     changes: str
     published: str
     call: str
@@ -166,13 +163,17 @@ def places() -> dict[str, str]:
     return {key: runs_on.written(ran()[key]) for key in keys} | further
 
 
-def call_of(*names: str) -> str:
-    """The call of a method as a test runs it, with the task that it needs."""
+def call_of(*names: str, place: str = "") -> str:
+    """The call of a method as a test runs it, with a link to `place` and the task that it needs."""
     calls = next((ran()[plain(name)] for name in names if plain(name) in ran()), {})
     if not calls:
         return ""
     task, _, call = calls.get("Nodes", next(iter(calls.values()))).partition(": ")
-    return f"`{call}`" if task.endswith("()") else f"`{call}` on `{task}`"
+    return linked(call, place) + f" on `{task}`" * (not task.endswith("()"))
+
+
+def linked(code: str, place: str) -> str:
+    return f"[`{code}`]({place})" if place else f"`{code}`"
 
 
 def source(doc: str) -> str:
@@ -205,17 +206,18 @@ def results(title: str) -> list[str]:
     return found
 
 
-def entry(name: str, function: Callable[..., Any], where: str) -> Entry:
+def entry(name: str, function: Callable[..., Any]) -> Entry:
+    place = reference(function)
     doc = inspect.getdoc(function) or ""
     title = TITLES.get(name) or spellings().get(plain(name), name)
     key = plain(CALLED.get(name, name))
     return Entry(
         title=title,
-        where=where,
         changes=doc.split("\n\n")[0].replace("\n", " "),
         published=source(doc),
         runs_on=places().get(key, "every task"),
-        call=call_of(title, CALLED.get(name, name), name) or f"`{function.__name__}`",
+        call=call_of(title, CALLED.get(name, name), name, place=place)
+        or linked(function.__name__, place),
         measured=gains().get(key, {}),
         pages=results(title),
     )
@@ -231,11 +233,10 @@ def recipe(path: Path) -> Entry:
     )
     return Entry(
         title=title,
-        where=f"in `examples/{path.name}`, [equations](papers/{path.stem}.md)",
         changes=changes[0].upper() + changes[1:],
         published=published,
         runs_on=places().get(plain(title), "every task"),
-        call=call_of(title),
+        call=f"{call_of(title)} of `examples/{path.name}` ([equations](papers/{path.stem}.md))",
         measured=gains().get(plain(title), {}),
         pages=results(title),
     )
@@ -250,30 +251,21 @@ def builders(room: str) -> Iterator[Entry]:
             "Method",
             fgl.Method,
         ):
-            yield entry(name, value, reference(value))
+            yield entry(name, value)
 
 
 def reference(function: Callable[..., Any]) -> str:
-    """A link to a function's place in the reference."""
+    """The address of a function in the reference."""
     room = function.__module__.split(".")[1]
-    place = f"reference/{room}.md#{function.__module__}.{function.__name__}"
-    return f"[reference]({place})"
+    return f"reference/{room}.md#{function.__module__}.{function.__name__}"
 
 
 def groups() -> dict[str, list[Entry]]:
     beside = [
-        entry("fedavg", fgl.fedavg, reference(fgl.fedavg)),
-        entry(
-            "centralized",
-            fgl.tasks.centralized,
-            reference(fgl.tasks.centralized),
-        ),
-        entry(
-            "neighbour_sums",
-            fgl.data.neighbour_sums,
-            reference(fgl.data.neighbour_sums),
-        ),
-        entry("mended", fgl.tasks.mended, reference(fgl.tasks.mended)),
+        entry("fedavg", fgl.fedavg),
+        entry("centralized", fgl.tasks.centralized),
+        entry("neighbour_sums", fgl.data.neighbour_sums),
+        entry("mended", fgl.tasks.mended),
     ]
     recipes = [path for path in sorted((DOCS.parent / "examples").glob("*.py"))]
     return {
@@ -299,9 +291,11 @@ def overview(entries: list[Entry]) -> str:
 
 def section(e: Entry) -> str:
     """What the page says of a method."""
-    lines = [f"### {e.title}\n", f"{e.changes}\n", f"- {e.call}{', ' * bool(e.call)}{e.where}"]
+    call, such_as, task = e.call.partition(" on ")
     if e.runs_on != "every task":
-        lines[-1] += ", [some tasks](#which-method-runs-where)"
+        call += " on [some tasks](#which-method-runs-where)"
+        such_as = such_as and ", such as "
+    lines = [f"### {e.title}\n", f"{e.changes}\n", f"- Use {call}{such_as}{task}."]
     if e.published:
         lines.append(f"- {e.published}")
     if e.pages:

@@ -1,8 +1,8 @@
 """Aggregates: functions that combine the tensors of K clients, stacked as ``[K, ...]``.
 
 The bits of a result depend only on the values. The bits do not depend on the memory layout, on the
-type of CPU or on the number of threads. A stack and a list of equal tensors also give the same
-bits.
+type of CPU or on the number of threads. A stack and a list of the same K tensors give bit-identical
+results.
 """
 
 from . import robust

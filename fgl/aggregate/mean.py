@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ..checks import reject_if
-from ..kinds import explained
 from ..transfer import to_device
 
 SMALL = 2**16  # entries of a stack; smaller stacks are summed together, to save calls
@@ -16,7 +15,6 @@ SHORT = 2**13  # entries of a tensor; a list of shorter tensors is stacked, to s
 LONG = 2**18  # entries of a tensor; longer tensors of a stack do not fit a cache: added singly
 
 
-@explained
 def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict[str, Tensor]:
     """Weighted mean over clients: ``sum_k weight_k stack_k / sum_k weight_k``.
 
@@ -29,7 +27,8 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict
             examples).
 
     Returns:
-        Dict from name to ``[...]`` with the stack's dtypes. A stack and a list give the same bits.
+        Dict from name to ``[...]`` with the stack's dtypes. A stack and a list of the same tensors
+        give bit-identical results.
 
     Raises:
         TypeError: if tensors are complex, or if the tensors of a list differ in dtype.
@@ -154,7 +153,10 @@ def _divisors(weight: Tensor) -> Tensor:
 
 
 def check_stack(name: str, value: Tensor | Sequence[Tensor], clients: int) -> Tensor:
-    """Return the stack; for a list of K tensors of the same shape, return the first tensor."""
+    """Check a stack or a list of K tensors; return the stack, or the list's first tensor.
+
+    Callers read the dtype and the device from the result.
+    """
     shape = list(value.shape) if isinstance(value, Tensor) else [len(value)]
     reject_if(
         shape[:1] != [clients], f"stack[{name!r}] to have {clients} clients", f"shape {shape}"

@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 
 from ..checks import check_share, reject_if
-from ..kinds import explained
 from .mean import as_dtype, exact, folded
 
 
-@explained
 def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -> dict[str, Tensor]:
     """Each client's mix of all clients: ``out_i = rho x_i + (1 - rho) sum_j A_ij x_j``.
 
@@ -128,7 +126,7 @@ def _size(value: Tensor, dim: int) -> Tensor:
 def _above(size: Tensor) -> Tensor:
     """The next power of two above 1.001 times a number.
 
-    In the bits of the number, the exponent grows by one, and all other bits become 0.
+    The function adds 1 to the exponent bits of the float and sets all other bits to 0.
     """
     bits = (size * 1.001).clamp(2.0**-900, 2.0**900).view(torch.int64)  # room for rounding up
     return (((bits >> 52) + 1) << 52).view(torch.float64)

@@ -7,13 +7,11 @@ import torch
 from torch import Tensor
 
 from ..checks import check_choice, reject_if
-from ..kinds import explained
 from .mean import root
 
 Params = dict[str, Tensor]
 
 
-@explained
 def server_step(
     params: Mapping[str, Tensor],
     target: Mapping[str, Tensor],
@@ -53,8 +51,8 @@ def server_step(
         The new model, and the moments to pass to the next call.
 
     Raises:
-        ValueError: if the rule is unknown, or if the bias of a rule other than adam is to be
-            corrected. A ValueError is also raised if `target` lacks a tensor of `params` or has a
+        ValueError: if the rule is unknown, or if `bias_correction` is True and the rule is not
+            adam. A ValueError is also raised if `target` lacks a tensor of `params` or has a
             different shape for it, or if `state` lacks moments of the rule.
 
     Example:

@@ -1,18 +1,15 @@
 """Networks of clients: built from similarities or distances, and turned into weights for mixes."""
 
-from __future__ import annotations
-
 import math
 
 import torch
 from torch import Tensor
 
 from ..checks import Positive, Share, Weight, check_rows, reject_if
-from ..kinds import explained, typed
+from ..kinds import typed
 from .features import unit, unit_centred
 
 
-@explained
 def similarity(rows: Tensor, *, clip: bool = False, centre: bool = True) -> Tensor:
     """Cosine similarity of each pair of rows, after the mean row is subtracted from all rows.
 
@@ -47,13 +44,12 @@ def similarity(rows: Tensor, *, clip: bool = False, centre: bool = True) -> Tens
     return cosine.clamp(min=0) if clip else cosine
 
 
-@explained
 def property_network(properties: Tensor) -> Tensor:
-    """Network that links clients with similar graphs: `similarity` of mean properties, at least 0.
+    """Network that links clients with similar graphs, computed from properties of the graphs.
 
-    As in the public code, a property with large values has more influence than a property with
-    small values. To give properties equal influence, divide each column by its standard deviation
-    first.
+    The network is the `similarity` of the rows of `properties`, with negative entries set to 0. As
+    in the public code, a property with large values has more influence than a property with small
+    values. To give properties equal influence, divide each column by its standard deviation first.
 
     Args:
         properties: float ``[k, P]``, each client's mean over its training graphs.
@@ -76,9 +72,8 @@ def property_network(properties: Tensor) -> Tensor:
     return similarity(properties, clip=True)
 
 
-@explained
 def select_properties(properties: Tensor, embedding_similarity: Tensor) -> Tensor:
-    """Select properties so that their network is similar to the network of the clients' models.
+    """Select properties whose `property_network` resembles the similarity of the clients' models.
 
     The selection starts with all properties. Each step removes one property: the property whose
     removal reduces ``|f(F) - max(0, A_E)|^2`` most. Here ``f`` is `property_network`. In a tie the
@@ -122,7 +117,6 @@ def select_properties(properties: Tensor, embedding_similarity: Tensor) -> Tenso
     return torch.tensor(chosen, dtype=torch.int64, device=properties.device)
 
 
-@explained
 def normalize_rows(network: Tensor) -> Tensor:
     """Divide each row by the sum of the row: ``D^-1 A``; a row of zeros is unchanged.
 
@@ -185,9 +179,10 @@ def running_network(
     return normalize_rows(mixed.clamp(min=0))
 
 
-@explained
 def discretise(z: Tensor, *, threshold: float | None = None) -> Tensor:
-    """Equal weights for similar clients: ``1[softmax_row(z z^T) >= threshold]``, rows normalised.
+    """Network that links similar clients, with equal weights in each row.
+
+    The network is ``1[softmax_row(z z^T) >= threshold]``, with each row divided by its sum.
 
     Args:
         z: float ``[k, d]``, one client's embedding per row.
@@ -227,7 +222,7 @@ def softmax_attention(alike: Tensor, *, scale: Weight = 10.0, own: Share | None 
     """Softmax over each row: ``exp(scale S_ij) / sum_k exp(scale S_ik)`` (FED-PUB; HeurFedAMP).
 
     Args:
-        alike: float ``[k, k]``: the matrix S, such as a `similarity`.
+        alike: the matrix S, float ``[k, k]``, such as the result of `similarity`.
         scale: inverse temperature of the softmax, at least 0; 0 gives equal weights.
         own: each client's weight for itself, between 0 and 1. If `own` is given, a softmax divides
             the remaining weight among the other clients (HeurFedAMP). By default the softmax is
@@ -264,9 +259,9 @@ def distance_attention(rows: Tensor, *, sigma: Positive = 1.0, lr: Weight = 1.0)
     """Weights for moving towards nearby clients: ``xi_ij = lr A'(||r_i - r_j||^2)`` (FedAMP).
 
     ``A(x) = 1 - exp(-x / sigma)``, so ``A'(x) = exp(-x / sigma) / sigma``, and
-    ``xi_ii = 1 - sum_{j != i} xi_ij``. The paper requires a small step, so that no ``xi_ii`` is
-    negative. This function allows a step of any size. If a row's entries for other clients sum to
-    more than 1, these entries are scaled to sum to 1.
+    ``xi_ii = 1 - sum_{j != i} xi_ij``. The paper requires a small step size `lr`, so that no
+    ``xi_ii`` is negative. This function also accepts a large `lr`. If a row's entries for other
+    clients sum to more than 1, these entries are scaled to sum to 1.
 
     Args:
         rows: float ``[k, P]``, one client's flattened parameters per row.

@@ -51,8 +51,8 @@ def fingerprints(graph: Graph) -> Tensor:
     """Hash of each graph in a collection; graphs with equal features and edges get equal hashes.
 
     The order of a graph's nodes does not change the graph's hash. Two different graphs also get
-    equal hashes if four steps of neighbourhood aggregation cannot distinguish them. If four steps
-    can distinguish two graphs, their hashes are equal only with a probability of 2^-64.
+    equal hashes if four steps of neighbourhood aggregation cannot distinguish the graphs. Graphs
+    that these four steps can distinguish have equal hashes only with a probability of 2^-64.
 
     Example:
         >>> edges = torch.tensor([[0, 2], [1, 3]])

@@ -1,7 +1,5 @@
 """Damaged clients: an exact fraction of edges, features or labels is removed or corrupted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -187,7 +185,7 @@ class Damage:
 
 
 def _with_damage(graph: Graph, how: Damage, draws: Draws, features: Features) -> Graph:
-    """Damage a graph's edges, compute its features, and damage these and the training labels."""
+    """Damage a graph's edges, compute its features, and damage the features and training labels."""
     changes: tuple[tuple[Any, float], ...] = (
         *((lose_edges, how.missing_edges), (move_edges, how.edge_noise)),
         (lambda own, _, generator: features(own) if features else own, 1.0),
@@ -388,7 +386,8 @@ def noisy_features(graph: Graph, deviation: Weight, *, generator: Draws = None) 
     Args:
         graph: a graph or a collection.
         deviation: standard deviation of the noise, at least 0. Choose a deviation that suits the
-            size of the features. For example, features are small after row normalisation.
+            size of the features. For example, row-normalised features are small and need a small
+            deviation.
         generator: random generator on the CPU; by default torch's global generator.
 
     Returns:

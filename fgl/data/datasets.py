@@ -87,9 +87,9 @@ def load(
             should not mention. A warning names all unread content that is not in `ignore`.
 
     Returns:
-        The graph. Its x is a float32 `SparseMatrix` (``x.to_dense()`` is a Tensor), or a Tensor if
-        the features in the file are dense (GraphSAINT, Wiki-CS, heterophilous graphs,
-        ``attr_matrix`` in ``NAME.npz``).
+        The graph. Its x is a Tensor if the features in the file are dense, as in GraphSAINT,
+        Wiki-CS, the heterophilous graphs and ``attr_matrix`` of ``NAME.npz``. Otherwise x is a
+        float32 `SparseMatrix`, which ``x.to_dense()`` converts to a Tensor.
 
     Raises:
         ValueError: if the name is unknown, if a file is malformed or has a wrong checksum, or if

@@ -90,8 +90,8 @@ def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
     """Move a graph's features to a memory-mapped file; memory then holds only the parts in use.
 
     The values of the features do not change, so all results stay the same. The file contains the
-    rows of features and nothing else. The file must exist while the graph is used. If an older
-    graph is mapped to a file at `path`, this graph keeps the file's old content. Changes to `x` are
+    rows of features and nothing else. The file must exist while the graph is used. If a second
+    graph was mapped to the same `path` earlier, that graph keeps its features. Changes to `x` are
     not written to the file.
 
     Args:

@@ -215,13 +215,14 @@ def from_link_split(train: Any, val: Any, test: Any, **options: Any) -> Graph:
     """Convert the three parts of PyG's `RandomLinkSplit` to one graph with pairs and masks.
 
     The message edges are the edges of `train`. A message edge must not be a pair of `val` or
-    `test`. If most edges of a relation have a reverse, a message edge must not be the reverse of
-    such a pair either.
+    `test`. If most edges of a relation have a reverse, a message edge must not be the reverse of a
+    pair of `val` or `test` either.
 
     Args:
         train, val, test: the parts. Each part is a ``Data``, or a ``HeteroData`` in which one
             relation has ``edge_label``.
-        options: options of `from_hetero` for ``HeteroData``, or of `Graph.from_pyg` for ``Data``.
+        options: arguments that are passed to `from_hetero` if the parts are ``HeteroData``, and to
+            `Graph.from_pyg` if the parts are ``Data``.
 
     Returns:
         The graph of `train`. The `edge_label_index` of this graph holds the pairs of all three

@@ -17,7 +17,8 @@ class HiddenNodes(NamedTuple):
         graph: the graph of the n remaining nodes.
         missing: int64 ``[n]``, the number of hidden neighbours of each node.
         features: float ``[n, width, num_features]``; entry i holds the features of the first
-            `width` hidden neighbours of node i. Missing neighbours have zeros.
+            `width` hidden neighbours of node i. If node i has fewer than `width` hidden neighbours,
+            the rest of entry i is 0.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))

@@ -1,7 +1,5 @@
 """Synthetic graphs with millions of nodes, communities, labels, dense features and hubs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -70,10 +68,10 @@ def large_graph(
         num_edges: number of undirected edges; each edge has two columns in `edge_index`.
         num_classes: number of classes.
         num_features: number of columns of `x`.
-        homophily: approximate fraction of edges within a class. Strays and hubs make the actual
-            fraction lower.
-        closeness: approximate fraction of the edges within a class that join two nodes of one
-            community.
+        homophily: approximate fraction of edges within a class. Stray nodes and hubs make the
+            actual fraction lower.
+        closeness: among the edges within a class, the approximate fraction whose two ends are in
+            one community.
         strays: fraction of the nodes that take the class of a random node.
         tail: exponent of the tail of the degree distribution, above 1.
         max_degree: largest expected degree.

@@ -4,8 +4,6 @@
 Multiplication by the adjacency of this graph gives the client's part of the sums.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -15,10 +13,10 @@ from torch import Tensor
 from ..checks import reject_if
 from ..graph import Graph
 from ..graph.checks import check_index
-from ..graph.neighbours import ranges
 from ..graph.windows import check_no_series
 from ..kinds import typed
 from ..sparse import SparseMatrix
+from ..sparse.gather import ranges
 from ..sparse.matrix import dense, rows_of
 
 
@@ -99,13 +97,13 @@ Total = Callable[[Sequence[Graph]], tuple[Sequence[Tensor], int]]
 
 @typed
 def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -> list[Graph]:
-    """Build one graph per client; the graph's adjacency computes the client's part of all rows.
+    """Build one graph per client, whose adjacency computes the client's part of requested sums.
 
     Client k requests a row for a node v. This row (k, v) is ``sum_u [x_u / sqrt(d_u), 1]``, where u
     runs over v and the neighbours of v, and ``d_u`` is 1 plus the in-degree of u. A client's graph
-    has the client's nodes, followed by one added node per row. The added nodes have only zeros as
-    features. If the sum of a row contains the features of one of the client's nodes, an edge leads
-    from this node to the row's added node. The client's part of the sums is ``adj @ x``, restricted
+    has the client's own nodes, followed by one added node for each row of all clients. The added
+    nodes have only zeros as features. The added node for row (k, v) has an edge from each own node
+    u that occurs in the sum of this row. The client's part of the sums is ``adj @ x``, restricted
     to the added nodes.
 
     Args:
@@ -114,8 +112,9 @@ def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -
         asked: int64 node ids, one tensor per client: the nodes whose sums the client requests.
 
     Returns:
-        One graph per client, with float64 features ``[n + R, F + 1]`` for a client of n nodes and R
-        rows in all. The `train_mask` of a client's graph marks the rows that this client requests.
+        One graph per client, with float64 features ``[n + R, F + 1]``. Here n is the number of the
+        client's own nodes, and R is the number of rows that all clients request. The `train_mask`
+        of a client's graph marks the rows that this client requests.
 
     Raises:
         ValueError: if the graph has weights.
@@ -195,21 +194,20 @@ def neighbour_sums(
 
     - ``hops=0``: nothing is exchanged; each client computes P from its own subgraph.
     - ``hops=1``: a client gets the rows of ``P X`` for its own nodes. The first convolution gives
-      the result that it gives on the whole graph. The second convolution reads no nodes of other
-      clients.
+      the same result as on the whole graph. The second convolution reads no nodes of other clients.
     - ``hops=2``: a client also gets the rows of its nodes' neighbours. The neighbours, and the
-      edges from them to the client's own nodes, are added to the client's graph. The neighbours are
-      in no mask. Two convolutions give the result that they give on the whole graph.
+      edges from them to the client's own nodes, are added to the client's graph. All masks are
+      False for these neighbours. Two convolutions give the same result as on the whole graph.
 
     All rows go through the server. Each row is sent with the id of its node. Rows are dense and
     have the dtype of `x`. Suppose that client A holds a node v, and client B holds neighbours u of
     v. Client B then sends ``sum_u x_u / sqrt(d_u)``, which is B's part of the sum for v. The server
-    adds up the parts of all clients, and A receives the total. With two hops, A also receives the
-    total and the degree of each neighbour u; for these totals, A sends its own parts too. Features
-    of individual nodes are not sent, with one exception: if v has only one neighbour at B, then B's
-    part equals the scaled features of this neighbour. In the paper, parts are encrypted. In this
-    function, parts are encrypted only if `total` encrypts them, as `fgl.transforms.secure_rows`
-    does.
+    adds up the parts of all clients, and A receives the total. With two hops, A also requests the
+    sum and the degree of each neighbour u. All clients, including A, then send their parts of the
+    sum for u. Features of individual nodes are not sent, with one exception: if v has only one
+    neighbour at B, then B's part equals the scaled features of this neighbour. In the paper, parts
+    are encrypted. In this function, parts are encrypted only if `total` encrypts them, as
+    `fgl.transforms.secure_rows` does.
 
     Args:
         graph: the whole graph.

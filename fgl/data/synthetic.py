@@ -7,9 +7,9 @@ from torch import Generator, Tensor
 
 from ..checks import Count, Share, Weight, reject_if
 from ..graph import Graph
-from ..graph.neighbours import ranges
 from ..kinds import typed
 from ..sparse import SparseMatrix
+from ..sparse.gather import ranges
 from .typed import typed_graph
 from .undirected import undirected
 
@@ -36,13 +36,13 @@ def csbm(
 ) -> Graph:
     """Generate a contextual stochastic block model: nodes have communities, classes and words.
 
-    Every class has communities of equal size. An edge joins two nodes of one community, of two
-    communities in one class, or of two classes. Every node is the first end of one edge. The second
-    ends, and the first ends of all further edges, are drawn with probabilities proportional to the
-    nodes' Pareto weights. Stray nodes keep their edges, but take the class of a random node. Each
-    word of a node is drawn from the word set of its class, from the word set of its community, or
-    from all words. The word sets are random and may overlap. If a word is drawn from all words,
-    words with low ids are more likely than words with high ids.
+    Every class has communities of equal size. An edge joins two nodes in the same community, in two
+    communities of one class, or in two classes. Every node is the first end of one edge. The first
+    ends of the remaining edges are drawn with probabilities proportional to the nodes' Pareto
+    weights, and so are the second ends of all edges. Stray nodes keep their edges, but take the
+    class of a random node. Each word of a node is drawn from the word set of its class, from the
+    word set of its community, or from all words. The word sets are random and may overlap. If a
+    word is drawn from all words, words with low ids are more likely than words with high ids.
 
     The defaults resemble Cora in size, classes, degree, homophily and words per node. Words alone,
     or edges alone, are not enough to predict the classes well. Methods can therefore differ in
@@ -55,10 +55,10 @@ def csbm(
         class_weights: relative sizes of the classes.
         communities_per_class: number of communities in each class.
         degree: mean degree. With a mean degree below 2, some nodes have no edge.
-        homophily: approximate fraction of edges within a class. Strays make the actual fraction
-            lower.
-        closeness: fraction of the edges within a class that join two nodes of one community. The
-            fraction is counted before strays change their class.
+        homophily: approximate fraction of edges within a class. Stray nodes make the actual
+            fraction lower.
+        closeness: among the edges within a class, the fraction whose two ends are in one community.
+            This fraction applies before stray nodes change their class.
         strays: fraction of the nodes that take the class of a random node.
         tail: exponent of the Pareto weights. The larger the exponent, the more similar are the
             degrees.
@@ -66,8 +66,8 @@ def csbm(
         words_per_node: mean number of words drawn per node (Poisson-distributed). A word that is
             drawn twice for a node counts once.
         words_per_set: number of words in the set of each class and of each community.
-        topic: fraction of the words drawn from the set of the class.
-        flavour: fraction of the words drawn from the set of the community.
+        topic: fraction of a node's words that are drawn from the word set of its class.
+        flavour: fraction of a node's words that are drawn from the word set of its community.
         seed: random seed.
 
     Returns:
@@ -182,7 +182,7 @@ def _words(
     num_features: int,
     generator: Generator,
 ) -> Tensor:
-    """Draw a word for each column of `group`: from the first set, the second set, or all words."""
+    """Draw a word for each column of `group`: from either set of the column, or from all words."""
     chance = torch.rand(2, group.shape[1], generator=generator, dtype=torch.float64)
     kind = torch.bucketize(chance[0], chance.new_tensor(shares), right=True)
     index = (chance[1] * sets.shape[1]).long()
@@ -287,9 +287,9 @@ def ratings(num_nodes: int = 200, num_edges: int = 4000, *, seed: int = 0) -> Gr
     """Generate ratings between people: directed edges with times and with values from -10 to 10.
 
     Every person has a popularity, a strictness and a time of joining. The person who rates and the
-    person who is rated are drawn from the people who have already joined. No person rates the same
-    person twice. A rating is the rounded sum of three numbers: the popularity of the target, the
-    strictness of the source, and noise. Ratings that round to 0 are left out.
+    person who is rated are drawn from the people who have already joined. Each person rates any
+    other person at most once. A rating is the rounded sum of three numbers: the popularity of the
+    target, the strictness of the source, and noise. Ratings that round to 0 are left out.
 
     Args:
         num_nodes: number of people, at least 3.

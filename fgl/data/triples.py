@@ -1,7 +1,5 @@
 """Knowledge graphs: triples of head, relation and tail, and partitions by relation."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,9 +30,10 @@ def load_triples(folder: str | os.PathLike[str]) -> tuple[Graph, Names, Names]:
 
     Returns:
         The graph, the names of its nodes, and the names of its relations. Each triple of the three
-        files is a pair with an `edge_label_type` and with `y` equal to 1. The masks show from which
-        file each pair comes. Training triples are also edges with `edge_type`. A node's only
-        feature is the node's index, which an ``Embedding`` can read.
+        files becomes a pair of nodes. The relation is the pair's `edge_label_type`, and the pair's
+        label `y` is 1. The masks show from which file each pair comes. Training triples are also
+        edges with `edge_type`. A node's only feature is the node's index, which an ``Embedding``
+        can read.
 
     Raises:
         ValueError: if a line does not have three names, or if a file has no triples.

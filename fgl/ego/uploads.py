@@ -7,11 +7,9 @@ import torch
 from torch import Tensor
 
 from ..checks import reject_if
-from ..kinds import explained
 from .trees import check_float, levels
 
 
-@explained
 def check_mashed(
     embeddings: Tensor, labels: Tensor, *, shape: Sequence[int], dtype: torch.dtype | None = None
 ) -> None:
@@ -66,7 +64,6 @@ def check_mashed(
         raise ValueError(f"Expected labels to have rows that {rule} {where}")
 
 
-@explained
 def mashed_check(
     fanouts: Sequence[int],
     head: Tensor,
@@ -80,8 +77,8 @@ def mashed_check(
         fanouts: shape of the trees.
         head: float ``[C, H]``, the classifier's weights. Embeddings must have the width and the
             dtype of these weights.
-        most: largest number of ego-graphs that a client may send: the client's number of training
-            nodes.
+        most: largest number of ego-graphs that a client may send, such as the client's number of
+            training nodes. By default the number is not limited.
         base: a second `accept`, which is called first; by default there is none.
 
     Example:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..federation import Result, Round, best_round
-from ..kinds import explained
 from ..targets import less_is_better, lower_of
 
 DESCRIBED = {
@@ -18,7 +17,6 @@ DESCRIBED = {
 }
 
 
-@explained
 def report(
     result: Result,
     *,
@@ -51,9 +49,10 @@ def report(
         result: the result of `fgl.run`.
         recipe, dataset, clients, rounds, seed: description of the run, copied into the report.
         config: all other settings.
-        select: the metric that determines the best round: the round with the largest value. If a
-            minus sign precedes the name, the best round is the round with the smallest value (see
-            `best_round`). For a run without validation, give a name that no round has, such as "".
+        select: name of the metric that determines the best round. The best round has the largest
+            value of this metric, or the smallest value if a minus sign precedes the name (see
+            `best_round`). For a run without validation, give a name that is not a metric of any
+            round, such as "".
 
     Example:
         >>> history = [fgl.federation.Round(0, [0], metrics={"val_f1": 0.4, "test_f1": 0.3})]

@@ -187,7 +187,8 @@ class _Beginning:
 def command(origin: dict[str, Any]) -> Iterator[None]:
     """A context in which each `Run` gets ``recipe``, ``dataset`` and ``config`` from the command.
 
-    The run sets ``began`` before the first round; no flag causes an error after that.
+    The run sets ``began`` before the first round. Later errors are errors of the run and not of a
+    flag.
     """
     token = _ORIGIN.set(origin)
     try:
@@ -219,7 +220,7 @@ def write(path: Path, text: str) -> None:
 
 
 def _tell(name: str, summary: Mapping[str, Any], result: Result) -> None:
-    """Print a line per metric, one if messages were dropped, and one if a batch failed."""
+    """Print a line per metric, and further lines if messages were dropped or if a batch failed."""
     for metric, values in summary["metrics"].items():
         if "/" in metric:  # a metric of a single client
             continue

@@ -8,20 +8,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..kinds import explained
 
-
-@explained
 def choose_names(
     about: str, argv: Sequence[str] | None = None, **tables: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Read the first words of a command line; there is one table of possible words per word.
+    """Read the first words of a command line; each word must be a key of its own table.
 
     Args:
         about: description of the program for ``--help``.
         argv: the command line; by default the program's arguments.
         tables: dict from each kind of word to a second dict, which maps each possible word to an
-            object. The first line of an object's docstring is the word's help text.
+            object, such as a function. The help text for a word is the first line of this object's
+            docstring.
 
     Returns:
         The chosen words, and the rest of the command line.
@@ -82,7 +80,7 @@ def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> str:
 def first_line(documented: Any) -> str:
     """First line of a function's docstring, or "".
 
-    The function may be inside a wrapper by `functools.partial`.
+    If the argument is a `functools.partial`, the docstring of the wrapped function is used.
     """
     if isinstance(documented, functools.partial):
         documented = documented.func
@@ -119,7 +117,7 @@ def _plain(text: str) -> str:
 
 
 def _listed(kind: str, table: Mapping[str, Any]) -> str:
-    """A table for the help: for each word, the first line of the docstring of the word's object."""
+    """Table for the help: each word, and the first docstring line of the object that it selects."""
     width = max(map(len, table))
     rows = [f"  {word:{width}}  {first_line(each)}".rstrip() for word, each in table.items()]
     return "\n".join([f"{kind.upper()} is one of", *rows])

@@ -20,11 +20,11 @@ KEY = "privacy"  # key in the server's state
 def carried(method: Method, start: Result, state: State) -> State:
     """The server's first state in a run that starts from the result of an earlier run.
 
-    The state includes the costs of the earlier run.
+    The returned state includes the privacy costs of the earlier run.
 
     If a method counts privacy costs, its state has a record of the costs from the first round on.
-    So if the state has no such record, the method that produced the state adds no noise. If no
-    transform counted a round of `start`, this round had no protection.
+    So if the state has no such record, the method that produced the state adds no noise. In that
+    case, all answers in the rounds of `start` count as answers without noise.
 
     Args:
         method: the method of the new run.
@@ -50,7 +50,7 @@ def carried(method: Method, start: Result, state: State) -> State:
 
 
 def unprotected(method: Method, start: Result) -> dict[int, int]:
-    """For each client, the number of unprotected answers in earlier runs.
+    """For each client, the number of answers without noise in earlier runs.
 
     The result is empty if `method` counts answers itself.
 
@@ -64,7 +64,7 @@ def unprotected(method: Method, start: Result) -> dict[int, int]:
 
 
 def _answers(start: Result) -> Counter[int]:
-    """For each client, the number of uncounted answers over this run and all earlier runs."""
+    """For each client, the number of answers without noise in `start` and in all runs before it."""
     if KEY in start.server_state:
         return Counter()
     own = (
@@ -77,7 +77,7 @@ def _answers(start: Result) -> Counter[int]:
 
 
 def counted_on(method: Method, state: State) -> Method:
-    """Return the method with a server that counts unprotected answers, if no transform does so.
+    """Return the method with a server that counts the answers that clients send without noise.
 
     If earlier runs added no noise, or if a transform counts answers, the method is returned
     unchanged.

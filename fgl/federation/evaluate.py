@@ -1,7 +1,5 @@
 """Metrics of a round: scores of the clients' deployed models, on one graph or several."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +14,7 @@ from torch import nn
 from ..checks import SPLIT, reject_if
 from ..graph import Graph
 from ..graph.windows import asked, by_answer, horizons
-from ..kinds import explained, typed
+from ..kinds import typed
 from ..metrics.classes import on_host
 from ..predict import predict, standing_in
 from ..seeds import stage
@@ -55,7 +53,6 @@ def running(method: Method) -> Iterator[None]:
         _RUNNING.reset(token)
 
 
-@explained
 def deployed(
     method: Method, clients: Sequence[Graph]
 ) -> Callable[[Mapping[int, Message], Mapping[int, State]], dict[int, Params]]:
@@ -166,8 +163,8 @@ def scored(
         score: ``(params, graph) -> metrics``; see `evaluate_on`.
         pairs: dict from any key to a pair (parameters, graph). A pair that occurs twice is scored
             once.
-        own: dict from the keys of `pairs` to models, if clients have their own models; each of
-            these models replaces `model` for its key. Default none.
+        own: dict from the keys of `pairs` to models, if clients have their own models. A pair is
+            then scored with the model of its key instead of `model`.
 
     Returns:
         The metrics of each pair as Python numbers. All metrics are copied from the device at the
@@ -216,8 +213,8 @@ def evaluate_on(
             score are listed under "Returns".
         logits_of: ``(model, params, graph) -> logits``, used by the default score. By default the
             logits are the model's output on the whole graph.
-        target: meaning of the values of ``graph.y`` for the default score. The target also names
-            the metrics for which smaller values are better. Default class labels.
+        target: how the default score interprets ``graph.y``; by default as class labels. The target
+            also names the metrics for which smaller values are better.
         each: whether to add two kinds of metrics: those of each client, such as ``test_accuracy/3``
             of client 3, and the worst value over all clients, such as ``worst_test_accuracy``.
 
@@ -333,7 +330,6 @@ def _local_score(
     return score
 
 
-@explained
 def together(*evaluates: Evaluate) -> Evaluate:
     """Join several `evaluate` functions into one function that returns all their metrics.
 
@@ -372,7 +368,7 @@ def score_round(executor: Executor, result: Result, record: Round, plan: Plan) -
 def _without(
     taken: Collection[str], scores: Mapping[int, Mapping[str, Value]], index: int
 ) -> dict[int, Mapping[str, Value]]:
-    """Leave out the scores of clients with a metric name in `taken`, and warn."""
+    """Leave out each client whose scores have a metric name in `taken`, and warn."""
     out: dict[int, Mapping[str, Value]] = {}
     for client, score in scores.items():
         if both := sorted(set(score) & set(taken)):
@@ -400,9 +396,10 @@ def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, floa
 def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
     """Each metric's mean over the clients that have the metric.
 
-    A value is either a number or a pair of a sum and its divisor. An example of a pair is the
-    number of correct predictions and the number of all predictions. The mean of pairs is the total
-    sum divided by the total divisor. Pairs with divisor 0 are ignored.
+    A client's value is either a number or a fraction, given as a pair (numerator, divisor). For
+    example, an accuracy is the pair (correct predictions, all predictions). The mean of such pairs
+    is the sum of the numerators divided by the sum of the divisors. Pairs with divisor 0 are
+    ignored.
 
     Example:
         >>> means([{"auc": 0.5}, {}, {"auc": 1.0}])
@@ -430,10 +427,10 @@ def merging(
 
     Args:
         each: whether to add each client's metrics and the worst value.
-        graphs: the graphs on which clients are scored. The masks of these graphs explain why a
-            metric is missing.
-        lower: names of metrics for which smaller values are better. Give these names without a
-            prefix.
+        graphs: the graphs on which clients are scored. The warning finds the reason for a
+            missing metric in the masks and labels of these graphs.
+        lower: names of metrics for which smaller values are better, without a prefix such as
+            ``test_``.
 
     Example:
         >>> merging(True)({0: {"auc": 0.5}, 2: {"auc": 1.0}})

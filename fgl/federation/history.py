@@ -14,7 +14,6 @@ from torch import nn
 
 from ..checks import check_disk, check_number, did_you_mean, imported, reject_if
 from ..graph import Graph
-from ..kinds import explained
 from ..predict import predict
 from ..targets import less_is_better, lower_of, selected
 from ..warn import warn
@@ -52,7 +51,8 @@ def usual_select(
     Args:
         history: the rounds of a run.
         select: the task's metric; by default the first validation metric.
-        lower: names of metrics for which smaller values are better. Losses need not be named.
+        lower: names of further metrics for which smaller values are better, in addition to losses,
+            rmse, mae and mape.
 
     Example:
         >>> usual_select([fgl.federation.Round(0, [0], metrics={"val_loss": 1.0, "val_rmse": 0.5})])
@@ -79,13 +79,14 @@ def checked_select(
 
     Args:
         history: the rounds of a run.
-        metric: a metric's name, with a minus before the name if smaller values are better.
+        metric: a metric's name, with a minus sign before the name if smaller values are better.
         select: the task's metric.
-        lower: names of metrics for which smaller values are better. Losses need not be named.
+        lower: names of further metrics for which smaller values are better, in addition to losses,
+            rmse, mae and mape.
 
     Raises:
-        ValueError: if no round has the metric, or if smaller values are better and the name has no
-            minus.
+        ValueError: if no round has the metric, or if `metric` lacks the minus sign although smaller
+            values are better.
     """
     names = names_of(history)
     got = "none that has metrics: no client had examples to score, or the run had neither a task "
@@ -100,7 +101,6 @@ def checked_select(
     return metric
 
 
-@explained
 def best_round(history: Sequence[Scored], select: str = "val_accuracy") -> Scored:
     """The round with the largest value of the metric `select`.
 
@@ -148,14 +148,14 @@ class Round:
         participants: clients to which a message was sent.
         dropped: dict from client to reason, for clients whose messages were not used.
         zero_weight: participants that have no training examples or no known labels.
-        loss: the mean over clients of each client's mean local loss. The mean includes only clients
-            with training examples and a used upload. A client's mean is left out if it is not
-            finite. A client's mean is also left out if its absolute value exceeds both 300 and 300
-            times the median absolute value of these means.
+        loss: the mean over clients of each client's mean local loss. A client is included if it has
+            training examples and the server used its upload. A client's mean is left out if it is
+            not finite. Let m be the median of the absolute values of these means, or 1 if the
+            median is smaller. A mean is also left out if its absolute value exceeds ``300 m``.
         padding: fraction of padded nodes among all nodes of the batches.
-        one_by_one: the reason why clients could not train as a batch, or an empty string. If there
-            is a reason, clients trained one at a time in this round and in all later rounds. The
-            string is empty if `clients_at_once` was set.
+        one_by_one: the reason why clients could not train as a batch, or an empty string. If the
+            string is not empty, clients trained one at a time in this round and in all later
+            rounds. The string is always empty if `clients_at_once` was set.
         untraced: the reason why local steps are not traced from this round on. Only the first such
             round contains the reason. The field is ignored when rounds are compared.
         bytes_down, bytes_up: total size of the messages sent to clients, and of the messages sent
@@ -224,8 +224,8 @@ class Result:
         server_state: the server's state.
         client_states: each client's state.
         history: one `Round` per round.
-        form: the agreed names, dtypes and shapes of uploads; later uploads must have this form.
-            The form is empty if too few clients have sent the same form.
+        form: the agreed names, dtypes and shapes of uploads; later uploads must have this form. The
+            dict is empty if too few clients have sent uploads of one form.
         older: outboxes and server states of earlier rounds, the oldest first. The list is empty
             unless the run was started with `go_back`.
         config: the config of the run. The config's entry ``"layers"`` contains the arguments of the
@@ -234,8 +234,8 @@ class Result:
         clients: the clients' graphs, if clients are in this process.
         select: the task's metric by which the best round is selected; "" without a task.
         unprotected: dict from client to the number of its unprotected answers in earlier runs, if
-            this run continues a run (`start`). The dict is empty if the server's state contains the
-            numbers of answers.
+            this run continues a run (`start`). The dict is empty if the server itself counts the
+            answers in its state.
 
     Example:
         >>> Result({0: {"model": {}}}, {}, {}, [Round(0, [0], metrics={"val_auc": 0.5})])
@@ -400,13 +400,14 @@ class Result:
         """The round with the best value of a metric (see `best_round`).
 
         Args:
-            metric: the metric's name. If smaller values are better, put a minus before the name, as
-                in ``"-val_rmse"``. The default is the task's metric, or the first validation metric
-                if the task names no metric.
+            metric: the metric's name. If smaller values are better, put a minus sign before the
+                name, as in ``"-val_rmse"``. The default is the task's metric, or the first
+                validation metric if the task names no metric.
 
         Raises:
-            ValueError: if no round has the metric, if smaller values are better and the name has no
-                minus, or if no metric is given and no round has a validation metric.
+            ValueError: if no round has the metric, or if `metric` lacks the minus sign although
+                smaller values are better. A ValueError is also raised if no metric is given and no
+                round has a validation metric.
 
         Example:
             >>> rounds = [Round(k, [0], metrics={"val_rmse": 0.5 + k}) for k in range(3)]
@@ -423,7 +424,7 @@ class Result:
         return best_round(self.history, checked_select(self.history, metric, self.select, lower))
 
     def to_dict(self) -> dict[str, Any]:
-        """The run without tensors as a dict: the method's name, the config and all rounds.
+        """Dict with the method's name, the config and all rounds; the run's tensors are left out.
 
         Returns:
             ``{"method", "config", "rounds"}``; each round is a dict of the fields of `Round`.

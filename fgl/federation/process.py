@@ -18,10 +18,11 @@ _inside, _lock = [0], Lock()
 def young_only() -> Iterator[None]:
     """A context in which garbage collection skips the oldest generation.
 
-    The previous thresholds are restored at the end of the context. Garbage collection of the oldest
-    generation visits every object, and a round creates objects for each client. So the total time
-    of garbage collection would grow faster than the number of clients. If a round creates and drops
-    a reference cycle, this cycle is young, so it is collected as usual.
+    The previous thresholds are restored at the end of the context. With more clients, a round
+    creates more objects, so garbage collections are more frequent. Each collection of the oldest
+    generation visits every object in the process. So the total time of garbage collection would
+    grow faster than the number of clients. If a round creates and drops a reference cycle, this
+    cycle is young, so it is collected as usual.
 
     Example:
         >>> import gc
@@ -51,10 +52,10 @@ def memory_kept() -> Iterator[None]:
 
     A local step allocates and frees tensors of a few megabytes. When memory at the end of the heap
     is freed, the library glibc immediately returns it to the system. When the process requests the
-    memory again, the system fills every page with zeros. For FedAvg with 10 clients of Cora,
-    filling the pages takes a third of a round's CPU time. Memory blocks above 32 MiB are returned
-    to the system as usual. Nothing is changed if the C library is not glibc, or if the environment
-    sets options of glibc (``MALLOC_TRIM_THRESHOLD_`` and others).
+    memory again, the system fills it with zeros. For FedAvg with 10 clients of Cora, these zeros
+    take a third of a round's CPU time. Memory blocks above 32 MiB are returned to the system as
+    usual. Nothing is changed if the C library is not glibc, or if the environment sets options of
+    glibc (``MALLOC_TRIM_THRESHOLD_`` and others).
 
     Example:
         >>> with memory_kept():

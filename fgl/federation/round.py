@@ -57,7 +57,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
 
     Update the outbox and the states in `result` and in the executor.
 
-    Afterwards the round has no metrics yet. `score_round` adds the metrics.
+    The returned record contains no metrics; `score_round` adds the metrics.
 
     Args:
         method: the method, after `checked`.
@@ -66,7 +66,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         plan: settings of the run.
 
     Returns:
-        The round's record, without metrics.
+        The round's record.
     """
     start, index = time.perf_counter(), len(result.history)
     record = _invited(method, executor, result, plan)
@@ -210,9 +210,10 @@ def _uploads(
 def _without_blame(
     refused: dict[int, Exception], answers: Mapping[int, Answer], history: Sequence[Round]
 ) -> dict[int, Exception]:
-    """The errors by client; if the server had sent a bad model, errors name this cause.
+    """The errors by client; if the server's bad model caused an error, the error says so.
 
-    If a client diverged when it trained a bad model, its error becomes a `BadModel`.
+    If there is evidence that the server had sent a bad model, each client's error `Diverged` is
+    replaced by a `BadModel`.
     """
     cause = _bad_model(refused, answers, history)
     if not cause:
@@ -230,10 +231,10 @@ def _bad_model(
 ) -> str:
     """Text with evidence that the server had sent a bad model; empty without evidence.
 
-    Evidence of a bad model can be of two kinds. The first kind is that most clients diverged when
-    they trained the received model. The second kind is that at least one client diverged, and the
-    median of the clients' first losses is large. A median is large if it exceeds both 10 and ten
-    times the smallest loss of all earlier rounds.
+    There is evidence of a bad model if most clients diverged when they trained the received model.
+    There is also evidence if at least one client diverged and the median of the clients' first
+    losses is large. A median is large if it exceeds both 10 and ten times the smallest loss of all
+    earlier rounds.
     """
     diverged = sum(isinstance(error, Diverged) for error in refused.values())
     arrived = [answer for answer in answers.values() if answer.message is not None]
@@ -250,7 +251,10 @@ def _bad_model(
 
 
 def _went_back(inbox: Inbox, result: Result) -> tuple[Made, dict[int, Exception]]:
-    """Return the oldest stored outbox and server state, and an error for each upload."""
+    """Return the oldest stored outbox and server state, and a `BadModel` for each upload.
+
+    The server uses no upload of this round, since the uploads were trained from a bad model.
+    """
     (outbox, state), back = result.older[0], len(result.older)
     result.older = []
     event = f"the server goes back to its model of {back} rounds ago"
@@ -264,10 +268,10 @@ def _served(
 
     `serve` is the method's function `aggregate` or `joining.welcome`. If the result is far too
     large, the server calls `serve` again without some of the uploads. If clients are in other
-    processes, the server does so after every error of `serve`; otherwise the error is raised. The
-    server first leaves out the upload that changed most, then the 2 uploads that changed most, then
-    4, 8 and so on, up to half of the uploads. If all attempts fail, there is no result, and the
-    server keeps the old model.
+    processes, the server also calls `serve` again after any other error of `serve`. If clients are
+    in this process, such an error is raised. The server first leaves out the upload that changed
+    most, then the 2 uploads that changed most, then 4, 8 and so on, up to half of the uploads. If
+    all attempts fail, there is no result, and the server keeps the old model.
     """
 
     def attempt(some: Inbox) -> Made:
@@ -316,7 +320,8 @@ def _mean_loss(losses: Sequence[Sequence[float]]) -> float:
 def _of_nobody(method: Method, nobody: Inbox, state: State, plan: Plan) -> Made | None:
     """The server's outbox and state after a round without uploads; None if both stay unchanged.
 
-    In an exchange, `aggregate` gets an empty inbox and may abandon the exchange.
+    If the method's exchanges have several rounds, `aggregate` is called with an empty inbox and may
+    abandon the current exchange.
     """
     if method.rules.exchange > 1:
         with suppress(Exception), stage(plan.seed, nobody.round or 0, None, "aggregate"):
@@ -354,9 +359,10 @@ def check_goes_on(
 
 
 def check_exchanges(history: Sequence[Round], most: int | None, exchange: int) -> None:
-    """Raise an error if each of the last `most` exchanges had a round that used no upload.
+    """Raise an error if each of the last `most` exchanges had at least one empty round.
 
-    An exchange with such a round has no result, even if its other rounds used uploads.
+    A round is empty if it used no upload. An exchange with an empty round has no result, even if
+    its other rounds used uploads.
 
     Example:
         >>> check_exchanges([Round(0, [0], {}), Round(1, [0], {0: "late"})], 1, 2)
@@ -392,7 +398,9 @@ def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[i
 def _warn_of_absent(inbox: Inbox, outbox: Mapping[int, Message], result: Result) -> None:
     """Warn once if all participants get one model, but absent clients keep an older model.
 
-    The participants of a personal method get different tensors, even if the values are equal.
+    A model counts as one model only if all participants get the same tensor objects. The server of
+    a personal method creates a model for each participant, so there is no warning even if these
+    models have equal values.
     """
     everybody = inbox.num_clients
     used = [len(own.participants) - len(own.dropped) for own in result.history]
@@ -410,7 +418,7 @@ def _warn_of_absent(inbox: Inbox, outbox: Mapping[int, Message], result: Result)
 
 
 def kept(result: Result) -> list[Mapping[str, Any]]:
-    """The next round's messages and states, which scores and callbacks must not change."""
+    """The next round's messages and states; scores and callbacks must not change them."""
     return [*result.outbox.values(), result.server_state, *result.client_states.values()]
 
 

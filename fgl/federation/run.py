@@ -1,11 +1,8 @@
 """Runs: sequences of rounds. A run that resumes from a checkpoint gives bit-identical results."""
 
-from __future__ import annotations
-
 import json
 import operator
 import os
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -15,7 +12,7 @@ import torch
 
 from ..checks import check_number, check_share, reject_if
 from ..graph import Graph
-from ..kinds import check_kind, check_takes, explained
+from ..kinds import check_kind, check_takes
 from ..seeds import one_thread
 from ..warn import warn
 from .carried import carried, counted_on, unprotected
@@ -39,13 +36,11 @@ from .training.train import in_mode
 Callback = Callable[[Round, Result], bool | None]
 
 
-@explained
 def run(
     method: Method,
     clients: Sequence[Graph] | TaskLike | Place | None = None,
     *,
     num_rounds: int,
-    on: Place | None = None,
     seed: int = 0,
     participation: float = 1.0,
     dropouts: Dropouts = 0.0,
@@ -71,12 +66,11 @@ def run(
 
     Args:
         method: the method to run.
-        clients: one graph per client, a task, or a place. A task also scores the method. For remote
-            clients, pass a place, such as ``fgl.federation.Flower(grid, num_clients=4)``. Each
-            remote client computes its own score and keeps its state, so `evaluate` does not receive
-            the clients' states.
+        clients: one graph per client, or a task, which contains the graphs and the metrics. For
+            remote clients, pass an object that reaches the clients, such as
+            ``fgl.federation.Flower(grid, num_clients=4)``. Each remote client computes its own
+            score and keeps its state, so `evaluate` does not receive the clients' states.
         num_rounds: total number of rounds, including the rounds before a resume.
-        on: former name of `clients` for a place.
         seed: seed of the whole run; it does not change the initial model, which is `method.model`.
         participation: fraction of the clients that take part in each round; at least one client
             takes part.
@@ -84,9 +78,10 @@ def run(
             message. Give the probability of a fault, or a function ``(round, client) -> bool``.
         clients_at_once: number of clients that train as one batch, or ``"all"``. If it is 1,
             clients train one at a time. In a batch, all clients are padded to the size of the
-            largest client and share random numbers. By default `fgl.federation.choose` selects the
-            number, which is the same on every computer. If clients cannot train as a batch, a
-            warning is given and clients train one at a time, see `Round.one_by_one`.
+            largest client and share random numbers. By default `fgl.federation.choose` computes
+            this number from the sizes of the graphs and the model, so every computer uses the same
+            number. If clients cannot train as a batch, a warning is given and clients train one at
+            a time, see `Round.one_by_one`.
         evaluate: ``(outbox, client_states) -> metrics``, called after every round; by default the
             task's function.
         score: ``(params, graph) -> metrics``, called for each client with the model that the client
@@ -116,11 +111,11 @@ def run(
             is bad if most clients of a round diverged when they trained this model. By default the
             server never goes back. The server keeps this number of older outboxes and states, also
             in checkpoints. The clients' own states do not change.
-        each: whether rounds record two further kinds of metrics: those of each client, such as
-            ``test_accuracy/3`` of client 3, and the worst value over all clients, such as
-            ``worst_test_accuracy``. These metrics come from the task's score and from `score`; see
-            `fgl.experiment.spread`. If you give an `evaluate` function, `each` does not change its
-            metrics.
+        each: whether rounds also record each metric for each client and as the worst value over all
+            clients. For example, ``test_accuracy/3`` is the accuracy of client 3, and
+            ``worst_test_accuracy`` is the lowest accuracy of all clients. These metrics come from
+            the task's score and from `score`; see `fgl.experiment.spread`. If you give an
+            `evaluate` function, `each` does not change its metrics.
 
     Returns:
         The `Result`.
@@ -133,19 +128,21 @@ def run(
             again. The new error names the round, the client and the stage.
         TypeError: if an argument has an invalid type, such as a model in place of the method, or if
             the features and the model have different floating types.
-        RuntimeError: if three consecutive rounds used no upload, if three consecutive exchanges
-            each had a round that used no upload, or if no round of the run used an upload. The
-            error gives each client's reason. These rounds are not saved.
+        RuntimeError: if three consecutive rounds used no upload (see `Limits.empty_rounds`), or if
+            no round of the run used an upload. For a method whose exchanges have several rounds,
+            the error is also raised if each of three consecutive exchanges had a round that used no
+            upload. The error gives each client's reason. These rounds are not saved.
         OSError: if a round cannot be saved. As far as possible, the folder is checked before the
             first round.
 
     The server does not use an upload that is not finite, that is too far from the round's other
     uploads, or that `accept` refuses. ``Round.dropped`` records the reason, and a warning is given.
     If clients are in this process, the run ends after a malformed upload, or if `aggregate` raises
-    an error itself. If clients are in other processes, the server ignores a malformed upload. If
-    `aggregate` raises an error in this case, or if its result is far too large, the server calls it
-    again and leaves out the uploads that changed most, but at most half of the uploads. If a round
-    uses no upload, the server keeps the old model.
+    an error itself. If clients are in other processes, the server ignores a malformed upload, and
+    after an error of `aggregate` it calls `aggregate` again without the uploads that changed most.
+    Wherever clients run, the server also calls `aggregate` again if the result is far too large. At
+    most half of the uploads are left out. If a round uses no upload, the server keeps the old
+    model.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -165,7 +162,7 @@ def run(
     check_number("seed", seed, integer=True)
     seed = operator.index(seed)
     check_numbers(num_rounds, participation, dropouts, config)
-    place = _place(clients, on, clients_at_once, score, start)
+    place = _place(clients, clients_at_once, score, start)
     place.check(method)
     _check_participants(method, place.num_clients, participation)
     if checkpoint is None:  # a run in a folder may continue with more rounds
@@ -216,7 +213,7 @@ def _identity(
     start: Result | None,
     evaluate: Evaluate | None,
 ) -> dict[str, Any]:
-    """Values of the method, place and run that must equal the checkpoint's values at a resume."""
+    """Values that a checkpoint stores; a run with other values cannot resume from it."""
     values = identity(method, plan.seed, plan.participation, plan.dropouts, config)
     values |= {**place.identity(method), "start": start and digest(start)}
     task = getattr(place, "clients", None)
@@ -265,7 +262,8 @@ def _executor(
 ) -> Executor:
     """The executor of a run that continues from a result, with the client states of the result.
 
-    If clients are in this process, the new executor has the graphs of the result's next round.
+    If clients are in this process, the executor has the graphs that clients have in the first round
+    after this result.
     """
     how: dict[str, Any] = {"states": result.client_states, "config": config or {}}
     place = place.in_round(len(result.history)) if isinstance(place, Here) else place
@@ -348,20 +346,11 @@ def _check_history(result: Result, rounds: Sequence[Round]) -> None:
 
 def _place(
     clients: Sequence[Graph] | TaskLike | Place | None,
-    on: Place | None,
     at_once: int | Literal["all", "auto"],
     score: Score | None,
     start: Result | None,
 ) -> Place:
     """The place where clients run: `clients` if `clients` is a place, otherwise this process."""
-    if on is not None:
-        warnings.warn(
-            "fgl.run(method, on=place) is fgl.run(method, place) now",
-            DeprecationWarning,
-            stacklevel=3,
-        )
-        reject_if(clients is not None, "clients to be left out beside on", "both")
-        clients = on
     place: Any = clients
     if isinstance(place, type) or not hasattr(place, "identity"):
         return Here(place, at_once, score)
@@ -377,7 +366,7 @@ def _place(
 
 
 def _first(method: Method, num_clients: int, start: Result | None) -> Result:
-    """The start of a run: each client's message contains the initial model, or is from `start`."""
+    """The result with which a run starts: `start` without its history, or the initial model."""
     if start is None:
         message: Message = {"model": {n: t.clone() for n, t in method.common().items()}}
         start = Result(Broadcast(message, num_clients), dict(message), {}, [])

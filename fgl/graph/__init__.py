@@ -46,12 +46,12 @@ class Graph(Facts):
         edge_index: int64 ``[2, num_edges]``; row 0 has the sources, and row 1 has the targets.
         y: class labels, int64 ``[num_examples]`` in ``[0, num_classes)``; or float targets
             ``[num_examples]`` or ``[num_examples, t]``, with NaN for unknown values. See
-            `fgl.targets`. With windows, float ``[num_nodes, num_times]``.
-        num_classes: number of classes; by default the largest label plus one. With the default, a
-            warning is given if a label below the largest does not occur.
+            `fgl.targets`. If `window_index` is given, `y` is a time series per node, float
+            ``[num_nodes, num_times]``.
+        num_classes: number of classes. The default is the largest label plus one; a warning is then
+            given if some class has no label in `y`.
         train_mask, val_mask, test_mask: bool ``[num_examples]``.
-        node_id: int64 ``[num_nodes]``. In a subgraph, the ids that the nodes have in the original
-            graph.
+        node_id: int64 ``[num_nodes]``, for a subgraph: the ids of the nodes in the original graph.
         edge_weight: float ``[num_edges]``.
         batch: for each node, the index of its graph: int64 ``[num_nodes]``, sorted, from 0 without
             gaps. Every graph has at least one node, and no edge joins two graphs.
@@ -70,9 +70,10 @@ class Graph(Facts):
         scale: float ``[num_nodes, 2 * (num_features + 1)]``, the means of the features and of `y`,
             followed by the standard deviations of the features and of `y`. With `scale`, a model
             reads standardised windows, and the model's output is converted to the units of `y`.
-        window_index: int64 ``[num_examples, steps]``, the times of `x` in each window.
-        horizon_index: int64 ``[num_examples, h]``, the times of `y` that are the targets of each
-            window. These times are later than the times in the window's row of `window_index`.
+        window_index: int64 ``[num_examples, steps]``. Row i has the times of `x` that the model
+            reads in window i.
+        horizon_index: int64 ``[num_examples, h]``. Row i has the times of `y` that the model
+            predicts in window i. They are later than all times in row i of `window_index`.
 
     Raises:
         TypeError: if a field has a wrong type or a wrong dtype.
@@ -148,10 +149,10 @@ class Graph(Facts):
 
     @cached_property
     def pool(self) -> SparseMatrix:
-        """Matrix ``[num_graphs, num_nodes]`` for sums ``pool @ h``: row g is 1 at graph g's nodes.
+        """Matrix ``[num_graphs, num_nodes]``; ``pool @ h`` sums h over the nodes of each graph.
 
-        The matrix also works under `vmap`. Then padding nodes belong to no graph, and padding
-        graphs are empty.
+        An entry is 1 if the column's node belongs to the row's graph, otherwise 0. The matrix also
+        works under `vmap`. Then padding nodes belong to no graph, and padding graphs are empty.
         """
         with outside():
             nodes = torch.arange(self.num_nodes + 1, device=self.device)
@@ -165,7 +166,7 @@ class Graph(Facts):
 
     @property
     def inputs(self) -> tuple[Any, ...]:
-        """The arguments of a model's `forward`: ``x, adj``, and with a `batch` also ``pool``."""
+        """The arguments of a model's `forward`: ``x, adj``, and ``pool`` if `batch` is given."""
         return (read(self), self.adj) if self.batch is None else (self.x, self.adj, self.pool)
 
     @cached_property

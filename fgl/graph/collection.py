@@ -42,7 +42,7 @@ def joined(graphs: Sequence[Any]) -> dict[str, Any]:
 
 
 def _check_parts(graphs: Sequence[Any]) -> None:
-    """Raise an error if a graph has a `batch` or no nodes, or if `num_features` differs."""
+    """Raise an error if a graph has a `batch` or no nodes, or if `num_features` is not the same."""
     for i, graph in enumerate(graphs):
         check_no_series(graph, "join")
         if graph.batch is not None or graph.num_nodes == 0:
@@ -118,9 +118,11 @@ def select(graph: Any, graphs: Tensor) -> Any:
 def _ranges(
     first: Tensor, parts: Tensor, count: Tensor, total: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Concatenate ranges that begin at ``first[parts]``.
+    """Concatenate ranges of integers.
 
-    Return each member's range, the members, the shift of each range, and the new starts.
+    Range i has ``count[i]`` integers and begins at ``first[parts[i]]``. Returns the range of each
+    integer, the integers, the shift of each range (its place in the result minus its first
+    integer), and the place in the result at which each range begins, followed by the total.
     """
     begins = torch.cat([count.new_zeros(1), count.cumsum(0)])
     shift = begins[:-1] - first.index_select(0, parts)
@@ -189,7 +191,7 @@ def _examples(graph: Any, new: int) -> dict[str, Tensor]:
 
 
 def _more(graph: Any, fields: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Append new values to each node field and each edge field that has no default."""
+    """Append values for new nodes and edges to all fields in `UNFILLED` that the graph has."""
     names = [*present(graph, UNFILLED)]
     reject_if({*fields} != {*names}, f"new nodes and edges to come with {names}", list(fields))
     return {name: torch.cat([getattr(graph, name), fields[name]]) for name in names}

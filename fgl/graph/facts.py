@@ -260,8 +260,8 @@ class Facts:
     def all_tensors(self) -> dict[str, Tensor]:
         """Dict from name to tensor: tensors of fields, and tensors computed from fields so far.
 
-        The computed tensors are copies in the order of `adj`, and the values of `adj` and of
-        operators such as ``adj.gcn_norm``.
+        Two kinds of tensors are computed from fields: edge fields sorted into the order of the
+        entries of `adj`, and the values of `adj` and of matrices such as ``adj.gcn_norm``.
         """
         copies = self.__dict__.get("in_order", {})
         named = {f"graph.entries({name!r})": own for name, own in copies.items()}
@@ -294,7 +294,7 @@ class Facts:
 
 
 def _store(tensors: dict[str, Tensor], name: str, matrix: SparseMatrix) -> None:
-    """Add by name the values of a matrix and of all matrices that were computed from it so far."""
+    """Add to `tensors` the values of a matrix and of all matrices that were computed from it."""
     for own in matrix.pattern.__dict__.get("_ones", {}).values():
         tensors[f"{name}.values"] = own
     if matrix.value is not None:

@@ -97,7 +97,8 @@ def learned(graph: AnyGraph, **values: Tensor) -> AnyGraph:
     """A copy of a graph with new values of some fields; the new values may require gradients.
 
     Args:
-        graph: a graph that already has these values, checked and without gradients.
+        graph: a graph that already has equal values in these fields, without gradients. So the
+            values were checked, and are not checked again.
         values: the fields that may require a gradient.
 
     Example:

@@ -8,24 +8,6 @@ from torch import Tensor
 from ..sparse.matrix import dense, rows_of
 
 
-def ranges(first: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-    """The integers of many ranges, one range after the other.
-
-    Args:
-        first, count: int64 ``[n]``, the first integer and the length of each range.
-
-    Returns:
-        The integers, int64 ``[sum of count]``, and the index of each integer's range.
-
-    Example:
-        >>> ranges(torch.tensor([5, 0]), torch.tensor([2, 1]))
-        (tensor([5, 6, 0]), tensor([0, 0, 1]))
-    """
-    row = torch.arange(len(count), device=count.device).repeat_interleave(count)
-    shift = first - (count.cumsum(0) - count)
-    return shift[row] + torch.arange(len(row), device=count.device), row
-
-
 def neighbour_table(edge_index: Tensor, num_nodes: int, width: int) -> tuple[Tensor, Tensor]:
     """The first neighbours of each node, in the order of the edges that lead to the node.
 
@@ -80,7 +62,7 @@ def neighbour_features(graph: Any, table: Tensor, number: Tensor) -> Tensor:
 def hidden_neighbours(
     graph: Any, nodes: Tensor, width: int, rows: Any = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """For a graph without the given nodes: the removed neighbours of each remaining node.
+    """The neighbours that each remaining node loses when the given nodes are removed from a graph.
 
     Returns:
         Three tensors. First, the ids of the n remaining nodes, int64 ``[n]``. Second, the number of

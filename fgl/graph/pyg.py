@@ -184,10 +184,11 @@ def narrowed(value: Any) -> Any:
 
 
 def edges_of(adj_t: Any) -> dict[str, Tensor]:
-    """Edges from ``adj_t``, a field that `ToSparseTensor` writes; rows of ``adj_t`` are targets.
+    """Edges of PyG's field ``adj_t``, a sparse matrix with targets as rows and sources as columns.
 
-    The values of ``adj_t`` become `edge_weight`. If each edge has several values, they become
-    `edge_attr`. The values are dropped if all of them are 1.
+    PyG's transform `ToSparseTensor` writes this field. The values of ``adj_t`` become
+    `edge_weight`. If each edge has several values, they become `edge_attr`. The values are dropped
+    if all of them are 1.
 
     Raises:
         TypeError: if ``adj_t`` is not a sparse tensor of torch or of torch-sparse.

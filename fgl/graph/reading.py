@@ -61,7 +61,7 @@ class Reading:
 
     @contextmanager
     def around(self, model: nn.Module) -> Iterator[None]:
-        """A context that raises an error if the model called in it changes the client's features.
+        """A context for a call of a model: an error is raised if the call changes the features.
 
         Raises:
             ValueError: if the features were changed.

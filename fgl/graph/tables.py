@@ -246,9 +246,9 @@ def of_networkx(
 def targets_of(
     table: Table, y: str | None, classes: Sequence[Hashable] | None, x: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Build the field `y`, if `y` is given; if `classes` is given, also build `num_classes`.
+    """Build the field `y` of a graph, and the field `num_classes` if `classes` is given.
 
-    Raise an error if the feature columns `x` also contain `y`.
+    The result is empty if `y` is None. Raise an error if the feature columns `x` also contain `y`.
 
     Example:
         >>> targets_of(Table("node", [0, 1], {"kind": ["b", "a"]}), "kind", ["a", "b"])

@@ -105,10 +105,10 @@ def _scale(graph: Any) -> tuple[Tensor, Tensor]:
 
 
 def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any, Any, Any]:
-    """Reshape a model's output, `y` and a mask of examples: each gets one row per row of targets.
+    """Reshape a model's output, `y` and a mask of windows to one row per window and node.
 
-    A window has a row of targets for each node. An output ``[w, num_nodes, horizons]`` therefore
-    becomes ``[w * num_nodes, horizons]``.
+    An output ``[w, num_nodes, horizons]`` for w windows becomes ``[w * num_nodes, horizons]``. If
+    the graph is not a time series, nothing is reshaped.
 
     Raises:
         ValueError: if the output for windows has the wrong shape.
@@ -163,9 +163,9 @@ def select_windows(graph: Any, rows: Tensor) -> Any:
 
 
 def check_same_windows(graphs: Iterable[Any]) -> None:
-    """Raise an error if the windows of two series differ in their horizons or in being scaled.
+    """Raise an error unless all series have equal horizons, and all or none of them are scaled.
 
-    One model's outputs would then have two meanings.
+    Otherwise the outputs of one model would have different meanings for different series.
 
     Example:
         >>> check_same_windows([fgl.data.load("synthetic")])

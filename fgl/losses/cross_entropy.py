@@ -69,7 +69,10 @@ Targets = tuple[Tensor, Tensor, Tensor]
 
 
 def _targets(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
-    """Return three tensors: label indices ``[..., n, 1]``, the constant -1, and row weights."""
+    """Return label indices ``[..., n, 1]``, a tensor of -1 in this shape, and a weight per row.
+
+    The gradient adds the -1 to the probability of each row's label.
+    """
     key = y if mask is None else mask
     if key.is_inference() or y.is_inference():  # inference tensors have no version counter
         return _made(y, mask, dtype)
@@ -140,7 +143,6 @@ class _MaskedMean(Function):
         return _MaskedMean.apply(*whole), (0, 0, 0)  # type: ignore[no-untyped-call]
 
 
-@explained
 def soft_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean cross-entropy with soft labels over the masked rows.
 

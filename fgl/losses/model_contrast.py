@@ -4,12 +4,10 @@ import torch
 from torch import Tensor
 
 from ..checks import check_length, check_number, reject_if
-from ..kinds import explained
 from .unit_rows import unit_rows
 from .weighted_mean import weighted_mean
 
 
-@explained
 def model_contrast(
     z: Tensor,
     received: Tensor,
@@ -37,8 +35,8 @@ def model_contrast(
         queue_mask: bool ``[Q]``, the entries of the queue that are in use; by default all.
 
     Returns:
-        A scalar: the loss, or 0 with a gradient if the queue or the mask is empty. Any row of
-        length zero has similarity 0 to all rows and gets no gradient.
+        A scalar: the loss. If the queue or the mask is empty, the loss and its gradient are 0. Any
+        row of length zero has similarity 0 to all rows and gets no gradient.
 
     Raises:
         ValueError: if shapes do not match, or if the temperature is not positive.

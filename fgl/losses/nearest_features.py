@@ -4,11 +4,9 @@ import torch
 from torch import Tensor
 
 from ..checks import check_length, reject_if
-from ..kinds import explained
 from .weighted_mean import mask_weight
 
 
-@explained
 def nearest_features(
     made: Tensor, count: Tensor, hidden: Tensor, hidden_count: Tensor, *, mask: Tensor | None = None
 ) -> Tensor:
@@ -28,7 +26,7 @@ def nearest_features(
         mask: bool ``[n]``, the nodes to average over; by default all nodes.
 
     Returns:
-        A scalar: the loss, or 0 with a gradient if the mask is empty.
+        A scalar: the loss. If the mask is empty, the loss and its gradient are 0.
 
     Raises:
         ValueError: if shapes do not match.

@@ -15,7 +15,6 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from ..checks import check_choice, check_length, check_mask, check_number, reject_if
-from ..kinds import explained
 from ..sparse.autograd import batched
 from ..sparse.precision import full_precision
 from ..sparse.recording import in_one
@@ -26,7 +25,6 @@ BLOCK = 2**23  # entries of the similarity matrix that are in memory at a time
 CACHED = 2**18  # similarities that fit in a CPU's cache, together with intermediate results
 
 
-@explained
 def node_contrast(
     anchor: Tensor,
     keys: Tensor,
@@ -104,7 +102,10 @@ def node_contrast(
 
 
 class _Contrast(Function):
-    """Loss on scaled unit rows and gradient with respect to the anchors, computed in blocks."""
+    """The loss, and its gradient with respect to the anchors, computed in blocks.
+
+    All rows of the anchors and keys have length ``temperature^-1/2`` or 0.
+    """
 
     @staticmethod
     @full_precision
@@ -287,7 +288,9 @@ def _over_all(sim: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
 
 
 def _chunks(tensors: Sequence[Tensor], block: int) -> Iterator[Any]:
-    """Split tensors into chunks of clients; a chunk of over `block` similarities has one client.
+    """Split tensors into chunks of clients, with at most `block` similarities in a chunk.
+
+    A client with more similarities gets a chunk of its own.
 
     On a GPU the size of the mask is not read, because the program would have to wait for the GPU.
     """
@@ -308,7 +311,9 @@ def _contrast_batch(
     *,
     by_keys: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Losses ``[K]`` of K clients on scaled unit rows, and gradients for the anchors or the keys.
+    """Compute losses ``[K]`` of K clients, and the gradients for the anchors or for the keys.
+
+    All rows of the anchors and keys have length ``temperature^-1/2`` or 0.
 
     Args:
         anchor: float ``[K, num_nodes, d]``.

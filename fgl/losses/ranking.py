@@ -5,11 +5,9 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from ..checks import check_length, reject_if
-from ..kinds import explained
 from .weighted_mean import weighted_mean
 
 
-@explained
 def ranking(positive: Tensor, negative: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """Mean loss over pairs of a chosen item and an item that was not chosen (BPR).
 
@@ -17,12 +15,12 @@ def ranking(positive: Tensor, negative: Tensor, *, mask: Tensor | None = None) -
 
     Args:
         positive: float ``[n]``, the scores p of the chosen items.
-        negative: float ``[n]`` or ``[n, k]``, the scores of items that were not chosen. Each row of
-            `positive` has one such item or k such items.
+        negative: float ``[n]`` or ``[n, k]``; for each chosen item, the scores of one item or of k
+            items that were not chosen.
         mask: bool ``[n]``, the rows to average over; by default all.
 
     Returns:
-        A scalar: the loss, or 0 with a gradient if the mask is empty.
+        A scalar: the loss. If the mask is empty, the loss and its gradient are 0.
 
     Raises:
         ValueError: if shapes do not match.

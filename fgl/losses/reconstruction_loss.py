@@ -5,7 +5,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..checks import check_choice, reject_if
-from ..kinds import explained
 from ..sparse.rows import widened
 from .pair_scores import pair_scores
 from .weighted_mean import mask_weight, weighted_mean
@@ -13,7 +12,6 @@ from .weighted_mean import mask_weight, weighted_mean
 KINDS = ("sampled", "dense", "dense_weighted")
 
 
-@explained
 def sampled_reconstruction(
     z: Tensor,
     edges: Tensor,
@@ -40,7 +38,8 @@ def sampled_reconstruction(
         negative_mask: bool ``[*]``, the negatives to include; by default all.
 
     Returns:
-        A scalar: the loss, or 0 with a gradient if neither edges nor negatives are included.
+        A scalar: the loss. If neither edges nor negatives are included, the loss and its gradient
+        are 0.
 
     Raises:
         ValueError: if shapes do not match, or if negatives must be sampled and there are fewer than
@@ -88,7 +87,7 @@ def dense_reconstruction(
         node_mask: bool ``[n]``, False for padding nodes; by default all True.
 
     Returns:
-        A scalar: the loss, or 0 with a gradient if there is no node.
+        A scalar: the loss. If there is no node, the loss and its gradient are 0.
 
     Raises:
         ValueError: if shapes do not match.
@@ -115,7 +114,6 @@ def dense_reconstruction(
     return (total / (scale + (scale == 0))).to(dtype)
 
 
-@explained
 def reconstruction_loss(
     z: Tensor,
     edges: Tensor,
@@ -130,8 +128,9 @@ def reconstruction_loss(
 
     Args:
         z: float ``[n, d]``, sampled embeddings.
-        edges: int64 ``[2, num_edges]``; the dense forms need both directions of each edge.
-        negatives: int64 ``[2, *]``, see `sampled_reconstruction`; the dense forms ignore
+        edges: int64 ``[2, num_edges]``. With ``kind="dense"`` and ``kind="dense_weighted"``,
+            `edges` must contain both directions of each edge.
+        negatives: int64 ``[2, *]``, see `sampled_reconstruction`. Only ``kind="sampled"`` uses
             `negatives`.
         kind: ``"sampled"`` calls `sampled_reconstruction`. ``"dense"`` (the printed equation) and
             ``"dense_weighted"`` call `dense_reconstruction`.
@@ -169,7 +168,6 @@ def _kept(pairs: Tensor, mask: Tensor | None) -> Tensor:
     return pairs if mask is None else torch.where(mask.bool(), pairs, 0)
 
 
-@explained
 def kl_divergence(mu: Tensor, log_sigma: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """KL divergence of the embedding distribution from a standard normal (FedVGAE, Eq. 6).
 
@@ -183,7 +181,7 @@ def kl_divergence(mu: Tensor, log_sigma: Tensor, *, mask: Tensor | None = None) 
         mask: bool ``[n]``, False for padding nodes; by default all True.
 
     Returns:
-        A scalar: the loss, or 0 with a gradient if there is no node.
+        A scalar: the loss. If there is no node, the loss and its gradient are 0.
 
     Raises:
         ValueError: if shapes do not match.

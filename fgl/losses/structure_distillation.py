@@ -3,13 +3,11 @@
 from torch import Tensor
 
 from ..checks import check_length, check_number, reject_if
-from ..kinds import explained
 from ..sparse import SparseMatrix, row_log_softmax, row_sum, sampled_product
 from ..sparse.rows import widened
 from .weighted_mean import weighted_mean
 
 
-@explained
 def structure_distillation(
     student: Tensor,
     teacher: Tensor,
@@ -21,9 +19,9 @@ def structure_distillation(
     """Distil each node's similarities to its neighbours from teacher to student (FGSSL, Eq. 9-12).
 
     ``S_i(j) = softmax_{j in A_i}(z_i . z_j / temperature)`` for both models, and ``loss = mean_i
-    KL(S_i^teacher || S_i^student)`` over the nodes that have a neighbour. The function takes
-    O(num_edges * num_classes) time and O(num_edges) extra memory. The function builds no tensor of
-    size N x N.
+    KL(S_i^teacher || S_i^student)`` over the nodes that have a neighbour. The running time is
+    proportional to ``num_edges * num_classes``, and the extra memory is proportional to
+    `num_edges`. No tensor of size N x N is built.
 
     Args:
         student: logits ``[num_nodes, num_classes]`` of the model being trained.
@@ -36,7 +34,7 @@ def structure_distillation(
         mask: bool ``[num_nodes]``, the nodes to average over; by default all nodes.
 
     Returns:
-        A scalar: the loss, or 0 with a gradient if no node has a neighbour.
+        A scalar: the loss. If no node has a neighbour, the loss and its gradient are 0.
 
     Raises:
         ValueError: if shapes do not match, or if the temperature is not positive.

@@ -10,7 +10,7 @@ from ..sparse.rows import widened
 
 
 def weighted_mean(each: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Compute ``sum_i w_i each_i / sum_i w_i``, or 0 with a gradient if all weights are 0."""
+    """Compute ``sum_i w_i each_i / sum_i w_i``, or 0 (with gradient 0) if all weights are 0."""
     dtype, each = each.dtype, widened(each)
     if weight is None:
         return (each.sum() / max(each.numel(), 1)).to(dtype)
@@ -47,7 +47,7 @@ def known_mean(
         mask: bool mask or float weights ``[n]``; by default all rows.
 
     Returns:
-        A scalar: the mean, or 0 with a gradient if no label is known.
+        A scalar: the mean. If no label is known, the mean and its gradient are 0.
 
     Raises:
         TypeError: if `y` is not floating point, or if `mask` is neither bool nor floating point.

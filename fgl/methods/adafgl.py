@@ -28,14 +28,11 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
     by FedAvg or any other method. `fgl.tasks.adapted` runs both steps of AdaFGL. Clients send
     nothing. In the first round a client splits the training nodes into two random halves, and
     propagates labels from the first half to the second half. The function `propagation_accuracy`
-    propagates these labels and computes the accuracy. If the accuracy on the second half is at
-    least `threshold`, the client minimises
-
-    ``CE(MLP(S)) + mean (MLP(S) - P)^2``.
-
-    The second term compares the logits of ``MLP(S)`` with the probabilities P, over all nodes.
-    Otherwise the client minimises ``CE(own) + CE(smooth) + CE(signed)``, the losses of its three
-    networks.
+    propagates these labels and computes the accuracy on the second half. If this accuracy is at
+    least `threshold`, the client minimises ``CE(MLP(S)) + mean (MLP(S) - P)^2``. The second term of
+    this loss compares the logits of ``MLP(S)`` with the probabilities P, over all nodes. If the
+    accuracy is below `threshold`, the client minimises ``CE(own) + CE(smooth) + CE(signed)``, the
+    losses of its three networks.
 
     The public code trains each client without interruption, so this method keeps the optimiser's
     state between rounds. In the public code, each client predicts with the model of one epoch: the
@@ -44,12 +41,12 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
     its own networks. Here all clients start from the same initial networks, which are never
     averaged. The public code also uses the labels of nodes that are in no split. Here such labels
     are not used. The published settings are Adam (learning rate .01, weight decay 5e-4), 200
-    epochs, 3 hops, alpha .05, beta .2, a width of 64 and dropout .5. The public code and this
-    method select one of two networks by the accuracy. The paper instead mixes the outputs of both
-    networks.
+    epochs, 3 hops, alpha .05, beta .2, a width of 64 and dropout .5. As in the public code, each
+    client uses only the networks that its accuracy selects. The paper instead mixes the outputs of
+    all networks.
 
     Args:
-        fedavg: FedAvg built for a task. The loss above replaces the loss of this FedAvg.
+        fedavg: FedAvg built for a task. The loss above replaces the loss of `fedavg`.
         threshold: a value between 0 and 1. A client treats neighbours as similar if the accuracy is
             at least this value.
 

@@ -35,8 +35,8 @@ def fedamp(
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models.
-        sigma: a squared distance between two models, above 0. Two models at this distance have 1 /
-            e of the largest possible attention.
+        sigma: unit of the squared distances between models, above 0. Two models whose squared
+            distance is sigma have 1 / e of the largest possible attention.
         server_lr: alpha_K, the server's step, above 0.
         penalty: lambda, at least 0.
 
@@ -107,8 +107,8 @@ def passing(
         attention: a function from ``[K, P]`` to ``[K, K]``. The function reads the clients' models
             minus the initial model, and returns the weights of the clients' mixes.
         weight: weight of ``1/2 ||theta - u_i||^2`` in the loss.
-        at_first: whether a client's first round has a penalty too; the client's initial model is
-            then u_i.
+        at_first: whether the loss has the penalty in a client's first round too. In this round, u_i
+            is the model that the client starts from.
 
     Example:
         >>> alone = passing(fgl.fedavg(torch.nn.Linear(1, 1)), lambda rows: torch.eye(len(rows)),

@@ -34,11 +34,11 @@ def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     ``sum_k h_k = 0``. So at a fixed point, the total gradient over all clients' examples is 0. This
     holds whichever clients take part in a round.
 
-    With plain SGD, the steps are the same as in the authors' code, and so are the models, with
-    three exceptions. Here S is the client's own number of steps. In the authors' code S is the mean
-    number of steps over clients. Here clients predict with theta. The authors also score means of
-    the clients' models. Gradients are clipped only if `fedavg` clips gradients; the authors clip
-    gradients at norm 10.
+    With plain SGD, this method computes the same local steps and the same models as the authors'
+    code, apart from three differences. First, S is here the client's own number of steps. In the
+    authors' code S is the mean number of steps over clients. Second, clients here predict with
+    theta. The authors also score means of the clients' models. Third, gradients are clipped only if
+    `fedavg` clips gradients; the authors clip gradients at norm 10.
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models.

@@ -63,15 +63,16 @@ def feddep(
     own generator.
 
     The public code uses the protocol of FedSage+: a client sends its generator and the generator's
-    inputs to all other clients, and these clients return gradients. The gradients of the other
-    clients depend only on prototypes. So here clients send prototypes, and each client computes the
-    same gradient locally, as in the paper's abstract ("pseudo-FL"). As in the public code, two
-    softmaxes are applied in a row: one to the encoder's output, and one inside the cross-entropy.
-    The generated number of neighbours is rounded to the nearest integer for the comparison with
-    hidden neighbours, and for mending a graph. For the comparison with prototypes, the number is
-    rounded down. Here the input of each layer is the output of the previous layer. In the paper's
-    appendix, the input of each layer is the embedding. A node's embedding is the mean over P slots,
-    including empty slots.
+    inputs to all other clients, and these clients return gradients. A client's data influence the
+    returned gradients only through the client's prototypes. So here clients send prototypes, and
+    each client itself computes the gradients that the other clients would return, as in the paper's
+    abstract ("pseudo-FL"). As in the public code, two softmaxes are applied in a row: one to the
+    encoder's output, and one inside the cross-entropy. The generated number of neighbours is
+    rounded to the nearest integer for the comparison with hidden neighbours, and for mending a
+    graph. For the comparison with prototypes, the generated number of neighbours is rounded down.
+    Here the input of each layer is the output of the previous layer. In the paper's appendix, the
+    input of each layer is the embedding. A node's embedding is the mean over P slots, including
+    empty slots.
 
     The clustering differs from the clustering in the public code. Here k-means runs on the
     encoder's embeddings. The public code applies k-means and then DEC to the embeddings of a

@@ -70,10 +70,11 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
 
 
 def drifting(fedavg: Method, name: str) -> Method:
-    """Shared parts of FedDyn and FedDC: messages of joining clients, drifts, and the mean.
+    """FedAvg in which clients keep a drift, the common base of `feddyn` and `feddc`.
 
-    A client keeps its drift ``h_k``. A client's context contains the client's drift and the ratio
-    ``n_k / n``.
+    A joining client sends its number of examples. A client keeps its drift ``h_k``. A client's
+    context contains the client's drift and the ratio ``n_k / n``. The server adds the clients' mean
+    drift to the mean of the models.
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models.
@@ -134,7 +135,7 @@ def say_size(graph: Graph) -> Message:
 
 
 def add_sizes(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-    """Add two totals to messages and state: numbers of examples, and of clients with examples."""
+    """Count all examples, and all clients with examples; add both counts to messages and state."""
     count = inbox.stack("num_examples")
     # If no joined client has examples, a later client's ratio is its number of examples.
     total, clients = count.sum().clamp(min=1), (count > 0).sum().clamp(min=1)
@@ -187,7 +188,7 @@ def inner(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
 def half_square(
     params: Mapping[str, Tensor], reference: Mapping[str, Tensor], names: Mapping[str, Tensor]
 ) -> Tensor:
-    """``1/2 ||params - reference||^2``, restricted to the tensors with some names.
+    """``1/2 ||params - reference||^2``, summed over the tensors whose names are keys of `names`.
 
     No gradient flows to the reference.
 

@@ -61,20 +61,21 @@ def fedgm(
     else.
 
     The public code differs in five places. The public code's GCN of width 256 initialises weights
-    and biases uniformly in ``+-1 / sqrt(width of the input)``. Here the network of the task has its
-    own initialisation. The public code samples neighbours and at most 256 nodes per class. Here a
-    client's gradient is computed over all nodes. The public code samples initial features class by
-    class but sorts labels by class size, so features do not match labels. Here features match
-    labels. The public code applies each client's edge network to the nodes of all clients, and
-    keeps only the block of the client's own nodes. So the batch norm statistics of an edge network
-    are computed over the nodes of all clients. Here a client applies its edge network only to its
-    own nodes. In the public code, the server scores its model on validation nodes after each
-    training step, and uses the model that scored best. A real server does not have these validation
-    nodes. Here the server uses the model of the last step.
+    and biases uniformly in ``+-1 / sqrt(width of the input)``. Here the task determines the network
+    and its initialisation. The public code samples neighbours and at most 256 nodes per class. Here
+    a client's gradient is computed over all nodes. The public code samples initial features class
+    by class but sorts labels by class size. So a condensed node's label and initial features can
+    belong to different classes. Here the label and the initial features always belong to the same
+    class. The public code applies each client's edge network to the nodes of all clients, and keeps
+    only the block of the client's own nodes. So the batch norm statistics of an edge network are
+    computed over the nodes of all clients. Here a client applies its edge network only to its own
+    nodes. In the public code, the server scores its model on validation nodes after each training
+    step, and uses the model that scored best. A real server does not have these validation nodes.
+    Here the server uses the model of the last step.
 
     Args:
-        fedavg: FedAvg built for a task. Only the model of this FedAvg is used. The loss and the
-            local training of this FedAvg are ignored.
+        fedavg: FedAvg built for a task. Only the model of `fedavg` is used. The loss and the local
+            training of `fedavg` are ignored.
         reduction: number of condensed nodes per training node, between 0 and 1.
         condense_steps: number of Adam steps with which a client condenses its graph.
         adjacency_steps: number of consecutive steps that change only the edge network.

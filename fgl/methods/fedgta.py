@@ -46,9 +46,9 @@ def fedgta(
     This method follows the authors' code, with three exceptions. In the authors' code, clients keep
     their Adam state (``Training(keep_optimizer=True)``). In the authors' code, a node that is in no
     split uses its true label. Here such a node uses the model's probabilities, like every node
-    outside the training split. If there are no edges, all confidences are 0. In this case, clients
-    here have equal weights. In the authors' code the mean is NaN. The authors use a GAMLP as the
-    model; here the task defines the model.
+    outside the training split. If a graph has no edges, its client's confidence is 0. If all
+    confidences in a mean are 0, this method gives the clients equal weights, and the mean in the
+    authors' code is NaN. The authors use a GAMLP as the model; here the task defines the model.
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models. The model

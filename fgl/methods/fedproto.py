@@ -119,8 +119,8 @@ def mean_prototypes(rows: Tensor, has: Tensor) -> tuple[Tensor, Tensor]:
         has: bool ``[K, C]``, True for each prototype that exists.
 
     Returns:
-        Two tensors. The means are float ``[C, d]``, and 0 for a class that no client has. The mask
-        is bool ``[C]``, and False for such a class.
+        Two tensors. The means are float ``[C, d]``. The mask is bool ``[C]``. For a class that no
+        client has, the mean is 0 and the mask is False.
 
     Example:
         >>> rows = torch.tensor([[[1.0], [5.0]], [[3.0], [7.0]]])
@@ -140,8 +140,8 @@ def prototypes(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         graph: a graph with labels, C classes and a training mask.
 
     Returns:
-        Two tensors. The means are float ``[C, d]``, and 0 for a class without a training example.
-        The mask is bool ``[C]``, and False for such a class.
+        Two tensors. The means are float ``[C, d]``. The mask is bool ``[C]``. For a class without a
+        training example, the mean is 0 and the mask is False.
 
     Raises:
         ValueError: if there are no class labels, or if the number of embeddings is not the number

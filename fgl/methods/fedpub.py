@@ -75,7 +75,8 @@ def fedpub(
         of: the input of `embed`. The choice is between the model's outputs and the model's
             embeddings, which the last hidden convolution returns before the activation. By default,
             embeddings if the model takes ``return_embedding=True``, otherwise outputs.
-        embed: a function of the matrix ``[R, C]`` that the model computes for the probes.
+        embed: a function that computes ``e_i`` from a matrix ``[R, C]``. The matrix contains the
+            rows that the client's masked model returns for the probes.
 
     Raises:
         ValueError: if a number is out of range, if a choice is unknown, or if the server of
@@ -154,7 +155,7 @@ def mask_size(masks: Params, like: Tensor) -> Tensor:
 
 
 def distance(weights: Params, received: Mapping[str, Tensor]) -> Tensor:
-    """Distance to the received weights: ``sum_n ||W_n - W_n received||_2`` over tensors n.
+    """Distance to the received tensors, summed over tensors n: ``sum_n ||W_n - W_n received||_2``.
 
     No gradient flows to the received tensors.
     """

@@ -4,13 +4,14 @@ Before each step, a client must send generated neighbours to the other clients, 
 clients must send gradients back. So an epoch takes three rounds, with the same clients in all
 three:
 
-- ``OFFER``: a client sends the neighbours that it generates for its training nodes;
+- ``OFFER``: a client sends its offer, the neighbours that it generates for its training nodes;
 - ``JUDGE``: a client compares every other client's offer with neighbours in its own graph. The
   client computes a loss for each offer, and sends the loss's gradient with respect to the offer;
 - ``STEP``: a client takes a step on its own loss plus the returned gradients.
 
-After the offer, a client keeps the sampled noise and dropout under ``"drawn"``. So in its step the
-client generates the offered neighbours again, and the returned gradients fit these neighbours.
+In ``OFFER``, a client samples noise and dropout masks, and stores them under ``"drawn"``. From
+these samples, the client can generate exactly the same neighbours again in ``STEP``. The returned
+gradients are gradients with respect to these neighbours.
 """
 
 from collections.abc import Callable, Iterator
@@ -208,7 +209,11 @@ def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
 
 
 def relayed(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-    """Forward each client's offer to all other clients; later send this client the gradients."""
+    """The server's messages: generated neighbours after ``OFFER``, and gradients after ``JUDGE``.
+
+    Each client receives the neighbours that all other clients generated, and later the gradients
+    with respect to the neighbours that the client itself generated.
+    """
     stage = int(state.get("stage", OFFER))
     following = torch.tensor((stage + 1) % len(UPLOADS))
     relays: dict[int, Callable[[Inbox, int], Message]] = {

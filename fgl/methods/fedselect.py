@@ -4,10 +4,10 @@ In addition to its trained model, a client keeps three tensors for each weight:
 
 - ``"mask"``, which marks the entries that are personal from now on;
 - ``"held"``, which marks the entries that were personal in the client's last round. When a model
-  arrives, the client keeps its own values of these entries only. An entry that was selected at the
-  end of the last round starts from the server's mean.
-- ``"reference"``, the weight at the last selection. The next selection measures changes from this
-  weight.
+  arrives, the client replaces these entries, and no others, by its own values. An entry that was
+  selected at the end of the last round starts from the server's mean.
+- ``"reference"``, which contains the values of the weight at the client's last selection. The next
+  selection compares the trained values with these values.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -53,14 +53,13 @@ def fedselect(
 
     Args:
         fedavg: FedAvg built for a task.
-        top: fraction of the shared entries of a weight. In one selection, this fraction becomes
-            personal.
+        top: fraction of a weight's shared entries that become personal in one selection.
         cap: a fraction of a weight's entries. If the personal entries are more than this fraction,
             no further entry of this weight is selected.
         every: number of rounds between a client's selections, at least 1; only rounds in which the
             client takes part are counted.
-        passes: one bool per pass of an epoch, in order. True means that the pass changes the
-            personal entries, and False means that it changes the shared entries.
+        passes: the passes of a local epoch, in order. True stands for a pass that changes the
+            personal entries, and False for a pass that changes the shared entries.
 
     Raises:
         ValueError: if a number is out of range, if `passes` is empty, or if `fedavg` is a
@@ -131,7 +130,7 @@ def fedselect(
 
 
 def with_held_entries(message: Message, state: State, statistics: Sequence[str]) -> Message:
-    """Put the client's personal entries and statistics into the model in a message."""
+    """Return a message whose model has the client's own personal entries and statistics."""
     if "held" not in state or "model" not in message:
         return message
     trained, masks, model = state["model"], state["held"], dict(message["model"])
@@ -158,9 +157,10 @@ def interleaved(
 
 
 def marked(steps: Iterable[tuple[Graph, Any]], own: bool) -> Iterator[tuple[Graph, dict[str, Any]]]:
-    """Steps of a pass.
+    """Steps of one pass; the context tells each step which entries the pass changes.
 
-    A step's context states whether this pass changes the personal or the shared entries.
+    The context's ``"moves_own"`` is True for a pass that changes the personal entries, and False
+    for a pass that changes the shared entries.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))

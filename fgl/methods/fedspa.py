@@ -43,9 +43,9 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     and test nodes, so F reveals test labels to the server. Here F depends only on labels of
     training nodes. In the public code, the server shuffles the clients but not the energies. So a
     client's weight can come from another client's energy. Here a client's weight always comes from
-    the client's own energy. If all energies are equal, the public code divides by 0. Here clients
-    have equal weights in this case. If all sampled features of a client are 0, the public code
-    divides by 0. Here the energy of this client is 0. The public code applies dropout during
+    the client's own energy. The public code divides by 0 if all energies are equal; this method
+    gives all clients equal weights. The public code also divides by 0 if all sampled features of a
+    client are 0; this method sets the client's energy to 0. The public code applies dropout during
     evaluation. In a directed graph, the public code uses edges in both directions: smoothing passes
     features from target to source, and the sum over neighbours passes features from source to
     target. Here both operations pass features from source to target.
@@ -115,7 +115,7 @@ def check_squares(squares: Any, shapes: Mapping[str, torch.Size]) -> None:
 
 
 def kind_of(name: str) -> str:
-    """The kind of neighbours that a tensor scores; "" for a tensor that scores no neighbours.
+    """The entry of `KINDS` that a tensor's name contains, or "" if the name contains neither entry.
 
     Example:
         >>> kind_of("convs.0.unlike_low"), kind_of("convs.0.itself")

@@ -51,8 +51,8 @@ def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Metho
       ``AdamW(betas=(0, 0))``: the update is nearly the sign of the gradient. The learning rate is
       .001, and the weight decay is 5e-4. The flags for the learning rate and for dropout have no
       effect in the public code. The network's dropout is always .1.
-    - The public code creates FedStar's structural encodings, weights from numbers of examples, and
-      an Adam optimiser, but uses none of the three.
+    - The public code creates three things that it never uses: FedStar's structural encodings,
+      client weights that depend on numbers of examples, and an Adam optimiser.
     - The public code splits a client's graphs into fixed minibatches, and leaves out graphs without
       edges. Here the task samples minibatches, and graphs without edges are used.
 

@@ -25,13 +25,16 @@ def fedtgp(
 ) -> Method:
     """FedProto with a server that trains the prototypes before it sends them (FedTGP, Eq. 5 to 9).
 
-    The server has a trainable row for each class c. A hidden layer and an output layer compute
-    ``z_c`` from this row. The server trains the rows and both layers on the clients' prototypes
-    ``C_i^c``, so that the results for two classes are separated by a margin. The server minimises
-    ``-log softmax_c'(-||C_i^c - z_c'|| - delta [c' = c])``. To find the margin, take each class's
-    distance from its mean prototype to the nearest mean prototype of another class. The margin
-    ``delta`` is the largest of these distances, but at most `margin`. Then the server sends ``z_c``
-    of every class to all clients. Clients train and predict as in `fedproto`.
+    The server has a trainable row for each class c. A hidden layer and an output layer compute the
+    prototype ``z_c`` from this row. The server trains the rows and both layers. The training moves
+    ``z_c`` near the clients' prototypes ``C_i^c`` of class c, and away from the clients' prototypes
+    of other classes, with a margin between classes. The server minimises
+    ``-log softmax_c'(-||C_i^c - z_c'|| - delta [c' = c])``. The margin ``delta`` depends on the
+    mean prototypes of the classes. For each class, the server computes the distance between the
+    class's mean prototype and the nearest mean prototype of any other class. The largest of these
+    distances is ``delta``, unless it exceeds `margin`; then ``delta`` is `margin`. After the
+    training, the server sends ``z_c`` of every class to all clients. Clients train and predict as
+    in `fedproto`.
 
     This method follows the authors' code, with two exceptions. In the authors' code, clients
     predict the class of the nearest prototype. Here clients predict with the model's output, since
@@ -84,7 +87,9 @@ def fedtgp(
 
 
 def drawn_like(rows: Tensor) -> Params:
-    """A new network of prototypes with random weights: rows ``[C, d]`` and two layers ``[d, d]``.
+    """Initialise the network with which the server computes prototypes (see `made`).
+
+    The network has a row of d entries for each of the C classes, and two layers ``[d, d]``.
 
     Example:
         >>> made(drawn_like(torch.zeros(3, 4))).shape

@@ -53,15 +53,14 @@ def fggp(
     three layers and uses batch norm without parameters. Here the network is a `GCN`. Here clients
     have the weights of `fedavg`. In the authors' code, a client's weight is its number of nodes.
     Here P_1 is computed after training. Here dropout is off while P_1 is computed, and while the
-    nearest nodes are found. If a client lacks a class, all prototypes that it sends here still have
-    the correct labels. In the authors' code, the prototypes of all later classes then get wrong
-    labels.
+    nearest nodes are found. If a client lacks a class, the authors' code gives wrong labels to the
+    client's prototypes of all later classes. Here all prototypes get the correct labels.
 
     Args:
         fedavg: FedAvg built for a task. The task's model must be a `fgl.nn.GCN` that normalises
             edges.
-        neighbours: number of nearest other nodes to which the second view connects a node, at least
-            1; the authors use 3.
+        neighbours: the second view connects each node to this number of other nodes, the nearest
+            ones. The number is at least 1; the authors use 3.
         every: number of rounds between two searches for nearest nodes, at least 1. Only rounds in
             which the client takes part are counted. The authors use 10 for citation graphs and 20
             for all other graphs.

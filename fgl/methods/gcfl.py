@@ -92,15 +92,16 @@ def gcfl(
     statistics. After the splits, every cluster runs FedAvg. Absent clients influence neither the
     split nor the mean of a round. A split divides a cluster into two parts. The larger part keeps
     the cluster's number. The other part gets a new number. If both parts have the same size, the
-    part that contains the lowest client number keeps the cluster's number. An absent client stays
-    in the part that keeps the cluster's number, and receives the model of this part when it
-    returns. A client without training examples has no update, and it stays in this part too.
+    part that contains the lowest client number keeps the cluster's number. A client without an
+    update, because it is absent or has no training examples, keeps its cluster number. So this
+    client belongs to the part that keeps the cluster's number. An absent client receives the model
+    of this part when the client returns.
 
     This method follows the public code, with two exceptions. In the public code, clients share and
-    compare only convolutions (see `fedper`). Clients also keep their Adam state there
+    compare only convolutions (see `fedper`), and keep their Adam state between rounds
     (``Training(keep_optimizer=True)``). Here `fedavg` determines what is shared and what is kept.
-    In the public code, a client is scored with one model out of all rounds: the best model that a
-    cluster of this client had. Here a client is scored with its last model.
+    In the public code, a client is scored with the best model of all rounds, chosen from the models
+    of the clusters that contained the client. Here a client is scored with its last model.
 
     Args:
         fedavg: FedAvg built for a task. The server of `fedavg` runs separately for each cluster,
@@ -128,8 +129,8 @@ def gcfl(
         A method. The method's server keeps ``"clusters"``, int64 ``[num_clients]``, and
         ``"rounds"``, int64. The server also keeps ``"sequences"``, float64
         ``[num_clients, seq_length]``. In row k of the sequences, only the last n entries are valid.
-        Here n is entry k of ``"lengths"`` (int64 ``[num_clients]``), but at most `seq_length`. The
-        server state of `fedavg` for cluster 0 is stored under ``"0/..."``.
+        The number n is entry k of ``"lengths"`` (int64 ``[num_clients]``), or `seq_length` if this
+        entry is larger. The server state of `fedavg` for cluster 0 is stored under ``"0/..."``.
 
     Raises:
         TypeError: if an argument is not a number.
@@ -191,7 +192,7 @@ def gcfl_plus(
     seq_length: Count = 5,
     sequence: Literal["updates", "gradients"] = "updates",
 ) -> Method:
-    """GCFL that splits a cluster by the clients' update norms of several rounds (GCFL+).
+    """GCFL that splits clusters by the norms of each client's updates in several rounds (GCFL+).
 
     Args:
         fedavg: FedAvg built for a task.
@@ -202,9 +203,9 @@ def gcfl_plus(
         first_round: number of rounds before the first split; in these rounds the method equals
             FedAvg.
         seq_length: number of rounds that are compared, at least 1.
-        sequence: the entries of a sequence: either the norms of the client's updates, or the norms
-            of the client's gradients after local training. Clients send norms of gradients as
-            ``"gradient_norm"``.
+        sequence: ``"updates"`` if a client's sequence contains the norms of the client's updates.
+            ``"gradients"`` if it contains the norms of the client's gradients after local training,
+            which the client sends as ``"gradient_norm"``.
 
     Raises:
         TypeError: if an argument is not a number.

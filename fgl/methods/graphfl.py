@@ -39,23 +39,24 @@ def graphfl(
     predictions uses the same sequence of minibatches.
 
     In the public code, each round creates a new Adam with weight decay for the step on the query
-    set. The following method takes the public code's step, if the task has one local step of SGD
-    with a learning rate of 1: ``fedopt(graphfl(...), rule="adam", server_lr=0.02, beta2=0.999,
-    tau=1e-8, weight_decay=5e-4, bias_correction=True, anew=True)``. In the public code, clients
-    then fine-tune the new model, and the next round starts from the mean of the fine-tuned models.
-    Here the next round starts from the model before fine-tuning, since only this model is trained
-    for adaptation.
+    set. To take the same step here, give the task one local step of SGD with a learning rate of 1,
+    and use ``fedopt(graphfl(...), rule="adam", server_lr=0.02, beta2=0.999, tau=1e-8,
+    weight_decay=5e-4, bias_correction=True, anew=True)``. In the public code, clients then
+    fine-tune the new model, and the next round starts from the mean of the fine-tuned models. Here
+    the next round starts from the model before fine-tuning, because training makes this model, and
+    not a fine-tuned model, easy to adapt.
 
     Args:
-        fedavg: FedAvg built for a task. Clients adapt the model by the loss of this FedAvg.
+        fedavg: FedAvg built for a task. Each adaptation step is a gradient step on the loss of
+            `fedavg`.
         adapt_steps: number of adaptation steps, at least 0. With 0, the method is `fedavg` on the
             query set.
         adapt_lr: learning rate a of the adaptation, at least 0.
-        query: the choice of the two sets. ``"half"``: in each step, a new random half of the
-            examples is the support set, and the other half is the query set. ``"all"``: both sets
-            contain all examples of the step. ``"validation"``: the training nodes are the support
-            set, and the validation nodes are the query set. Scores on validation nodes are then
-            scores on training data.
+        query: name of the rule that selects the support set and the query set. ``"half"``: in each
+            step, a new random half of the examples is the support set, and the other half is the
+            query set. ``"all"``: both sets contain all examples of the step. ``"validation"``: the
+            training nodes are the support set, and the validation nodes are the query set. Scores
+            on validation nodes are then scores on training data.
         second_order: if true, the gradient also flows through the gradients of the adaptation, as
             in MAML. If false, the step uses the gradient of the query loss with respect to the
             adapted model, as in the public code.
@@ -125,7 +126,7 @@ def graphfl(
 
 
 def _check_model(fedavg: Method) -> None:
-    """Raise an error for running statistics, since their updates break second gradients."""
+    """Raise an error if a batch norm has running statistics, which each adaptation would change."""
     counting = [
         name
         for name, module in fedavg.model.named_modules()

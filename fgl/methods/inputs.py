@@ -49,7 +49,7 @@ def check_one_graph(graph: Graph, outer: str) -> None:
 
 
 def check_sees_all(outer: str, got: int, want: int) -> None:
-    """Raise a ValueError if a step of the method `outer` has not all `want` nodes of a client."""
+    """Raise a ValueError unless a step of the method `outer` reads all `want` nodes of a client."""
     reject_if(
         got != want,
         f"{outer} to see a client's {want} nodes in every step",

@@ -105,7 +105,7 @@ def moved(inbox: Inbox, initial: Params) -> Tensor:
 
 
 def initial_parameters(method: Method) -> Params:
-    """The trained parameters of a method's first model, without batch norm statistics.
+    """Initial values of a method's trainable parameters, without batch norm statistics.
 
     Example:
         >>> list(initial_parameters(fgl.fedavg(torch.nn.BatchNorm1d(1))))

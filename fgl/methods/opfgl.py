@@ -72,9 +72,9 @@ def opfgl(
     classes a client learns more from its own labels, and for rare classes more from f_g.
 
     Before the sums are computed, some nodes that are not training nodes also get labels. Such a
-    node gets a label under two conditions. First, the node's degree is at least `min_degree`.
-    Second, at least the fraction `sure` of the node's propagated labels belongs to one class, and
-    this class is among the `expand` classes that have the largest H_c.
+    node gets a label under three conditions. First, the node's degree is at least `min_degree`.
+    Second, one class has at least the fraction `sure` of the node's propagated labels. Third, this
+    class is one of the `expand` classes with the largest H_c.
 
     The public code differs in the following places. In the public code, clients upload means and
     deviations instead of sums. In the public code, each client trains the initial model on the
@@ -92,20 +92,20 @@ def opfgl(
 
     Args:
         fedavg: FedAvg built for a task. From the second round on, clients use the loss and the
-            local training of this FedAvg. The optimiser's state is kept between rounds. The
-            published setting for Cora is Adam with a rate of 5e-5.
-        propagations: number of propagation steps with S in the rows h.
+            local training of `fedavg`. The optimiser's state is kept between rounds. The published
+            setting for Cora is Adam with a rate of 5e-5.
+        propagations: largest number of propagation steps in ``h = [x || S x || ...]``.
         expand: number of classes for which further nodes get labels; with 0, no further node gets a
             label.
-        sure: fraction between 0 and 1. A node gets a label if at least this fraction of the node's
-            propagated labels belongs to one class.
+        sure: fraction between 0 and 1. A node gets a label only if one class has at least this
+            fraction of the node's propagated labels.
         min_degree: smallest degree of a node that gets a label.
         label_steps: steps of label propagation.
         label_share: weight of the neighbours in a step, between 0 and 1.
         nodes_per_class: number of nodes per class in the server's graph.
         condense_steps: steps in which the server generates its graph.
-        feature_lr: learning rate of the Adam for the features of the server's graph.
-        edge_lr: learning rate of the Adam for the edges of the server's graph.
+        feature_lr: learning rate of Adam for the features of the server's graph.
+        edge_lr: learning rate of Adam for the edges of the server's graph.
         condense_width: width of the edge network.
         alignment: weight of the distance between the class moments of the server's graph and the
             class moments over all clients.
@@ -303,8 +303,8 @@ def expanded(
         graph: a graph with class labels.
         spread: propagated labels, float64 ``[n, C]``.
         chosen: int64 ``[k]``, the chosen classes.
-        sure: a node gets a label only if one class has at least this fraction of the sum of the
-            node's row.
+        sure: a node gets a label only if the largest entry of the node's row in `spread`, divided
+            by the sum of the row, is at least this fraction.
         min_degree: smallest degree of a node that gets a label.
 
     Returns:

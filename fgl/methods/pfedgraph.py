@@ -39,7 +39,8 @@ def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01
             method becomes FedAvg.
         attraction: mu, weight of the term that makes a model more similar to the direction of the
             client's mix. The public code adds the term to the loss instead of subtracting it, so
-            models become less similar to their mixes. A negative mu does the same.
+            models become less similar to their mixes. For the sign of the public code, pass a
+            negative mu.
 
     Raises:
         ValueError: if a number is out of range, or if the server of `fedavg` does not simply

@@ -55,28 +55,30 @@ def s2fgl(
     The public code passes the Laplacian of a directed graph to a solver for symmetric matrices. So
     the results are not eigenvectors, and they differ from call to call. Here an edge has one
     weight: the average over the edge's two directions. Several eigenvectors can have the same
-    eigenvalue, such as 0 for a graph with several components. A ramp of 1e-6 along the nodes then
-    determines the order of these eigenvectors. So A is smaller here than in the public code, and
-    its gradient differs from the public code's gradient. One reason is the eigenvalue 0. Here this
-    eigenvalue has the same eigenvectors for h as for g. In the public code the eigenvalue has
-    different eigenvectors for h and for g (see decision 2841 for numbers). If a client has fewer
+    eigenvalue, such as 0 for a graph with several components. To make these eigenvectors unique,
+    numbers that grow with the node's index from 0 to 1e-6 are added to the Laplacian's diagonal. So
+    the eigenvectors with eigenvalue 0 are the same for h and for g if both similarity graphs have
+    the same components. In the public code these eigenvectors differ. This is one reason why A is
+    smaller here than in the public code, and why the gradient of A differs. If a client has fewer
     nodes than `frequencies`, its number of nodes is used instead. The public code raises an error
     if the first fifth of the ranked nodes has at most `frequencies` nodes. The public code also
     raises an error for clients without training nodes. Here a client without training nodes does
-    not change its model. Without training nodes, both added terms of the loss are minimal at the
-    start, so Adam would only follow rounding errors.
+    not change its model. Without training nodes, CE is 0. The other two terms of the loss are at
+    their minimum when training starts, so their exact gradient is 0, and Adam would follow rounding
+    errors.
 
-    In the public code, a codebook also uses labels of validation and test nodes. In the public
-    code, the codebooks lack each class whose number is larger than all class numbers of the first
-    client. If a third of the nodes are training nodes, the codebooks here and in the public code
-    use the same labels. The public code computes a client's embeddings before the last training
-    step, with dropout. Here the embeddings are computed with the trained model that the client
-    sends, without dropout. In the public code, clients are weighted by their numbers of nodes. But
-    the server shuffles the clients and not the numbers, so a client can get the number of another
-    client. The public code also computes other weights, from the distances between test nodes and
-    training nodes (``LPS``), but does not use them. The public code applies dropout during
-    evaluation. The network of the public code is an ACM-GCN with a linear head. Here the task
-    determines the clients' weights and the network.
+    In the public code, a codebook uses the labels of all nodes in the first third of the ranked
+    nodes, so it also uses labels of validation and test nodes. It uses only labels of training
+    nodes, as here, if at least a third of the client's nodes are training nodes: these nodes have
+    the first ranks. The codebooks of the public code have no row for a class whose label is larger
+    than every label of the first client. The public code computes a client's embeddings before the
+    last training step, with dropout. Here the embeddings are computed with the trained model that
+    the client sends, without dropout. In the public code, a client's weight is its number of nodes.
+    But the server of the public code shuffles the list of clients without shuffling the list of
+    weights. So a client can get the weight of another client. The public code also computes other
+    weights, from the distances between test nodes and training nodes (``LPS``), but does not use
+    them. The public code applies dropout during evaluation. The network of the public code is an
+    ACM-GCN with a linear head. Here the task determines the clients' weights and the network.
 
     The public script trains with SGD (learning rate .2), 10 steps, a width of 128 and dropout .1.
 
@@ -91,8 +93,8 @@ def s2fgl(
         neighbours: number of nodes, other than the node itself, to which the similarity graph
             connects each node.
         books: number of codebooks.
-        book_share: fraction of the clients from which a codebook is computed. At least one client
-            is always used.
+        book_share: fraction of the clients that the server samples for a codebook. At least one
+            client is sampled.
         restart: alpha of the ranking, between 0 and 1.
 
     Raises:
@@ -205,7 +207,9 @@ def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
 
 
 def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
-    """Mean ``KL(p(g) || p(h))``; p is the softmax of the cosines with the rows of a codebook.
+    """Mean of ``KL(p(g_i) || p(h_i))`` over the nodes i (the codebook term of S2FGL).
+
+    ``p(h_i)`` is the softmax of the cosines between the embedding h_i and the rows of a codebook.
 
     Args:
         h: float ``[n, d]``.
@@ -232,8 +236,9 @@ def by_frequency(
         h: float ``[m, d]``.
         g: float ``[m, d]``, without a gradient.
         mask: bool ``[m]``, True for each node that is not padding.
-        frequencies: number of first eigenvectors, and also of last eigenvectors. If there are fewer
-            eigenvectors, all are used.
+        frequencies: number of eigenvectors with the smallest eigenvalues. The same number of
+            eigenvectors with the largest eigenvalues is used. If there are fewer eigenvectors, all
+            are used.
         neighbours: number of neighbours of a node in the similarity graph.
 
     Example:

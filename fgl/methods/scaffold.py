@@ -22,7 +22,7 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
     - The optimiser is plain SGD with one learning rate eta (option II in the paper). After S local
       steps, the next variate is ``c_i - c + (theta^t - theta_i) / (S eta)``. This is the mean
       gradient over the S steps, since each step is ``-eta`` times a gradient.
-    - The optimiser is not plain SGD, but Adam or SGD with momentum, for example (option I in the
+    - The optimiser is any other optimiser, such as Adam or SGD with momentum (option I in the
       paper). After S local steps, the client computes the gradients of the S minibatches at
       ``theta^t``, without dropout. The next variate is the mean of these S gradients.
 
@@ -98,8 +98,9 @@ def change_of_control(
 ) -> Params:
     """The change of a client's control variate in a round; 0 if the client took no step.
 
-    If the optimiser is plain SGD, the estimate of the client's gradient is its path divided by the
-    rate; otherwise it is the mean gradient at the received model.
+    With plain SGD, the new control variate is computed from the change of the client's model
+    (option II in `scaffold`). With any other optimiser, the new control variate is the mean
+    gradient at the received model (option I).
     """
     start, steps = context["start"], int(context["trained"]["num_steps"])
     if not steps:
@@ -112,10 +113,10 @@ def change_of_control(
 
 
 def rate_of_path(fedavg: Method) -> float | None:
-    """The rate of plain SGD, whose steps are ``-rate`` times a gradient; else None.
+    """The learning rate of plain SGD, which steps by ``-rate`` times a gradient.
 
-    For SGD with momentum, with `maximize`, with several rates or with the rate 0, the result is
-    None too.
+    The result is None for any other optimiser. It is also None for SGD with momentum, with
+    `maximize`, with several rates or with the rate 0.
 
     Example:
         >>> rate_of_path(fgl.fedavg(torch.nn.Linear(1, 1)))

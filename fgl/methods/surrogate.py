@@ -125,9 +125,7 @@ def check_sums(sums: Any, most: float) -> None:
 
 
 def what_lacks(sums: Params, num_clients: int) -> str:
-    """The reason why the clients' sums do not define means of classes, or an empty text.
-
-    The text is empty if the sums define the means.
+    """The reason why the clients' sums do not determine class means; "" if they determine them.
 
     With a secure sum, the server can check only these sums, and no single upload.
 
@@ -160,11 +158,12 @@ class Condensation:
     10 steps, then the features for 40 steps, and so on.
 
     Args:
-        hops: number of propagation steps; moments are computed from the rows that result.
+        hops: number of propagation steps. Means and deviations of classes are computed from the
+            results of 0 to `hops` steps.
         per_class: number of nodes per class in the graph.
         steps: number of steps.
-        feature_lr: learning rate of the Adam for features.
-        edge_lr: learning rate of the Adam for edges.
+        feature_lr: learning rate of Adam for the features.
+        edge_lr: learning rate of Adam for the edge network.
         width: width of the edge network.
         alignment: weight of `apart`.
         smoothness: weight of `unlike`.

@@ -87,12 +87,13 @@ def unlearned(
     exceptions. The ascent has as many steps as the local training of a round, since the task sets
     one number of steps for all clients. The authors use up to five times as many steps. Here
     clients have the weights of `fedavg`. The authors give all clients equal weights. A method
-    cannot choose participants. So all clients train in the round of the ascent, but only uploads of
-    clients to be forgotten are used. The authors initialise some models w and use the mean of
-    ``||w_ref - w||^2 / 3`` as the square of the radius. The default radius uses the expected value
-    of this mean. In this calculation, most tensors of a new model have mean 0 and about the norm of
-    the same tensor in the initial model. All other tensors, such as a norm layer's weights, have
-    constant values.
+    cannot choose participants. So all clients train in the round of the ascent, but the server uses
+    only the uploads of the clients that it must forget. The authors initialise a few models w at
+    random. The square of the authors' radius is the mean of ``||w_ref - w||^2 / 3`` over these
+    models. The default radius here uses an estimate of this mean. The estimate assumes that a
+    randomly initialised tensor has mean 0, and that its norm equals the norm of this tensor in the
+    initial model. All other tensors, such as a norm layer's weights, always start with the same
+    values.
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models.
@@ -107,7 +108,8 @@ def unlearned(
     Raises:
         ValueError: if a number is out of range, if the server of `fedavg` does not simply average
             the models, or if clients train tensors outside the model. A run raises a ValueError if
-            it has no checkpoint and at most `at` rounds, or if there is no such client.
+            the federation lacks a client to be forgotten. A run without a checkpoint also raises a
+            ValueError if it has at most `at` rounds, because the ascent would never start.
 
     Example:
         >>> method = unlearned(fgl.fedavg(torch.nn.Linear(1, 1)), client=1, at=5)
@@ -222,9 +224,9 @@ def _check_there(clients: Sequence[int], inbox: Inbox) -> None:
 
 
 def ask(model: Any, num_clients: int, clients: Sequence[int]) -> Outbox:
-    """Messages to all clients: the model, and whether the client must take ascent steps.
+    """Messages to all clients: the model, and a flag that tells a client to take ascent steps.
 
-    Only clients to be forgotten must take ascent steps.
+    The flag is True for the given `clients`, which are to be forgotten, and False for all others.
     """
     device = next(iter(model.values())).device
     forget = torch.zeros((), dtype=torch.bool, device=device)
@@ -248,7 +250,7 @@ def projected(new: Params, start: Params, radius: Tensor) -> Params:
 
 
 def has_left(old: Params, start: Params, last: Params, far: float) -> Tensor:
-    """Whether the ascent has begun and ``||w - w_k||^2 > far``, as a bool scalar."""
+    """A bool scalar: True if the ascent has begun and ``||w - w_k||^2`` is above `far`."""
     begun = square(fed.combine(torch.sub, old, start)) > 0
     return begun & (square(fed.combine(torch.sub, old, last)) > far)
 

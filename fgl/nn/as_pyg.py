@@ -7,7 +7,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..checks import imported, reject_if
-from ..kinds import explained
 from .gat import GATConv
 from .gcn import GCNConv
 from .gin import GINConv, OfGraphs
@@ -17,16 +16,15 @@ from .rgcn import RGCN, RGCNConv
 from .sage import SAGEConv
 
 
-@explained
 def to_pyg(model: nn.Module) -> nn.Module:
-    """Build a twin of a model from PyTorch Geometric's layers, with equal weights and outputs.
+    """Rebuild a model with PyTorch Geometric's layers; the weights and outputs stay the same.
 
-    The twin's `forward` method takes ``(x, edge_index)`` and then the arguments of PyG's layers:
-    `edge_weight` for a `GCN`, and `edge_type` for an `RGCN`. For `GIN` and `GINE` the arguments are
-    ``(x, edge_index, edge_attr=None, batch=None, batch_size=None)``. In evaluation mode the twin
-    and the model have equal outputs up to rounding. A twin can be exported with ``torch.export``
-    and to ONNX. A twin applies no dropout to the input or to attention. A twin's input features
-    must be dense (``x.to_dense()``).
+    The rebuilt model's `forward` method takes ``(x, edge_index)`` and then the arguments of PyG's
+    layers: `edge_weight` for a `GCN`, and `edge_type` for an `RGCN`. For `GIN` and `GINE` the
+    arguments are ``(x, edge_index, edge_attr=None, batch=None, batch_size=None)``. In evaluation
+    mode, the model and the rebuilt model have equal outputs up to rounding. The rebuilt model can
+    be exported with ``torch.export`` and to ONNX. The rebuilt model applies no dropout to the input
+    or to attention. Its input features must be dense (``x.to_dense()``).
 
     Args:
         model: a `GCN`, `GAT`, `SAGE`, `GIN`, `GINE` or `RGCN`, or a convolution of such a network.

@@ -1,7 +1,5 @@
 """GraphSAGE with a learned vector that orders nodes, for FedAux (2025)."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import torch
@@ -16,10 +14,10 @@ from .sage import SAGEConv
 class AuxSAGE(Layers):
     """FedAux's network: a learned vector places nodes on a line; each node reads nearby nodes.
 
-    ``h = SAGE(x)``, with ReLU and dropout between the convolutions; ``s_i = cos(h_i, a)`` places a
-    node on a line. ``z_i = sum_j k_ij h_j / sum_j k_ij`` with ``k_ij = exp(-(s_i -
-    s_j)^2 / sigma^2)`` averages over the nodes that are near node i on this line (Eq. 3). The
-    logits are ``W [h || z] + b``. The vector a is the parameter `aux`.
+    The convolutions compute ``h = SAGE(x)``, with ReLU and dropout between them. The position of
+    node i on the line is ``s_i = cos(h_i, a)``, where the vector a is the parameter `aux`. The mean
+    ``z_i = sum_j k_ij h_j / sum_j k_ij`` with ``k_ij = exp(-(s_i - s_j)^2 / sigma^2)`` gives large
+    weights to nodes near node i on the line (Eq. 3). The logits are ``W [h || z] + b``.
 
     All pairs of nodes are compared, so the memory that the network uses grows with the square of
     the number of nodes.

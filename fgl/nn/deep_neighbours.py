@@ -88,7 +88,8 @@ class DeepNeighbours(nn.Module):
 class DeepGenerator(nn.Module):
     """Generator (DGen) that predicts the number and the embeddings of a node's missing neighbours.
 
-    ``h = SAGE(x)`` has two layers; ``c = ReLU(w h + b)``;
+    Two SAGE layers compute ``h = SAGE(x)``. The number of missing neighbours is
+    ``c = ReLU(w h + b)``, and the embeddings of these neighbours are
     ``z = tanh(W_3 ReLU(W_2 ReLU(W_1 (h + e))))``. In training, e is standard normal noise, and
     dropout is applied before ``W_3``. The count's bias b is initially 1, because a ReLU whose
     output is 0 at every node has no gradient.

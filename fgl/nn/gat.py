@@ -1,7 +1,5 @@
 """Graph attention network (Velickovic et al. 2018)."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -74,9 +72,10 @@ class GATConv(nn.Module):
 class GAT(Stack):
     """Layers of `GATConv` with ReLU and dropout between them; the last layer averages over heads.
 
-    `state_dict` keys equal those of ``torch_geometric.nn.GAT`` with equal sizes. If dropout is 0,
-    the outputs are equal too. If dropout is above 0, the outputs differ in training: PyG's network
-    also applies dropout to attention, and this network does not.
+    A ``torch_geometric.nn.GAT`` of the same sizes has the same `state_dict` keys. With the same
+    weights and without dropout, both networks have equal outputs. If dropout is above 0, the
+    outputs differ in training: PyG's network also applies dropout to attention, and this network
+    does not.
 
     Args:
         in_channels: number of node features.

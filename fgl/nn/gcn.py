@@ -1,7 +1,5 @@
 """Graph convolutional network (Kipf & Welling 2017)."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import torch
@@ -57,7 +55,8 @@ class GCNConv(nn.Module):
 class GCN(Stack):
     """Layers of `GCNConv`, with ReLU and dropout between them.
 
-    `state_dict` keys and outputs equal those of ``torch_geometric.nn.GCN`` with equal sizes.
+    A ``torch_geometric.nn.GCN`` of the same sizes has the same `state_dict` keys. With the same
+    weights, both networks have equal outputs.
 
     Args:
         in_channels: number of node features.

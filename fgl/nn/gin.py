@@ -1,7 +1,5 @@
 """Graph isomorphism network for whole graphs (Xu et al. 2019), in the form of GCFL and GPFL."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
@@ -18,8 +16,8 @@ from .layers import Edges, Features, adjacency, coarse_scale
 class GINConv(nn.Module):
     """Graph isomorphism convolution ``MLP(x_v + sum_{u in N(v)} x_u)``, with eps fixed at 0.
 
-    The `state_dict` keys equal the keys of ``torch_geometric.nn.GINConv`` with a
-    ``Sequential(Linear, ReLU, Linear)``. PyG's layer has one more key, the constant ``eps``.
+    PyG's ``GINConv(Sequential(Linear, ReLU, Linear))`` has the same `state_dict` keys, and one more
+    key: the constant ``eps``.
 
     Args:
         in_channels: width of the input.
@@ -47,7 +45,7 @@ class GINConv(nn.Module):
         return self.mapped(matrix.plus_identity @ x)
 
     def mapped(self, total: Tensor, before: Linear | None = None) -> Tensor:
-        """Apply the layer `before`, if it is given, and then the MLP to sums over neighbours."""
+        """Apply the MLP to sums over neighbours; if `before` is given, apply this layer first."""
         first: Any = self.nn[0]
         second: Any = self.nn[2]
         hidden = _linear(total, first, before).relu_()
@@ -165,10 +163,11 @@ class GIN(OfGraphs):
         return _linear(pooled, self.readout)
 
     def _first(self, x: Features, edges: SparseMatrix) -> tuple[Tensor, Linear | None]:
-        """Sum ``pre(x)`` over neighbours, or sum x if `pre` can be applied to the sums.
+        """Return sums over neighbours, and the linear map that must still be applied to the sums.
 
-        `pre` and the sum are linear, so `pre` can also be applied to the sums of x. This order is
-        faster if x has few columns and needs no gradient.
+        For sparse x, the sums are sums of ``pre(x)``, and no map remains. For dense x, the sums are
+        sums of x, and `pre` remains. Both orders give the same result, since `pre` and the sum are
+        linear. It is faster to sum x first if x has few columns and needs no gradient.
         """
         if isinstance(x, SparseMatrix):
             h = (x @ self.pre.weight.t()).add_(self.pre.bias)

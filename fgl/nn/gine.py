@@ -1,7 +1,5 @@
 """Graph isomorphism network that reads edge features (Hu et al. 2020)."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, Literal
 
@@ -16,9 +14,9 @@ from .layers import Edges, Features, adjacency, dropout
 class GINEConv(nn.Module):
     """Graph isomorphism convolution with edge features.
 
-    ``MLP(x_v + sum_{u in N(v)} relu(x_u + W e_uv + b))``, with eps fixed at 0. `state_dict` keys
-    and outputs equal those of ``torch_geometric.nn.GINEConv(MLP, edge_dim=edge_dim)``. PyG's layer
-    has one more key, the constant ``eps``.
+    ``MLP(x_v + sum_{u in N(v)} relu(x_u + W e_uv + b))``, with eps fixed at 0. PyG's
+    ``GINEConv(MLP, edge_dim=edge_dim)`` has the same outputs and the same `state_dict` keys, and
+    one more key: the constant ``eps``.
 
     Args:
         in_channels: width of the input.
@@ -55,7 +53,7 @@ class GINEConv(nn.Module):
 
 
 def in_order(edges: Edges, num_nodes: int, field: Tensor) -> tuple[SparseMatrix, Tensor]:
-    """Edges as a matrix, and a field of the edges, sorted like the entries of this matrix.
+    """Convert edges to a matrix, and sort an edge field in the order of the matrix's entries.
 
     Example:
         >>> in_order(torch.tensor([[0, 1], [1, 0]]), 2, torch.tensor([7, 8]))[1]

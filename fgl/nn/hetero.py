@@ -1,7 +1,5 @@
 """Wrapper that splits a typed graph into dicts by type, and calls PyG's networks with the dicts."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
@@ -20,11 +18,11 @@ _seen = WeakTensorKeyDictionary()  # tensors that were checked, to the columns t
 class Hetero(nn.Module):
     """Wrapper that calls a PyG model such as HGT (``x_dict, edge_index_dict``) with a typed graph.
 
-    The wrapper splits the graph into dicts by type. Each node type gets the columns of the features
-    that belong to it. Each relation gets its edges. A node index in such an edge is the node's
-    position among the nodes of its type. If the model reads edge features, each relation also gets
-    the columns of edge features that belong to it. Clients have types of different sizes, so
-    clients train one after the other.
+    The wrapper splits the graph into dicts by type. Each node type gets its own columns of the
+    features. Each relation gets its edges. A node index in such an edge is the node's position
+    among the nodes of its type. If the model reads edge features, each relation also gets its own
+    columns of the edge features. Clients have types of different sizes, so clients train one after
+    the other.
 
     Args:
         model: called as ``model(x_dict, edge_index_dict)``. The argument ``edge_attr_dict`` is

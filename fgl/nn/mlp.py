@@ -11,8 +11,8 @@ from .layers import through, widths
 class MLP(nn.Module):
     """Linear layers, with ReLU and dropout between them.
 
-    `state_dict` keys and outputs equal those of ``torch_geometric.nn.MLP`` with equal sizes and
-    ``norm=None``.
+    A ``torch_geometric.nn.MLP`` of the same sizes with ``norm=None`` has the same `state_dict`
+    keys. With the same weights, both networks have equal outputs.
 
     Args:
         in_channels: width of the input.

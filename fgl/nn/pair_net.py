@@ -1,7 +1,5 @@
 """A network that reads directed edges with signed features and predicts labels of node pairs."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 
@@ -13,12 +11,12 @@ from .layers import Edges, Features, Linear, adjacency
 class PairNet(nn.Module):
     """Network that averages along and against edges, and returns one row per directed pair.
 
-    A layer is ``h' = relu(W [h, P_1 h, ..., P_K h] + b)``. Each P_k is a mean over the incoming
-    edges or over the outgoing edges of a node. Each of these two directions has one plain mean.
-    Each direction also has two means per column of `edge_attr`. In the first mean, messages are
-    multiplied by the positive part of the column. In the second mean, messages are multiplied by
-    the negative part. The output for (u, v) is ``W_2 relu(W_1 [h_u, h_v] + b_1) + b_2``, which
-    differs from the output for (v, u).
+    A layer is ``h' = relu(W [h, P_1 h, ..., P_K h] + b)``. Each P_k is a mean of the neighbours'
+    rows h over a node's incoming edges or over its outgoing edges. For both directions, one mean
+    gives all edges equal weights. For both directions and each column of `edge_attr`, there are two
+    more means. One of them multiplies each neighbour's row by the positive part of the edge's entry
+    in this column, and the other multiplies the row by the negative part. The output for (u, v) is
+    ``W_2 relu(W_1 [h_u, h_v] + b_1) + b_2``, which differs from the output for (v, u).
 
     Args:
         in_channels: number of node features.

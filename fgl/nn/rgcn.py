@@ -1,7 +1,5 @@
 """Relational graph convolutional network (Schlichtkrull et al. 2018)."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 
@@ -19,9 +17,9 @@ class RGCNConv(nn.Module):
     """Graph convolution with a separate weight matrix for each relation.
 
     ``out_v = x_v W_0 + b + sum_r 1/|N_r(v)| sum_{u in N_r(v)} x_u W_r``. With `num_bases`,
-    ``W_r = sum_b comp_rb V_b``. `state_dict` keys and outputs equal those of
-    ``torch_geometric.nn.RGCNConv``. All relations are computed together, by one matrix product and
-    one sum over entries.
+    ``W_r = sum_b comp_rb V_b``. ``torch_geometric.nn.RGCNConv`` has the same `state_dict` keys and
+    the same outputs. All relations are computed together, by one matrix product and one sum over
+    entries.
 
     Args:
         in_channels: width of the input.

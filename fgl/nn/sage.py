@@ -1,7 +1,5 @@
 """GraphSAGE (Hamilton et al. 2017) for graphs and trees of a fixed shape; FedEgo's network."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from operator import mul
@@ -11,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from ..checks import check_fanouts, check_share, reject_if
-from ..kinds import explained
 from ..sparse import gather_rows
 from .layers import Edges, Features, Stack, adjacency, dropout, widths
 
@@ -20,8 +17,8 @@ class SAGEConv(nn.Module):
     """GraphSAGE convolution ``h_v = W_r x_v + W_l mean_{u in N(v)} x_u + b``.
 
     FedEgo's Eq. 9 has one matrix for a node and its neighbours. Here there are two matrices, W_r
-    and W_l. For a node without neighbours, the mean is 0. `state_dict` keys and outputs equal those
-    of ``torch_geometric.nn.SAGEConv``.
+    and W_l. For a node without neighbours, the mean is 0. ``torch_geometric.nn.SAGEConv`` has the
+    same `state_dict` keys and the same outputs.
 
     Args:
         in_channels: width of the input.
@@ -63,7 +60,7 @@ class SAGEConv(nn.Module):
             float ``[num_trees, size without the last level, out_channels]``.
 
         Raises:
-            ValueError: if the size of trees in `x` is not the size that `fanouts` determines.
+            ValueError: if the number of nodes per tree in `x` does not match `fanouts`.
         """
         mean = child_mean(x, fanouts)
         root = x[:, : mean.shape[1]].flatten(0, 1)
@@ -73,7 +70,6 @@ class SAGEConv(nn.Module):
         return out
 
 
-@explained
 def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
     """For each inner node of trees of a fixed shape, the mean over its children.
 
@@ -86,7 +82,7 @@ def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
         float ``[num_trees, size without the last level, F]``.
 
     Raises:
-        ValueError: if the size of trees in `x` is not the size that `fanouts` determines.
+        ValueError: if the number of nodes per tree in `x` does not match `fanouts`.
 
     Example:
         >>> child_mean(torch.arange(7.0).view(1, 7, 1), (2, 2)).flatten()
@@ -109,7 +105,8 @@ def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
 class SAGE(Stack):
     """Layers of `SAGEConv`, with ReLU and dropout between them.
 
-    `state_dict` keys and outputs equal those of ``torch_geometric.nn.GraphSAGE`` with equal sizes.
+    A ``torch_geometric.nn.GraphSAGE`` of the same sizes has the same `state_dict` keys. With the
+    same weights, both networks have equal outputs.
 
     Args:
         in_channels: number of node features.
@@ -146,7 +143,7 @@ class EgoSAGE(nn.Module):
     """FedEgo's network: a linear layer, SAGE layers of equal width, and a linear classifier.
 
     The network computes ``r = ReLU(W x + b)``, then ``h = ReLU(SAGE(h))`` in each layer, then
-    ``logits = W_c h``. The parameters for a graph are also the parameters for trees of sampled
+    ``logits = W_c h``. The same trained network can be applied to a graph and to trees of sampled
     neighbours. The layers are called ``reduction``, ``convs`` and ``head``, in this order.
     Two-dimensional weights are initialised Kaiming-normal.
 
@@ -157,9 +154,8 @@ class EgoSAGE(nn.Module):
         fanouts: number of children of a node, for each level of the trees; every level has one SAGE
             layer.
         dropout: probability of dropping a unit after the reduction layer and after the SAGE layers.
-        linear: whether to omit the ReLU between SAGE layers, but not the ReLU after the last SAGE
-            layer. If `linear` is True, the order of children in a mashed ego-graph does not matter
-            (Theorem 4.1).
+        linear: if True, no ReLU is applied between SAGE layers. A ReLU still follows the last SAGE
+            layer. The order of children in a mashed ego-graph then does not matter (Theorem 4.1).
 
     Shapes:
         - ``model(x, edges)``: logits ``[num_nodes, C]`` on a graph.

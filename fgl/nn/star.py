@@ -1,7 +1,5 @@
 """FedStar's network (Tan et al. 2023), with one channel for structure and one for features."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import torch
@@ -44,7 +42,7 @@ class Star(nn.Module):
 
     Raises:
         TypeError, ValueError: if a number is out of range, or if `pooling` is unknown. A call
-            raises the error if x is a `SparseMatrix` or has the wrong width.
+            raises a ValueError if x is a `SparseMatrix` or has the wrong width.
 
     Example:
         >>> model = Star(4, 8, 2, structure_channels=3)

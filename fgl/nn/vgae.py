@@ -1,7 +1,5 @@
 """Variational graph autoencoder (Kipf & Welling 2016)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 
@@ -17,11 +15,12 @@ LARGEST_LOG_SIGMA = 10.0
 class VGAE(nn.Module):
     """Network that encodes nodes as normal distributions, from which it decodes links or classes.
 
-    ``H = ReLU(GCN_1(X, A))``, ``mu = GCN_mu(H, A)``, ``log sigma = GCN_sigma(H, A)``,
-    ``z = mu + noise * sigma`` in training and ``z = mu`` otherwise (FedVGAE, Eq. 2-4). Inner
-    products decode links, and an MLP decodes classes. The encoder's `state_dict` keys begin with
-    ``conv1``, ``conv_mu`` and ``conv_logstd``, as in PyTorch Geometric's example
-    ``VariationalGCNEncoder``. The classifier's keys begin with ``head``.
+    The encoder computes ``H = ReLU(GCN_1(X, A))``, ``mu = GCN_mu(H, A)`` and
+    ``log sigma = GCN_sigma(H, A)``. In training, a node's embedding is ``z = mu + noise * sigma``;
+    in evaluation without given noise, it is ``z = mu`` (FedVGAE, Eq. 2-4). Inner products decode
+    links, and an MLP decodes classes. The encoder's `state_dict` keys begin with ``conv1``,
+    ``conv_mu`` and ``conv_logstd``, as in PyTorch Geometric's example ``VariationalGCNEncoder``.
+    The classifier's keys begin with ``head``.
 
     Args:
         in_channels: number of node features.

@@ -20,14 +20,13 @@ from ..checks import (
     imported,
     install,
 )
-from ..kinds import explained, typed
+from ..kinds import typed
 
 OPACUS: tuple[float, ...] = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(12, 64))
 ORDERS = (*OPACUS, 96, 128, 256, 512, 1024)  # OPACUS gives no epsilon below log(1 / delta) / 62
 POINTS = 10_000  # points of the grid for the privacy loss of one sampled step
 
 
-@explained
 def epsilon(
     *,
     noise_multiplier: float,
@@ -47,9 +46,9 @@ def epsilon(
     Args:
         noise_multiplier: standard deviation of the noise, divided by the sensitivity. The
             sensitivity is the largest change of the sum that one party can cause. A multiplier of 0
-            gives no protection. The definition of the sensitivity determines the neighbouring data
-            sets for which epsilon holds: a party is added or removed, or the data of a party are
-            replaced. A replacement may change the sum twice as much as a removal.
+            gives no protection. Epsilon holds for the change that defines the sensitivity: either a
+            party is added or removed, or the data of a party are replaced. A replacement may change
+            the sum twice as much as a removal.
         rounds: number of rounds in which the party took part.
         delta: the probability with which the bound may fail, above 0 and below 1. Choose a delta
             far below ``1 / (number of parties)``.
@@ -57,9 +56,10 @@ def epsilon(
             sampling must be secret. If this probability is below 1, epsilon holds for neighbouring
             data sets in which a party is added or removed. A run's `participation` is sampled with
             the run's seed and is not secret.
-        orders: orders of Renyi divergence, such as `ORDERS`. If orders are given, epsilon is
-            computed as a bound from these divergences, as in Opacus. This bound is 1 to 30 % larger
-            than the default epsilon. Orders for which the series does not converge are omitted.
+        orders: orders of Renyi divergence, such as `ORDERS`. If orders are given, the result is a
+            bound on epsilon, computed from the Renyi divergences of these orders, as in Opacus.
+            This bound is 1 to 30 % larger than the default epsilon. Orders for which the series
+            does not converge are omitted.
 
     Returns:
         Epsilon: 0 without rounds, and infinite without noise.
@@ -128,8 +128,8 @@ def _event(noise_multiplier: float, sample_rate: float) -> Any:
 def _of_losses(noise_multiplier: float) -> Any:
     """A privacy accountant with a grid of losses that is fine enough for the noise.
 
-    Consider a step without sampling whose noise is 10 standard deviations. The grid ends at the
-    privacy loss of this step. The package dp-accounting treats losses beyond the grid as a tail
+    The grid ends at the privacy loss of a step without sampling, in which the sampled noise is 10
+    times its standard deviation. The package dp-accounting treats losses beyond the grid as a tail
     with mass e^-50.
     """
     farthest = 10 / noise_multiplier + 0.5 / noise_multiplier**2

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ..checks import check_number, reject_if
-from ..kinds import explained
 from .gaussian import grid_step, truncated
 
 F64 = torch.float64
@@ -36,7 +35,6 @@ def length_of(update: Mapping[str, Tensor]) -> Tensor:
     return total
 
 
-@explained
 def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
     """The update, shortened if it is too long: ``u min(1, length / ||u||)``.
 
@@ -95,10 +93,11 @@ def clipped_gradient(
 
     One ``torch.func.vmap(grad)`` computes the gradients. Each example has its own dropout mask.
     Examples must not depend on each other. For example, nodes of a graph depend on each other
-    through edges, and batch normalisation makes all examples depend on each other. With a `sigma`,
-    every clipped gradient is rounded to the grid of the noise that is added later (`on_grid`). The
-    sum is then exact, so an example changes the sum only by its own clipped gradient. One effect
-    remains: the last bits of a gradient depend on how many examples are computed together.
+    through edges, and batch normalisation makes all examples depend on each other. If `sigma` is
+    given, the entries of every clipped gradient are rounded to multiples of a power of two
+    (`on_grid`). The noise that is added later is a multiple of the same number. The sum is then
+    exact, so an example changes the sum only by its own clipped gradient. One effect remains: the
+    last bits of a gradient depend on how many examples are computed together.
 
     Args:
         loss: function ``(params, *example) -> scalar`` for a single example.
@@ -164,5 +163,5 @@ def _at_once(grads: Tensor) -> int:
 
 
 def _like(row: Tensor, tensor: Tensor) -> Tensor:
-    """Reshape a row of one number per example, so that it broadcasts to a tensor ``[B, ...]``."""
+    """Reshape a row ``[B]`` to ``[B, 1, ..., 1]``, with as many dimensions as `tensor`."""
     return row.view(-1, *[1] * (tensor.dim() - 1))

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ..aggregate import project_to_simplex
 from ..checks import check_count, check_number, reject_if
-from ..kinds import explained
 from ..transfer import to_device, to_host
 from ..warn import warn
 
@@ -23,7 +22,6 @@ UNPROTECTED = (
 )
 
 
-@explained
 def gaussian(
     tensors: Mapping[str, Tensor], *, sigma: float, unprotected: torch.Generator | None = None
 ) -> dict[str, Tensor]:
@@ -31,10 +29,10 @@ def gaussian(
 
     Entries and noise are rounded to multiples of a power of two that is at most ``sigma / 2^20``.
     Entries are rounded towards 0, and noise is rounded to the nearest multiple. The sum of a
-    rounded entry and its rounded noise is exact. So the last bits of the result reveal nothing
-    about the original entry (Mironov 2012): the result equals the rounded result of the ideal
-    mechanism. Two limits remain. The noise of an entry has 64 random bits, so it never exceeds 9.1
-    sigma. The running time may depend on the data.
+    rounded entry and its rounded noise is exact. So the result is the same as if exact noise were
+    added to the rounded entry, and the sum were rounded. The last bits of the result therefore
+    reveal nothing about the original entry (Mironov 2012). Two limits remain. The noise of an entry
+    has 64 random bits, so it never exceeds 9.1 sigma. The running time may depend on the data.
 
     Args:
         tensors: dict from name to a floating-point tensor; the total length must be bounded
@@ -186,7 +184,6 @@ def _bits(count: int, unprotected: torch.Generator | None) -> Any:
     return halves.cpu().numpy().astype(np.uint32).view(np.uint64)
 
 
-@explained
 def noisy_shares(
     shares: Tensor, *, sigma: float, unprotected: torch.Generator | None = None
 ) -> Tensor:
@@ -216,7 +213,6 @@ FARTHEST = 9.2  # standard deviations: bound for a Gaussian sample from 64 rando
 LARGEST = 2.0**48  # so that noise is an exact float, and the sum of 1,000 fits a word
 
 
-@explained
 def discrete_gaussian(
     shape: torch.Size, *, sigma: float, unprotected: torch.Generator | None = None
 ) -> Tensor:
@@ -250,14 +246,13 @@ def discrete_gaussian(
     return (standard_normal(shape, unprotected) * sigma).round().long()
 
 
-@explained
 def gap_of_sum(number: int, *, sigma: float) -> float:
     """Distance in log-density between a sum of discrete Gaussians and a single Gaussian.
 
     Each of n clients holds an integer and adds a rounded Gaussian sample, and the sum is published.
-    Consider the joint density of the sum and of all rounding errors. The reference is a second
-    density: the Gaussian mechanism with ``sqrt(n) sigma``, together with rounding errors that do
-    not depend on the data. The two densities differ by a factor from ``e^-tau`` to ``e^tau``, with
+    Consider the joint density of the sum and of all rounding errors. In a second joint density, the
+    Gaussian mechanism with ``sqrt(n) sigma`` publishes the sum, and the rounding errors do not
+    depend on the data. The two densities differ by a factor from ``e^-tau`` to ``e^tau``, with
     ``tau = 10 (n - 1) exp(-pi^2 sigma^2)``. This tau is at least as large as the tau of Kairouz et
     al. (Theorem 11). So if the Gaussian mechanism is ``(epsilon, delta)``-private, a sum of P
     entries is ``(epsilon + 2 P tau, e^(P tau) delta)``-private.

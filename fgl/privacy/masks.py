@@ -1,12 +1,15 @@
-"""Parts of the secure sum: keys, masks, shares and encrypted letters, as bytes and tensors.
+"""Parts of the secure sum: keys, masks, secret shares and encrypted messages.
 
 All cryptographic primitives come from libraries. X25519, HKDF-SHA256, ChaCha20 and
 ChaCha20-Poly1305 come from `cryptography`. Shamir's secret sharing comes from `pycryptodome`;
 Flower uses the same package.
 
-The clients of an exchange form a list; a client's index in this list is its row. A client has two
-pairs of keys. One pair encrypts letters, and the other pair derives masks. In addition, each client
-has a mask that only this client adds, and the seed of this mask.
+The clients of an exchange form a list; a client's index in this list is the client's row. A client
+contributes int64 values to the sum. Before the upload, the client hides these values: it adds a
+mask of its own, and one mask for each pair with another client. From a seed, the client derives its
+own mask. Each client has two key pairs. With the first key pair, the client encrypts letters. A
+letter is a message to one other client, with shares of the sender's secrets. From the second key
+pair, the client derives the masks of pairs.
 
 Source: Bonawitz et al. 2017, https://eprint.iacr.org/2017/281
 """
@@ -63,10 +66,10 @@ def agreed_key(secret: bytes, public: bytes, about: bytes) -> bytes:
 
 
 def mask(seed: bytes, count: int) -> Tensor:
-    """The first `count` words of the ChaCha20 key stream of a seed.
+    """A mask: the first 64-bit integers of the ChaCha20 key stream, with the seed as the key.
 
     Returns:
-        int64 ``[count]``; without the seed, the words look uniformly random modulo 2^64.
+        int64 ``[count]``; without the seed, the integers look uniformly random modulo 2^64.
 
     Example:
         >>> mask(bytes(32), 2)
@@ -80,7 +83,7 @@ def mask(seed: bytes, count: int) -> Tensor:
 def letters(
     row: int, secrets: Sequence[bytes], keys: Tensor, threshold: int, about: bytes, draw: Draw
 ) -> Tensor:
-    """A client's encrypted letters, one to each client, with shares of the sender's secrets.
+    """A client's letters: encrypted messages to each client, with shares of the sender's secrets.
 
     The sender has two secrets: the seed of its own mask, and the key from which it derives the
     masks of pairs.
@@ -116,16 +119,17 @@ def letters(
 def masked(
     words: Tensor, row: int, secrets: Sequence[bytes], keys: Tensor, here: Tensor, about: bytes
 ) -> Tensor:
-    """Hide a client's words: add its own mask, and one mask for each pair with another client.
+    """Hide a client's values: add its own mask, and one mask for each pair with another client.
 
     ``y_u = x_u + PRG(b_u) + sum_{u < v} PRG(s_uv) - sum_{u > v} PRG(s_uv)`` (Sec. 4). The sums are
-    over the clients v that sent letters. If the results of all these clients are added, the masks
-    of pairs cancel.
+    over the other clients v in `here`. If the results of all these clients are added, the masks of
+    pairs cancel.
 
     Args:
-        words: int64 ``[P]``.
+        words: int64 ``[P]``, the values that the client contributes to the sum.
         row, secrets, keys, about: as in `letters`.
-        here: bool ``[n]``, the clients that sent letters to all clients.
+        here: bool ``[n]``, True for each client that sent encrypted shares to all clients
+            (`letters`).
 
     Returns:
         int64 ``[P]``.
@@ -149,24 +153,26 @@ def masked(
 def revealed(
     row: int, sealing: bytes, keys: Tensor, sealed: Tensor, here: Tensor, sent: Tensor, about: bytes
 ) -> Tensor:
-    """Shares that a client reveals to the server: for each client, a share of one of its secrets.
+    """Shares that a client reveals to the server: one share for each client of the exchange.
 
-    For a client that sent its words, the share belongs to the seed of the sender's own mask. For a
-    client that sent letters but no words, the share belongs to the sender's key for the masks of
-    pairs. A letter that cannot be decrypted gives no share.
+    If the masked values of client i reached the server, the revealed share is a share of the seed
+    of client i's own mask. If client i sent encrypted shares and then dropped out, the revealed
+    share is a share of client i's key for the masks of pairs. No share is revealed if the message
+    with the encrypted shares cannot be decrypted.
 
     Args:
         row, keys, about: as in `letters`.
         sealing: the revealing client's key for encryption.
-        sealed: uint8 ``[n, 92]``, the letters to this client; row i holds the letter from client i.
-        here: bool ``[n]``, the clients that sent letters.
-        sent: bool ``[n]``, the clients whose words reached the server.
+        sealed: uint8 ``[n, 92]``; row i is the encrypted message from client i to this client, with
+            two shares (`letters`).
+        here: bool ``[n]``, True for each client that sent encrypted shares (`letters`).
+        sent: bool ``[n]``, True for each client whose masked values reached the server.
 
     Returns:
         uint8 ``[n, 33]``: the kind of the secret (0: none), followed by the share.
 
     Raises:
-        ValueError: if a client sent words but no letters.
+        ValueError: if `sent` is True for a client for which `here` is False.
 
     Example:
         >>> keys = as_tensor(public_key(bytes([1]) * 32) * 2).view(1, 64)
@@ -209,16 +215,17 @@ def told_secrets(
     """Recover clients' secrets from shares; with these secrets, `unmasked` removes the masks.
 
     Args:
-        told: dict with the results of `revealed`. Each key is the row of a client that replied.
+        told: dict from the row of each client that replied to this client's result of `revealed`.
         keys, here, sent, about: as in `revealed`.
-        committed: uint8 ``[n, 32]``; each row is one client's `commitment` to a seed.
+        committed: uint8 ``[n, 32]``; row i is the `commitment` of client i to the seed of its own
+            mask.
         threshold: number of shares that are needed to recover a secret.
 
     Returns:
-        Two dicts, whose keys are rows. The first dict contains the secrets: the seed of each client
-        that sent words, and the key of each client that sent only letters. The second dict names
-        the senders of false shares: for each secret with false shares, the rows of the clients that
-        sent false shares. Only false shares that recovery noticed are listed.
+        Two dicts. The first dict maps each client's row to the client's recovered secret: the seed
+        of its own mask if `sent` is True, and otherwise the key for the masks of pairs. The second
+        dict maps a client's row to the rows of all clients that revealed false shares of this
+        client's secret. A false share that recovery did not notice is not listed.
 
     Raises:
         CannotUnmask: if too few shares of a secret arrived, or if the secret cannot be recovered
@@ -260,12 +267,12 @@ def told_secrets(
 def unmasked(
     total: Tensor, keys: Tensor, sent: Tensor, secrets: Mapping[int, bytes], about: bytes
 ) -> Tensor:
-    """Sum of the words, computed from the secrets and from the sum of the masked words.
+    """Remove the masks from the sum of the clients' masked values, with the recovered secrets.
 
     Args:
-        total: int64 ``[P]``: the results of `masked`, summed over the clients that sent words.
+        total: int64 ``[P]``, the sum of the results of `masked` over the clients in `sent`.
         keys, sent, about: as in `revealed`.
-        secrets: the secrets from `told_secrets`, by row.
+        secrets: dict from row to secret, from `told_secrets`.
 
     Returns:
         int64 ``[P]``.

@@ -1,4 +1,4 @@
-"""Records in a server's state: for each noise, how often each client replied with this noise."""
+"""Privacy records in a server's state: each client's number of replies with each noise."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -61,15 +61,15 @@ def with_noise(
         record: a server's ``state["privacy"]``; empty for the first run.
         noise: noise of the later replies.
         num_clients: number of clients in the federation.
-        kind: the transform that adds the noise, from `KINDS`. ``""`` means replies without
-            protection. Such replies can be combined with all kinds.
+        kind: the transform that adds the noise, from `KINDS`. ``""`` means replies without noise. A
+            record may contain such replies and replies of one other kind.
         colluders: number of clients that may collude; epsilon does not count on their noise.
         delta: the delta for which `spent_epsilon` computes epsilon; by default the record's delta.
 
     Raises:
         ValueError: if the kind or the number of colluders in the record differs from the argument.
-            The epsilon of the record and the epsilon of the later replies would then hold for
-            different neighbouring data sets or for different observers, so they cannot be composed.
+            No common epsilon exists for such replies: the kind determines the neighbouring data
+            sets, and the colluders determine what an observer knows.
 
     Example:
         >>> first = with_noise({}, Noise(1.0), num_clients=2, kind="central_gaussian", delta=1e-5)
@@ -108,7 +108,7 @@ def with_noise(
 
 
 def with_answers(record: Record, times: Mapping[int, float]) -> dict[str, Tensor]:
-    """Add each client's replies under the record's current noise, and return the new record.
+    """Add numbers of replies with the current noise to a record, and return the new record.
 
     Example:
         >>> record = with_noise({}, Noise(1.0), num_clients=2, kind="local_gaussian", delta=1e-5)
@@ -124,10 +124,10 @@ def with_answers(record: Record, times: Mapping[int, float]) -> dict[str, Tensor
 def spent_epsilon(record: Record) -> float:
     """The largest epsilon of any client; a client's epsilon is computed from all its replies.
 
-    If a client's replies have several kinds of noise, the replies are composed. Without sampling,
-    the replies are equivalent to one Gaussian mechanism. The ``1 / noise_multiplier^2`` of this
-    mechanism is the sum of ``rounds / noise_multiplier^2`` over the replies. With sampling, the
-    privacy losses of the replies are composed.
+    A client's replies can have different kinds of noise. Without sampling, all replies of a client
+    are together equivalent to one Gaussian mechanism. The ``1 / noise_multiplier^2`` of this
+    mechanism is the sum of ``rounds / noise_multiplier^2`` over the kinds of noise. With sampling,
+    the privacy losses of all replies of the client are composed on a grid.
 
     Args:
         record: the record from `with_noise`.
@@ -147,7 +147,7 @@ def spent_epsilon(record: Record) -> float:
 
 
 def _by_noise(record: Record) -> dict[Noise, Tensor]:
-    """For each noise, the number of replies per client, ``[K]``; the current noise comes first."""
+    """Dict from noise to the clients' numbers of replies, ``[K]``; the current noise is first."""
     if not record:
         return {}
     one = torch.tensor(1.0)
@@ -161,7 +161,10 @@ def _by_noise(record: Record) -> dict[Noise, Tensor]:
 
 
 def _kind(record: Record) -> str:
-    """The transform that added the noise of a record, inferred from the form of an old record."""
+    """The transform that added the noise of a record.
+
+    Old records do not name the transform, but their fields determine it.
+    """
     if "kind" in record:
         return KINDS[int(record["kind"])]
     if "steps" in record:
@@ -170,7 +173,10 @@ def _kind(record: Record) -> str:
 
 
 def _largest(table: Tensor) -> Iterable[list[float]]:
-    """The distinct rows of ``[K, M]`` that no other row exceeds or equals in every column."""
+    """The distinct rows of ``[K, M]``, without rows that another row dominates.
+
+    A row dominates another row if no entry is smaller and at least one entry is larger.
+    """
     rows: Any = table.unique(dim=0)
     for row in rows:
         if not bool(((rows >= row).all(1) & (rows > row).any(1)).any()):
@@ -187,7 +193,10 @@ def _of_several(rounds: Mapping[Noise, float], delta: float) -> float:
 
 
 def _whole(noise: Noise, rounds: float) -> tuple[int, Noise]:
-    """Convert `rounds` to a whole number of uses, with a noise that keeps the total cost equal."""
+    """Round the number of uses of the mechanism up to an integer, and increase the noise to match.
+
+    The sum of ``1 / noise_multiplier^2`` over all uses stays the same.
+    """
     times = math.ceil(rounds) * int(noise.steps)
     factor = math.sqrt(math.ceil(rounds) / rounds) if rounds else 1.0
     return times, noise._replace(noise_multiplier=noise.noise_multiplier * factor)

@@ -43,7 +43,7 @@ def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
 
 
 def combine(shares: Mapping[int, bytes]) -> bytes:
-    """Compute a secret from exactly `threshold` shares; the keys of `shares` are rows.
+    """Compute a secret from exactly `threshold` shares, given as a dict from row to share.
 
     Example:
         >>> combine(dict(enumerate(split(b"0123456789abcdef" * 2, 3, 3))))
@@ -65,15 +65,16 @@ def recovered(
 ) -> tuple[bytes, frozenset[int]]:
     """Recover a secret that passes a check, even if some shares are false.
 
-    At most 300 sets of `threshold` shares are tried. The first sets consist of consecutive rows. So
-    one false share among at most 300 shares cannot prevent recovery. Next, the function tries all
-    other sets, or random sets if there are too many sets.
+    The function tries at most 300 sets of `threshold` shares. It first tries the sets of shares
+    with consecutive rows. So one false share among at most 300 shares cannot prevent recovery.
+    Next, the function tries all other sets of shares, or random sets if there are too many.
 
     Args:
         shares: the received shares, by row.
         threshold: number of shares that are needed to recover the secret.
         fits: function that returns whether a recovered secret is correct.
-        doubted: rows whose shares are tried last.
+        doubted: rows of clients that may have sent false shares; the function tries their shares
+            last.
 
     Returns:
         The secret, and the rows with false shares. False shares are searched for only if the first

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
-from ..kinds import explained
 from ..sparse import SparseMatrix
 from ..warn import warn
 from .graph import edge_tensors, from_edge_tensors, project
@@ -15,7 +14,6 @@ from .graph import edge_tensors, from_edge_tensors, project
 NAMES = ("labels", "row", "col", "weight")
 
 
-@explained
 def part_of(
     node_id: Tensor, labels: Tensor | None, similar: SparseMatrix | None
 ) -> dict[str, Tensor]:
@@ -40,7 +38,6 @@ def part_of(
     return part if similar is None else part | edge_tensors(project(similar, node_id))
 
 
-@explained
 def unpacked(
     message: Mapping[str, Any], graph: Graph
 ) -> tuple[dict[str, Any], Tensor, SparseMatrix]:
@@ -81,7 +78,10 @@ def unpacked(
 
 
 def _fits(part: Mapping[str, Tensor], num_nodes: int) -> bool:
-    """Whether a part has `num_nodes` nodes; a forged upload could change its number of nodes."""
+    """Whether a client's pseudo labels and edges fit a graph with `num_nodes` nodes.
+
+    A forged upload could change the number of nodes for which the server computes them.
+    """
     ends = [part[key] for key in ("row", "col") if key in part]
     inside = all(not end.numel() or int(end.max()) < num_nodes for end in ends)
     return inside and ("labels" not in part or len(part["labels"]) == num_nodes)

@@ -8,11 +8,9 @@ from torch import Tensor
 
 from ..checks import reject_if
 from ..graph import Graph
-from ..kinds import explained
 from ..sparse import SparseMatrix, sum_rows
 
 
-@explained
 def describe(
     labels: Sequence[Tensor],
     edges: Sequence[tuple[Tensor, Tensor, Tensor]],
@@ -77,7 +75,6 @@ def _of_edges(
     }
 
 
-@explained
 def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], dict[str, float]]:
     """Build a function that measures the pseudo labels and pseudo edges in an outbox (FedGL).
 
@@ -85,9 +82,10 @@ def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], d
         clients: the clients' graphs, with labels and `node_id`.
 
     Returns:
-        Function of ``(outbox, states)``. This function applies `describe` to ``"labels"`` and to
-        the pseudo edges ``"row"``, ``"col"``, ``"weight"`` of the messages. The function returns an
-        empty dict if the messages have neither labels nor edges.
+        Function of ``(outbox, states)``. This function computes `describe` from two parts of the
+        messages in an outbox: the pseudo labels ``"labels"``, and the pseudo edges ``"row"``,
+        ``"col"`` and ``"weight"``. The function returns an empty dict if the messages have neither
+        labels nor edges.
 
     Raises:
         ValueError: if a client has no labels or no `node_id`.

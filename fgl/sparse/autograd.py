@@ -1,9 +1,8 @@
 """Helpers of the sparse `autograd.Function` classes.
 
-The helpers make calls cheaper: `Function.apply` takes more time than a small sparse product.
+`Function.apply` takes more time than a small sparse product. So the helpers avoid this call, or
+make the call faster.
 """
-
-from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
@@ -32,7 +31,7 @@ def call(function: Any, *args: Any) -> Any:
 
 
 def mapped(function: Any, *args: Any) -> Any:
-    """Call ``function.apply(*args)``, or inside `vmap` the function's `vmap` rule.
+    """Call ``function.apply(*args)``; inside `vmap`, call the function's `vmap` rule directly.
 
     Calling the rule directly saves the time for flattening the arguments.
 
@@ -67,7 +66,7 @@ def batched(tensor: Tensor, dim: int | None, size: int) -> Tensor:
 
 
 def one_by_one(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[Tensor, int]:
-    """Call a function once per element, for a second `vmap` inside the `vmap` over clients."""
+    """Call a function once per element of an inner `vmap`, nested in the `vmap` over clients."""
     parts = [
         arg.unbind(dim) if dim is not None else [arg] * info.batch_size
         for arg, dim in zip(args, in_dims, strict=True)
@@ -76,7 +75,10 @@ def one_by_one(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) ->
 
 
 def positional(forward: Callable[..., T]) -> Callable[..., T]:
-    """Mark a `forward` without defaults, so that `apply` does not read its signature."""
+    """Give `forward` a trivial signature, which `apply` binds faster.
+
+    Default arguments of `forward` are not supported.
+    """
     forward.__signature__ = _Positional()  # type: ignore[attr-defined]
     return forward
 

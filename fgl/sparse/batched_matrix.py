@@ -15,7 +15,7 @@ from .pattern import outside
 
 
 class MatrixStack:
-    """A stack of K sparse matrices; each derived matrix is computed once per part.
+    """A stack of K sparse matrices; matrices derived from the stack are computed once and stored.
 
     Args:
         parts: the matrices.

@@ -128,7 +128,7 @@ class PatternStack:
 
     @kept
     def tall(self) -> Pattern:
-        """The concatenated rows of all parts, for an operand that all members have in common."""
+        """The parts' rows below each other, for a product of all parts with the same operand."""
         shape = (len(self.parts) * self.shape[0], self.shape[1])
         return Pattern(*self._joined(0), shape, self.backend)
 
@@ -229,7 +229,7 @@ class StackedPattern(Pattern):
         return torch.where(self.ones(torch.bool), value, 0)
 
     def owned(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments of a product, at least one of which is batched over the members."""
+        """Batch a product's first argument over the stack's members if no argument is batched."""
         if any(isinstance(arg, Tensor) and _batched(arg) for arg in args):
             return args
         first = args[0].expand(len(self.stack.parts), *args[0].shape)
@@ -237,7 +237,7 @@ class StackedPattern(Pattern):
 
     @property
     def inside(self) -> bool:  # type: ignore[override]
-        """Whether a rule runs for a second `vmap` inside the `vmap` over the members."""
+        """Whether the current rule is that of an inner `vmap`, nested in the members' `vmap`."""
         level = functorch.maybe_current_level()
         return level is not None and bool(level >= functorch.maybe_get_level(self._member.index))
 
@@ -251,15 +251,16 @@ def _batched(tensor: Tensor) -> bool:
 
 
 class Member:
-    """The member that `vmap` currently evaluates, and the member's part of every stack.
+    """A member that `vmap` currently evaluates: its index, and its slice of every stacked tensor.
 
     Args:
-        index: the member's index, int64, an argument over which `vmap` runs.
-        batched: dict from the `id` of a stack to the member's part of the stack, for parts that are
-            already batched.
+        index: the member's index, int64; `vmap` must map over this argument.
+        batched: dict from the `id` of a stacked tensor to the member's slice of the tensor, for
+            stacked tensors that are arguments of `vmap`.
 
-    A stack that was not passed to `vmap` is lifted at its first use and then stored in `lifted`.
-            The next call of `vmap` is faster if these stacks are passed to it.
+    If a stacked tensor is not an argument of `vmap`, `part` makes a batched tensor of it at its
+    first use, and adds the stacked tensor to `lifted`. The next call of `vmap` is faster if the
+    tensors in `lifted` are among its arguments.
 
     Example:
         >>> stack = torch.tensor([[1.0, 2.0], [3.0, 4.0]])

@@ -1,19 +1,15 @@
 """Rows gathered or summed by an index; additions have a fixed order, even on a GPU."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ..kinds import explained
 from .autograd import batched, positional
 from .recording import recorded
 
 
-@explained
 def gather_rows(x: Tensor, index: Tensor) -> Tensor:
     """Gather rows: ``out_e = x_{index(e)}``.
 
@@ -37,7 +33,6 @@ def gather_rows(x: Tensor, index: Tensor) -> Tensor:
     return out
 
 
-@explained
 def sum_rows(values: Tensor, index: Tensor, num_rows: int) -> Tensor:
     """Sum rows by index: ``out_i = sum_{e: index(e) = i} values_e``. The bits are reproducible.
 
@@ -59,7 +54,6 @@ def sum_rows(values: Tensor, index: Tensor, num_rows: int) -> Tensor:
     return add_rows(values.new_zeros(num_rows, *values.shape[1:]), index, values)
 
 
-@explained
 def add_rows(out: Tensor, index: Tensor, values: Tensor) -> Tensor:
     """Add to a tensor's rows in place, in the fixed order of `sum_rows`.
 
@@ -127,14 +121,13 @@ class _Sum(Function):
         return out.unflatten(0, (size, num_rows)), 0
 
 
-@explained
 def below_each_other(index: Tensor, num_rows: int, name: str = "index") -> Tensor:
     """Convert indices ``[K, m]`` of rows in K tensors to row indices in the joined tensors.
 
     Raises:
-        IndexError: if an index is out of range; such an index would refer to a row of a different
-            tensor. On a GPU and in a trace, values cannot be read cheaply. In these cases an index
-            outside its tensor is replaced by an index outside all tensors, so the next kernel
+        IndexError: if an index is not in ``[0, num_rows)``; such an index would refer to a row of a
+            different tensor. On a GPU and in a trace, the function reads no values, since reading
+            is slow. Instead it replaces such an index by ``K num_rows``, for which the next kernel
             raises an error.
 
     Example:
@@ -151,3 +144,22 @@ def below_each_other(index: Tensor, num_rows: int, name: str = "index") -> Tenso
         got = low if low < 0 else high
         raise IndexError(f"Expected {name} to be in [0, {num_rows}), but got {got}")
     return shifted.flatten()
+
+
+def ranges(first: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    """The integers of many ranges, one range after the other.
+
+    Args:
+        first, count: int64 ``[n]``, the first integer and the length of each range.
+
+    Returns:
+        Two tensors, int64 ``[sum of count]``: the integers of all ranges, and for each integer the
+        index of its range.
+
+    Example:
+        >>> ranges(torch.tensor([5, 0]), torch.tensor([2, 1]))
+        (tensor([5, 6, 0]), tensor([0, 0, 1]))
+    """
+    row = torch.arange(len(count), device=count.device).repeat_interleave(count)
+    shift = first - (count.cumsum(0) - count)
+    return shift[row] + torch.arange(len(row), device=count.device), row

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 from torch._C import _functorch as functorch
 
-from ..kinds import explained
-from .gather import gather_rows
+from .gather import gather_rows, ranges
 from .pattern import Pattern, outside, pointers, row_major
 from .precision import mixed
 from .product import weighted_product
@@ -159,8 +158,8 @@ class SparseMatrix:
 
         Raises:
             ValueError: for a negative value, since a negative degree has no square root. On a GPU
-                and inside a transform, values are not checked, to avoid a synchronisation. There a
-                row of negative degree becomes NaN.
+                and inside a transform, values are not checked, to avoid a synchronisation. Without
+                this check, a row of negative degree becomes NaN.
         """
         return self._once("gcn_norm", self._normalised)
 
@@ -194,9 +193,10 @@ class SparseMatrix:
 
     @property
     def incidence(self) -> SparseMatrix:
-        """Matrix ``[rows, nnz]``: row i is 1 at the nonzero entries of row i; computed once.
+        """Matrix ``[rows, nnz]`` with 1 at (i, k) if the k-th nonzero entry of A is in row i of A.
 
-        ``A.incidence @ messages`` sums the entries' messages, ``[nnz, d]``, over each row.
+        The matrix is computed once and stored. If ``messages [nnz, d]`` has one row per nonzero
+        entry of A, ``A.incidence @ messages`` is the sum of the messages over each row of A.
 
         Example:
             >>> A = SparseMatrix.from_dense(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
@@ -295,9 +295,7 @@ class SparseMatrix:
     def rows(self, index: Tensor) -> SparseMatrix:
         """The rows with indices `index` (int64 ``[m]``), in the given order."""
         counts = self.pattern.crow.diff()[index]
-        starts = self.pattern.crow[index] - (counts.cumsum(0) - counts)
-        entry = torch.arange(int(counts.sum()), device=index.device)
-        entry = entry + torch.repeat_interleave(starts, counts)
+        entry, _ = ranges(self.pattern.crow[index], counts)
         crow = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         pattern = self.pattern.like(crow, self.pattern.col[entry], (index.numel(), self.shape[1]))
         return SparseMatrix(pattern, None if self.value is None else self.value[entry])
@@ -342,7 +340,6 @@ def dense(x: Tensor | SparseMatrix) -> Tensor:
     return x.to_dense() if isinstance(x, SparseMatrix) else x
 
 
-@explained
 def rows_of(x: Tensor | SparseMatrix, index: Tensor) -> Any:
     """Select rows of dense or sparse features, in the order of `index`.
 

@@ -24,12 +24,12 @@ T = TypeVar("T")
 def outside(*of: Tensor | None) -> Iterator[None]:
     """A context that leaves inference mode and torch.func, so that its tensors can be cached.
 
-    A tensor that is created inside ``torch.func.grad`` is valid only at that level. So later calls
-    could not use the tensor.
+    A tensor that is created inside a call of ``torch.func.grad`` is valid only in this call. So if
+    the tensor were cached without this context, later calls could not use the tensor.
 
     Args:
-        of: tensors from which the cached tensor is computed. If one of these tensors is inside a
-            transform, the context stays inside the transform.
+        of: tensors from which the cached tensor is computed. If a transform of torch.func wraps one
+            of these tensors, the context does not leave torch.func.
     """
     inside = any(functorch.is_functorch_wrapped_tensor(each) for each in of if each is not None)
     clear = nullcontext() if inside else temporarily_clear_interpreter_stack()
@@ -38,7 +38,7 @@ def outside(*of: Tensor | None) -> Iterator[None]:
 
 
 def kept(make: Callable[[Any], T]) -> cached_property[T]:
-    """A `cached_property` whose value is a plain tensor, even if a transform computes it first."""
+    """A `cached_property` that is computed outside torch.func, so that later calls can use it."""
 
     @wraps(make)
     def normal(self: Any) -> T:

@@ -49,7 +49,8 @@ class Recorder(TorchDispatchMode):
 
     Raises:
         RuntimeError: inside the context, if a number is read from an input or a result, or if a
-            constant is changed in place. Every repetition would change the constant again.
+            constant is changed in place. Each time the recorded operations are repeated, the
+            constant would change again.
 
     Example:
         >>> x = torch.ones(2)
@@ -164,7 +165,7 @@ class Recorder(TorchDispatchMode):
     def call_of(
         self, function: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any, to: list[str]
     ) -> Call:
-        """Describe a call of an operation: its results are named `to`; arguments may be names."""
+        """Describe a call as source text that assigns the operation's results to the names `to`."""
         reads: list[str] = []
         words = [self._text(arg, reads) for arg in args]
         words += [f"{name}={self._text(arg, reads)}" for name, arg in kwargs.items()]
@@ -264,7 +265,10 @@ def recorded() -> bool:
 
 
 def unrecorded() -> AbstractContextManager[None]:
-    """A context whose results are constants of a recording, so they must depend on no tensor."""
+    """A context that a `Recorder` skips; tensors created in it become constants of the recording.
+
+    So these tensors must not depend on the inputs of the recording.
+    """
     return _active[-1].paused() if _active else nullcontext()
 
 

@@ -73,14 +73,18 @@ def forget_failed(folder: str) -> None:
 
 
 class Ended(BaseException):
-    """Raised on SIGTERM, so that `begun` releases the run. SystemExit would count as a failure."""
+    """Raised on SIGTERM, so that `begun` releases the run.
+
+    The class is not a SystemExit, since a run that raises SystemExit is recorded as failed.
+    """
 
 
 def _listen(plan: Plan) -> None:
     """Raise `Ended` on SIGTERM from now on.
 
-    The first trial is drawn before. While scipy reads the numbers of its Sobol sequences, it
-    ignores exceptions, and would go on with other numbers.
+    Before SIGTERM is handled, one Sobol point is drawn, for which scipy loads its table of
+    direction numbers. While scipy loads this table, it would ignore an `Ended` and continue with a
+    wrong table.
     """
     if any(map(plan.tunes, plan.methods)):
         sobol_point(WIDE, 0)

@@ -1,7 +1,5 @@
 """The function `compare`: a study without trials, made in this process and kept in memory."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re
@@ -52,11 +50,11 @@ def compare(
     Each seed determines the data, the partition, the initial model and the training of a run.
 
     Args:
-        methods: dict from names to functions that build methods. A function gets the task's FedAvg
-            (``fgl.methods.scaffold``). If its parameter is called `task`, the function gets the
-            whole task (``lambda task: fgl.methods.fedprox(task.fedavg, mu=0.1)``). The function may
-            also return a second task; then the FedAvg of the second task is run
-            (``fgl.tasks.centralized``). All methods are compared with the first method.
+        methods: dict from a method's name to a function that builds the method from the task's
+            FedAvg, such as ``fgl.methods.scaffold``. If the function's parameter is called `task`,
+            the argument is the whole task, as in ``lambda task: fgl.methods.fedprox(task.fedavg,
+            mu=0.1)``. If the function returns a new task, as ``fgl.tasks.centralized`` does, the
+            FedAvg of the new task is run. All methods are compared with the first method.
         setting: a setting that loads a task for each seed, such as
             ``fgl.tasks.Nodes(dataset="cora")``, or a function ``seed -> task``.
         num_rounds: number of rounds of each run.
@@ -64,9 +62,10 @@ def compare(
             the training and the global generators of Python, numpy and torch.
         metric: the metric to compare; by default the test metric for the task's `select`, such as
             ``test_accuracy`` for ``val_accuracy``.
-        at: the round to compare: ``"best_val"`` is the round with the best validation score;
-            ``"last"`` and ``"mean_last5"`` are for a task without validation. The default is the
-            first of these three rounds that exists.
+        at: the scores to compare. ``"best_val"`` means the scores of the round with the best
+            validation score. For a task without validation, ``"mean_last5"`` means the means over
+            the last five rounds, and ``"last"`` means the scores of the last round. The default is
+            the first of these three choices that the task allows.
         patience: a run stops after this number of rounds without a better validation score.
         checkpoint: a folder with one subfolder per run. If the comparison is repeated, it resumes
             from this folder.
@@ -129,7 +128,7 @@ def compare(
 
 
 def _warn_of_equal_seeds(reports: list[list[dict[str, Any]]]) -> None:
-    """Warn if all seeds have the same scores, for every method."""
+    """Warn if no method's scores differ between seeds."""
     if len(reports[0]) > 1 and all(r["curves"] == own[0]["curves"] for own in reports for r in own):
         warn("All seeds have the same scores: does setting use its seed? Deviations are 0 then")
 

@@ -62,8 +62,8 @@ def execute(plan: Plan, job: Job, folder: Path | None = None) -> dict[str, Any]:
 def seeded(seed: int) -> Iterator[None]:
     """A context in which the global generators of Python, numpy and torch start from a seed.
 
-    Random numbers that a setting draws from these generators then do not depend on the earlier runs
-    of the process.
+    So earlier runs in the same process do not affect the random numbers that a setting draws from
+    these generators.
     """
     states = random.getstate(), np.random.get_state()
     with torch.random.fork_rng([]):
@@ -112,7 +112,7 @@ def _run(plan: Plan, job: Job, folder: Path | None) -> dict[str, Any]:
 def _stops(patience: int | None, rounds: int, task: Task) -> list[Callable[[Round, Result], bool]]:
     """A rule that stops a run early, but only in the second half of the run.
 
-    In the first half, scores often stay equal for a while and then improve.
+    In the first half of a run, scores often stay equal for a while and then improve.
     """
     if patience is None or not task.select:
         return []

@@ -136,7 +136,7 @@ def _used(function: types.FunctionType) -> dict[str, Any]:
 
 
 def _imported(name: str) -> Any:
-    """The module with this name if the module is the user's; otherwise the name."""
+    """Import the user's module with this name; return the name of any other module."""
     try:
         return name if is_installed(name) else importlib.import_module(name)
     except ImportError:
@@ -144,7 +144,7 @@ def _imported(name: str) -> Any:
 
 
 def _names(code: types.CodeType, instructions: set[str]) -> set[str]:
-    """Names that the given instructions load, in the code and in functions nested in the code."""
+    """Names that a code object and its nested functions use in the given bytecode instructions."""
     own = {each.argval for each in dis.get_instructions(code) if each.opname in instructions}
     inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
     return own.union(*(_names(each, instructions) for each in inner))
@@ -186,7 +186,10 @@ def _object(value: Any, memo: Memo) -> Iterator[str]:
 
 
 def _generator(value: Any, memo: Memo) -> Iterator[str]:
-    """The name of a global generator, which every run seeds; an error for any other generator."""
+    """The name of a global generator; any other generator raises a TypeError.
+
+    Every run seeds the global generators.
+    """
     if not any(value is each for each in SEEDED):
         raise TypeError(
             "Expected methods and settings to make their own random generators, but got a "

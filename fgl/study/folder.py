@@ -161,15 +161,16 @@ def save_plan(folder: Path, plan: Plan, *, tries: int) -> Plan:
 
     Args:
         folder: the study's folder.
-        plan: the plan. The call sets the plan's stages: the stages in the folder that are below
-            `tries`, and then `tries`.
+        plan: the plan. The function sets the plan's stages, which are numbers of trials: first the
+            folder's stages below `tries`, then `tries`.
         tries: the requested total number of trials.
 
     Returns:
         The plan.
 
     Raises:
-        ValueError: if a method, setting, space or patience has changed but kept its name.
+        ValueError: if a method or setting in the folder has the same name but other contents, or if
+            the search space, the patience or the further arguments have changed.
         TypeError: for a method or setting that cannot be pickled.
     """
     import cloudpickle
@@ -286,7 +287,7 @@ def begun(store: Store, name: str) -> Iterator[int | None]:
 
 
 def take_back(mark: Path) -> None:
-    """Give a mark file the text that it had before the run; without a text, delete the file."""
+    """Restore the text that a mark file had before the run; delete the file if it had no text."""
     if before := MARKS.pop(mark, ""):
         mark.write_text(before)
     else:

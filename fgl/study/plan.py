@@ -33,7 +33,7 @@ class Point:
 
     @functools.cached_property
     def key(self) -> str:
-        """A text that is equal for two points if their values are equal."""
+        """A text that identifies a point: points with equal values have the same text."""
         return fingerprint((sorted(self.local.items()), sorted(self.own.items())))
 
     @property
@@ -76,10 +76,12 @@ class Cell:
 
     Args:
         trials: the trials so far: one list for each group of tuning seeds.
-        chosen: the chosen points by test seed, for test seeds whose trials are all finished.
-        tests: the test runs by test seed, for test seeds that have a chosen point.
+        chosen: dict from a test seed to the point chosen for this seed. A test seed is missing
+            until all trials for the seed are finished.
+        tests: dict from a test seed to the test run with this seed. A test seed is missing until a
+            point is chosen for the seed.
         lost: the reason why there will be no more runs, or "".
-        whole: whether the cell is complete: the results of the cell's jobs will not lead to new
+        whole: whether the cell is complete, so that the results of the cell's jobs lead to no new
             jobs.
     """
 
@@ -160,7 +162,7 @@ class Plan:
             yield from sorted(jobs, key=lambda job: place.get(job.seed, -1))
 
     def local_of(self, method: str) -> Values:
-        """The values of local training that `fgl.tune` has chosen for a method; else {}."""
+        """The values that `fgl.tune` chose for a method's local training; {} if it chose none."""
         values: Values = getattr(self.methods[method].build, "local", {})
         return values
 
@@ -209,7 +211,10 @@ class Plan:
     def _search(
         self, setting: str, method: str, seeds: list[int], records: Records
     ) -> tuple[list[Trial], Point | None, str]:
-        """The trials so far, the chosen point or None, and the reason to give up the cell or ""."""
+        """The trials so far, the chosen point or None, and an error text.
+
+        The error text says why there will be no more runs. If there is no error, the text is "".
+        """
         if not self.tunes(method):
             return [], self._wide(method, 0), ""
         trials: list[Trial] = []
@@ -260,7 +265,10 @@ class Plan:
         return Point(new_local, new_own, best.which)
 
     def edges(self, setting: str, method: str, records: Records) -> list[str]:
-        """Names of the numbers whose chosen value is the smallest or largest of all trials."""
+        """Describe each chosen number that is the smallest or largest tried value.
+
+        See the function `edges` for details.
+        """
         cell = self.cell(setting, method, records)
         notes: list[str] = []
         each = self.tuning_seeds == "each"
@@ -275,7 +283,7 @@ class Plan:
 
 
 def alike(point: Point, trials: list[Trial]) -> list[Point]:
-    """The points of all trials that use the given point's space for local training."""
+    """Points of the trials that use the same search space for local training as the given point."""
     return [trial.point for trial in trials if trial.point.which == point.which]
 
 

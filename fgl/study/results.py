@@ -230,8 +230,11 @@ class Study:
         for method, test in self.headline.items() if count > 1 else ():
             if test.difference.count > 1 and not math.isnan(test.difference.mean):
                 mean, interval, p, _ = _difference(test, scale)
-                name = f"mean of {count} settings, {method} - {base}:"
-                lines.append(f"{name} {mean} {interval}, p (Holm) {p}")
+                interval = interval.strip("[]").replace(",", " to")
+                lines.append(
+                    f"{method} minus {base}, mean of {count} settings: {mean} (95 % interval "
+                    f"{interval}), Holm-corrected p {p}"
+                )
         tests = [t for t in self.tests.values() if math.isfinite(t.least)]
         if tests and scale == 100:
             least = sorted(100 * test.least for test in tests)
@@ -240,13 +243,14 @@ class Study:
             lines.append(
                 f"With {len(self.plan.seeds)} seeds, {len(self.tests)} comparisons and a power of "
                 f"80 %, the smallest detectable difference is {statistics.median(least):.1f} "
-                f"points (median; at most {least[-1]:.1f}). To detect 1 point, "
-                f"{statistics.median_low(needed)} seeds are needed (at most {most})"
+                f"points in the median comparison, and {least[-1]:.1f} in the worst. To detect 1 "
+                f"point, the median comparison needs {statistics.median_low(needed)} seeds, and "
+                f"the worst {most}"
             )
         if 1 < count < SETTINGS_FOR_OTHERS:
             lines.append(
-                f"{count} settings: nothing follows for other data (a sign test of fewer than "
-                f"{SETTINGS_FOR_OTHERS} has no p < 0.05)"
+                f"{count} settings are too few to generalise to other data: a sign test over fewer "
+                f"than {SETTINGS_FOR_OTHERS} settings cannot give p < 0.05"
             )
         return lines + self._troubles()
 
@@ -260,11 +264,11 @@ class Study:
         if errors:
             first = errors[0].get("error", "").splitlines()[0][:120]
             lines.append(
-                f"{len(errors)} runs failed or diverged, the first {errors[0]['id']}: {first}"
+                f"{len(errors)} runs failed or diverged. The first is {errors[0]['id']}: `{first}`"
             )
         texts = dict.fromkeys(text for record in records for text in record.get("warnings", ()))
         if texts:
-            lines.append(f"{len(texts)} different warnings, the first: {next(iter(texts))}")
+            lines.append(f"{len(texts)} different warnings, such as `{next(iter(texts))}`")
         return lines
 
     def to_latex(self, *, best: Literal["bold", "none"] = "bold", percent: bool = True) -> str:

@@ -1,7 +1,5 @@
 """Search spaces of hyper-parameters: ranges, choices, and the points of the trials."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import math
@@ -31,9 +29,8 @@ def _sobol(seed: int, count: int) -> np.ndarray[Any, Any]:
 def sobol_point(seed: int, index: int | None) -> tuple[Sequence[float], Sequence[float]]:
     """Point `index` of a scrambled Sobol sequence: values for local training and for the method.
 
-    A point depends only on a seed and an index, so adding trials does not change earlier trials.
-    Without an index, the point is 0, and scipy.stats, whose import takes half a second, is not
-    needed.
+    A point depends only on a seed and an index, so adding trials does not change earlier trials. If
+    `index` is None, all values are 0. Then scipy.stats is not imported, which saves half a second.
 
     Example:
         >>> local, own = sobol_point(7, 0)
@@ -57,7 +54,7 @@ class Uniform:
             pass ``(0, 1)``.
 
     Raises:
-        ValueError: unless ``low < high`` and both ends are within `bounds`.
+        ValueError: if ``low < high`` is false, or if an end of the range is outside `bounds`.
 
     Example:
         >>> Uniform(0, 1, bounds=(0, 1)).at(0.25)
@@ -96,12 +93,10 @@ class Uniform:
     def around(self, share: float, best: float, tried: Sequence[float], trials: int) -> float:
         """A value near the best value.
 
-        If the best value is the smallest or largest tried value, the new value can be beyond this
-        value.
-
         Let ``s = (high - low) / max(trials, 5)``. The new value differs from the best value by at
-        most ``1.5 s``. If the best value is the smallest or largest tried value, the new value is
-        at most ``2.5 s`` beyond the best value or ``0.5 s`` towards the other tried values.
+        most ``1.5 s``. If the best value is the smallest or largest tried value, the largest
+        difference is ``0.5 s`` towards the other tried values, and ``2.5 s`` in the opposite
+        direction.
         """
         spacing = (self._scaled(self.high) - self._scaled(self.low)) / max(trials, 5)
         down = up = 1.5
@@ -121,7 +116,7 @@ class LogUniform(Uniform):
         bounds: hard bounds for all trials; by default all positive numbers.
 
     Raises:
-        ValueError: unless ``0 < low < high`` and both ends are within `bounds`.
+        ValueError: if ``0 < low < high`` is false, or if an end of the range is outside `bounds`.
 
     Example:
         >>> LogUniform(1e-3, 1e-1).at(0.5)
@@ -145,8 +140,8 @@ class Tuned:
     Args:
         build: function that returns the method. The function is called as ``build(fedavg,
             **values)``, or as ``build(task, **values)`` if its first parameter has the name `task`.
-        space: dict from keyword of `build` to the keyword's range (`Uniform` or `LogUniform`), list
-            of choices, or fixed value.
+        space: keyword arguments of `build`. The value of a keyword is a range (`Uniform` or
+            `LogUniform`), a list of choices, or a fixed value.
 
     Raises:
         TypeError: if `build` does not accept the keywords in `space`.
@@ -210,7 +205,7 @@ def near_values(
     Args:
         space: the space.
         best: values of the best trial.
-        tried: values of the trials in this space whose points come from the Sobol sequence.
+        tried: values of the Sobol trials in this space, without the trials near a best trial.
         shares: coordinates in the unit cube.
     """
     return {
@@ -222,9 +217,9 @@ def near_values(
 
 
 def edges(space: Values, best: Values, tried: Sequence[Values]) -> list[str]:
-    """The chosen numbers that are at an end of the tried values, or at an end of a list.
+    """Describe each chosen number that is the smallest or largest value of its trials or its list.
 
-    A number beyond the end may then be better than the chosen number.
+    A value outside the tried values may be better than such a number.
 
     The result does not include values at a hard bound, choices from a list of words, or choices
     from a list of two numbers.

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..kinds import explained
-
 LEVEL, POWER = 0.05, 0.8
 MANY = 1000  # largest number of seeds that is considered
 QUANTILES = 2000  # number of quantiles of the estimated deviation
@@ -38,13 +36,13 @@ class Difference:
     count: int
 
 
-@explained
 def difference(gains: Sequence[float]) -> Difference:
     """The mean ``m`` of paired differences, and the mean's interval ``m ± t s / sqrt(n)``.
 
     The interval is infinite and ``p`` is 1 if there are fewer than two differences, or if a
-    difference is not finite. This is also the result if all differences are equal but not 0:
-    usually a setting then ignores its seed, and equal numbers say nothing about other seeds.
+    difference is not finite. The same holds if all differences are equal but not 0. Such
+    differences usually come from a setting that ignores its seed, and then say nothing about other
+    seeds.
 
     Args:
         gains: the differences, one for each seed.
@@ -71,7 +69,6 @@ def difference(gains: Sequence[float]) -> Difference:
     return Difference(mean, deviation, mean - half, mean + half, p, count)
 
 
-@explained
 def holm(values: Sequence[float]) -> list[float]:
     """Holm's adjusted p-values: ``max over j <= i of min(1, (n - j + 1) p_(j))``.
 
@@ -88,7 +85,6 @@ def holm(values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-@explained
 def improvement(mine: Sequence[float], others: Sequence[float], *, less: bool = False) -> float:
     """Fraction of pairs of runs (one of each method) in which the first method beats the second.
 
@@ -141,7 +137,6 @@ def least_effect(count: int, tests: int = 1) -> float:
     return float(optimize.brentq(lacking, 0.0, 10 * (1 + critical), xtol=1e-6))
 
 
-@explained
 def seeds_needed(deviation: float, smallest: float, tests: int = 1) -> int:
     """Number of seeds (at most 1000) with which a test detects a difference; the power is 80 %.
 

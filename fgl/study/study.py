@@ -1,7 +1,5 @@
 """The functions `study` and `tune`, which run methods' trials and tests in parallel."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile
@@ -66,10 +64,10 @@ def study(
             settings to ranges or choices, such as ``{"lr": LogUniform(0.01, 1), "steps": [1, 5]}``.
             `local` can also be a list of alternative spaces; trials alternate between them.
         trials: number of trials for each method on each setting.
-        tuning_seeds: seeds of the trials, distinct from `seeds`. With ``"each"``, tuning is
-            repeated for every test seed, with this seed only. Tuning for one seed then uses no data
-            of another seed, and intervals include the randomness of tuning. All trials are repeated
-            for every seed.
+        tuning_seeds: seeds of the trials, distinct from `seeds`. With ``"each"``, all trials are
+            repeated for every test seed, and the trials for a test seed use only this seed. Tuning
+            for one seed then uses no data of another seed, and intervals include the randomness of
+            tuning.
         seeds: seeds of the test runs.
         tuning_rounds: number of rounds of a trial; by default `num_rounds`.
         patience: a run stops after this number of rounds without a better validation score, but
@@ -87,9 +85,9 @@ def study(
         The results, a `Study`; print the `Study` to see a table.
 
     Raises:
-        ValueError: if a method, setting, space or patience has changed but kept its name, if a seed
-            is used both for tuning and for testing, if `local` has an unknown field, or if there is
-            nothing to run.
+        ValueError: if a method or setting in the folder has the same name but other contents, if
+            `local`, `patience` or `how` has changed, if a seed is used both for tuning and for
+            testing, if `local` has an unknown field, or if there is nothing to run.
         TypeError: for a method that is not a function.
         RuntimeError: if workers cannot start.
 
@@ -141,7 +139,8 @@ class Chosen:
         build: the function that builds the method.
         local: chosen values of local training, with which the method's tasks are loaded.
         own: chosen values of the method's own hyper-parameters.
-        edges: names of the numbers whose chosen value is the smallest or largest tried value.
+        edges: descriptions of the chosen numbers that are the smallest or largest tried value, such
+            as ``"lr 0.1 of 0.02 to 0.1"``.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)

@@ -1,7 +1,5 @@
 """AdaFGL: train a federated model; in a second task, clients adapt this model to their graphs."""
 
-from __future__ import annotations
-
 import copy
 from functools import partial
 from typing import Any
@@ -39,7 +37,7 @@ def adapted(
     Args:
         task: a task of nodes; every client has a training mask, and masks of the nodes to score.
         seed: seed of both steps.
-        first_rounds: rounds of the first step.
+        first_rounds: number of rounds of FedAvg in the first step.
         threshold: a client treats neighbours as similar if the accuracy of propagated labels is at
             least this number.
         own_hidden: width of the clients' own networks.

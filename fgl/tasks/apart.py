@@ -64,7 +64,10 @@ def warn_of_trained(
 
 
 def _scored(place: str, graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
-    """The first mask of scored examples with training examples, and their number; or nothing."""
+    """The first scored mask that contains training examples, and the number of these examples.
+
+    The list is empty if there is no such mask.
+    """
     counts = {name: int((m & trained).sum()) for name, m in present(graph, SCORED).items()}
     return [(f"{name} of {place}", count) for name, count in counts.items() if count][:1]
 
@@ -101,10 +104,11 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
     """Warn if copies of held-out examples are training examples of other clients.
 
     An example and its copy have equal labels and equal features, and their neighbours have equal
-    features. If every graph has `node_id`, the ids are compared in place of the neighbours.
-    Examples that occur more than once at one client are ignored. Nodes without individual features
-    thus give no warning. A second check compares labels and rare features, but no neighbours, among
-    all clients. Large graphs are not compared.
+    features. If every graph has `node_id`, an example and its copy must have the same id, and
+    neighbours are not compared. Examples that occur more than once at one client are ignored. Nodes
+    without individual features thus give no warning. A second check ignores ids and neighbours: it
+    searches all clients for copies with the same labels and the same rare features. Large graphs
+    are not compared.
     """
     scored = clients if whole is None else [whole]
     others = (own.has("batch") or own.has("window_index") for own in clients)
@@ -148,10 +152,11 @@ def _copies(
 
 
 def _num_copies(keys: Tensor, train: Sequence[Tensor]) -> int:
-    """Number of examples with a copy in `train`; 0 if equal features often have different labels.
+    """Number of examples with a copy in `train`: an example with the same features and label.
 
-    Such equal features may follow from a convention of the clients, such as a one-hot vector of a
-    node's position.
+    The result is 0 if examples with equal features often have different labels, since equal
+    features then prove no copy. For example, every client may number its nodes and use one-hot
+    vectors of these numbers as features.
     """
     every = torch.cat([keys[:, :0], *train], 1)
     trained, labelled = every[:, every[0] != 0].unique(dim=1)
@@ -195,7 +200,7 @@ def _with_labels(key: Tensor, graph: Graph) -> Tensor:
 
 
 def _unlabelled(graph: Graph, steps: int) -> Tensor:
-    """Hashes of examples; each of `steps` steps mixes in the hashes of an example's neighbours.
+    """Hash each example; then combine each hash with the hashes of the neighbours, `steps` times.
 
     If examples are pairs, the two nodes of a pair also count as neighbours, since a split turns
     edges into pairs.
@@ -228,8 +233,8 @@ def _trained(clients: Sequence[Graph]) -> list[Tensor]:
     """The masks of the examples on which clients train, one mask per client.
 
     The mask contains a window if one of the window's target times is used for training by this
-    client. Training by another client counts too if that client has the series of a node of this
-    client.
+    client. Training by another client counts too if both clients have a node with the same time
+    series.
     """
     series = {
         client: rows_fingerprints(own.y[:, :64], own)
@@ -271,10 +276,10 @@ def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
     if all tested graphs are copies of training graphs.
 
     Args:
-        clients: collections; training graphs are the graphs in the training mask, or all graphs if
-            there is no mask.
-        tests: collections; tested graphs are the graphs in the test mask, or all graphs if there is
-            no mask.
+        clients: the clients' collections. Graphs in the training mask are training graphs; without
+            a training mask, all graphs are training graphs.
+        tests: collections. Graphs in the test mask are tested; without a test mask, all graphs are
+            tested.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -373,11 +378,11 @@ def _occurs(keys: Tensor, most: int) -> Tensor:
 
 
 def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
-    """Warn if most tested pairs are messages, reverses of messages or training pairs.
+    """Warn if most tested pairs are known: as edges, as reverses of edges or as training pairs.
 
-    If labels are 1 and 0, the check computes the fraction of such known pairs twice: among tested
-    pairs with label 1 and among tested pairs with label 0. The check warns if the fraction for
-    label 1 exceeds the fraction for label 0 by more than one half.
+    If labels are 1 and 0, the check computes the fraction of known pairs twice: among tested pairs
+    with label 1 and among tested pairs with label 0. The check warns if the fraction for label 1
+    exceeds the fraction for label 0 by more than one half.
 
     Example:
         >>> edges, pairs = torch.tensor([[0], [1]]), torch.tensor([[1], [2]])
@@ -397,9 +402,10 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
 
 
 def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
-    """For each kind of known fact: an estimate of how many labels these facts reveal, and a total.
+    """Estimate how many labels of tested pairs are revealed by messages and by training pairs.
 
-    The total is the number of tested pairs. If labels are 1 and 0, only pairs with label 1 count.
+    The result maps each kind of known pair to this estimate and to the number of tested pairs. If
+    labels are 1 and 0, only tested pairs with label 1 count.
     """
     pairs, mask, y = graph.edge_label_index, graph.test_mask, graph.y
     if pairs is None or mask is None or y is None or not mask.any():

@@ -1,7 +1,5 @@
 """Base of the tasks `OwnNodes` and `Links`: disjoint clients train variational encoders."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -96,7 +94,7 @@ class Disjoint(Cut):
         return data.normalize_features(graph) if self.features == "normalized" else graph
 
     def encoder(self, graph: Graph, seed: int, num_classes: int | None = None) -> VGAE:
-        """The encoder for graphs with the sizes of the given graph.
+        """The encoder for graphs with as many features as the given graph.
 
         If there are classes, the encoder includes a classifier.
         """

@@ -1,7 +1,5 @@
 """Nodes of clients with major labels; models train on sampled ego-graphs (FedEgo's protocol)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -211,7 +209,7 @@ class EgoNodes(Setting):
         return ego_node_task(clients, test, model, self.local.optimizer_factory(), **steps)
 
     def network(self, graph: Graph) -> Any:
-        """The model for graphs with the sizes of the given graph; the model is on the CPU."""
+        """The model on the CPU, for graphs with as many features and classes as the given graph."""
         sizes: Any = graph.num_features, self.hidden, graph.num_classes
         how: dict[str, Any] = {"dropout": self.dropout, "linear": self.linear}
         return EgoSAGE(*sizes, fanouts=self.fanouts, **how)

@@ -1,7 +1,5 @@
 """Graphs of one collection, divided among clients with skewed labels (GPFL's protocol)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -132,8 +130,8 @@ class Graphs(Setting):
     def load(self, seed: int = 0) -> Task:
         """Load the task.
 
-        `seed` determines the folds and the initial model, and the partition if it is
-        ``"dirichlet"``.
+        `seed` determines the folds and the initial model. A ``"dirichlet"`` partition also depends
+        on `seed`.
         """
         clients, tests = self.folds_of(seed)
         inputs = replace(self, damage=replace(self.damage, missing_labels=0, label_noise=0))

@@ -1,7 +1,5 @@
 """Links at clients; each client is scored on held-out edges (FedVGAE's protocol for links)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -45,8 +43,8 @@ def link_task(
     the public code of Kipf and Welling. With ``kl=n`` the divergence is divided by n only once.
 
     Args:
-        splits: one split per client. The graph of a split contains only training edges. Other edges
-            give a warning.
+        splits: one split per client. The graph of a split contains only training edges. A warning
+            is given if the graph also contains validation or test edges.
         model: a model without a classifier.
         train: local training; each step samples new noise and new negative edges. If nodes have
             types, negative edges join only pairs of types that training edges join.

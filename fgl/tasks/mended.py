@@ -1,7 +1,5 @@
 """FedSage+: train neighbour generators, add neighbours to clients' graphs, and run FedAvg."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -186,7 +184,7 @@ def mend(
 
 
 def _places(part: Graph, whole: Graph) -> Tensor:
-    """The index in `whole` of each node of `part`; equal nodes have the same `node_id`."""
+    """For each node of `part`, the index of the node in `whole` that has the same `node_id`."""
     if part.node_id is None:
         raise ValueError("Expected part to have node_id, but got none")
     if whole.node_id is None:
@@ -230,8 +228,8 @@ def mended(
         seed: seed for the choice of hidden nodes and for the generators.
         gen_epochs: number of epochs in which the generators train with other clients' gradients;
             each epoch takes three rounds.
-        gen_local_epochs: number of epochs in which every generator first trains at its client
-            alone.
+        gen_local_epochs: number of epochs in which each client first trains its generator without
+            other clients.
         gen_hide: fraction of a client's validation nodes to hide for the training of the generator.
         gen_lr: the learning rate of the generators' Adam.
         gen_weight_decay: the weight decay of the generators' Adam.

@@ -27,7 +27,7 @@ MODELS: dict[str, Any] = {
 
 @declares
 class Networks(Cut):
-    """Fields of settings that offer several networks, and whose clients are parts of one graph."""
+    """Fields of settings that cut one graph among clients and offer a choice of networks."""
 
     model: Literal["gcn", "gat", "sage", "aux", "spa", "deep", "star"] = "gat"
     """The network of the clients; star also reads encodings of structure, as in FedStar; aux, spa
@@ -81,7 +81,10 @@ class Networks(Cut):
     def model_for(
         self, graph: Graph, seed: int, more: Mapping[str, Any] | None = None
     ) -> nn.Module:
-        """The network for graphs of the given graph's sizes, without structural encodings."""
+        """The network for graphs with as many features and classes as the given graph.
+
+        The given graph does not contain structural encodings.
+        """
         options: dict[str, Any] = {"dropout": self.dropout, **(more or {})}
         if self.hops:
             options |= {"normalize": False, "summed": True}

@@ -1,7 +1,5 @@
 """Pairs of nodes at disjoint clients; models predict future edges or labels of edges."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -54,13 +52,13 @@ def pair_task(
     every training pair that is an edge gets one negative: a sampled pair that has the edge's
     source, but is not an edge. Negatives of validation and test pairs are sampled before training
     (`fgl.data.splits.with_negatives`). The target node of a negative has the type of the true
-    target, and is already known in the pair's time window. Validation and test pairs are never used
-    as negatives.
+    target, and occurs in an edge or in a pair that is not later than the pair's time window.
+    Validation and test pairs are never used as negatives.
 
     With `ranking`, the true ends of pairs are ranked among all nodes. For example, pairs can be
-    triples of a knowledge graph. In each local step, every training pair gets `negatives` sampled
-    pairs with a new target, and equally many with a new source. New targets and sources are sampled
-    uniformly. Only training pairs are excluded.
+    triples of a knowledge graph. In each local step, negatives are sampled for every training pair:
+    `negatives` pairs in which the target is replaced, and `negatives` pairs in which the source is
+    replaced. Replacements are sampled uniformly. Only training pairs are excluded.
 
     Args:
         clients: graphs with `edge_label_index`, `y` and masks of pairs.
@@ -80,8 +78,8 @@ def pair_task(
     Raises:
         ValueError: if a client has no pairs. With `negatives`, the error is also raised if a label
             is neither 0 nor 1, if local training defines batches itself, or if the target is not
-            `fgl.targets.ANSWERS`. `ranking` and a number as `negatives` must be given together. A
-            ValueError is raised if only one of the two is given.
+            `fgl.targets.ANSWERS`. Ranking tasks need a number as `negatives`, and other tasks
+            must not have one; otherwise the error is raised.
 
     Example:
         >>> whole = fgl.data.splits.split_by_time(fgl.data.ratings())
@@ -92,8 +90,8 @@ def pair_task(
         >>> task.select, len(task.clients)
         ('val_auc', 2)
 
-    Source: negatives that keep the pair's source, as in Huang et al. 2023, Temporal Graph
-    Benchmark, https://arxiv.org/abs/2307.01026
+    Source: Huang et al. 2023, Temporal Graph Benchmark, https://arxiv.org/abs/2307.01026, which
+    samples a new target for each pair
     """
     check_graphs(clients)
     lacking = [k for k, own in enumerate(clients) if own.edge_label_index is None or own.y is None]

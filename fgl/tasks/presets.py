@@ -1,6 +1,6 @@
 """Presets: the settings that published methods need.
 
-Some of these methods are FedAvg itself, applied to the task of such a setting.
+Some of these methods run plain FedAvg, and differ from FedAvg only in their setting.
 """
 
 from typing import Any, TypeVar

@@ -1,6 +1,4 @@
-"""Ranks of triples' true ends among all nodes: mean reciprocal rank, and hits."""
-
-from __future__ import annotations
+"""Ranking metrics for the triples of a knowledge graph: mean reciprocal rank, and hits."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -14,9 +12,9 @@ from ..checks import check_count, reject_if
 from ..data.splits.free_pairs import FreeCells
 from ..federation import Evaluate, Method, Params, Ragged, Score, Training
 from ..graph import Graph
-from ..graph.neighbours import ranges
 from ..kinds import typed
 from ..predict import reads
+from ..sparse.gather import ranges
 from .scores import validation
 from .task import Once, Task, bounded
 
@@ -27,13 +25,14 @@ CELLS = 2**20
 def ranking(
     *, ks: Sequence[int] = (1, 3, 10), filtered: bool = True, both: bool = True
 ) -> Callable[..., Score]:
-    """Scores based on the rank of each triple's true end among all nodes of the graph.
+    """Scores based on the rank of the correct node among all nodes of the graph, for each triple.
 
     Every triple with label 1 in the validation or test mask gives two questions, ``(h, r, ?)`` and
-    ``(?, r, t)``. For each question, the model gives every node of the graph a score as the unknown
-    end. The rank of the true end is ``1 + |{e: s(e) > s(t)}| + |{e: s(e) = s(t)}| / 2``. A tied
-    node adds one half to the rank. So if a model gives equal scores to all nodes, the true end has
-    the middle rank and not the first rank. ``MRR = mean 1 / rank``, ``Hits@k = mean [rank <= k]``.
+    ``(?, r, t)``. For each question, the model scores every node of the graph as a candidate for
+    the unknown end. For the question ``(h, r, ?)``, the rank of the correct node t is
+    ``1 + |{e: s(e) > s(t)}| + |{e: s(e) = s(t)}| / 2``. A tied node adds one half to the rank. So
+    if a model gives equal scores to all nodes, the correct node has the middle rank and not the
+    first rank. ``MRR = mean 1 / rank``, ``Hits@k = mean [rank <= k]``.
 
     Args:
         ks: the values of k in Hits@k.
@@ -44,8 +43,8 @@ def ranking(
     Returns:
         ``(model, *, test=True) -> score``; a score is
         ``(params, graph) -> {"val_mrr", "test_mrr", "test_hits@1", ...}``. The metrics of a mask
-        are missing if the mask gives no question. If the model's score of a node is NaN, the metric
-        is NaN.
+        are missing if no triple in the mask has label 1. If the model's score of a node is NaN, the
+        metric is NaN.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0], [1]]), y=torch.ones(1),
@@ -142,7 +141,7 @@ def _ranks(
 
 
 def _facts(graph: Graph, end: int, mask: Tensor) -> Tensor:
-    """Sorted keys ``(r n + fixed end) n + other end``: of all edges, and of the pairs in a mask."""
+    """Sorted keys ``(r n + fixed end) n + other end`` of all edges and of the pairs in a mask."""
     n, relation = graph.num_nodes, relation_of(graph)[mask]
     ends: Any = graph.edge_label_index[:, mask]  # type: ignore[index]  # checked
     alone = torch.zeros_like(graph.edge_index[0])
@@ -155,7 +154,7 @@ def _facts(graph: Graph, end: int, mask: Tensor) -> Tensor:
 
 
 def _cells(facts: Tensor, rows: Tensor, n: int) -> Tensor:
-    """Mask ``[m, n]`` of known facts in some rows of a table; keys are ``row n + column``."""
+    """Mask ``[m, n]`` of the facts in the given rows of a table; facts are ``row n + column``."""
     first, last = (torch.searchsorted(facts, each * n) for each in (rows, rows + 1))
     index, row = ranges(first, last - first)
     cells = torch.zeros(len(rows), n, dtype=torch.bool, device=rows.device)

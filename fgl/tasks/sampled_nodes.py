@@ -1,7 +1,5 @@
 """Nodes of clients that are parts of a large graph; models train on sampled neighbourhoods."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
@@ -54,8 +52,8 @@ def sampled_node_task(
         clients: graphs with labels; without a training mask, all nodes of a graph are training
             nodes.
         model: a model that returns a row of logits for each node. With k fan-outs, the model may
-            have at most k + 1 hops. The number of hops is checked if a graph has more nodes than a
-            block.
+            have at most k + 1 hops. This limit matters only if a graph has more nodes than a block,
+            and is checked only then.
         optimizer: function that returns a `torch.optim` optimiser for a list of tensors.
         fanouts: numbers of sampled neighbours per node, one number for each hop; -1 means all
             neighbours.

@@ -1,7 +1,5 @@
 """Scores of clients' models on nodes, held-out edges, ego-graphs or graphs; pooled scores."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
@@ -47,9 +45,9 @@ def node_scores(
         target: meaning of the values of ``graph.y``; by default class labels.
 
     Returns:
-        ``(params, graph) -> {"val_accuracy", "test_accuracy"}``; with `fgl.targets.REGRESSION` the
-        names are ``{"val_rmse", "test_rmse", "test_mae", "test_r2"}``. A metric is left out if the
-        mask for it is missing or empty, or if no label in the mask is known.
+        ``(params, graph) -> {"val_accuracy", "test_accuracy"}``. With `fgl.targets.REGRESSION`, the
+        metrics are ``{"val_rmse", "test_rmse", "test_mae", "test_r2"}``. A metric is left out if
+        the mask for it is missing or empty, or if no label in the mask is known.
 
     Example:
         >>> mask = torch.tensor([True, False])
@@ -87,9 +85,9 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
         test: whether to score test pairs too.
 
     Returns:
-        ``(params, graph) -> {"val_auc", "val_ap", "test_auc", "test_ap"}``, without metrics for
-        which edges or negatives are missing. For a client without held-out edges the dict is empty.
-        Metrics are NaN if the model's scores are NaN, for example after divergence.
+        ``(params, graph) -> {"val_auc", "val_ap", "test_auc", "test_ap"}``. A metric is left out if
+        its edges or its negatives are missing. For a client without held-out edges the dict is
+        empty. Metrics are NaN if the model's scores are NaN, for example after divergence.
 
     Raises:
         ValueError: if the returned function is called with a graph that is not the graph of a
@@ -186,8 +184,8 @@ def evaluate_own(
             reason.
 
     Raises:
-        ValueError: when the returned function is called, if no client has a metric, or if a model
-            is incomplete.
+        ValueError: raised by the returned function if no client has a metric, or if a model is
+            incomplete.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -236,11 +234,12 @@ def evaluate_ego(
 
     Returns:
         ``(outbox, states) -> metrics``, empty if no client has taken part. ``local_f1``,
-        ``global_f1``, ``val_f1`` and ``val_loss`` are means over the ``scored_clients``.
-        ``local_unseen_f1`` counts a client's test node only if no other client trains on this node
-        (`unseen_nodes`). ``local_unseen_f1`` is a mean over the ``unseen_clients`` with such nodes.
-        Without such clients the metric is left out. The metrics of single clients are
-        ``local_f1/0``, ``global_f1/0``, ``local_unseen_f1/0``, ...
+        ``global_f1``, ``val_f1`` and ``val_loss`` are means over the scored clients, whose number
+        is ``scored_clients``. ``local_unseen_f1`` counts a client's test node only if no other
+        client trains on this node (`unseen_nodes`). ``local_unseen_f1`` is a mean over the clients
+        that have such test nodes; ``unseen_clients`` is their number. If no client has such nodes,
+        the metric is left out. The metrics of single clients are ``local_f1/0``, ``global_f1/0``,
+        ``local_unseen_f1/0``, ...
 
     Example:
         >>> test, clients = fgl.data.partitions.major_label_partition(fgl.data.load("synthetic"), 2)
@@ -312,9 +311,9 @@ def evaluate_pooled(
         method: the method with `deploy`; the method's ``model(*graph.inputs)`` returns outputs for
             the target.
         clients: the clients' graphs.
-        tests: for each client, one graph with labels; graphs without a test mask are not scored. A
-            graph beyond the number of clients is scored with the first client's model. Default
-            `clients`.
+        tests: for each client, one graph with labels; graphs without a test mask are not scored. If
+            there are more graphs than clients, the additional graphs are scored with the first
+            client's model. Default `clients`.
         target: meaning of the values of ``graph.y``; by default class labels.
 
     Returns:
@@ -387,7 +386,7 @@ def with_pooled(
 
 
 def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[str]]:
-    """End of a warning on undefined metrics, and names of metrics undefined even when pooled."""
+    """The end of a warning, and the names of metrics undefined for all clients together."""
     y, mask = (torch.cat(part) for part in zip(*answered, strict=True))
     lost = targets.undefined_metrics(target, y, mask)
     if lost:
@@ -404,14 +403,15 @@ def evaluate_graphs(
     target: Target = CLASSES,
     each: bool = False,
 ) -> Evaluate:
-    """Score every client's model on the test graphs of this client.
+    """Score every client's model on the client's own test graphs.
 
-    For class labels, the score is the accuracy. A control is scored too: it always predicts the
-    most frequent class among a client's training graphs. If classes tie, the control predicts the
-    class with the lowest index. For any other target, a metric is scored in two ways. The mean over
-    clients leaves out clients for which the metric is undefined. The pooled metric is computed over
-    the test graphs of all clients together. The model of a graph's client predicts the output for
-    this graph; in a centralized run there is only one model.
+    For class labels, the score is the accuracy. A majority baseline is scored too: it always
+    predicts the most frequent class among a client's training graphs. If several classes are
+    equally frequent, the baseline predicts the class with the lowest index. For any other target, a
+    metric is scored in two ways. The mean over clients leaves out clients for which the metric is
+    undefined. The pooled metric is computed over the test graphs of all clients together. The model
+    of a graph's client predicts the output for this graph; in a centralized run there is only one
+    model.
 
     Args:
         method: the method; the method's ``model(*graph.inputs)`` returns logits, or the output that
@@ -425,16 +425,17 @@ def evaluate_graphs(
 
     Returns:
         ``(outbox, states) -> {"test_accuracy", "majority_accuracy"}``, means over clients.
-        ``"majority_accuracy"`` is the score of the control, which is equal in all rounds. With
-        `fgl.targets.ANSWERS` the names are ``{"val_auc", "test_auc", "test_ap", "pooled_test_auc",
-        "pooled_test_ap"}``, without undefined metrics.
+        ``"majority_accuracy"`` is the accuracy of the majority baseline; this number is the same in
+        all rounds. With `fgl.targets.ANSWERS`, the metrics are
+        ``{"val_auc", "test_auc", "test_ap", "pooled_test_auc", "pooled_test_ap"}``. Undefined
+        metrics are left out.
 
     Raises:
         TypeError: if ``y`` contains numbers and no target for numbers is given.
         ValueError: if a collection lacks labels or a `batch`, if a collection has masks but no test
-            mask, if a mask is empty, or if `clients` and `tests` have different lengths (with a
-            target, a single client is allowed). The returned function raises a ValueError if a
-            model is incomplete.
+            mask, if a mask is empty, or if `clients` and `tests` have different lengths. For a
+            target other than class labels, several tests with a single client are allowed. The
+            returned function raises a ValueError if a model is incomplete.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -525,7 +526,7 @@ def _majority(tests: Sequence[Graph], clients: Sequence[Graph]) -> float:
 def _evaluate_classes(
     method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target, each: bool
 ) -> Evaluate:
-    """The accuracy of the clients' models and of the control; see `evaluate_graphs`."""
+    """The accuracy of the clients' models and of a majority baseline; see `evaluate_graphs`."""
     model, models = method.model, fed.deployed(method, clients)
     majority = _majority(tests, clients)
     tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]

@@ -40,8 +40,8 @@ def setting(kind: type[Kind]) -> type[Kind]:
     """Convert a class to a frozen dataclass. The dataclass's fields are in the order of the flags.
 
     `dataset` and `clients` come first. `skew`, `damage`, `local`, `device` and `sparse` come last.
-    A field that is in neither list has the position of its last declaration, even if this
-    declaration only changes the default.
+    All other fields are between these two groups, in the order of their last declarations. A
+    declaration that only changes the default counts too.
 
     Example:
         >>> @setting
@@ -127,9 +127,8 @@ _partitions: dict[Any, tuple[Tensor, ...]] = {}
 def partitioned(name: str, graph: Graph, num_clients: int, **how: Any) -> list[Tensor]:
     """Cut a graph by one of `PARTITIONS`; return a tensor of node ids per client.
 
-    Results are cached.
-
-    The cache saves time: all trials of a study load equal clients, and Louvain takes seconds.
+    Results are cached, since all trials of a study use the same partition, and Louvain takes
+    seconds.
 
     Example:
         >>> graph = fgl.data.load("synthetic")

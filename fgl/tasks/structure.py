@@ -11,8 +11,8 @@ from ..properties import laplacian_spectrum, structure_encoding
 def with_structure(graph: Graph) -> Graph:
     """A graph or collection with 32 added feature columns, computed by `structure_encoding`.
 
-    Features become dense. The encodings depend only on edges in the given graph. So a client's
-    encodings reveal nothing about edges to other clients.
+    Features become dense. The encodings depend only on edges in the given graph. So the encodings
+    of a client's graph do not depend on edges between this client and other clients.
 
     Args:
         graph: a graph, or a collection; every graph of a collection is encoded separately.

@@ -1,4 +1,4 @@
-"""Tasks: clients with a FedAvg, scores and weights."""
+"""Tasks: the clients' graphs, FedAvg for these clients, and the scores."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 class Task:
     """A federation's learning problem: the clients, FedAvg for these clients, and the scores.
 
-    A task contains functions that were defined in functions. So cloudpickle, which loky and Ray
-    use, can pickle a task. Python's pickle cannot pickle a task.
+    Python's pickle cannot pickle a task, since a task contains local functions. Use cloudpickle
+    instead, as loky and Ray do.
 
     Args:
         clients: the clients' graphs.
@@ -115,8 +115,9 @@ def earlier(
 
     Examples of clients and classes that come later are not used for training yet. The examples to
     score are those of the given task. With `rounds`, the missing clients and classes appear in the
-    run after this number of rounds. Without `rounds`, run the earlier task first; a run of the
-    whole task with ``start=result`` then continues from the first run's result.
+    run after this number of rounds. Without `rounds`, two runs are needed: a run of the returned
+    task, and then a run of the whole task with ``start=result``, where `result` is the result of
+    the first run.
 
     Args:
         task: the whole task.
@@ -126,9 +127,9 @@ def earlier(
         rounds: number of rounds without these clients and classes; by default all rounds.
 
     Raises:
-        ValueError: for a client or a class that the task lacks, if no training example is left, if
-            `task` already has first rounds, or if the clients' losses use more than the training
-            examples, as in `link_task`.
+        ValueError: if the task lacks a given client or class, if no training example is left, or if
+            `task` already has first rounds. A ValueError is also raised if the loss does not use
+            the training mask, as in `link_task`.
         TypeError: for `classes` of a task whose labels are numbers.
 
     Example:
@@ -140,8 +141,8 @@ def earlier(
         >>> [record.zero_weight for record in result.history]
         [[1], []]
 
-    Source: clients, nodes and classes that appear later as in Kim et al. 2025, FedLoG,
-    https://arxiv.org/abs/2503.03995
+    Source: Kim et al. 2025, FedLoG, https://arxiv.org/abs/2503.03995, where clients, nodes and
+    classes appear later
     """
     reject_if(
         not task.by_mask,
@@ -162,7 +163,10 @@ def earlier(
 def _whole_without(
     whole: Graph | None, own: Sequence[Graph], late: Sequence[int], classes: Sequence[int]
 ) -> Graph | None:
-    """The whole graph without later clients' training examples; None if these are unknown."""
+    """The whole graph without training examples of later clients and classes; None if impossible.
+
+    To remove a client's examples, the function needs the `node_id` of all clients.
+    """
     if whole is None:
         return None
     (whole,) = _without([whole], late=(), classes=classes)
@@ -177,7 +181,7 @@ def _whole_without(
 def _without(
     graphs: Sequence[Graph], *, late: Sequence[int], classes: Sequence[int]
 ) -> list[Graph]:
-    """The clients' graphs without training examples of late clients and of some classes."""
+    """Remove examples of late clients and of some classes from the clients' training masks."""
     for client in late:
         check_number("clients", client, at_least=0, below=len(graphs), integer=True)
     if classes:
@@ -289,11 +293,11 @@ class Local:
         return partial(OPTIMIZERS[self.optimizer], **options)
 
     def training(self) -> Training:
-        """The `Training` with the whole graph of a client in every step."""
+        """The `Training` in which every step uses the client's whole graph."""
         return Training(self.optimizer_factory(), num_steps=self.steps)
 
     def minibatches(self, batch_size: int) -> Training:
-        """The `Training` with a minibatch of graphs in every step.
+        """The `Training` in which every step uses a minibatch of graphs.
 
         A client keeps the state of its optimizer.
         """
@@ -309,8 +313,8 @@ class Once:
 
     Args:
         function: ``graph -> result``.
-        most: number of results to keep. Older results are dropped, for example results of graphs
-            that were copied since.
+        most: number of results to keep. Older results are deleted, such as the results for graphs
+            that are no longer used.
 
     Example:
         >>> Once(lambda graph: graph.num_nodes, 1)(fgl.data.load("synthetic"))

@@ -1,7 +1,5 @@
 """Nodes of a typed graph, which is divided among clients; public nodes can be shared."""
 
-from __future__ import annotations
-
 from .. import data
 from ..checks import Count, Natural, reject_if
 from ..federation import fold_in
@@ -22,8 +20,8 @@ class TypedNodes(Cut):
     Papers, authors and conferences are divided among the clients.
 
     A partition gives every conference to one client. A paper loses its edge to a conference that
-    belongs to another client. Clients can share conferences to avoid this loss: a client then knows
-    all conferences of its papers.
+    belongs to another client. With `share_conferences`, each client also has all conferences of its
+    papers, so no paper loses such an edge.
 
     Example:
         >>> task = TypedNodes(clients=3, hidden=8).load(seed=0)

@@ -72,7 +72,7 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
 
 
 def _refused(method: Method, forged: Message, client: int, state: State) -> bool:
-    """Whether a round rejects a message because of a value that is not finite, or by `accept`."""
+    """Whether a round rejects a message: `accept` raises an error, or a value is not finite."""
     try:
         method.accept(forged, client, state)
     except Exception:

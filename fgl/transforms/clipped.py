@@ -19,11 +19,11 @@ COVERED = ("model", "num_examples")
 def clipped(method: Method, *, length: Positive) -> Method:
     """Make clients send ``sent + clip(model - sent)``; all clients have the same weight.
 
-    The norm of ``model - sent``, over all trained tensors together, is at most `length`. Clients
-    send buffers, such as a batch norm's mean, back without changes. Clients send 1 as
-    ``"num_examples"``, since their true numbers of examples are private too. The history still
-    contains the true numbers (see `Rules.silent`). Clipping alone does not protect data, but noise
-    protects data only if updates are clipped.
+    The norm of ``model - sent``, over all trained tensors together, is at most `length`. For
+    buffers, such as a batch norm's mean, clients return the values that the server sent. Clients
+    send 1 as ``"num_examples"``, since their true numbers of examples are private too. The history
+    still contains the true numbers (see `Rules.silent`). Clipping alone does not protect data, but
+    noise protects data only if updates are clipped.
 
     Args:
         method: the method. The method's uploads must contain ``"model"`` and ``"num_examples"``,
@@ -32,12 +32,12 @@ def clipped(method: Method, *, length: Positive) -> Method:
 
     Returns:
         The method. This transform must be the outermost wrapper. A wrapper around this transform
-        could send more data, so a run of such a method raises an error.
+        could send data that is not clipped, so a run with such a wrapper raises an error.
 
     Raises:
         ValueError: if `length` is not positive, or if the server declares that it reads more than
-            these two entries. The method's functions raise a ValueError in three cases: an upload
-            has more than these entries, has no model, or has a tensor that the server has not sent.
+            these two entries. The method's functions raise a ValueError if an upload has an entry
+            other than these two, has no model, or has a tensor that the server has not sent.
 
     Example:
         >>> method = clipped(fgl.fedavg(torch.nn.Linear(1, 1, bias=False)), length=0.5)
@@ -78,7 +78,7 @@ def clipped(method: Method, *, length: Positive) -> Method:
 
 
 def added(sent: Params, update: Params, names: list[str]) -> Params:
-    """Add each update to the sent tensor of its name; all other sent tensors are unchanged."""
+    """Add each update to the sent tensor with the same name; other sent tensors are unchanged."""
     return {name: sent[name] + update[name] if name in update else sent[name] for name in names}
 
 

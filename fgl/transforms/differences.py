@@ -115,7 +115,7 @@ def _encoded(
     sent: Mapping[str, Tensor],
     left: Mapping[str, Tensor],
 ) -> tuple[Message, Params]:
-    """Two results for a part: the upload's entries, coded where possible, and the remainders."""
+    """The coded entries of an upload for one part, and the remainders for the next round."""
     columns = [f"{part}_{key}" for key in code.keys]
     plain = {name: t for name, t in value.items() if not t.is_floating_point()}
     out: Message = {column: {} for column in columns} | ({part: plain} if plain else {})

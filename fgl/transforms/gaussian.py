@@ -1,4 +1,4 @@
-"""Gaussian noise for clipped updates, added by clients or by the server, and epsilon."""
+"""Gaussian noise that clients or the server add to clipped updates, and its privacy cost."""
 
 import math
 from collections import Counter
@@ -45,8 +45,8 @@ def local_gaussian(
     numbers of examples. Losses in the history are NaN. If a client's training raises an error, the
     server notices only that the client is missing from the round. The server may process the noisy
     uploads by any function, since no result can reveal more than the noisy uploads themselves. The
-    noise is large. In the mean over K clients, its standard deviation is one client's standard
-    deviation divided by ``sqrt(K)``.
+    noise is large: the mean over K clients divides the standard deviation of the noise only by
+    ``sqrt(K)``.
 
     Args:
         method: as for `clipped`.
@@ -166,11 +166,12 @@ def privacy_spent(state: State) -> dict[str, float]:
     The result is the epsilon of the client whose privacy cost is largest. With noise on updates,
     epsilon bounds what all messages of one client together reveal about all data of this client.
     With `per_example_gaussian`, epsilon bounds what these messages reveal about one example. The
-    docstring of each transform says which data sets are compared. The bound does not cover scores.
-    With `central_gaussian`, the bound does not cover losses either.
+    docstring of each transform says which data sets are compared. The bound does not cover the
+    scores in the history. With `central_gaussian`, the bound also does not cover the losses in the
+    history.
 
-    A run with a `start` continues the privacy cost of the earlier run. The cost then covers the
-    answers of both runs, even if the two runs had different noise, or if some rounds had no noise.
+    If a run continues an earlier run (`start`), the privacy cost covers the answers of both runs,
+    even if the two runs had different noise, or if some rounds had no noise.
 
     Args:
         state: the server's state in a run of a method with noise, such as the methods of this
@@ -197,7 +198,7 @@ def privacy_spent(state: State) -> dict[str, float]:
 
 
 def local_noise(method: Method, *, kind: str, delta: float, **numbers: float) -> Method:
-    """Make clients and server record the privacy cost of each answer, given by `numbers`.
+    """Make clients and server record each answer's privacy cost, computed from `numbers`.
 
     Lost and rejected answers are counted too, since the client has sent them.
     """
@@ -221,7 +222,7 @@ def counted(
     delta: float,
     colluders: int = 0,
 ) -> Method:
-    """Make the server record each client's number of answers with this noise.
+    """Make the server count each client's answers with the given noise, for the privacy cost.
 
     All transforms call this function, so that earlier costs (from ``start=``) are counted only
     once.

@@ -23,8 +23,9 @@ def quantised(
     Clients send ``Q(model - sent)`` (see `fgl.compress.quantise`). Q is unbiased, so the errors of
     many clients tend to cancel out. For each client, the server adds the received change to the
     model that the client got. An upload has ``bits + 32 / bucket`` bits per entry instead of 32.
-    The method's function `accept` gets the change instead of the model. The method may already be
-    wrapped in `local_gaussian`, since a noisy upload reveals no more after quantisation.
+    The wrapped method's `accept` checks the decoded change of the model instead of the model. The
+    method may already be wrapped in `local_gaussian`, since a noisy upload reveals no more after
+    quantisation.
 
     Args:
         method: the method. The method's uploads must contain a ``"model"``, as in FedAvg.

@@ -24,11 +24,11 @@ def robust(
     In place of the mean of the models, the server reads the sent model plus ``rule(updates)``. All
     rules ignore the clients' weights. A client's number of examples matters only in one way: a
     client with 0 examples is left out. So a false number does not increase the client's influence.
-    The docstring of each rule states the rule's disadvantages if no client is hostile.
+    Each rule also has disadvantages when no client is hostile; the rule's docstring states them.
 
     Args:
         method: the method. The method's `aggregate` must be a `fgl.federation.OfMeans`, as in
-            FedAvg and in FedOpt; FedOpt's server also processes the mean.
+            FedAvg. The server may process the mean further, as in FedOpt.
         rule: ``updates -> update``. The argument is a dict of tensors ``[K, ...]`` with the updates
             of all K clients that have examples. The result is a dict of tensors ``[...]``. For
             example: ``partial(fgl.aggregate.robust.trimmed_mean, bad=1)``.

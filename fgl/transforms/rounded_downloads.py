@@ -27,7 +27,7 @@ def rounded_downloads(
     65,504.
 
     Args:
-        method: any method. The server sends all entries except ``"model"`` unchanged.
+        method: any method. Only the entry ``"model"`` of a message is rounded.
         dtype: dtype in which the server sends the entries of the model.
 
     Returns:

@@ -31,14 +31,14 @@ class AddsUp(Protocol):
 
 @typed
 def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
-    """A `total` for `fgl.data.neighbour_sums` that hides each client's part of a row.
+    """Secure sums of rows, for the argument `total` of `fgl.data.neighbour_sums`.
 
     `secure_sum` adds the clients' parts of every row, so the server learns only the sums. The
-    client that requests a row also adds a pad to the sum: secret random numbers between ``-2^45``
-    and ``2^45`` units of the last digit. So neither the server nor another client learns the row
-    itself. The requesting client subtracts the pad from the sum. The requests are public. A client
-    requests rows by ids of nodes: the ids of its own nodes that have neighbours at other clients,
-    and with two hops also the ids of these neighbours.
+    client that requests a row also adds a secret random number, called a pad, to each entry of its
+    part. Pads are multiples of ``2^-20`` between ``-2^25`` and ``2^25``. So neither the server nor
+    another client learns the row itself. The requesting client subtracts its pads from the sum. The
+    requests are public. A client requests rows by ids of nodes: the ids of its own nodes that have
+    neighbours at other clients, and with two hops also the ids of these neighbours.
 
     If a row is the sum over a single neighbour, the requesting client still learns the features of
     this neighbour. Since pads are bounded, the padded value of a number x reveals something about x

@@ -46,7 +46,7 @@ def summed_gaussian(
     ``2^-bits``. Before masking, the client adds its part of the noise. This part ``g_k`` is
     discrete Gaussian noise with the standard deviation
     ``length noise_multiplier / sqrt(threshold - colluders)``. The server and the colluders know
-    only the colluders' parts. All other parts together have a variance of at least
+    only the colluders' parts of the noise. All other parts together have a variance of at least
     ``(length noise_multiplier)^2``.
 
     Epsilon bounds the effect of **replacing one client's update by zeros**, as with
@@ -132,7 +132,7 @@ def _with_shares(
         return {**message, "model": {n: noisy.get(n, sent[n]) for n in model}}, new_state
 
     def costs(message: Message) -> Mapping[str, float]:
-        """The largest cost of a sum: the cost with the smallest allowed number of noise parts."""
+        """The largest possible cost of a sum, in which the fewest allowed clients add noise."""
         return {"noise_multiplier": 0.0 if unprotected else noise_multiplier}
 
     return replace(base, send=send, privacy=replace(base.privacy, costs=costs))
@@ -163,13 +163,13 @@ def _on_grid(
 def _credit(
     method: Method, *, planned: int, colluders: int
 ) -> Callable[[Inbox, State], Mapping[int, float]]:
-    """Return a function that computes how many rounds of privacy budget a sum costs each client.
+    """Return a function that computes the privacy cost of a sum for each client.
 
-    If q of the n clients in a sum reveal their noise, ``n - q`` parts of the noise are secret. The
-    noise multiplier is defined for `planned` secret parts. The cost of a Gaussian mechanism is
-    proportional to the inverse square of its noise multiplier, so the sum costs
-    ``planned / (n - q)`` rounds. The cost is counted as soon as shares are requested, even if no
-    sum follows.
+    Each client adds one part of the noise. If q of the n clients in a sum reveal their parts,
+    ``n - q`` parts are secret. The unit of the cost is the cost of a sum with `planned` secret
+    parts, for which the noise multiplier is defined. The cost of a Gaussian mechanism is inversely
+    proportional to the variance of the secret noise, so the sum costs ``planned / (n - q)`` units.
+    The cost is counted as soon as shares are requested, even if no sum follows.
     """
 
     def paid(inbox: Inbox, state: State) -> Mapping[int, float]:

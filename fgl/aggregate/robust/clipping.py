@@ -6,13 +6,11 @@ import torch
 from torch import Tensor
 
 from ...checks import check_count, check_number, reject_if
-from ...kinds import explained
 from ..mean import as_dtype, mean
 from .median import median
 from .stacks import Stack, TooManyBad, flat, lengths, stacked
 
 
-@explained
 def norm_bound(stack: Stack, *, bound: float | None = None) -> dict[str, Tensor]:
     """Mean of updates whose lengths are limited to b: ``mean_k x_k min(1, b / ||x_k||)``.
 
@@ -40,7 +38,6 @@ def norm_bound(stack: Stack, *, bound: float | None = None) -> dict[str, Tensor]
     return _clipped(stack, bound, "bound", None, 1)
 
 
-@explained
 def centred_clipping(
     stack: Stack,
     *,
@@ -60,8 +57,8 @@ def centred_clipping(
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
         radius: above 0. By default each step computes the median of the clients' distances from v.
         bad: largest number of bad clients; used only for a check.
-        centre: the initial v, a dict from name to ``[...]``. The default is 0. For updates, 0 is
-            the model that the server sent.
+        centre: the initial v, a dict from name to ``[...]``. The default is 0. If the vectors are
+            updates of a model, 0 means that the model does not change.
         steps: number of updates of v, at least 1.
 
     Returns:

@@ -3,12 +3,10 @@
 import torch
 from torch import Tensor
 
-from ...kinds import explained
 from ..mean import as_dtype, mean
 from .stacks import Stack, check_minority, in_order, stacked
 
 
-@explained
 def median(stack: Stack, *, bad: int = 0) -> dict[str, Tensor]:
     """Median over clients per entry; for an even number of clients, the mean of the middle two.
 
@@ -21,8 +19,8 @@ def median(stack: Stack, *, bad: int = 0) -> dict[str, Tensor]:
         bad: largest number of bad clients; used only for a check.
 
     Returns:
-        Dict from name to ``[...]``, with the stack's dtypes. The order of the clients does not
-        affect the bits.
+        Dict from name to ``[...]``, with the stack's dtypes. Another order of the clients gives a
+        bit-identical result.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.
@@ -44,7 +42,6 @@ def median(stack: Stack, *, bad: int = 0) -> dict[str, Tensor]:
     return out
 
 
-@explained
 def trimmed_mean(stack: Stack, *, bad: int) -> dict[str, Tensor]:
     """Mean over clients per entry, after removing the `bad` smallest and `bad` largest values.
 
@@ -57,8 +54,8 @@ def trimmed_mean(stack: Stack, *, bad: int) -> dict[str, Tensor]:
         bad: largest number of bad clients; with 0 the result is the mean with equal weights.
 
     Returns:
-        Dict from name to ``[...]``, with the stack's dtypes. The order of the clients does not
-        affect the bits.
+        Dict from name to ``[...]``, with the stack's dtypes. Another order of the clients gives a
+        bit-identical result.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.

@@ -4,20 +4,18 @@ import torch
 from torch import Tensor
 
 from ...checks import check_count
-from ...kinds import explained
 from ..mean import mean
 from .stacks import Stack, check_minority, distances, flat, stacked
 
 
-@explained
 def bucket_means(
     stack: Stack, *, size: int, generator: torch.Generator | None = None
 ) -> dict[str, Tensor]:
     """Means of random buckets of clients (bucketing).
 
-    Drawbacks: each bad client can corrupt one bucket. So a robust mean of the buckets must
-    withstand as many bad inputs as before, but among fewer inputs. Results also depend on the
-    random buckets of each round.
+    Drawbacks: each bad client can corrupt one bucket, and there are fewer buckets than clients. So
+    a robust mean of the buckets must withstand a larger fraction of bad inputs. Results also depend
+    on the random buckets of each round.
 
     Args:
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``.
@@ -45,7 +43,6 @@ def bucket_means(
     return _means(whole, [bucket.tolist() for bucket in buckets])
 
 
-@explained
 def nearest_means(stack: Stack, *, bad: int) -> dict[str, Tensor]:
     """Replace every client by the mean of the ``K - bad`` clients nearest to it (NNM).
 

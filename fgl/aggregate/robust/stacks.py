@@ -67,7 +67,7 @@ def flat(stack: Mapping[str, Tensor]) -> Tensor:
 
 
 def lengths(rows: Tensor) -> Tensor:
-    """Euclidean norm of each row, ``[K]``; the bits do not depend on the memory layout."""
+    """Euclidean norm of each row, ``[K]``, bit-identical for any memory layout of the rows."""
     if not rows.shape[1]:
         return rows.new_zeros(len(rows))
     return root(folded((rows * rows).mT))

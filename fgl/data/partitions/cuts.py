@@ -1,7 +1,5 @@
 """Partitions with few edges between clients: communities (Louvain, Leiden), METIS and LDG."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterable
@@ -14,9 +12,9 @@ from torch import Tensor
 
 from ...checks import Count, Natural, Weight, imported, install
 from ...graph import Graph
-from ...graph.neighbours import ranges
 from ...kinds import typed
 from ...progress import shown
+from ...sparse.gather import ranges
 from ...warn import warn
 from ..undirected import pairs, undirected
 from .checks import announced, check_num_clients, filled
@@ -47,9 +45,9 @@ def louvain_partition(
     Args:
         graph: a graph. Directions and weights of edges are ignored.
         num_clients: number of clients. Each client gets at least one node.
-        delta: allowed deviation of a client's size, at least 0. Choose a value below the default if
-            clients are small. The default would then cut communities into small pieces, and a
-            warning would be given.
+        delta: allowed deviation of a client's size, at least 0. For small clients, choose a value
+            below the default, since the default cuts communities into small pieces and gives a
+            warning.
         resolution: resolution of the communities, at least 0. The larger the resolution, the more
             communities are found, and the smaller they are.
         seed: random seed of Louvain.
@@ -268,14 +266,14 @@ def ldg_partition(
     Let C be the capacity ``ceil((1 + slack) * n / num_clients)``. A node v goes to the part i with
     the largest ``|N(v) in P_i| * (1 - |P_i| / C)``. If none of v's neighbours has a part yet, or if
     part i is full, v goes to the smallest part. From the second pass on, all nodes are placed
-    again. If the current pass has not yet placed a neighbour, the neighbour's part from the
-    previous pass counts.
+    again. If the current pass has not yet placed a neighbour, the neighbour's part in the previous
+    pass is used.
 
     Nodes are placed in blocks of consecutive ids. For speed, all nodes of one block are placed at
-    once. So the choice for a node does not depend on the choices for other nodes of the block. No
-    part exceeds the capacity in this case either. The function needs memory for the edges, for a
-    table of size block x clients, for about 30 bytes per node, and for one byte per edge. Edges
-    that are sorted by target can be passed as a memory-mapped file.
+    once. So the choice for a node does not depend on the choices for other nodes of the block.
+    Still, no part exceeds the capacity. The function needs memory for the edges, for a table of
+    size block x clients, for about 30 bytes per node, and for one byte per edge. Edges that are
+    sorted by target can be passed as a memory-mapped file.
 
     Args:
         graph: a graph with both directions of every edge, since an edge affects only its target.
@@ -330,7 +328,10 @@ def ldg_partition(
 
 
 def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """The index after each node's last source, and the edges' sources sorted by target."""
+    """Sort the sources of edges by target; return each node's end in this order, and the sources.
+
+    The edges of node v have the sources ``sources[ends[v - 1] : ends[v]]``.
+    """
     source, target = edge_index
     if bool((target[1:] < target[:-1]).any()):
         source = source[target.argsort(stable=True)]

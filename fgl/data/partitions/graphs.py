@@ -38,7 +38,8 @@ def partition_graph(
 
     Warns:
         UserWarning: if more than half of the edges are lost, or more than half of the pairs in
-            `edge_label_index`. Only edges and pairs whose two nodes belong to clients are counted.
+            `edge_label_index`. Edges and pairs with a node that belongs to no client are not
+            counted.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 1), torch.tensor([[0, 1], [1, 2]]))
@@ -56,7 +57,7 @@ def partition_graph(
 
 
 class CutLoss(NamedTuple):
-    """Numbers of edges and pairs between nodes of clients, and numbers of lost edges and pairs.
+    """Numbers of edges, lost edges, pairs and lost pairs in a partition (see `cut_loss`).
 
     Example:
         >>> CutLoss(edges=4, lost_edges=1, pairs=0, lost_pairs=0).lost_edges
@@ -80,8 +81,9 @@ def cut_loss(graph: Graph, parts: Sequence[Tensor]) -> CutLoss:
         parts: int64 node ids, one tensor per client; parts may overlap.
 
     Returns:
-        Four numbers. `edges` and `pairs` count the edges and the pairs whose two nodes belong to
-        clients. `lost_edges` and `lost_pairs` count the edges and the pairs that are lost.
+        Four numbers. `edges` and `pairs` count all edges and pairs, except those with a node that
+        belongs to no client. `lost_edges` and `lost_pairs` count the edges and the pairs that are
+        lost.
 
     Raises:
         ValueError: if `graph` is a collection, since its graphs are never cut, or if a node id is

@@ -1,6 +1,4 @@
-"""Clients whose nodes mostly have a few labels, and a test graph that no client holds (FedEgo)."""
-
-from __future__ import annotations
+"""Clients in which most nodes have one of a few labels, and a global test graph (FedEgo)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,19 +23,19 @@ def major_label_partition(
     num_test: int = 200,
     seed: int = 0,
 ) -> tuple[Graph, list[Graph]]:
-    """Draw a global test graph, and overlapping clients whose nodes mostly have a few major labels.
+    """Draw a global test graph, and overlapping clients that mostly hold nodes of a few labels.
 
     Isolated nodes are dropped. The N nodes that remain form the pool. From the pool,
     ``int(global_share N)`` nodes are drawn uniformly. These nodes are removed from the pool and
     become the global test graph. The clients then draw from the pool one after the other. A client
-    first draws `num_major` major labels, and then a sample of ``S = int(share N)`` nodes. Of this
-    sample, only the client's test nodes are removed from the pool. ``int(major_rate S)`` nodes of
-    the sample have one of the client's major labels. If the pool has fewer nodes with these labels,
-    all of these nodes are used. The rest of the sample is drawn from the rest of the pool. A sample
-    has fewer than S nodes if the pool is exhausted. Nodes without an edge inside the sample are
-    dropped. The n remaining nodes are in random order. Of these n nodes, the last `num_test` are
-    the client's test nodes. The ``n // 5`` nodes before the test nodes are validation nodes, and
-    the rest are training nodes.
+    first draws `num_major` major labels, and then a sample of ``S = int(share N)`` nodes. The
+    client's test nodes are later removed from the pool; the other nodes of the sample stay in it.
+    ``int(major_rate S)`` nodes of the sample have one of the client's major labels. If the pool has
+    fewer nodes with these labels, all of these nodes are used. The rest of the sample is drawn from
+    the rest of the pool. A sample has fewer than S nodes if the pool is exhausted. Nodes without an
+    edge inside the sample are dropped. The n remaining nodes are in random order. Of these n nodes,
+    the last `num_test` are the client's test nodes. The ``n // 5`` nodes before the test nodes are
+    validation nodes, and the rest are training nodes.
 
     Two clients may therefore share a training node. Also, a test or validation node of one client
     may be a training node of a second client.
@@ -104,7 +102,7 @@ def major_label_partition(
 
 
 def _linked(edges: Tensor, nodes: Tensor, generator: torch.Generator) -> Tensor:
-    """All nodes in `nodes` with an edge to a second node in `nodes`, in random order."""
+    """All nodes in `nodes` with an edge to another node in `nodes`, in random order."""
     inside = torch.isin(edges, nodes).all(0)
     linked: Tensor = edges[:, inside].unique()
     return linked[torch.randperm(linked.numel(), generator=generator)]

@@ -1,7 +1,5 @@
 """Random partitions: clients of equal size, clients within communities, or clients that overlap."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -147,7 +145,10 @@ def overlapping_partition(
 
 
 def _move_apart(owns: Tensor, shared: Tensor, generator: torch.Generator) -> None:
-    """If all clients hold a node outside `shared`, replace the node at one random client."""
+    """Change `owns` in place so that each node outside `shared` is missing at some client.
+
+    If all clients hold such a node, one random client replaces the node by another random node.
+    """
     everywhere = owns.all(0)
     everywhere[shared] = False
     for node in everywhere.nonzero().flatten().tolist():

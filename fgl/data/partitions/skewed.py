@@ -1,7 +1,5 @@
 """Partitions in which clients differ in their labels, features or degrees."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,14 +22,14 @@ def dirichlet_partition(
 ) -> list[Tensor]:
     """Assign examples to clients of equal size with different class distributions (GPFL).
 
-    With n examples, every client gets ``floor(n / num_clients)`` examples. Each of the first ``n
-    mod num_clients`` clients gets one further example. The class distribution of a client is ``p_i
-    ~ Dirichlet(alpha 1)``. If a probability in p_i exceeds `cap`, it is lowered to `cap`, and the
-    excess is divided equally among the probabilities of all other classes. This step is done only
-    once. With three or more classes, a probability may therefore exceed `cap` afterwards. In each
-    step, a client is drawn from the clients that are not full, and draws a class from its class
-    distribution. If no example of this class is left, the client draws a class again. The client
-    gets the last of the remaining examples of the class.
+    With n examples, every client gets ``floor(n / num_clients)`` examples. Each of the first
+    ``n mod num_clients`` clients gets one further example. The class distribution of a client is
+    ``p_i ~ Dirichlet(alpha 1)``. If a probability in p_i exceeds `cap`, it is lowered to `cap`, and
+    the excess is divided equally among the probabilities of all other classes. This step is done
+    only once. With three or more classes, the added excess may therefore raise a probability above
+    `cap`. In each step, a client is drawn from the clients that are not full, and draws a class
+    from its class distribution. If no example of this class is left, the client draws a class
+    again. The client gets the last of the remaining examples of the class.
 
     The rule does not cover one case: all classes that have a positive probability for the client
     are used up. In that case the client draws from the classes with remaining examples, with equal
@@ -101,10 +99,10 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
     no example of this class is left, a class is drawn again. The resulting clients are therefore
     the clients of the paper's Table 2.
 
-    The public implementation may draw for hours if the classes with remaining examples have a
-    probability below 1e-4 in a client's distribution. In that case, this function draws these
-    classes with equal probabilities. With two classes the case cannot occur, since the cap gives
-    each class a probability of at least 0.05.
+    Suppose that a client draws the classes that still have examples with a total probability below
+    1e-4. The public implementation may then repeat its draw for hours. This function instead draws
+    one of these classes with equal probabilities. With two classes, the total probability is never
+    this small: both probabilities are at least 0.05, since the cap is 0.95.
 
     Args:
         y: classes, int64 ``[n]``, in the order of the dataset's files.
@@ -180,7 +178,7 @@ def _capped(mix: np.ndarray, cap: float) -> np.ndarray:
 
 @typed
 def quantile_labels(y: Tensor, bins: Several) -> Tensor:
-    """Label each number by its quantile, so that all labels get equally many known numbers.
+    """Label numbers by quantile; the labels are about equally frequent among the known numbers.
 
     Known numbers get one of `bins` labels. In ``dirichlet_partition(quantile_labels(y, 4),
     num_clients, alpha=0.5)``, some clients get mostly small numbers, and some get mostly large
@@ -264,7 +262,7 @@ class Skew:
 
 @typed
 def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]:
-    """Sort examples by a number and cut the list into clients whose sizes differ by at most one.
+    """Sort examples by a number, and give each client one range of the sorted list.
 
     Args:
         graph: a graph or a collection. The examples are the nodes of the graph, or the graphs of
@@ -274,8 +272,9 @@ def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]
             features. ``"degrees"`` is a node's degree, or the mean degree of a graph.
 
     Returns:
-        One sorted int64 tensor of examples per client. The first client has the smallest numbers.
-        Examples with equal numbers keep the order of their ids.
+        One sorted int64 tensor of examples per client. The sizes of two clients differ by at most
+        one. The first client has the examples with the smallest numbers. Examples with equal
+        numbers keep the order of their ids.
 
     Raises:
         ValueError: if `by` is unknown, if `num_clients` is out of range, or if all feature means
@@ -286,8 +285,8 @@ def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]
         >>> [part.tolist() for part in sorted_partition(graph, 2, by="degrees")]
         [[1, 3], [0, 2]]
 
-    Source: "feature_skew" and "topology_skew" of OpenFGL, https://arxiv.org/abs/2408.16288, which
-    sorts and cuts collections like this, but gives all remaining graphs to the last client
+    Source: "feature_skew" and "topology_skew" of OpenFGL, https://arxiv.org/abs/2408.16288. For
+    collections, OpenFGL gives all remaining graphs to the last client
     """
     check_choice("by", by, ("features", "degrees"))
     check_num_clients(num_clients, graph.num_nodes if graph.batch is None else graph.num_graphs)

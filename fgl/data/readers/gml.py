@@ -30,8 +30,8 @@ def read_gml(
     Args:
         folder: folder of the file.
         name: name of the file without its suffix.
-        targets: the node attribute that holds the class of a node as an integer; ``"value"`` in the
-            political blogs.
+        targets: the node attribute that holds the class of a node as an integer. In the dataset of
+            political blogs, this attribute is ``"value"``.
         ignore: names that the warning should not mention: names of attributes, such as ``"label"``,
             and the word ``"directed"``.
 

@@ -39,8 +39,8 @@ def read_npz(
     missing. Missing features are replaced by one-hot degrees with 64 columns. The last of these
     columns means a degree of 63 or more. The graph is undirected, without self-loops and repeats.
     Edge weights, other arrays, and arrays that need pickle are not read. A warning names the unread
-    arrays. The warning leaves out arrays in `ignore` (``"adj_data"`` are the weights), and arrays
-    that contain names of nodes, features or classes.
+    arrays. The warning leaves out arrays that contain names of nodes, features or classes, and the
+    arrays in `ignore`. In `ignore`, ``"adj_data"`` means the edge weights.
 
     Raises:
         ValueError: if the file is missing or malformed, or if the file does not have the requested
@@ -160,7 +160,7 @@ def _load(
 
 
 def _weights(arrays: dict[str, NDArray[Any]], name: str) -> list[str]:
-    """A list with the name of the array if nonzero weights differ; otherwise an empty list."""
+    """The name of an array of weights in a list; an empty list if all nonzero weights are equal."""
     data = arrays.get(name)
     if data is None or data.dtype.kind not in "iuf":
         return []

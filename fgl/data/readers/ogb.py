@@ -37,12 +37,14 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
     each graph. Each line of ``edge.csv.gz`` holds a source and a target, and each line of
     ``node-feat.csv.gz`` holds the features of a node. Rows are read one after the other, so reading
     needs little more memory than the graph itself. A warning names the unread tables in the folder.
-    The warning does not name ``node_year``, from which the authors made the split of ogbn-arxiv.
+    The warning leaves out ``node_year``, the table from which OGB's authors derived the split of
+    ogbn-arxiv.
 
     If ``node-label.csv.gz`` exists (ogbn), the folder holds one graph, and each line of
-    ``node-label.csv.gz`` is the class of one node. ``split/NAME/{train,valid,test}.csv.gz`` hold
-    node ids, which become the masks. NAME is ``time`` for ogbn-arxiv and ``sales_ranking`` for
-    ogbn-products. The graph is undirected, without self-loops and repeats.
+    ``node-label.csv.gz`` is the class of one node. The files
+    ``split/NAME/{train,valid,test}.csv.gz`` hold the ids of the nodes in each mask. NAME is
+    ``time`` for ogbn-arxiv and ``sales_ranking`` for ogbn-products. The graph is undirected,
+    without self-loops and repeats.
 
     If ``graph-label.csv.gz`` exists (ogbg), the graphs become one collection with a `batch`. In
     that case the split consists of ids of graphs. Labels are classes if they form a single column
@@ -55,8 +57,9 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
 
     Args:
         folder: the folder ``raw``.
-        ignore: names of tables that the warning should not mention, such as ``"node_year"``. Also
-            names of negative pairs to leave out, such as ``"edge_neg"``, and ``"split_dict.pt"``.
+        ignore: names of tables that the warning should not mention, such as ``"node_year"``. If a
+            table of negative pairs, such as ``"edge_neg"``, is named, its pairs are left out. If
+            ``"split_dict.pt"`` is named, the split in this file is not read.
 
     Raises:
         ValueError: if a file is missing or malformed, if there are several graphs and nodes have

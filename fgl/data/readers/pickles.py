@@ -1,7 +1,8 @@
 """Safe reader of pickled arrays, SciPy's CSR matrices and dicts of lists.
 
-Python's unpickler calls functions that are named in the file, and deeply nested tuples can crash
-the process. This reader calls only the five stand-ins of this module, and its tuples have no hash.
+Python's unpickler calls any function that the file names. This reader calls only the functions and
+classes in `GLOBALS`. The hash of a deeply nested tuple can crash the process, so the tuples of this
+reader have no hash.
 """
 
 import io
@@ -64,7 +65,7 @@ class _Lists(dict[Any, Any]):
 
 
 def _encoded(text: str = "", *_: object) -> bytes:
-    """The bytes that protocol 2 writes as text."""
+    """Convert text to bytes; pickle's protocol 2 stores bytes as text."""
     return text.encode("latin1")
 
 
@@ -109,7 +110,7 @@ class _Tuple(tuple[Any, ...]):
 
 
 def _without_hash(load: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Replace the tuple that an opcode put on the stack by a tuple without a hash."""
+    """Wrap the handler of an opcode that pushes a tuple, so that the pushed tuple has no hash."""
 
     def step(reader: Any) -> None:
         load(reader)
@@ -119,13 +120,13 @@ def _without_hash(load: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def _build(reader: Any) -> None:
-    """Set a stand-in's state; the opcode of Python itself could also change classes."""
+    """Handle the opcode BUILD, which sets a state; Python's own handler could change a class."""
     state = reader.stack.pop()
     reader.stack[-1].build(state)
 
 
 class _Reader(pickle._Unpickler):
-    """The unpickler that is written in Python: its memo accepts any index."""
+    """Unpickler in pure Python, whose memo is a dict; a large index in a file needs no memory."""
 
     dispatch: ClassVar[dict[int, Any]] = {
         **pickle._Unpickler.dispatch,

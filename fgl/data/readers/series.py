@@ -16,8 +16,9 @@ from .parsing import read_keys
 def read_chickenpox(folder: Path, name: str) -> Graph:
     """Read weekly numbers of cases in 20 counties, standardised; edges join neighbouring counties.
 
-    ``chickenpox.json`` holds ``FX`` ``[521, 20]`` and ``edges`` ``[102, 2]``. The file stores both
-    directions of each edge. Self-loops in the file are kept.
+    ``chickenpox.json`` holds the numbers of cases as ``FX [521, 20]`` and the edges as
+    ``edges [102, 2]``. The file stores both directions of each edge. Self-loops in the file are
+    kept.
 
     Raises:
         ValueError: if a file is missing or malformed.
@@ -33,8 +34,9 @@ def read_england_covid(folder: Path, name: str) -> Graph:
     """Read new cases in 129 regions, and movements between regions, for each of 61 days.
 
     `edge_time` is the day of a movement as an index into the series, and `edge_weight` is the
-    number of people who moved. ``england_covid.json`` has ``y`` ``[61, 129]`` and ``edge_mapping``,
-    which holds an ``edge_index`` and an ``edge_weight`` for each day.
+    number of people who moved. ``england_covid.json`` holds the numbers of cases as
+    ``y [61, 129]``. The dict ``edge_mapping`` in this file holds the movements of each day in
+    ``edge_index`` and ``edge_weight``.
 
     Raises:
         ValueError: if a file is missing or malformed.

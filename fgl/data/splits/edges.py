@@ -90,9 +90,9 @@ def edge_split(
 
     Raises:
         ValueError: if a fraction is negative, if the sum of the fractions is 1 or more, or if the
-            graph has pairs. If `directed` is False, the error is also raised if edges have fields.
-            If `directed` is True, the error is also raised if every edge has its reverse, or if a
-            relation holds the reverses of a second relation.
+            graph has pairs. If `directed` is False, a ValueError is also raised for edges with
+            fields, such as `edge_attr`. If `directed` is True, a ValueError is also raised if every
+            edge has its reverse, or if a relation holds the reverses of a second relation.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -170,7 +170,7 @@ def _sides(graph: Graph, edges: Tensor) -> Tensor | None:
 
 
 def _keeps_fields(graph: Graph) -> str:
-    """Text of a call that splits a graph without loss of the edges' fields."""
+    """Advice for an error: a call that splits the graph and keeps the fields of its edges."""
     for pair in _across(graph):
         return "pair_split(graph, edge_type={}, rev_edge_type={})".format(*pair)
     if symmetric(graph.edge_index, graph.num_nodes):
@@ -179,7 +179,7 @@ def _keeps_fields(graph: Graph) -> str:
 
 
 def _across(graph: Graph) -> dict[tuple[int, int], float]:
-    """Pairs of two relations, one with most edges of the other turned round, and the fraction."""
+    """Entries of `turned_relations` for two different relations; empty without relations."""
     if graph.edge_type is None:
         return {}
     turned = turned_relations(graph.edge_index, graph.edge_type, graph.num_nodes)
@@ -323,9 +323,9 @@ def negative_edges(
 ) -> Tensor:
     """Draw pairs of different nodes that no edge joins; all such pairs are equally likely.
 
-    All pairs without an edge have a rank. The function draws ranks, and finds the pairs with these
-    ranks by binary search in the sorted edges. No draw is rejected, so the run time is O((num_edges
-    + num) log num_edges), even for nearly complete graphs.
+    All pairs without an edge are numbered. The function draws numbers, and finds the pairs with
+    these numbers by binary search in the sorted edges. No draw is rejected, so the run time is
+    O((num_edges + num) log num_edges), even for nearly complete graphs.
 
     Args:
         edge_index: int64 ``[2, num_edges]``. An edge may be stored in one direction or in both

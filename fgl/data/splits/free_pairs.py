@@ -1,9 +1,8 @@
 """Pairs of nodes encoded as numbers, and samplers that draw pairs without an edge.
 
-Every node may have a side: the type of the node, the role as a source or as a target, or the colour
-in a bipartite graph. If nodes have sides, an edge can join two nodes only for certain combinations
-of their sides. A pair with a combination that no edge has can never be an edge, so this pair is
-useless as a negative example.
+Nodes may belong to groups, called sides: node types, roles as source or target, or the colours of a
+bipartite graph. Edges then join only certain combinations of sides. A pair with another combination
+of sides can never be an edge, so this pair is useless as a negative example.
 """
 
 from typing import Any
@@ -34,7 +33,7 @@ class _Free:
         return self._ranked(_ranks(self.count, num, replacement, generator))
 
     def _ranked(self, rank: Tensor) -> Tensor:
-        """The numbers that have the given ranks among all numbers that may be drawn."""
+        """The numbers at the given ranks in the sorted list of numbers that may be drawn."""
         rank = to_device(rank, self._before.device)
         return rank + torch.searchsorted(self._before, rank, right=True)
 
@@ -66,7 +65,7 @@ class FreePairs(_Free):
     def __call__(
         self, num: int, *, replacement: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Draw `num` pairs in the way that `negative_edges` draws pairs."""
+        """Draw `num` pairs; the arguments are as for `negative_edges`."""
         keys = self._drawn(num, replacement, generator)
         return directed_pairs(keys, self.num_nodes) if self.directed else pairs_of(keys)
 
@@ -94,7 +93,7 @@ class FreeCells(_Free):
         """Draw empty cells ``[2, num]``; all empty cells are equally likely.
 
         Raises:
-            ValueError: if too few cells are empty.
+            ValueError: if too few cells of the table are empty.
         """
         key = self._drawn(num, replacement, generator)
         columns = max(self.num_columns, 1)
@@ -103,18 +102,18 @@ class FreeCells(_Free):
     def of_rows(
         self, rows: Tensor, like: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Draw one empty cell of each row with empty cells; a row's empty cells are equally likely.
+        """Draw a column for each given row; all empty cells of a row are equally likely.
 
         Args:
             rows: int64 ``[p]``, the rows for which columns are drawn; repeats are allowed.
-            like: int64 ``[p]``, one column per row. If `like` is given, these columns are permuted
-                among the rows instead of drawn. If the permutation leads a row to a nonempty cell,
-                an empty cell of this row is drawn instead.
+            like: int64 ``[p]``, a column for each of the given rows. If `like` is given, these
+                columns are permuted among the rows instead of drawn. If the permutation assigns a
+                nonempty cell to a row, an empty cell of this row is drawn instead.
             generator: random generator on the CPU; by default torch's global generator.
 
         Returns:
             Two tensors: the columns, int64 ``[*]``, and a mask of the rows that got a column, bool
-            ``[p]``.
+            ``[p]``. Rows without an empty cell get no column.
         """
         first = rows * self.num_columns
         ends = torch.stack([first, first + self.num_columns])
@@ -132,7 +131,7 @@ class FreeCells(_Free):
     def _reordered(
         self, first: Tensor, like: Tensor, otherwise: Tensor, generator: torch.Generator | None
     ) -> Tensor:
-        """Permute `like` among the rows; for rows whose new cell is taken, use `otherwise`."""
+        """Permute the columns `like` among the rows; use `otherwise` if the cell is nonempty."""
 
         def is_taken(rows: Tensor, columns: Tensor) -> Tensor:
             return torch.isin(first[rows] + columns, self._keys)
@@ -155,13 +154,14 @@ class FreeCells(_Free):
 
 
 class FreePairsLike:
-    """Sampler of pairs without an edge; a drawn pair joins the two sides that a given pair joins.
+    """Sampler of pairs without an edge, in which nodes have the same sides as in given pairs.
 
     Args:
         edge_index, num_nodes, directed: as for `FreePairs`.
-        like: int64 ``[2, p]``, the given pairs. For each given pair, a pair is drawn whose nodes
-            have the sides of the given pair's nodes.
-        side: int64 ``[num_nodes]``, at least 0; None if an edge may join any two nodes.
+        like: int64 ``[2, p]``, the given pairs. For each given pair (u, v), the drawn pair has one
+            node from the side of u and one node from the side of v.
+        side: the side (group) of each node, int64 ``[num_nodes]``, at least 0; None if an edge may
+            join any two nodes.
 
     Example:
         >>> edges, side = torch.tensor([[0, 1], [2, 3]]), torch.tensor([0, 0, 1, 1])
@@ -218,7 +218,7 @@ class FreePairsLike:
 
 
 def _by_side(edges: Tensor, side: Tensor, directed: bool) -> Tensor:
-    """Order the two ends of undirected edges; the end with the smaller side comes first."""
+    """Order the two ends of each undirected edge by the numbers of their sides."""
     if directed:
         return edges
     turned = side[edges[0]] > side[edges[1]]
@@ -228,7 +228,7 @@ def _by_side(edges: Tensor, side: Tensor, directed: bool) -> Tensor:
 def _free_between(
     edges: Tensor, first: Tensor, second: Tensor, directed: bool
 ) -> tuple[Any, Tensor, Tensor]:
-    """Two lists of nodes, and a sampler of unlinked pairs from the first to the second list."""
+    """Sampler of pairs without an edge between two sets of nodes, and the nodes of each set."""
     rows, columns = (mask.nonzero().squeeze(1) for mask in (first, second))
     place = torch.stack([(mask.cumsum(0) - 1)[e] for mask, e in zip((first, second), edges)])  # noqa: B905
     if torch.equal(first, second):
@@ -237,12 +237,12 @@ def _free_between(
 
 
 def sides_of(node_type: Tensor | None, edges: Tensor, num_nodes: int) -> Tensor | None:
-    """The side of each node. Whether an edge can join two nodes depends on the nodes' sides.
+    """The side (type, role or colour) of each node; edges join only certain combinations of sides.
 
     If nodes have types, the side is the type. If there are no types, and no node is both a source
     and a target, the side is 0 for sources, 1 for targets and 2 for nodes without an edge.
-    Otherwise, a connected part of the graph has two sides if all cycles of the part have even
-    lengths. An example is a graph of users and items with edges in both directions.
+    Otherwise, a connected part of the graph has two sides if it is bipartite: all cycles of the
+    part have even lengths. An example is a graph of users and items with edges in both directions.
 
     Returns:
         int64 ``[num_nodes]``, or None if nodes have no sides.
@@ -262,17 +262,18 @@ def sides_of(node_type: Tensor | None, edges: Tensor, num_nodes: int) -> Tensor 
     return torch.where(source | target, target.long(), 2)
 
 
-# Least number of independent cycles in a part with two sides: all are even by chance with 2^-20.
+# Least number of independent cycles in a bipartite part; all are even by chance with 2^-20.
 CYCLES = 20
 
 
 def _two_sides(pairs: Tensor, num_nodes: int) -> Tensor | None:
-    """Sides of nodes: 1 and 2 in the first part with two sides, 3 and 4 in the second; else 0.
+    """Number the two sides of each bipartite part of a graph; nodes of other parts get 0.
 
-    The double cover of the graph joins ``(u, 0)`` with ``(v, 1)`` and ``(u, 1)`` with ``(v, 0)``
-    for each edge. A connected part has two sides if the part's double cover is not connected. Parts
-    with fewer than `CYCLES` independent cycles get no sides, since they may have two sides by
-    chance. For example, trees always have two sides.
+    The sides are 1 and 2 in the first bipartite part, 3 and 4 in the second, and so on. The double
+    cover of the graph joins ``(u, 0)`` with ``(v, 1)`` and ``(u, 1)`` with ``(v, 0)`` for each
+    edge. A connected part is bipartite if its double cover is not connected. Parts with fewer than
+    `CYCLES` independent cycles get 0, since they may be bipartite by chance. For example, every
+    tree is bipartite.
 
     Args:
         pairs: int64 ``[2, *]``, distinct undirected edges without self-loops.

@@ -21,11 +21,11 @@ def with_negatives(
     """Add pairs without an edge, with label 0, to a graph's validation and test pairs.
 
     For each validation or test pair with label 1, one pair is added. The added pair has the source
-    of the original pair and a new target. The new target has the node type of the original target,
-    and no edge and no pair of any window joins it to the source. If every message edge has its
-    reverse, a pair counts in both directions. The new target must also occur in an edge, or in a
-    pair of the original pair's window or of an earlier window. Nodes that occur only in later
-    windows are therefore never drawn.
+    of the original pair and a new target. The new target has the node type of the original target.
+    Neither an edge nor a pair leads from the source to the new target. If every message edge has
+    its reverse, the directions of edges and pairs are ignored. The new target must also occur in a
+    message edge or in a pair that is not in a later window. Nodes that occur only in later windows
+    are therefore never drawn.
 
     In a graph of users and items without node types, edges lead only from one group of nodes to a
     second group. In such a graph, new targets are drawn only from the targets of edges.
@@ -34,9 +34,9 @@ def with_negatives(
         graph: a graph with pairs and masks, such as the result of `split_by_time`. If the graph has
             `edge_label_type`, only the edges of a pair's relation count for this pair.
         seed: random seed.
-        negatives: how targets are drawn. With "uniform", all targets are equally likely, so a model
-            can recognise edges by the degrees of their targets. With "degree", the targets of the
-            window's pairs are permuted among the sources.
+        negatives: distribution of the new targets. With "uniform", all targets are equally likely,
+            so a model can recognise edges by the degrees of their targets. With "degree", the
+            original targets of the window are randomly reassigned to the sources.
 
     Returns:
         The graph with the new pairs at the end. A new pair is in the mask of its original pair.
@@ -158,7 +158,7 @@ class Window:
     def __call__(
         self, positive: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Draw a target for each source in a mask; return pairs ``[2, *]`` and old pairs' ids."""
+        """Draw a new target for each pair in a mask; return new pairs and original pairs' ids."""
         chosen = positive.nonzero().squeeze(1)
         target, drawn = torch.zeros_like(chosen), torch.zeros_like(chosen, dtype=torch.bool)
         for (relation, kind), (free, among) in self.free.items():
@@ -175,9 +175,9 @@ class Window:
 def _not_free(graph: Graph, relation: int | None, own: Tensor) -> Tensor:
     """Edges and pairs of a relation, and the reverses of both if the relation is undirected.
 
-    A relation is undirected if every message edge has its reverse, as after
-    `pair_split(is_undirected=True)`. A relation without message edges is undirected if no pair is
-    the reverse of a second pair.
+    A relation counts as undirected if every message edge has its reverse. Without message edges, a
+    relation counts as undirected if no pair has its reverse among the pairs, since `pair_split`
+    stores an undirected edge as a single pair.
     """
     edges, pairs, n = graph.edge_index, graph.edge_label_index[:, own], graph.num_nodes  # type: ignore[index]
     if relation is not None:

@@ -1,7 +1,5 @@
 """Splits of nodes and molecules into training, validation and test examples."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import Literal
 
@@ -134,8 +132,9 @@ def random_split(
     Args:
         graph: the graph. The examples are nodes, pairs, or the graphs of a collection. A pair, the
             copies of the pair, and the reverses of all of these are in one part.
-        train, val: fractions of the n examples: ``round(train n)`` become training examples, and
-            ``round((train + val) n)`` become training or validation examples.
+        train, val: fractions of training and validation examples. There are ``round(train n)``
+            training examples. Together, training and validation examples are
+            ``round((train + val) n)``.
         seed: random seed.
         among: bool ``[n]``, mask of the examples to split, such as the labelled examples. By
             default all examples are split. If nodes have types and the graph has masks, the default
@@ -262,8 +261,8 @@ def scaffold_split(
         train, val: fractions of the molecules.
 
     Returns:
-        The collection with three new masks. Every molecule is in exactly one mask. A warning names
-        masks that have a positive fraction but no molecule.
+        The collection with three new masks. Every molecule is in exactly one mask. If a mask
+        gets no molecule although its fraction is positive, a warning gives the mask's name.
 
     Raises:
         ValueError: if the number of scaffolds differs from the number of molecules, if a fraction

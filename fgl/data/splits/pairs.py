@@ -36,12 +36,13 @@ def split_by_time(
     features of the edge. Edges with equal times are always in one window. If a boundary between two
     windows would separate such edges, all of them are in the later window.
 
-    Without `y`, the task is to predict the first edge between two nodes. Only this first edge can
-    become a pair, since it reveals later edges between the two nodes. Self-loops never become
-    pairs. Later edges and self-loops become message edges if they are early enough. If every edge
-    has its reverse, the graph is treated as undirected, and an edge and its reverse get the time
-    and the fields of the earlier of the two. In an undirected graph with `y`, an edge is left out
-    if its window is later than the window of the first edge between the two nodes.
+    Without `y`, the task is to predict the first edge between two nodes. Only first edges can
+    become pairs, since a model that reads the first edge could easily predict all later edges
+    between the same two nodes. Self-loops never become pairs. Repeated edges and self-loops become
+    message edges if they are in the window of the message edges. If every edge has its reverse, the
+    graph is treated as undirected, and an edge and its reverse get the time and the fields of the
+    earlier of the two. In an undirected graph with `y`, an edge is left out if its window is later
+    than the window of the first edge between the two nodes.
 
     Args:
         graph: a graph whose edges have times.
@@ -49,11 +50,11 @@ def split_by_time(
             has label 1, which means that the edge exists.
         shares: fractions of the edges that become message edges, training pairs, validation pairs
             and test pairs; all remaining edges become test pairs.
-        edge_type: the relation whose edges are split by `shares`. All edges that do not have this
-            relation become message edges if they are earlier than every pair, and are left out if
-            they are later. If a second relation holds the reverses of this relation's edges, and if
-            `y` is None, the reverses of pairs are also left out. By default the edges of all
-            relations are split.
+        edge_type: the relation whose edges are split by `shares`. An edge of any other relation
+            becomes a message edge if it is earlier than every pair. Otherwise this edge is left
+            out. If a second relation holds the reverses of this relation's edges, and if `y` is
+            None, the reverses of pairs are also left out. By default the edges of all relations are
+            split.
 
     Returns:
         The graph with the message edges and their fields. The pairs are in `edge_label_index` in
@@ -125,7 +126,7 @@ def _with_other_relations(
 
 
 def _at_once(graph: Graph, own: Tensor) -> tuple[Graph, Tensor]:
-    """Give an edge and its reverse the earlier of their times; return the graph and edge ids."""
+    """Set the times of an edge and its reverse to the earlier time; return graph and edge ids."""
     times, n = graph.edge_time[own], graph.num_nodes  # type: ignore[index]  # checked
     source, target = graph.edge_index[:, own]
     key = source * n + target
@@ -158,9 +159,9 @@ def _first_of_ends(edges: Tensor, num_nodes: int, presence: bool) -> Tensor | No
     Args:
         edges: edges in order of time.
         num_nodes: number of nodes.
-        presence: whether the task is to predict edges. If True, the result for a self-loop is -1.
-            If False, and if some edge lacks its reverse, the result is None. If False, and if every
-            edge has its reverse, a reverse counts as an edge between the two ends.
+        presence: whether the task is to predict edges. In that case the result for a self-loop is
+            -1. Otherwise the result depends on whether the graph is undirected. If some edge lacks
+            its reverse, the result is None. If every edge has its reverse, directions are ignored.
     """
     source, target = edges
     distinct, unit = units_of(source * num_nodes + target)
@@ -371,7 +372,7 @@ def _split(
     window: Any,
     flipped: Tensor | None = None,
 ) -> Graph:
-    """Split the edges with the given ids into message edges and the pairs of three windows."""
+    """Build a graph of message edges, with pairs and three masks of pairs, from ids of edges."""
     masks = {name: window == which for which, name in enumerate(MASKS, 1)}
     ones = torch.ones(len(pairs), dtype=graph.x.dtype, device=graph.device)
     answers = ones if y is None else y.to(graph.device)[pairs]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ...graph import Graph
-from ...graph.neighbours import ranges
+from ...sparse.gather import ranges
 from ...warn import warn
 
 SAMPLE = 4096  # number of edges that are checked first
@@ -18,15 +18,15 @@ def turned_relations(
     """Find pairs of relations such that most edges of the first have a reverse in the second.
 
     The two relations of a pair may be the same relation. Let d be the fraction of all possible
-    edges that the second relation contains. A fraction d of the first relation's edges then has a
-    reverse in the second relation by chance. "Most" therefore means a fraction of more than
-    ``(1 + d) / 2``.
+    edges that the second relation contains. If the edges of the second relation were random, about
+    a fraction d of the first relation's edges would have a reverse in the second relation. "Most"
+    therefore means a fraction of more than ``(1 + d) / 2``.
 
     Args:
         edges: int64 ``[2, num_edges]``; repeats are allowed, and self-loops are ignored.
         relation: int64 ``[num_edges]``; None means a single relation, 0.
         num_nodes: number of nodes.
-        only: the first relation of the pairs to find. By default all relations are tried.
+        only: a relation a; only pairs (a, b) are then searched. By default a may be any relation.
 
     Returns:
         ``{(a, b): share}``, where share is the fraction of relation a's distinct edges whose
@@ -63,7 +63,7 @@ def turned_relations(
 def _shares(
     queries: Tensor, keys: Tensor, num_nodes: int, kinds: int
 ) -> dict[tuple[int, int], float]:
-    """For two relations each, the fraction of the first's edges with a reverse in the second."""
+    """For pairs of relations (a, b), the fraction of a's edges whose reverse is in b."""
     if queries.numel() == 0:
         return {}
     ends, relation = queries // kinds, queries % kinds
@@ -81,7 +81,7 @@ def _shares(
 def copying_relations(
     edges: Tensor, relation: Tensor, only: int, num_nodes: int
 ) -> dict[int, float]:
-    """Find the relations that contain most edges of relation `only`, in the direction of `only`.
+    """Find each relation that contains copies of most edges of `only`, with the same direction.
 
     Returns:
         ``{b: share}``, where share is the fraction of relation `only`'s distinct edges that
@@ -113,9 +113,9 @@ def _density(ends: Tensor, num_nodes: int) -> float:
 
 
 def reversed_share(keys: Tensor, num_nodes: int) -> float:
-    """Fraction of the edges whose reverse exists, or 0 if this fraction is small.
+    """Fraction of the edges whose reverse exists, or 0 unless most edges have a reverse.
 
-    A fraction is small if it does not count as "most" (see `turned_relations`).
+    `turned_relations` defines "most".
 
     Args:
         keys: int64, the edges as sorted distinct numbers ``source * num_nodes + target``.
@@ -164,7 +164,7 @@ def symmetric(edges: Tensor, num_nodes: int) -> bool:
 
 
 def all_reversed(keys: Tensor, num_nodes: int) -> bool:
-    """Like `symmetric`, but for edges that are sorted numbers ``source * num_nodes + target``."""
+    """Like `symmetric`, for edges encoded as ``source * num_nodes + target`` and then sorted."""
     for step in (keys.numel() // SAMPLE + 1, 1):
         sample = keys[::step]
         back = (sample % num_nodes) * num_nodes + sample // num_nodes
@@ -174,7 +174,9 @@ def all_reversed(keys: Tensor, num_nodes: int) -> bool:
 
 
 def units_of(keys: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The sorted distinct keys, and the index of each key in them; None if all keys differ.
+    """The sorted distinct keys, and each edge's index into the distinct keys.
+
+    The index is None if all keys differ.
 
     Args:
         keys: int64 ``[num_edges]``; edges that belong together have equal keys.
@@ -188,7 +190,7 @@ def units_of(keys: Tensor) -> tuple[Tensor, Tensor | None]:
 
 
 def heads_of(unit: Tensor, count: int) -> Tensor:
-    """The first edge of each unit, int64 ``[count]``.
+    """The index of the first edge in each group of edges from `units_of`, int64 ``[count]``.
 
     Example:
         >>> heads_of(torch.tensor([1, 0, 1]), 2)
@@ -202,7 +204,7 @@ def heads_of(unit: Tensor, count: int) -> Tensor:
 def check_relations(
     graph: Graph, edge_type: int | None, rev_edge_type: int | None, is_undirected: bool | None
 ) -> None:
-    """Raise an error unless both relations exist in the graph and can be given together."""
+    """Raise an error if a given relation is not in the graph, or if both relations are equal."""
     if rev_edge_type is not None and edge_type is None:
         raise ValueError("Expected edge_type beside rev_edge_type, but got none")
     if rev_edge_type is not None and rev_edge_type == edge_type:
@@ -275,7 +277,7 @@ def warn_of_copies(edges: Tensor, relation: Tensor, edge_type: int, num_nodes: i
 
 
 def turned_round(across: dict[tuple[int, int], float], named: int | None = None) -> str:
-    """The error for a relation of a second relation's reverses; the error suggests a call."""
+    """Text of the error that a relation holds the reverses of a second relation, with advice."""
     (of, other), share = next(iter(across.items()))
     call = f"pair_split(graph, edge_type={of}, rev_edge_type={other})"
     if named is not None:

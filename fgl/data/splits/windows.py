@@ -38,7 +38,8 @@ def windows(
         graph: a graph with ``x [num_nodes, num_times, num_features]`` and ``y [num_nodes,
             num_times]``.
         steps: number of times that a window reads.
-        horizons: distances from the last time that a window reads to the target times, at least 1.
+        horizons: distances h, at least 1, between a window's last input time t and its target times
+            ``t + h``.
         shares: fractions of the training, validation and test times, with sum 1.
         stride: distance between the last times of two consecutive windows.
         scaled: whether models read standardised features and their outputs are converted back to

@@ -86,7 +86,8 @@ class Here:
     ``fgl.run(method, clients)`` runs the method on ``Here(clients)``.
 
     Args:
-        clients: one graph per client, or a task. A task also scores the method.
+        clients: one graph per client, or a task. A task contains the graphs and the metrics that
+            score the method.
         at_once: number of clients that train as one batch, or ``"all"``. With 1, clients train one
             at a time. By default `fgl.federation.choose` selects the number.
         score: ``(params, graph) -> metrics``, called for each client with the model that the client
@@ -139,7 +140,7 @@ class Here:
         return getattr(self.clients, "first_rounds", 0)
 
     def in_round(self, index: int) -> Here:
-        """This place, with the graphs that its clients hold in a given round."""
+        """A copy of this object with the graphs that the clients have in a given round."""
         if index >= self.first_rounds:
             return self
         return replace(self, clients=self.clients.first(self.graphs))  # type: ignore[union-attr]

@@ -57,7 +57,8 @@ def checked(method: Method) -> Method:
     detected; changes through ``.data`` or NumPy are missed.
 
     Raises:
-        ValueError: if a builder was applied outside a transform that must be the outermost builder.
+        ValueError: if a transform must be the outermost builder, but a later builder replaced a
+            function that the transform sealed.
 
     Example:
         >>> method = checked(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -267,8 +268,8 @@ class Noted:
     """The tensors of messages, states or contexts, and the number of changes of each tensor so far.
 
     Args:
-        messages: dicts with the tensors, and possibly other objects. A dict that occurs twice is
-            read only once. An example is a received model from which training starts.
+        messages: dicts with the tensors, and possibly other objects. A dict that occurs twice, such
+            as a received model that is also the start of training, is read only once.
     """
 
     def __init__(self, messages: Iterable[Mapping[str, Any]]) -> None:
@@ -300,7 +301,7 @@ class Noted:
             self.versions = [VERSION(v) if _counts(v) else 0 for v in self.values]
 
     def __eq__(self, other: object) -> bool:
-        """Whether two objects hold the same tensors with equal names and numbers of changes."""
+        """Whether the names, the tensor objects and their numbers of changes are the same."""
         assert isinstance(other, Noted)
         same = (self.keys, self.ends, self.versions) == (other.keys, other.ends, other.versions)
         if same and all(map(is_, self.values, other.values)):
@@ -312,7 +313,7 @@ class Noted:
         return [(owner, path, id(tensor), n) for owner, path, tensor, n in self.tensors()]
 
     def tensors(self) -> Iterator[tuple[int, str, Tensor, int]]:
-        """For each tensor: its message, path and number of changes."""
+        """For each tensor: index of its message, path in it, the tensor, number of changes."""
         sizes = [b - a for a, b in pairwise([0, *self.ends])]
         owners = [number for number, size in enumerate(sizes) for _ in range(size)]
         nested = [key if isinstance(key, tuple) else (None, key) for key in self.keys]
@@ -331,16 +332,17 @@ def _counts(value: Any) -> bool:
 
 
 def check_own(client: int, messages: Any, seen: dict[int, tuple[int, Tensor, int]]) -> None:
-    """Raise an error if two clients share a tensor that changed after the first client's message.
+    """Raise an error if the client sends a tensor of an earlier client that has changed since.
 
-    A method that sends a network's ``state_dict()`` sends the tensors of the network itself. If all
-    clients share one network, the training of the next client overwrites these tensors.
+    The tensors of a network's ``state_dict()`` are the network's own tensors, not copies. If all
+    clients share one network and send its ``state_dict()``, the training of the next client
+    overwrites the message of the client before.
 
     Args:
         client: the client.
         messages: the client's message and state.
         seen: tensors of the earlier clients. The dict maps a memory address to a tuple: client,
-            tensor, version. The call adds this client's tensors.
+            tensor, version. This function adds the client's tensors to the dict.
 
     Example:
         >>> tensor, seen = torch.zeros(1), {}

@@ -47,8 +47,9 @@ class Change(NamedTuple):
     """Two root mean squares: the size of an entry's change, and the size of the sent entry.
 
     Args:
-        moved: root mean square of the difference from the entry that was sent.
-        size: root mean square of the entry that was sent; None if no such entry was sent.
+        moved: root mean square of the difference from the entry that the server sent.
+        size: root mean square of the entry that the server sent; None if the server did not send
+            this entry.
 
     Example:
         >>> Change(2.0, None).moved
@@ -66,14 +67,15 @@ def changes(
 ) -> tuple[dict[int, dict[str, Change]], dict[int, Diverged]]:
     """The distance of each uploaded entry from the entry that the server sent.
 
-    All norms are copied from the device at the same time, since each copy waits for the device.
+    All norms are copied from the device in one copy, since each copy waits until the device has
+    finished.
 
     Args:
         uploads: dict from client to message; a message is a dict of tensors.
         sent: the server's messages by client; a missing entry counts as 0.
-        forms: an object for each client. Clients with the same object have uploads with equal names
-            and shapes. These uploads are measured together. By default each client has a separate
-            object.
+        forms: dict from client to form. If two clients have the same form object, their uploads
+            must have equal names and shapes, and are measured together. By default each upload is
+            measured by itself.
 
     Returns:
         Two dicts. The first dict contains a `Change` for each client and key. The key
@@ -134,9 +136,9 @@ def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> lis
 
     For each tensor, the size of a client's change is its root mean square. The median is taken over
     the sizes that are not 0. A client's distance in this tensor is the size of the client's change
-    divided by the median. Tensors of integers have distances too. If a client's tensor differs from
-    most clients' tensors in dtype or shape, the client's distance in this tensor is infinite. A
-    client's distance is the largest distance over all tensors.
+    divided by this median. Tensors of integers have distances too. If a client's tensor differs
+    from most clients' tensors in dtype or shape, the client's distance in this tensor is infinite.
+    A client's distance is the largest distance over all tensors.
 
     Args:
         uploads: dict from client to message.
@@ -195,7 +197,7 @@ def check_jump(new: Mapping[str, Any], old: Mapping[str, Any], name: str, most: 
     """Raise `Diverged` if a message or state is not finite, or is far larger than before.
 
     Args:
-        new: dict of tensors, at most one dict deep.
+        new: dict whose values are tensors or dicts of tensors.
         old: the message or state that `new` replaces; a missing entry counts as an entry of size 1.
         name: the name of the message or state in errors.
         most: largest allowed ratio of the new root mean square to the old root mean square. If the
@@ -255,7 +257,7 @@ class _Norms:
     def add(self, tensors: Sequence[Tensor], old: Tensor | None) -> int:
         """Add tensors to be measured; if `old` is given, their differences from `old` are measured.
 
-        Return the index at which the result of `read` has the norms of these tensors.
+        Return an index i: ``read()[i]`` will contain the norms of these tensors.
         """
         self.sources.append((tensors, old))
         self.norms.append(list(_norms(tensors, old)))
@@ -321,15 +323,15 @@ class Limits:
         note_bytes: largest size of the data that a remote client sends in addition to its message:
             numbers, losses, names, metrics. By default, 1 MiB plus 16 times the total length of the
             model's names.
-        metrics: largest number of metrics. The limit holds for one client's score, and for the
-            names in all clients' scores together. Above the limit, the names that most clients use
-            are kept.
+        metrics: largest number of metrics in the scores of remote clients. A score with more
+            metrics is ignored. If all scores of a round together have more names than this limit,
+            only the names that most clients use are kept.
         metric_length: largest number of characters of a metric's name.
         empty_rounds: the run raises an error after this number of consecutive rounds in which no
             upload was accepted. The run also raises an error at the end if no upload was accepted
-            in any round. Some methods, such as a secure sum, have exchanges of several rounds. In
-            that case the number is a number of consecutive exchanges. An exchange counts if one or
-            more of its rounds had no accepted upload. None for no limit.
+            in any round. Some methods, such as a secure sum, have exchanges of several rounds. For
+            such a method, the run raises an error after `empty_rounds` consecutive exchanges that
+            had at least one round without an accepted upload. None for no limit.
 
     Raises:
         TypeError, ValueError: if a number is not an integer or is out of range.
@@ -395,7 +397,7 @@ class Limits:
             reject_if(not name.isprintable(), "the names of metrics to be printable", f"{name!a}")
 
     def too_many(self, scores: Mapping[int, Mapping[str, Any]]) -> set[str]:
-        """Names of the rarest metrics, which must be left out to keep the limit.
+        """Names of the rarest metrics, which are left out so that at most `metrics` names remain.
 
         The set is empty if the limit is not exceeded.
 
@@ -457,9 +459,9 @@ def sift(
     """Divide a round's uploads into accepted messages and errors for refused messages.
 
     The entry ``"model"`` must have the form of the method's model. All other entries must have the
-    form that is most common among the uploads that pass `accept`. If at least three clients have
-    sent this form, all later rounds require it. In a federation with fewer than three clients, all
-    clients must have sent it.
+    form that is most common among the uploads that pass `accept`. All later rounds require this
+    form if at least three clients have sent it. If the federation has fewer than three clients,
+    later rounds require the form if all clients have sent it.
 
     Args:
         method: the method with the model and `accept`.
@@ -568,7 +570,7 @@ def form_of(
     All uploads of a run have the same form.
 
     Args:
-        message: the upload; it must be a dict of tensors, at most one dict deep.
+        message: the upload. It must be a dict whose values are tensors or dicts of tensors.
         ragged: keys whose entries may differ between clients; the form does not include them.
         model: see `check_message`.
 
@@ -605,7 +607,8 @@ def _entries(message: Mapping[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]
 def _check_numbers(path: tuple[str, ...], tensor: Tensor, ragged: bool) -> None:
     """Raise an error if entries of a tensor share memory, or if they are not plain numbers.
 
-    Entries of an expanded tensor share memory, and a subclass of Tensor could redefine addition.
+    Expanded tensors are refused, since their entries share memory. Subclasses of Tensor are
+    refused, since they could redefine addition.
     """
     layout, dtype = tensor.layout, tensor.dtype
     numbers = type(tensor) in (Tensor, Parameter) and dtype in DTYPES and layout in LAYOUTS
@@ -629,7 +632,7 @@ def _described(dtype: torch.dtype, shape: torch.Size, layout: torch.layout = tor
 
 
 def _most_common(forms: Mapping[int, Form]) -> Form:
-    """The most common form; its keys are in order.
+    """The form of most uploads, with its keys in the order that most of these uploads have.
 
     The form is empty if two forms are equally common.
     """
@@ -657,7 +660,7 @@ def _check_form(form: Form, usual: Form) -> None:
 
 
 def _flat(form: Form) -> dict[tuple[str, ...], str]:
-    """The entries of a form, by path.
+    """Dict from a path, such as ``("model", "w")``, to a form's text for the tensor at this path.
 
     The result also has an entry for each inner dict.
     """
@@ -687,10 +690,11 @@ def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict
 
     The first bound is `most` times the median of the round's nonzero changes. The first bound
     applies only to a change that is larger than the sent entry, or larger than 1 if no entry was
-    sent. If the number of changes is even, the upper median is used. With the lower median, half of
-    the clients could send almost unchanged models. The server would then refuse the other half's
-    uploads. The second bound is `most` times the size of the sent entry. A size below 1 is replaced
-    by 1. The second bound also limits the growth of the server's own message.
+    sent. If the number of changes is even, the upper median is used. The lower median would let
+    half of the clients send almost unchanged models, after which the server would refuse the
+    uploads of all other clients. The second bound is `most` times the size of the sent entry. A
+    size below 1 is replaced by 1. The second bound also limits the growth of the server's own
+    message.
     """
     diverged: dict[int, Diverged] = {}
     by_key: dict[str, dict[int, Change]] = {}

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, overload
 from torch import nn
 
 from ...checks import reject_if
-from ...kinds import binder, check_kind, explained
+from ...kinds import binder, check_kind
 from .describe import FUNCTIONS, Layer, described, short, short_name
 from .method import Method, Training
 
@@ -28,7 +28,6 @@ def layer(
 ) -> Callable[[Callable[P, Method]], Callable[P, Method]]: ...
 
 
-@explained
 def layer(
     builder: Any = None, /, *, sealed: Collection[str] = (), checks: Collection[Check] = ()
 ) -> Any:
@@ -132,7 +131,10 @@ def _settings(signature: inspect.Signature, values: Mapping[str, Any], but: str)
 
 
 def _call(signature: inspect.Signature, values: Mapping[str, Any]) -> list[str]:
-    """The arguments of a call as text; of the defaults only numbers and `Training` are included."""
+    """The arguments of a call as text; most defaults are left out.
+
+    Defaults that are numbers or a `Training` are included.
+    """
     words = []
     defaults = {name: each.default for name, each in signature.parameters.items()}
     shown = {n: own for n, own in defaults.items() if type(own) in (int, float, Training)}
@@ -149,7 +151,6 @@ def _call(signature: inspect.Signature, values: Mapping[str, Any]) -> list[str]:
     return words
 
 
-@explained
 def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -> None:
     """Raise an error if a layer of the method does not work inside the builder `outer`.
 
@@ -157,7 +158,7 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
         method: the method that is passed to `outer`.
         inner: the name of the builder to refuse, or several names.
         outer: the name of the builder that calls this function.
-        why: the reason, as a part of the error's sentence.
+        why: the reason, which is the end of the error's text.
 
     Raises:
         ValueError: if a builder in `inner` is among the method's layers.
@@ -203,7 +204,7 @@ def check_no_joining(method: Method, outer: str, why: str) -> None:
     Args:
         method: the method that is passed to `outer`.
         outer: the name of the builder that calls this function.
-        why: the reason, as a part of the error's sentence.
+        why: the reason, which is the end of the error's text.
 
     Raises:
         ValueError: if the method has a `joining`.
@@ -239,7 +240,7 @@ def check_one_architecture(method: Method, outer: str) -> None:
 
 
 def unsealed(method: Method) -> Method:
-    """The method without seals, for simulated attacks and for tests of internal functions.
+    """A copy of the method in which all functions may be replaced, for simulated attacks and tests.
 
     Example:
         >>> method = fgl.transforms.clipped(fgl.fedavg(torch.nn.Linear(1, 1)), length=1.0)
@@ -253,10 +254,10 @@ def _unsealed(layer: Layer) -> Layer:
 
 
 def check_seals(method: Method) -> None:
-    """Raise an error if an outer method replaced a function sealed by a transform.
+    """Raise an error if a builder replaced a function that an inner transform had sealed.
 
-    If several transforms seal the same field, the field is compared with the outermost transform's
-    function.
+    A transform seals the functions that no later builder may replace. If several transforms seal
+    the same function, it must still be the function of the outermost of these transforms.
 
     Raises:
         ValueError: if a sealed function was replaced; the error names the transform and all such

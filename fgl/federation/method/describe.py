@@ -31,7 +31,8 @@ class Layer:
             out.
         call: the arguments given by the caller, as text for ``repr``.
         sealed: fields of the method that no outer builder may change.
-        left: fields of the returned method, by name: the method's functions and its training.
+        left: fields of the method that the builder returned, such as its functions, as a dict from
+            name to value.
         inner: layers of other builders that this builder called.
 
     Example:
@@ -69,7 +70,7 @@ def written(layers: Sequence[Layer]) -> str:
 
 @functools.singledispatch
 def short(value: Any) -> str:
-    """The text of a value, as an argument in a call.
+    """Text of a value as it is written in a call, for the ``repr`` of a method.
 
     A large value is shortened to ``Name(...)``.
 
@@ -264,7 +265,10 @@ def hides(function: Any) -> bool:
 
 
 def short_name(function: Any) -> str:
-    """Return a function's name without its module, since an import changes a script's module.
+    """Return a function's name without its module.
+
+    The name would change with the module, which is ``__main__`` in a script that runs, and the
+    script's own name if the script is imported.
 
     Example:
         >>> short_name(functools.partial(torch.nn.functional.dropout, p=0.1))

@@ -1,4 +1,4 @@
-"""FedAvg, on which all methods are built, and servers that read only stated means or sums."""
+"""FedAvg, on which all methods are built, and servers that read only means or sums of uploads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...aggregate import mean
 from ...checks import reject_if
 from ...graph import Graph
 from ...graph.windows import by_answer
-from ...kinds import check_takes, explained
+from ...kinds import check_takes
 from ...predict import predict, reads, stand_in
 from ...targets import CLASSES, Target, check_no_broadcast, checked_y
 from ...warn import warn
@@ -53,9 +53,9 @@ class Means(Mapping[str, Params]):
         equally: Collection[str] = (),
         reads: Collection[str] = (),
     ) -> Means:
-        """The `Means` of an inbox; the mean of the models is the argument `model`.
+        """The `Means` of an inbox, with `model` as the mean of the models.
 
-        The means of keys in `equally` are unweighted. The result's inbox keeps only the entries in
+        The means of the entries in `equally` are unweighted. `Means.inbox` has only the entries in
         `reads`.
 
         Raises:
@@ -114,10 +114,11 @@ class OfMeans:
     Args:
         serve: ``(means, state) -> outbox, state``, the server's part. `means` is a `Means`. If no
             client in a round has an example, `means` contains no ``"model"``.
-        equally: keys of an upload, in addition to ``"model"``; the upload's value at each key is a
-            dict of tensors. `serve` reads the unweighted means of these tensors.
-        reads: keys of an upload that `serve` reads client by client, from ``means.inbox``. A secure
-            sum does not reveal these entries, and a robust mean does not protect them.
+        equally: further keys of an upload, whose values are dicts of tensors. `serve` reads the
+            means of these tensors, in which all clients have equal weights.
+        reads: keys of an upload. `serve` reads each client's entries at these keys in
+            ``means.inbox``. A secure sum does not reveal these entries, and a robust mean does not
+            protect them.
         averages: whether `serve` only sends the mean of the models to every client. Builders that
             replace the server require a method with ``averages=True``.
 
@@ -166,7 +167,6 @@ class OfMeans:
         )
 
 
-@explained
 def after(
     aggregate: Aggregate,
     change: Change,
@@ -177,8 +177,8 @@ def after(
 ) -> Aggregate:
     """A new `aggregate` that changes the results of the given `aggregate`.
 
-    If `aggregate` is an `OfMeans`, the new server is an `OfMeans` too. In that case
-    `fgl.transforms.secure_sum` and `fgl.transforms.robust` accept the new server.
+    If `aggregate` is an `OfMeans`, the new server is an `OfMeans` too. So
+    `fgl.transforms.secure_sum` and `fgl.transforms.robust` can wrap a method with this server.
 
     Args:
         aggregate: the server's function, of any type.
@@ -186,11 +186,12 @@ def after(
             are the outbox and the state that `aggregate` returned. `state` is the state that
             `aggregate` received. `means` contains the means of `equally`. The outbox is empty in a
             round in which no client has an example.
-        equally: keys of an upload; the upload's value at each key is a dict of tensors. `change`
-            reads the unweighted means of these tensors.
-        reads: keys of an upload that `change` reads client by client, from ``means.inbox``.
-        averages: whether the new server sends every client the mean of the models, provided that
-            `aggregate` does so.
+        equally: keys of an upload, whose values are dicts of tensors. `change` reads the means of
+            these tensors, in which all clients have equal weights.
+        reads: keys of an upload. `change` reads each client's entries at these keys in
+            ``means.inbox``.
+        averages: whether the new server only sends the mean of the models to every client if
+            `aggregate` does so. This is the case if `change` returns the outbox unchanged.
 
     Raises:
         TypeError: if `change` does not accept four arguments, or if `equally` or `reads` is a
@@ -258,8 +259,8 @@ class OfSums:
     `fgl.transforms.secure_sum` without any change. Under a secure sum, clients send only this entry
     and ``"num_examples"``. If a client's upload lacks this entry, the client is left out of the sum
     and receives an empty message. If uploads have different layouts, only uploads with the most
-    common layout are summed. If two layouts tie, no upload is summed. A warning names the clients
-    that are left out.
+    common layout are summed. If two layouts are equally common, no upload is summed, since neither
+    layout is the most common. A warning names the clients that are left out.
 
     Args:
         key: key of the entry; the entry is a dict of floating-point tensors.
@@ -296,7 +297,7 @@ class OfSums:
 def _of_odd_layout(parts: Mapping[int, Params]) -> list[int]:
     """The clients whose uploads do not have the most common layout.
 
-    If two layouts tie, all clients are returned.
+    If the two most common layouts are equally common, all clients are returned.
     """
     layouts = {client: _layout(tensors) for client, tensors in parts.items()}
     counts = Counter(layouts.values()).most_common(2)
@@ -358,15 +359,14 @@ def fedavg(
     )
 
 
-@explained
 def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
     """FedAvg's loss: the target's loss on the training examples of a client.
 
     Args:
         model: the model; it is called as ``model(*graph.inputs)``, and returns logits or the output
             that the target needs.
-        target: meaning of the values of ``graph.y``; by default, class labels; their loss is
-            cross-entropy.
+        target: meaning of the values of ``graph.y``. The default is class labels, with
+            cross-entropy as the loss.
 
     Returns:
         ``(params, graph, context) -> scalar``. This function raises a ValueError if the graph has
@@ -454,7 +454,6 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
     )
 
 
-@explained
 def adopt_model(model: nn.Module) -> Receive:
     """FedAvg's `receive`: start from the server's model; the context is the whole message.
 
@@ -487,7 +486,6 @@ def _check_has_model(message: Message) -> None:
     reject_if("model" not in message, "message to have 'model'", f"keys {list(message)}")
 
 
-@explained
 def send_model(
     params: Params, context: Message, state: State, graph: Graph
 ) -> tuple[Message, State]:
@@ -543,7 +541,6 @@ Example:
 """
 
 
-@explained
 def deploy_received(message: Message, state: State, graph: Graph) -> Params:
     """FedAvg's `deploy`: a client uses the model that it receives in the message.
 
@@ -570,9 +567,9 @@ def accept_all(message: Message, client: int, state: State) -> None:
 def accept_equally(message: Message, client: int, state: State) -> None:
     """The server's `accept` for methods in which all clients have the same weight.
 
-    With equal weights, ``"num_examples"`` is at most 1. `Rules.max_examples` is still the largest
-    number of examples of any client, because other entries of an upload may contain numbers of
-    examples.
+    With equal weights, ``"num_examples"`` is at most 1, and this function checks this bound.
+    `Rules.max_examples` is a different bound: a client's largest true number of examples, which
+    other entries of an upload may contain.
 
     Example:
         >>> accept_equally({"num_examples": torch.tensor(2)}, 0, {})

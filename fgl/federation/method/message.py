@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ...checks import reject_if
-from ...kinds import explained
 
 Params = dict[str, Tensor]
 Message = dict[str, Any]  # key to a tensor or to a dict of tensors
@@ -68,12 +67,11 @@ def leaves(message: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
             yield key, value
 
 
-@explained
 def num_bytes(message: Mapping[str, Any]) -> int:
     """Size in bytes of the tensors in a message; names are not counted.
 
     Args:
-        message: dict of tensors, at most one dict deep.
+        message: dict whose values are tensors or dicts of tensors.
 
     Returns:
         Bytes.
@@ -130,17 +128,18 @@ def check_message(
     """Check a message between a client and the server.
 
     Args:
-        message: the object to check; it must be a dict of tensors, at most one dict deep.
-        model: the architecture's tensors. Each tensor of ``message["model"]`` must have the name,
-            the shape and the dtype of one of these tensors. So a tensor of shape ``[1]`` is never
-            broadcast.
+        message: the object to check. It must be a dict whose values are tensors or dicts of
+            tensors.
+        model: the tensors of the method's model. Each tensor of ``message["model"]`` must have the
+            name, the shape and the dtype of one of these tensors. So a tensor of shape ``[1]`` is
+            never broadcast.
         name: name of the message in errors.
 
     Raises:
-        TypeError: if the message is not a dict of tensors, or if a dtype differs from the
-            architecture's.
-        ValueError: if a key is missing or extra, if a shape differs from the architecture's, or if
-            a tensor is not detached.
+        TypeError: if the message is not a dict of tensors, or if a dtype differs from the dtype in
+            `model`.
+        ValueError: if a key is missing or extra, if a shape differs from the shape in `model`, or
+            if a tensor is not detached.
 
     Example:
         >>> check_message({"model": {"w": torch.zeros(1)}}, model={"w": torch.zeros(3)})
@@ -373,13 +372,13 @@ class Inbox(Mapping[int, Message]):
         return torch.cat(list(self._of_each(key).values()))
 
     def changes(self, key: str) -> Any:
-        """The clients' changes, stacked as ``[K, ...]``: the entry sent minus the entry received.
+        """The clients' changes of an entry, stacked as ``[K, ...]``: sent minus received values.
 
         Raises:
             TypeError: if `stack` raises a TypeError, or if a client received a tensor but sent a
                 dict.
-            ValueError: if `stack` raises a ValueError, if a client received no such entry, or if
-                the received entry's shape differs from the sent entry's.
+            ValueError: if `stack` raises a ValueError, if a client did not receive an entry `key`,
+                or if the shapes of a client's received and sent entries differ.
 
         Example:
             >>> sent = {0: {"w": torch.tensor(1.0)}, 1: {"w": torch.tensor(5.0)}}
@@ -524,7 +523,7 @@ def whole(tensors: Sequence[Tensor]) -> Tensor | Sequence[Tensor]:
 
 
 def stacked(tensors: Sequence[Tensor]) -> Tensor:
-    """Stack tensors of one shape; a matrix stored by columns is stored by columns in the stack.
+    """Stack tensors of one shape; the stack keeps the storage order (rows or columns) of matrices.
 
     Example:
         >>> stacked([torch.zeros(2, 3).mT, torch.zeros(2, 3).mT]).stride()
@@ -565,7 +564,6 @@ class Broadcast(Mapping[int, Message]):
         return self.num_clients
 
 
-@explained
 def changed_messages(
     outbox: Mapping[int, Message], change: Callable[[Message], Message]
 ) -> Mapping[int, Message]:
@@ -593,7 +591,7 @@ def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
 
     Args:
         sent: for each client a message, or a part of a message.
-        what: the name of the message or part in errors.
+        what: the name that errors use for the message or part.
 
     Raises:
         ValueError: if two clients' messages or parts differ.

@@ -1,7 +1,5 @@
 """Methods: four small functions, the settings of local training, and the rules of a round."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
@@ -45,10 +43,11 @@ class Training:
             `graph_minibatches`), sampled neighbours and negative edges. All pairs are sampled
             before the first step, with torch's global generator. With `Steps` each pair is sampled
             just before its step.
-        epochs: number of passes over a client's examples that the minibatches of one round contain;
-            by default 1. Each pass has the same number of steps. `fgl.methods.fedselect` reads this
-            number. `epochs` does not repeat the pairs. To pass over the minibatches 3 times, use
-            ``partial(node_minibatches, num_epochs=3)``. Without minibatches, use `num_steps`.
+        epochs: number of passes over the client's examples that `batches` makes in one round; by
+            default 1. All passes must have the same number of steps. `fgl.methods.fedselect` reads
+            this number. `epochs` does not repeat the pairs of `batches`. To pass over the
+            minibatches 3 times, use ``partial(node_minibatches, num_epochs=3)``. Without
+            minibatches, use `num_steps`.
         max_grad_norm: the gradient is clipped to this norm; by default it is not clipped.
         keep_optimizer: whether a client keeps the optimiser's state until the client's next round.
             The client's state then contains the optimiser's state under ``"optimizer"``. By default
@@ -56,8 +55,8 @@ class Training:
         adjust: ``(grads, params, context) -> grads``, called after clipping and before the
             optimiser's step. `grads` contains a gradient for each trained tensor. This gradient is
             zero if the loss does not depend on the tensor.
-        settle: ``(new, old, context) -> params``, called after each optimiser step with the new and
-            the old tensors. The returned tensors replace the new tensors.
+        settle: ``(new, old, context) -> params``, called after each optimiser step with the tensors
+            after and before the step. Training continues from the returned tensors.
         settle_moments: whether `settle` is also called with each of the optimiser's moments. Then
             an entry that `settle` keeps fixed also has fixed moments.
 
@@ -148,9 +147,9 @@ class Method:
             the loss gets `context`. If `context` is a dict, `params` is added to this dict under
             the key ``"start"``.
         send: ``(params, context, state, graph) -> message, state``, the client's upload and the
-            client's new state. If `context` is a dict, local training adds a dict under
-            ``"trained"``: ``"num_steps"`` is the number of steps taken (int64), and ``"losses"``
-            contains the loss before each step (float64 ``[num_steps]``).
+            client's new state. If `context` is a dict, local training has added
+            ``context["trained"]``, a dict of two tensors. ``"num_steps"`` is the number of steps
+            taken, int64. ``"losses"`` has the loss before each step, float64 ``[num_steps]``.
         aggregate: ``(inbox, state) -> outbox, state``, called at the server. This function computes
             the next message for each client from the uploads. The first state is
             ``{"model": initial}``. A client that is not in the outbox keeps its last message. A
@@ -215,11 +214,11 @@ class Method:
     def made_of(self) -> tuple[Layer, ...]:
         """The layers that made this method.
 
-        If fields of the method were replaced after the last builder, a final layer ``"replace"`` is
-        added.
+        If the user replaced functions of the method by ``dataclasses.replace`` after the last
+        builder, a layer ``"replace"`` is added at the end.
 
-        The final layer lists the functions whose settings are unknown. No builder recorded such a
-        function, and the function may have settings of its own.
+        The layer ``"replace"`` lists the functions that may have unknown settings, such as values
+        in their closures: no builder recorded the settings of these functions.
         """
         left = self.layers[-1].left if self.layers else {}
         now = {**_functions(self), **_hooks(self.train)}
@@ -234,7 +233,7 @@ class Method:
 
     @property
     def unknown(self) -> list[str]:
-        """Functions, from all layers, that may have settings which no builder recorded."""
+        """Names of the method's functions that may have settings which no builder recorded."""
         listed = [layer.settings["unknown"] for layer in self.made_of if layer.name == "replace"]
         return list(dict.fromkeys(name for names in listed for name in names))
 

@@ -111,7 +111,7 @@ class Models:
         return module
 
     def _once(self, module: nn.Module) -> _Own:
-        """The stored model that equals `module` and its tensors; otherwise store `module`."""
+        """Return the stored model that equals `module`; if there is none, store `module`."""
         first = {name: t.detach().clone() for name, t in module.state_dict().items()}
         shapes = tuple((name, t.dtype, t.shape, t.device) for name, t in first.items())
         kind = json.dumps(architecture(module)), shapes
@@ -246,8 +246,8 @@ class Joining:
         welcome: ``(inbox, state) -> outbox, state``, a function of the server that receives the
             arguments of `Method.aggregate`. ``inbox.sent`` contains the messages that the first
             round would send; the returned outbox replaces these messages.
-        max_examples: largest ``"num_examples"`` of such a message; a message with a larger number
-            is refused. Default no bound.
+        max_examples: largest ``"num_examples"`` in a message of `say`; a message with a larger
+            number is refused. Default no bound.
 
     Example:
         >>> joining = fgl.methods.feddyn(fgl.fedavg(torch.nn.Linear(1, 1))).rules.joining
@@ -271,20 +271,23 @@ class Rules:
             and may abandon the exchange. If this call raises an error, the run continues.
         participants: smallest allowed number of participants of a round. If a round has fewer
             participants, the run raises an error.
-        rounds: smallest allowed number of rounds of a run, such as one above the `at` of
-            `fgl.methods.unlearned`; a shorter run without a checkpoint raises an error.
-        silent: if True, clients send only their messages. If False, clients also send losses and
-            numbers of examples, and the history records both.
-        ragged: keys of an upload whose shapes, inner names or presence may differ between clients
-            or rounds; `accept` checks them. All other keys must have the names, shapes and dtypes
-            on which most clients agree.
+        rounds: smallest allowed number of rounds of a run. A shorter run raises an error, unless it
+            has a checkpoint and so can be continued. For example, `fgl.methods.unlearned` needs one
+            round more than its argument `at`.
+        silent: if False, clients send their local losses and numbers of examples in addition to
+            their messages, and the history records both. If True, clients send nothing except their
+            messages.
+        ragged: keys of an upload that may be missing, or may have other shapes or inner keys, in
+            some clients or rounds. `accept` must check these keys. All other keys must have the
+            names, shapes and dtypes on which most clients agree.
         max_examples: largest ``"num_examples"`` that a client can have; an upload with a larger
             number is refused. Tasks set this bound; by default there is no bound.
         max_change: a bound c on the changes of an entry. Sizes are root mean squares, and s is the
             size of the entry that was sent. The server refuses an upload in two cases. First, the
-            change is larger than c times the round's median change and larger than s (or 1 if
-            nothing was sent). Second, the change is larger than c times s, and larger than c. The
-            server's outbox and state may grow at most by the factor c. ``math.inf`` means no bound.
+            change is larger than c times the round's median change, and also larger than s; s is 1
+            here if the server did not send the entry. Second, the change is larger than c times s,
+            and larger than c. The server's outbox and state may grow at most by the factor c.
+            ``math.inf`` means no bound.
         joining: messages of all clients before the first round; by default there are none.
 
     Raises:
@@ -335,9 +338,9 @@ class Privacy:
             answer without noise. A site with a budget refuses to send such an answer.
         onward: entries of a client's state that never return to earlier values. A remote client
             keeps the newest values, even if its server resumes from an earlier round.
-        account: ``(inbox, state) -> state``, called after a round without a result. The inbox
-            contains no messages, but its field `asked` is set. A method needs `account` if the
-            server's results contain noise. With `account`, a checkpoint is written before each
+        account: ``(inbox, state) -> state``, called after a round in which no upload was used. The
+            inbox contains no messages, but its field `asked` is set. A method needs `account` if
+            the server's results contain noise. With `account`, a checkpoint is written before each
             round is scored. So a resumed run has the round's saved result, and adds no new noise.
 
     Example:

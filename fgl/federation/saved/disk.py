@@ -72,7 +72,7 @@ def only_one(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _beside(path: Path, content: bytes, private: bool = False) -> Iterator[Path]:
-    """A context that yields a temporary file in the folder of `path`, already written to the disk.
+    """Write `content` to a temporary file in the folder of `path`; the context yields this file.
 
     At the end, the file is removed unless it was renamed.
     """

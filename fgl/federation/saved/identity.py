@@ -92,8 +92,8 @@ def _architecture(method: Method) -> Any:
 def _fields(value: Any, but: Sequence[str] = ()) -> dict[str, Any]:
     """The fields of a dataclass.
 
-    The name of a function represents the function, since the values in its closure may change
-    during a run.
+    A function is represented by its name only, since the values in the function's closure may
+    change during a run.
     """
     out = {}
     for each in fields(value):
@@ -106,8 +106,8 @@ def _fields(value: Any, but: Sequence[str] = ()) -> dict[str, Any]:
 def _settings(method: Method) -> dict[str, Any]:
     """Each builder's settings.
 
-    If a builder occurs several times, its second entry has the name with a 2, its third with a 3,
-    and so on.
+    A key is the builder's name. If a builder occurs several times, a number is appended to the
+    name: 2 at the second occurrence, 3 at the third, and so on.
     """
     out: dict[str, Any] = {}
     for each in (inner for layer in method.layers for inner in layer.all):
@@ -159,9 +159,9 @@ def scoring(evaluate: Any, known: Sequence[Graph]) -> list[str]:
     """The name of a score function, and a digest of the data that the function scores.
 
     Args:
-        evaluate: the function. The data are graphs, and held-out pairs that are stored with a
-            graph. These data are in the closures of this function and of all functions that this
-            function calls.
+        evaluate: the function. The digest covers the graphs, and the held-out pairs of nodes that
+            are stored with a graph, in the closures of this function and of all functions that it
+            calls.
         known: graphs that the digest leaves out, since the run compares them anyway.
 
     Example:
@@ -187,7 +187,7 @@ def _graphs_in(value: Any, visited: set[int], depth: int = DEPTH) -> Iterator[An
 
 
 def _parts(value: Any) -> Sequence[Any]:
-    """The values to which a container, a function or a dataclass of a graph refers."""
+    """The values inside a container, a function, or a dataclass that has a graph as a field."""
     if is_dataclass(value) and isinstance(getattr(value, "graph", None), Graph):
         return [getattr(value, each.name) for each in fields(value)]
     if isinstance(value, functools.partial):
@@ -238,8 +238,8 @@ def optimizer_settings(factory: OptimizerFactory) -> list[dict[str, Any]]:
 
     Returns:
         A list with one dict per parameter group: the settings that JSON can represent. A tensor
-        with one entry becomes a number. The list is empty if the factory raises an error for a list
-        with one small tensor.
+        with one entry becomes a number. This function calls the factory with one small tensor. If
+        the factory raises an error for this tensor, the returned list is empty.
 
     Example:
         >>> settings = optimizer_settings(lambda tensors: torch.optim.SGD(tensors, lr=0.25))

@@ -27,8 +27,8 @@ class Layout:
 
     Args:
         params: dict from name to tensor.
-        graph: the client's graph; its features show which matrices are multiplied by sparse
-            features. Default none.
+        graph: the client's graph. If its features are sparse, each matrix with ``num_features``
+            columns is taken to be multiplied by these features. Default none.
     """
 
     def __init__(self, params: Mapping[str, Tensor], graph: Graph | None = None) -> None:
@@ -42,7 +42,8 @@ class Layout:
 
         A second call restores the original tensors.
 
-        A name may have a prefix: an optimiser's state has names such as ``"exp_avg/name"``.
+        `tensors` can also be an optimiser's state, in which a parameter's name has a prefix, as in
+        ``"exp_avg/name"``.
         """
         return {
             path: value.mT if path.rsplit("/", 1)[-1] in self.turned and value.dim() > 1 else value
@@ -137,7 +138,8 @@ def named(name: str, hook: Adjust) -> Adjust:
 def made(optimizer: OptimizerFactory, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
     """The optimiser for the trained tensors.
 
-    If the optimiser rejects an empty list of tensors, the error gives the reason.
+    If there are no trained tensors and the optimiser rejects an empty list, the error says that the
+    model has no parameter that trains.
     """
     try:
         built: Any = optimizer(list(leaves.values()))

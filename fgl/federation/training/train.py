@@ -33,7 +33,6 @@ class Trained(NamedTuple):
     optimizer: Params
 
 
-@explained
 def train(
     method: Method,
     params: Params,
@@ -93,7 +92,6 @@ def train(
     return done._replace(params=with_ties(method.model_of(graph), done.params))
 
 
-@explained
 def minimise(
     loss: Callable[..., Tensor],
     params: Mapping[str, Tensor],
@@ -118,8 +116,8 @@ def minimise(
     Args:
         loss: ``(params, *batch) -> scalar``.
         params: the initial parameters, a dict from name to tensor; not changed.
-        batches: one tuple per step, read just before the step: the arguments of the loss after
-            `params`.
+        batches: one tuple per step, with the arguments that the loss gets in addition to `params`.
+            A tuple is read just before its step.
         optimizer: function that returns a `torch.optim` optimiser for a list of tensors.
         state: the optimiser's state from an earlier call; by default a new state.
         names: names of the trained tensors; by default all floating-point tensors.
@@ -209,8 +207,9 @@ def check_has_gradient(value: Tensor) -> None:
 def check_reached(leaves: Mapping[str, Tensor], loss: Tensor) -> None:
     """Raise a ValueError if no parameter has a gradient after the backward pass.
 
-    If the loss is itself a leaf, as ``torch.zeros((), requires_grad=True)`` is, no error is raised.
-    Methods return such a loss if there is nothing to train.
+    No error is raised if the loss is itself a leaf, such as
+    ``torch.zeros((), requires_grad=True)``. Methods return a leaf as the loss if there is nothing
+    to train.
     """
     if leaves and loss.grad_fn is not None and all(leaf.grad is None for leaf in leaves.values()):
         raise ValueError(
@@ -218,14 +217,13 @@ def check_reached(leaves: Mapping[str, Tensor], loss: Tensor) -> None:
         )
 
 
-@explained
 def trainable(method: Method, graph: Graph | None = None) -> set[str]:
     """Names of the tensors to train: the model's parameters and the personal tensors.
 
     Args:
         method: the method with the model and the personal tensors.
-        graph: a client's graph, which selects the client's own model; by default `method.model` is
-            used.
+        graph: a client's graph, if clients have different models. The names are then of this
+            client's model. By default they are of `method.model`.
 
     Example:
         >>> sorted(trainable(fgl.fedavg(torch.nn.Linear(1, 1))))
@@ -236,7 +234,6 @@ def trainable(method: Method, graph: Graph | None = None) -> set[str]:
     return names | set(method.own.personal)
 
 
-@explained
 def gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:
     """The gradient of the method's loss at `params`, by name; unused tensors are left out.
 

@@ -51,9 +51,9 @@ class Unseen:
 
     @classmethod
     def of(cls, graph: Graph) -> Any:
-        """Return the form of a client's graph, without any example.
+        """Return a view of a client's graph without any example.
 
-        The static type of this form is `Graph`.
+        Type checkers accept the view as a `Graph`.
         """
         return cls(graph)
 
@@ -70,7 +70,7 @@ def alone(graph: Graph, which: Tensor) -> Graph:
     """A separate graph that holds one or more of a client's examples.
 
     The new graph's number of classes is inferred from the labels of these examples only. The number
-    of classes of the client's graph may depend on examples that are left out.
+    of classes of the client's graph is not copied, since it may depend on other examples.
 
     Args:
         graph: a collection of graphs, or a graph without edges.
@@ -236,7 +236,7 @@ def _asked(loss: Callable[[Tensor], Any], examples: Tensor) -> Tensor:
 
 @contextmanager
 def _asking(method: Method, graph: Graph) -> Iterator[Params]:
-    """Set evaluation mode, and yield parameters that no client has computed.
+    """Set evaluation mode, and yield random parameters near the method's initial parameters.
 
     Afterwards, torch's random states are restored.
     """

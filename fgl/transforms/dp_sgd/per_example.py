@@ -59,8 +59,9 @@ def per_example_gaussian(
     gradients of its neighbours, and an edge influences the gradients of all nodes that receive
     messages along it. The loss of the method must be the mean of the losses of single examples;
     otherwise the method raises an error. Each round checks the loss on made-up examples. The method
-    also raises an error if its function `receive` or `send` reads an example. Graphs are processed
-    one after another. So clients with graphs cannot train as one batch.
+    also raises an error if its function `receive` or `send` reads an example. If the examples are
+    graphs, they are processed one after another. So clients with such examples cannot train
+    together in one batch.
 
     An example is left out if its loss raises an error, or if its gradient is not finite. So an
     example influences only the noisy sums. Neither an error nor the absence of a client reveals an
@@ -80,8 +81,8 @@ def per_example_gaussian(
         delta, unprotected: the arguments of `local_gaussian`.
 
     Returns:
-        The method. Only `secure_sum` may wrap this method. A loss term of another wrapper would be
-        ignored, or would get no noise. So a run with another wrapper raises an error.
+        The method. Only `secure_sum` may wrap this method. A run with any other wrapper raises an
+        error, since a loss term that the wrapper adds would be ignored or would get no noise.
 
     Raises:
         ValueError: if a number is out of range, if the method's training has an `adjust` or a

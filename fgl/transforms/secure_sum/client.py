@@ -37,9 +37,9 @@ class Client:
         return params, {**context, wire.ASKED: request, **first}
 
     def batches(self, graph: Graph, context: Any) -> Sequence[tuple[Graph, Any]]:
-        """An exchange's local steps.
+        """The local steps of a round.
 
-        Only the masked round has steps.
+        Clients train only in the round of masked uploads; in other rounds the list is empty.
         """
         trains = context[wire.ASKED]["phase"] == wire.MASKED
         return local_steps(self.method.train, graph, context) if trains else []
@@ -187,7 +187,7 @@ class Client:
 
 
 def _encoded(message: Message, terms: wire.Terms, num_clients: int) -> Params:
-    """A client's summands in fixed point, by path."""
+    """A client's weighted upload in fixed point: dict from a tensor's path to the numbers."""
     reject_if(
         set(message) != set(terms.names),
         f"every exchange's upload to be {list(terms.names)}, which a secure sum covers",
@@ -221,7 +221,7 @@ def _row(keys: Tensor, exchange: Params) -> int:
 
 
 def _rows(keys: Tensor, exchange: Params) -> list[int]:
-    """Indices of all rows in the list of keys that have the client's own keys."""
+    """Indices of the rows of `keys` that equal the client's own public keys."""
     own = b"".join(parts.public_key(parts.as_bytes(exchange[name])) for name in ("seal", "mask"))
     return list((keys == parts.as_tensor(own)).all(1).nonzero().flatten().tolist())
 

@@ -70,7 +70,7 @@ class Terms:
         return ("model",) * self.models + ("num_examples", *self.equally)
 
     def about(self, keys: Tensor) -> bytes:
-        """The context of the letters and masks in an exchange: the terms and all public keys."""
+        """A hash of the terms and all public keys; letters and masks depend on this hash."""
         spelled = repr((self.threshold, self.equally, self.bits, float(self.bound))).encode()
         if self.signed:
             spelled += b"%d " % self.colluders + self.signed.digest
@@ -79,10 +79,10 @@ class Terms:
     def check(self, number: int) -> None:
         """Raise an error unless the threshold is high enough for an exchange of `number` clients.
 
-        If the threshold is at most half of the clients, two groups without a common member can
-        reach it. The server could then request one secret of a client from each group, and get
-        both. Groups with common members are possible for higher thresholds too, so `signed`
-        requires an even higher threshold.
+        If the threshold is at most half of the clients, two groups without a common member can both
+        reach it. From one group, the server could then request the first secret of a client, and
+        from the other group the client's second secret. With `signed`, the threshold must be so
+        high that any two groups that reach it have an honest common member.
         """
         reject_if(
             2 * self.threshold <= number,
@@ -104,9 +104,10 @@ class Terms:
         )
 
     def limit(self, num_clients: int) -> int:
-        """A client's largest possible weight.
+        """A client's largest possible weight in a sum.
 
-        Raise an error if this weight is 0, because then no client could send an upload.
+        If the largest weight is 0, the function raises an error, since no client could send an
+        upload.
         """
         most = largest_weight(num_clients, bits=self.bits, bound=self.bound)
         want = f"at most 2^62 / {num_clients} clients, so that each may weigh at least 1"
@@ -140,7 +141,10 @@ def as_message(paths: Mapping[str, Tensor]) -> Message:
 
 
 def split(message: Message, state: State) -> tuple[Message, dict[str, Tensor]]:
-    """Return the method's message, which the state holds during an exchange, and the request."""
+    """Split a server's message into the method's message and the request of the secure sum.
+
+    During an exchange, the method's message is in the client's state.
+    """
     if "phase" not in message:
         return message, dict(START)
     reject_if(TOLD not in state, "the state to have the exchange's first message", "none")
@@ -150,7 +154,7 @@ def split(message: Message, state: State) -> tuple[Message, dict[str, Tensor]]:
 def phase_of(message: Message) -> Tensor:
     """The phase that a message requests.
 
-    Training and privacy costs use only the phase that this function returns.
+    Training and the privacy accounting both call this function, so they use the same phase.
     """
     phase: Any = message.get("phase", START["phase"])
     check_kind("phase", phase, torch.int64, ())
@@ -158,7 +162,7 @@ def phase_of(message: Message) -> Tensor:
 
 
 def told_shares(inbox: Inbox, state: State, exchange: int) -> list[int]:
-    """The clients in the sum if this round requested shares of their masks, or no clients."""
+    """The clients in the sum if this round requested shares of their masks; otherwise []."""
     current = state.get(ASKED, START)
     last = inbox.round is None or inbox.round % exchange == exchange - 1
     if int(current["phase"]) != SHARES or not last or not inbox.asked:

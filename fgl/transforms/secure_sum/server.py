@@ -146,7 +146,7 @@ class Server:
         return outbox, {**wire.of_method(state), wire.ASKED: exchange, wire.TOLD: sent}
 
     def _letters(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        """Send each client the letters from all other clients to this client."""
+        """Forward the letters with encrypted shares to the clients to which they are addressed."""
         exchange = state[wire.ASKED]
         self._enough(len(inbox), "letters")
         here, clients = _present(inbox, exchange), exchange["clients"].tolist()
@@ -182,7 +182,7 @@ class Server:
         return outbox, {**state, wire.ASKED: exchange, "masked": wire.unflat(total, each[0])}
 
     def _lists(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        """Send every client all signatures of the list of clients in the sum."""
+        """Send every client all signatures; each client signed the list of clients in the sum."""
         exchange = state[wire.ASKED]
         self._enough(len(inbox), "signatures")
         clients = exchange["clients"].tolist()

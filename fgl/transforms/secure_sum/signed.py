@@ -1,4 +1,4 @@
-"""A secure sum's signed mode: clients sign the list of clients before they reveal shares for it.
+"""A secure sum's signed mode: clients sign the list of summed clients before they reveal shares.
 
 Clients sign the keys that they publish, so that the server cannot invent clients. In an additional
 round, every client signs the list of clients in the sum (the consistency check of Bonawitz et al.

@@ -39,13 +39,13 @@ def secure_sum(
     first round, clients publish keys. In the second round, clients send each other encrypted shares
     of their secrets. Messages with encrypted shares are called letters. In the third round, clients
     train and send masked uploads. In the fourth round, clients reveal the shares that remove the
-    masks. So a run with ``num_rounds=40`` contains ten rounds of the method. `summed_rounds` joins
-    the four rounds of each exchange. After each exchange, the outbox and the states contain the
-    same entries as without this transform.
+    masks. So a run with ``num_rounds=40`` contains ten rounds of the method. In the history,
+    `summed_rounds` merges the records of each exchange. After each exchange, the outbox and the
+    states contain the same entries as without this transform.
 
     Args:
-        method: the method. The method's `aggregate` must be a `fgl.federation.OfMeans` that reads
-            no single upload, or a `fgl.federation.OfSums`.
+        method: the method. The method's `aggregate` must be a `fgl.federation.OfSums`, or a
+            `fgl.federation.OfMeans` that does not read single uploads.
         threshold: number of clients that must complete an exchange. The threshold must be at least
             ``honest + colluders``. The threshold must also be more than half of the number of
             participants. With `signed`, the threshold must be more than two thirds of this number.
@@ -53,10 +53,12 @@ def secure_sum(
             hidden in the sum of all honest uploads. If a sum had only one honest client, the
             colluders could subtract their own uploads and would learn the honest upload.
         colluders: number of clients that may show the server everything they know. With `signed`,
-            these clients may even help a dishonest server. Every sum may contain all these clients.
-        signed: keys for signatures. In an additional round, clients sign the server's list of
-            clients in the sum. A server that sends clients different lists gets no shares if
-            ``2 threshold > n + colluders``, where n is the number of clients in the exchange.
+            uploads stay hidden even if the server is dishonest and these clients help it. Every sum
+            may contain all these clients.
+        signed: keys for signatures. In an additional round, each client signs the list of
+            summed clients that the server sent. A server that sends clients different lists gets no
+            shares if ``2 threshold > n + colluders``. Here n is the number of clients in the
+            exchange.
         bits: number of bits after the point in a fixed-point number; the last bit is worth
             ``2^-bits``.
         bound: largest magnitude of an entry that clients send. A client sends nothing if its upload
@@ -65,9 +67,9 @@ def secure_sum(
             experiment repeatable but protects nothing: a warning says so.
 
     Returns:
-        The method. All clients keep the old model, and a warning gives the reason, in two cases:
-        fewer clients than the threshold remain, or the sum is larger than allowed uploads can make
-        it.
+        The method. If fewer clients than `threshold` remain, all clients keep the old model, and a
+        warning gives the reason. The same happens if the sum is larger than any sum of allowed
+        uploads.
 
     Raises:
         ValueError: if a number is out of range, if `threshold` is less than ``honest + colluders``,
@@ -142,15 +144,15 @@ def _check_means(method: Method) -> None:
 def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Round]:
     """Join each exchange's rounds, so that the history has one record per sum.
 
-    Bytes and seconds are added up. The metrics in a record are measured after the sum. `dropped`
+    Bytes and seconds are added up. The metrics are those after the exchange's last round. `dropped`
     maps each participant that is missing from the sum to the first reason for its absence. A client
     that is absent only in the last round of an exchange is still in the sum. Rounds after the last
     complete exchange are left out.
 
     Args:
         history: the history of a run of `secure_sum`.
-        exchange: number of rounds per sum, ``method.rules.exchange``. In the signed mode, the
-            number is 5.
+        exchange: ``method.rules.exchange``, the number of rounds per sum: 4, or 5 in the signed
+            mode.
 
     Example:
         >>> rounds = [Round(k, [0, 1, 2], bytes_up=10) for k in range(9)]

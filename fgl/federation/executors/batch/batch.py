@@ -1,7 +1,5 @@
 """The batch executor: clients run in this process, and several of them train as one batch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -156,7 +154,8 @@ def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:
 def _ages(states: Mapping[int, State]) -> dict[int, tuple[tuple[str, float], ...]]:
     """The entries and the step counts of each stored optimiser.
 
-    Within a cohort, entries and step counts must be equal, since a cohort has one optimiser.
+    Clients in a cohort must have optimisers with equal entries and equal step counts, since a
+    cohort has one optimiser.
     """
     kept_by: dict[int, Any] = {k: state.get("optimizer", {}) for k, state in states.items()}
     # A method may keep a tensor of its own under this name.

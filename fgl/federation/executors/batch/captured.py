@@ -1,7 +1,5 @@
 """CUDA graphs: recorded operations that a GPU repeats with a single launch."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -66,7 +64,7 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
 
 
 def _captures(inputs: Sequence[Tensor]) -> bool:
-    """Whether a CUDA graph can read the inputs, and half of the GPU's memory stays free."""
+    """Whether a CUDA graph can read the inputs, and whether half of the GPU's memory is free."""
     if not inputs or not all(each.is_cuda for each in inputs):
         return False  # a graph would keep a number that it reads from the processor's memory
     if any(torch.empty_like(each).stride() != each.stride() for each in inputs):
@@ -77,7 +75,7 @@ def _captures(inputs: Sequence[Tensor]) -> bool:
 
 @cache
 def _side(device: torch.device) -> torch.cuda.Stream:
-    """A stream for captures on one GPU; each stream has a large workspace for matrix products."""
+    """Stream for all captures on a GPU; it is reused, since every stream has a large workspace."""
     return torch.cuda.Stream(device)
 
 

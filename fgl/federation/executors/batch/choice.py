@@ -1,7 +1,5 @@
 """The default number of clients that train as one batch."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Hashable, Sequence
@@ -13,7 +11,6 @@ import torch
 
 from ....checks import check_number
 from ....graph import Graph
-from ....kinds import explained
 from ....predict import reads
 from ....sparse import SparseMatrix
 from ...method.method import Method
@@ -32,7 +29,7 @@ FEWEST = 3  # clients that are worth a batch
 
 
 class Choice(NamedTuple):
-    """A choice of a number of clients per batch, its reason, and whether batches are impossible.
+    """The chosen number of clients per batch, the reason, and whether batches are impossible.
 
     Example:
         >>> print(Choice(8, "together they fit the cache"))
@@ -51,32 +48,32 @@ class Choice(NamedTuple):
         return f"{way} (clients_at_once={number}): {self.why}"
 
 
-@explained
 def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None) -> Choice:
     """Choose how many clients train as one batch, from the sizes of the clients and of the model.
 
-    The memory of one client's step is estimated as ``4 P + D`` numbers. P is the number of trained
-    parameters. D is the sum of three counts: the client's feature values, the client's edges, and
-    four times the values in the outputs of all layers. For a time series, layer outputs are counted
-    for each time point in each window of a step. The client with the largest D determines the
-    estimate.
+    The memory of one client's step is estimated as the size of ``4 P + D`` numbers. P is the number
+    of trained parameters. D is the sum of three counts: the client's feature values, the client's
+    edges, and four times the values in the outputs of all layers. For a time series, the outputs at
+    every time point of every window in a step are counted. The client with the largest D determines
+    the estimate.
 
     The number of batches is the memory that all clients' steps use, divided by the cache size and
     rounded. So a batch may exceed the cache size by up to half.
 
-    If D alone exceeds a twelfth of the cache, one client keeps all cores busy, and a batch of
-    several clients would not fit in the cache. In that case all clients train one at a time. A
-    batch pads all clients to the size of the largest client. So the largest D is first multiplied
-    by ``D / mean D``, where ``mean D`` is the mean over all clients. The product is then compared
-    with the cache. Clients also train one at a time if three times the estimate exceeds the cache.
-    For clients that hold many graphs, one rule replaces these two rules: such clients train one at
-    a time only if the largest D exceeds three fifths of the cache. Otherwise at least ten clients
-    share a batch. For many graphs, products with dense weights take most of the time. Such products
-    depend less on the cache than sparse products do.
+    Two rules determine whether clients train one at a time. By the first rule, they do so if
+    ``D^2 / mean D`` numbers need more than a twelfth of the cache. Here D belongs to the client
+    with the largest D, and ``mean D`` is the mean over all clients. A single client with such large
+    data keeps all cores busy. The factor ``D / mean D`` accounts for padding, since a batch pads
+    all clients to the size of the largest client. By the second rule, clients train one at a time
+    if the tensors of one step of three clients do not fit in the cache. Clients with many graphs
+    have a different rule: they train one at a time if the largest D numbers need more than three
+    fifths of the cache. Otherwise at least ten clients share a batch. For many graphs, products
+    with dense weights take most of the time. Such products depend less on the cache than sparse
+    products do.
 
-    Clients that have their own models are batched by kind of model. If several clients have a kind
-    of model, this function chooses how many of these clients train at once. The result is the
-    smallest number over all kinds.
+    Clients that have their own models are batched by kind of model. For each kind of model that
+    several clients have, this function chooses how many of these clients train at once. The result
+    is the smallest of these numbers.
 
     The result is the same on every computer, since the cache size is a constant and is not
     measured. If a loss does not work in a batch, the first round detects this error, and `fgl.run`
@@ -88,7 +85,7 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
         cache: size of the cache in bytes; by default 64 MiB on a CPU, 4 GiB on a GPU.
 
     Returns:
-        The `Choice`; if its number is 1, clients train one at a time.
+        The `Choice`. If `clients_at_once` of this choice is 1, clients train one at a time.
 
     Raises:
         ValueError: if `cache` is not above 0.

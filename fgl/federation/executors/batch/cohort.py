@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from ....graph import EDGE_FIELDS, EXAMPLE_FIELDS, MASKS, NODE_FIELDS, TIME_FIELDS, Graph
-from ....kinds import explained
 from ....sparse import SparseMatrix
 from ....sparse.batched_matrix import MatrixStack
 from ....sparse.batched_pattern import Member
@@ -280,7 +279,11 @@ class Cohort:
         )
 
     def _check_shapes(self, name: str, values: Sequence[Any]) -> None:
-        """Raise an error if shapes differ, since padding without a mask could change the loss."""
+        """Raise an error unless the values of all clients have the same shape.
+
+        Values of different shapes would be padded, and padding without a mask could change the
+        loss.
+        """
         for client, value in zip(self.clients, values, strict=True):
             shape: Any = getattr(value, "shape", None)
             want: Any = getattr(values[0], "shape", None)
@@ -405,7 +408,6 @@ class _Member(Graph):
         return changed
 
 
-@explained
 def batch_norms(model: nn.Module) -> list[nn.Module]:
     """Layers that mix examples; padding would change the results of these layers.
 

@@ -1,11 +1,9 @@
-"""Holdings of a loss: Python objects that the loss can reach; a check detects their changes.
+"""Detection of changes in the Python objects that a loss can reach (the holdings of the loss).
 
 A traced step repeats tensor operations and runs no Python code. So if a loss depends on an object
 that is not an input of the step, this object must stay unchanged. Examples are a counter, a flag of
 a module, and a tensor in a closure.
 """
-
-from __future__ import annotations
 
 import array
 import collections
@@ -58,7 +56,7 @@ class Holdings:
     """All objects within reach of given roots: containers, closures, attributes, globals, tensors.
 
     Args:
-        roots: a loss and its model.
+        roots: the objects from which the search starts, which are a loss and its model.
 
     Attributes:
         refused: the reason why a step of this loss cannot be repeated without Python, or an empty

@@ -1,7 +1,5 @@
 """The check of padding: a client's loss must be the same in a batch and outside a batch."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -36,8 +34,9 @@ def check_padding(
         view: the current step.
         params: each client's initial parameters.
         left: the clients that take this step.
-        checked: kinds of padding that earlier calls checked. A kind is ``"nodes"``, or the path of
-            a `Ragged` in a context. The call adds the kinds that it checks.
+        checked: the kinds of padding that earlier calls checked, such as ``"nodes"`` for padded
+            nodes, or ``"context/"`` and the path of a `Ragged` in a client's context. This call
+            adds the kinds that it checks to the set.
 
     Raises:
         ValueError: if padding changes the loss of a client, and the loss uses no random numbers.
@@ -96,7 +95,7 @@ def _compare_in(training: bool, view: View, start: Params, clients: Sequence[int
     names = trainable(view.method)
 
     def both(at: Params) -> tuple[Params, Tensor, Tensor]:
-        """The parameters, the clients' losses outside the batch, and their losses in the batch."""
+        """The parameters, the loss of each client by itself, and its loss in the padded batch."""
         ones = [_alone(view, at, client) for client in clients]
         set_seed(0)
         losses = _whole(view).losses(_stacks(view, at))
@@ -181,7 +180,7 @@ def _alone(view: View, at: Params, client: int, seed: int = 0) -> Tensor:
 
 
 def _whole(view: View) -> View:
-    """A view of the given view's step, but with all training examples of the clients."""
+    """A copy of a step's view that uses all training examples of the clients."""
     return View(view.method, view.layout).at(view.cohort, view.contexts, None)
 
 
@@ -196,8 +195,8 @@ def _stacks(view: View, at: Params) -> Params:
 def _beside(value: Tensor) -> Tensor:
     """A copy of a tensor, in which each entry is increased by a random number.
 
-    This number is at most 0.1 times the mean magnitude of the entries, or at most 0.1 if all
-    entries are 0.
+    The random number is between 0 and 0.1 times the mean magnitude of the entries. If all entries
+    are 0, the random number is between 0 and 0.1.
     """
     size = value.abs().mean()
     return value + 0.1 * torch.rand_like(value) * torch.where(size > 0, size, 1)

@@ -1,12 +1,10 @@
 """Touched rows: rows of a parameter that clients' data use; a step may train only these rows.
 
 The parameter of a first layer on sparse features has a row for each feature. A small client has few
-of the features. A recording can show that only products with sparse features use a parameter. In
-that case the rows of absent features do not influence the client's loss, and the gradient of these
-rows is 0.
+of the features. The recorded operations of a step show whether the parameter is used only in
+products with sparse features. In that case the rows of absent features do not influence the
+client's loss, and the gradient of these rows is 0.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -74,7 +72,7 @@ def stands_still(how: Training, optimizer: optim.Optimizer) -> bool:
 def compacted(
     recorder: Recorder, step: Step, stack: Tensor, place: int
 ) -> tuple[Step, Rows] | None:
-    """Rewrite a step for a compact stack in place of ``stack [K, rows, H]``.
+    """Rewrite a step so that it reads a compact stack ``[T, H]`` instead of ``stack [K, rows, H]``.
 
     Each remaining operation computes the same numbers in the same order.
 
@@ -110,7 +108,7 @@ def compacted(
 
 
 class _Uses(NamedTuple):
-    """A tensor, its views and its summands: their names, and the numbers of operations on them."""
+    """Names of a tensor, its views and its summands, and indices of the operations on them."""
 
     names: set[str]
     bags: set[int]
@@ -121,7 +119,9 @@ class _Uses(NamedTuple):
 def _renumbered(
     recorder: Recorder, calls: Sequence[Call], uses: tuple[_Uses, _Uses], rows: Rows, stack: str
 ) -> tuple[list[Call], dict[str, str]]:
-    """The operations on touched rows without views, and the source of each view of the gradient.
+    """Rewrite operations for touched rows and without views; also return the gradient's sources.
+
+    The second result maps each removed view of the gradient to the tensor behind this view.
 
     Args:
         recorder, calls: the recording and its operations.
@@ -154,7 +154,7 @@ def _renumbered(
 
 
 def _products(recorder: Recorder, calls: Sequence[Call], stack: Tensor) -> _Uses | None:
-    """The views and products of a stack; None if there is no product, or if another use exists."""
+    """Views of a stack and products with it; None without products, or if it is used elsewhere."""
     uses = _Uses({recorder.name(stack)}, set(), set(), set())
     for number, call in enumerate(calls):
         count = sum(name in uses.names for name in call.reads)
@@ -173,7 +173,7 @@ def _products(recorder: Recorder, calls: Sequence[Call], stack: Tensor) -> _Uses
 
 
 def _sums(recorder: Recorder, calls: Sequence[Call], gradient: Tensor) -> _Uses | None:
-    """The operations that sum products to a gradient; None if the products have further uses."""
+    """Operations that add products to form a gradient; None if a product is used elsewhere."""
     uses = _Uses({recorder.name(gradient)}, set(), set(), set())
     for number, call in reversed([*enumerate(calls)]):
         if uses.names.isdisjoint(call.results):
@@ -217,9 +217,9 @@ def _is_flat(matrix: Tensor, stack: Tensor) -> bool:
 
 
 def _is_bag(recorder: Recorder, call: Call) -> bool:
-    """Whether an operation is a sparse product with a constant pattern, as `kernels.py` writes it.
+    """Whether an operation is the sparse product from `kernels.py` with a constant pattern.
 
-    In that case the product's indices and offsets are constants, and neither inputs nor results.
+    A pattern is constant if its indices and offsets are neither inputs nor results of operations.
     """
     if call.function not in BAGS or len(call.args) != 8 or call.kwargs:
         return False

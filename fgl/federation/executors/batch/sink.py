@@ -1,12 +1,10 @@
 """The sink: an extra node for models of PyG; in a batch, padded and removed edges end at the sink.
 
-PyG's code uses masks to remove edges. Such masks do not work under `vmap`. So padded edges become
-self-loops at the sink. Edges whose weight was set to 0 by `Graph.with_adj` also become such
-self-loops. The features of the sink are 0, and the sink belongs to an extra graph. The row of the
-sink is removed from the model's output.
+PyG's code uses masks to remove edges. Such masks do not work under `vmap`. So each padded edge
+becomes a self-loop of the sink, and so does each edge whose weight `Graph.with_adj` set to 0. The
+features of the sink are 0, and the sink belongs to an extra graph. If the model's output has a row
+per node, the sink's row is removed.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -95,7 +93,8 @@ class SunkReading(Reading):
     def _cut(self, model: nn.Module, args: Any, out: Any) -> Any:
         """The model's output without the row that belongs to the sink.
 
-        If the output has one row per graph, the row of the sink's graph is removed.
+        If the output has one row per graph, the row of the extra graph that contains the sink is
+        removed.
         """
         if isinstance(out, tuple):
             return tuple(self._cut(model, args, each) for each in out)
@@ -112,10 +111,10 @@ class SunkReading(Reading):
 class Filtered(TorchFunctionMode):
     """A torch function mode with fixed shapes, so that PyG's operations on edges work under `vmap`.
 
-    Edges that a mask excludes are moved to the sink. If an operation asks for the largest index
-    in a tensor, the answer is the largest possible index. If a layer creates a tensor, each client
-    gets its own copy. Whole rows are read and added, which is faster than reading and adding single
-    entries.
+    Edges that a mask excludes are moved to the sink. The maximum of an index tensor depends on the
+    data, so this mode returns the largest possible index: the index of the sink or of its graph. If
+    a layer creates a tensor, each client gets its own copy. Whole rows are read and added, which is
+    faster than reading and adding single entries.
     """
 
     def __init__(self, reading: SunkReading) -> None:
@@ -161,7 +160,7 @@ class Filtered(TorchFunctionMode):
 
 
 def _mask_of(key: Any) -> Tensor | None:
-    """The mask in an index ``[mask]`` or ``[:, mask]`` that selects along the last dimension."""
+    """The mask of the index ``[mask]`` or ``[:, mask]``; None for any other index."""
     last = key[-1] if isinstance(key, tuple) and key else key
     alone = not isinstance(key, tuple) or key[:-1] == (slice(None),) * (len(key) - 1)
     is_mask = isinstance(last, Tensor) and last.dtype == torch.bool and last.dim() == 1

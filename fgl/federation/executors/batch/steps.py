@@ -1,4 +1,4 @@
-"""Local steps of a cohort: each step's graphs, contexts and masks, also inside `vmap`."""
+"""Local steps of a cohort: each step's graphs, contexts and masks, and their use by `vmap`."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class View:
         return list(self._parts)
 
     def context_tensors(self, keys: Sequence[str]) -> tuple[list[Tensor], list[Any]]:
-        """Return the tensors in the contexts' entries `keys`, and all values of other types."""
+        """Return the tensors in the contexts' entries `keys`, and the entries' other values."""
         first = self.contexts[0]
         if all(context is first for context in self.contexts):
             return taken_apart(first)
@@ -231,8 +231,8 @@ class _Context(Mapping[str, Any]):
 class StepPlan:
     """All steps of a cohort.
 
-    A client with fewer steps than the longest client repeats its last step; the results of repeated
-    steps are ignored.
+    All clients of the cohort take the same number of steps. A client that has fewer steps than
+    another client repeats its last step, and the results of the repetitions are ignored.
 
     Args:
         how: settings of local training: the number of steps, or the `batches`.

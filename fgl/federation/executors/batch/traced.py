@@ -2,8 +2,8 @@
 
 A `Recorder` records the operations of one step: the operations that `vmap` and autograd call.
 Repeating this list of operations gives bit-identical results without the Python overhead of `vmap`
-and autograd. Each list of operations is valid for one cohort. The inputs of the list are the
-parameters, buffers, contexts and masks. A GPU repeats the list as a CUDA graph.
+and autograd. Each list of operations is valid for one cohort. The operations read the parameters,
+buffers, contexts and masks. On a GPU, a CUDA graph replays the list.
 """
 
 from __future__ import annotations
@@ -93,7 +93,10 @@ class Tracer:
         return self._recorded(traces, step)
 
     def compact(self, cohort: Cohort) -> CompactTrace | None:
-        """A cohort's newest trace for compact stacks; None before the first comparison."""
+        """A cohort's newest `CompactTrace`, or None.
+
+        The result is None until the trace of the whole stacks was compared with an ordinary step.
+        """
         traces = self._traces.get(cohort, ())
         return traces[-1].compact if traces and traces[-1].uses and not self.why else None
 
@@ -125,7 +128,7 @@ class Tracer:
     def _recorded(self, traces: list[Trace], step: Step) -> Tensor:
         """Take an ordinary step.
 
-        The step is also recorded if it changed only tensors.
+        If the step changed nothing except tensors, record its operations.
         """
         method = step.view.method
         holdings = Holdings([method.loss, stand_in(method.model)])
@@ -257,14 +260,15 @@ class Trace:
 class CompactTrace(Trace):
     """A trace that trains only the touched rows of some stacks, see `compacted`.
 
-    In a round, a cohort uses this trace either in all steps or in no step. In the 1st, 4th, 16th,
-    64th round and so on that uses the trace, ordinary steps are taken too. The trace and the
+    In a round, a cohort uses this trace either in all steps or in no step. Of the rounds that use
+    the trace, the 1st, 4th, 16th, 64th and so on also take ordinary steps. The trace and the
     ordinary steps must have bit-identical results.
 
     Args:
         trace: the trace of whole stacks.
-        call, form: the operations and the conditions, as in `Trace`, but for compact stacks.
-        rows: the touched rows, by names of stacks.
+        call: the operations, which compute with the touched rows only.
+        form: the conditions under which `call` is valid.
+        rows: dict from a stack's name to the stack's touched rows.
     """
 
     def __init__(self, trace: Trace, call: Call, form: Form, rows: Mapping[str, Rows]) -> None:
@@ -306,7 +310,7 @@ class Form:
     settings: Any
 
     def fits(self, other: Form) -> bool:
-        """Whether operations that were recorded under one form are valid for another form."""
+        """Whether operations that were recorded under these conditions are valid under `other`."""
         if len(self.fixed) != len(other.fixed):
             return False
         same = all(map(_same_object, self.fixed, other.fixed))

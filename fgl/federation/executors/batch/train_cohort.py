@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn, optim
 
 from ....graph import Graph
-from ....kinds import explained
 from ....predict import reads, with_ties
 from ....progress import shown
 from ...method.message import Params
@@ -43,7 +42,6 @@ ELEMENTWISE = (
 HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
-@explained
 def train_cohort(
     method: Method,
     params: Sequence[Params],
@@ -75,9 +73,9 @@ def train_cohort(
             a time, these random numbers have other values.
         optimizers: each client's optimiser state; all states must have the same number of steps.
             Default none.
-        checked: kinds of padding that were checked before, see `check_padding`. If there is a new
-            kind and the loss uses no random numbers in evaluation mode, `check_padding` checks this
-            kind and adds it to `checked`. Default empty.
+        checked: kinds of padding that earlier calls checked, see `check_padding`. This call checks
+            all other kinds of padding in the cohort, and adds them to `checked`. The check accepts
+            every loss that uses random numbers in evaluation mode. Default empty.
         tracer: an object that records steps and repeats them. By default every step is an ordinary
             step.
 
@@ -262,7 +260,7 @@ def _step(
 
 
 class Template(NamedTuple):
-    """The trained tensors of one client, and the factory's optimiser for these tensors."""
+    """The trained tensors of one client, and the optimiser that a factory returns for them."""
 
     leaves: Mapping[str, Tensor]
     optimizer: optim.Optimizer
@@ -351,7 +349,7 @@ def _own(state: Mapping[str, Tensor], client: int) -> Params:
 
 
 def _check_model(model: nn.Module, cohort: Cohort) -> None:
-    """Raise an error if a layer mixes all nodes, since padding and the sink would change it."""
+    """Raise an error if a batch norm's statistics would include padded nodes or the sink."""
     mixing = batch_norms(model)
     sink = reads(model).edge_index
     if mixing and (cohort.padding or sink):

@@ -72,7 +72,7 @@ def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[s
     one process.
 
     Args:
-        method: the method; the values include the initial model, the settings of local training,
+        method: the method. The result includes the initial model, the settings of local training,
             and the names of the method's functions.
         config: further settings as JSON values, such as settings inside the method's functions.
 
@@ -154,8 +154,10 @@ def check_approved(path: Any, plan: str, unknown: Sequence[str], state: Any) -> 
     site with a list rejects a run that has a function without recorded settings.
 
     Args:
-        path: path of the list; each line begins with a plan. None approves all plans.
-        plan: the run's plan. The site's own ledger has the method as text.
+        path: path of the list; each line begins with a plan. If `path` is None, all plans are
+            approved.
+        plan: the run's plan. A plan is a digest. The site's ledger shows the method as readable
+            text.
         unknown: names of the method's functions whose settings are unknown.
         state: the site's state folder, if it has one.
 
@@ -188,8 +190,8 @@ def answer(
     reply again has no privacy cost. If two processes of the site answer a request simultaneously,
     both send the same reply. The answer's `paid` is the number of answers to this request for which
     the ledger has recorded a cost. If this number is 1 or less, `paid` is 0. The new state is
-    stored in addition to the valid state. The `onward` entries are stored separately: before the
-    reply is sent, the new entries replace the old entries on disk.
+    stored in addition to the valid state. Of the state's `onward` entries only the new values are
+    kept: before the reply is sent, they replace the old values on disk.
 
     Raises:
         ValueError: if the valid state is not on the shelf, if an answer would exceed the ledger's

@@ -62,9 +62,9 @@ class RemoteClients:
     """Executor of clients at remote nodes; the network gives each node an id.
 
     The `states` of this executor do not contain the clients' own states. `states` maps each client
-    to the number of the run and to a round. This round is the last round in which the server
-    accepted the client's message. The client's state after this round is the valid state. The round
-    is -1 if the client keeps no state.
+    to a dict of two numbers: the run, and the last round in which the server accepted the client's
+    message. The client continues from its own state after that round. The second number is -1 if
+    the client keeps no state.
 
     Args:
         post: sends messages to nodes.
@@ -151,7 +151,7 @@ class RemoteClients:
         warn(f"Round {index}, client {client}, score: {text}")
 
     def _answer(self, index: int, client: int, content: Any | str) -> Answer:
-        """Read a client's answer from a content; if this fails, the answer states the problem."""
+        """Read a client's answer from its reply; an answer without a message states the problem."""
         tensors = self.method.model.state_dict().values()
         device = next((tensor.device for tensor in tensors), torch.device("cpu"))
         try:
@@ -168,8 +168,8 @@ class RemoteClients:
 
         The bound is at most the number of requests to the client.
 
-        If the client's ledger reports no number, the bound is the number of requests, since each
-        request may have led to a new answer.
+        If the client's reply states no number of paid answers, the bound is the number of requests,
+        since the client may have paid for a new answer to each request.
         """
         times = max(self._times.get(client, 1), 1)
         return min(charged, times) if charged > 0 else times

@@ -55,11 +55,11 @@ def client_app(
 
     The node config of the site defines what the site allows. ``state`` is a folder for the client's
     states, the client's replies and the site's ledger. Without a folder, states and replies are
-    lost when the SuperNode ends, and there is no ledger. ``epsilon`` is the privacy budget for all
-    answers of the site together; it holds for the delta in ``delta`` (default 1e-5). ``approved``
-    is a file with the plans of approved runs, one per line. By default all runs are approved. If
-    ``approved`` is set, ``state`` is required, and all settings of a run must be known. ``runs`` is
-    the number of runs that the folder keeps (default 20).
+    lost when the SuperNode ends, and there is no ledger. ``epsilon`` and ``delta`` (default 1e-5)
+    are the privacy budget for all answers of the site together. ``approved`` is a file with the
+    plans of approved runs, one per line. By default all runs are approved. If ``approved`` is set,
+    ``state`` is required, and all settings of a run must be known. ``runs`` is the number of runs
+    that the folder keeps (default 20).
 
     Args:
         build: ``context -> method, graph, client``. The function uses this computer's data and the
@@ -68,8 +68,8 @@ def client_app(
         score: ``method -> (params, graph) -> metrics``. After each round, the returned function
             scores the model that the client deploys. A rate is a pair of a sum and its divisor.
             Default none.
-        mods: Flower's mods around training. If a mod reads tensors, the server must use `Flower`
-            with ``per_tensor=True``.
+        mods: Flower mods that wrap the app's answers to training requests. If a mod reads tensors,
+            the server must use `Flower` with ``per_tensor=True``.
         full_errors: whether the server gets the text of an error at the client. By default the
             server gets only the error's stage and type, since the text may quote the data. The
             SuperNode's log contains the whole error.
@@ -272,8 +272,8 @@ class Flower:
         per_tensor: whether to send one array for each tensor, so that Flower's own mods can read
             the tensors. One array per tensor is slower than one array per message, and does not
             support bfloat16.
-        poll: seconds between two checks for answers. The time between two checks for new nodes is
-            ten times as long.
+        poll: seconds between two checks for answers. Every ``10 * poll`` seconds, the server checks
+            for new nodes.
     """
 
     grid: Grid

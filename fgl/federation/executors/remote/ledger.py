@@ -98,11 +98,12 @@ class Ledger:
     def paid(self, question: str) -> int:
         """For one request, the number of answers whose cost was recorded.
 
-        The number can be 2: the process may be killed after it recorded the first answer and before
-        it sent this answer.
+        The number can be 2. If the process is killed after it recorded an answer and before it sent
+        the answer, the next process records and sends the answer again.
 
         The number is 0 if there is no folder, since nothing is recorded then. The number is also 0
-        if the ledger's file was full, and was renamed after the answer.
+        if the lines of these answers are in an older file of the ledger, since only the newest file
+        is read.
         """
         lines = (json.loads(line) for line in self._lines().splitlines())
         return sum(line.get("question") == question for line in lines)
@@ -169,8 +170,8 @@ class Ledger:
     def _lines(self) -> bytes:
         """All complete lines.
 
-        If the process is killed, the last line may be incomplete. The answer of this line was not
-        sent.
+        If the process is killed, the last line may be incomplete. An incomplete line is left out,
+        since its answer was not sent.
         """
         data = self._path.read_bytes() if self.folder and self._path.exists() else b""
         return data[: data.rfind(b"\n") + 1]

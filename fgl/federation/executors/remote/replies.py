@@ -16,7 +16,7 @@ from .. import Value
 
 
 class Reply(NamedTuple):
-    """A node's reply to a request; the reply has a content, or an error in its place."""
+    """A node's reply to a request: a content (Flower's `RecordDict`), or an error."""
 
     number: str
     node: int
@@ -44,11 +44,11 @@ class Post(Protocol):
         ...
 
     def letters(self, notes: Mapping[int, Any], messages: Mapping[int, Message]) -> dict[int, Any]:
-        """Create the content of a message for each client."""
+        """Pack each client's note and message into one object of the network, the content."""
         ...
 
     def push(self, kind: str, contents: Mapping[int, Any], ttl: float) -> dict[int, str]:
-        """Send each node its own content. Return the numbers of the accepted letters."""
+        """Send each node its own content. Return the ids of the requests that were accepted."""
         ...
 
     def pull(self, numbers: Sequence[str]) -> Iterable[Reply]:
@@ -56,18 +56,18 @@ class Post(Protocol):
         ...
 
     def note(self, content: Any) -> Mapping[str, Any]:
-        """The note in a content.
+        """Unpack the note, which is a dict of numbers and texts, from the content of a reply.
 
         Integers in the note are strings of digits.
         """
         ...
 
     def message(self, content: Any) -> Message:
-        """The message in a content."""
+        """Unpack the message, which is a dict of tensors, from the content of a reply."""
         ...
 
     def size(self, content: Any) -> tuple[int, int]:
-        """Bytes of the message in a content, and bytes of the data sent with this message."""
+        """Two sizes in bytes: the message in a reply's content, and all other data in it."""
         ...
 
 
@@ -249,7 +249,7 @@ def score(note: Note, limits: Limits) -> dict[str, Value]:
 
 
 def whole(note: Note, name: str) -> int:
-    """A whole number, which a note stores as a string of digits."""
+    """Return the whole number `name` of a note, which stores it as a string of digits."""
     value = _field(note, name)
     wrong = not isinstance(value, str) or not re.fullmatch(r"-?\d{1,20}", value, re.ASCII)
     reject_if(wrong, f"{name} to be a whole number", brief(value))
@@ -257,14 +257,14 @@ def whole(note: Note, name: str) -> int:
 
 
 def yes(note: Note, name: str) -> bool:
-    """A boolean from a note."""
+    """Return the value `name` of a note; raise an error if it is not a boolean."""
     value = _field(note, name)
     reject_if(not isinstance(value, bool), f"{name} to be True or False", brief(value))
     return bool(value)
 
 
 def table(note: Note, name: str) -> Mapping[str, Any]:
-    """A dict, which a note stores as JSON."""
+    """Return the dict `name` of a note, which stores it as JSON."""
     value = _field(note, name)
     try:
         parsed = json.loads(value) if isinstance(value, str) else None

@@ -26,7 +26,7 @@ class Shelf(Protocol):
 
 
 class StateFolder:
-    """A shelf in a folder.
+    """A client's stored states and replies, as files in a folder.
 
     Each state is a file with a checksum. The file is written completely or not at all.
 

@@ -18,10 +18,10 @@ def pack(message: Mapping[str, Any]) -> bytes:
     and their nesting.
 
     Args:
-        message: dict of dense tensors, at most one dict deep.
+        message: dict whose values are dense tensors or dicts of dense tensors.
 
     Returns:
-        The bytes. Their number is the result of `num_bytes`, plus about 80 for each tensor.
+        The bytes. The result is about 80 bytes per tensor longer than `num_bytes` of the message.
 
     Raises:
         TypeError: for a sparse tensor.
