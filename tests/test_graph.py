@@ -75,7 +75,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"y": torch.tensor([0, 1])}, r"Expected y to have shape \[4\], but got \[2\]"),
     ({"y": torch.zeros(4, 1).long()}, r"y to have shape \[4\], but got \[4, 1\]"),
     ({"y": torch.tensor([0, 1, 2, 4])}, r"Expected y to be in \[0, 4\), but got 4"),
-    ({"y": torch.tensor([0, 1, 2, -1]), "num_classes": None}, "y to be at least 0, but got -1"),
+    ({"y": torch.tensor([0, 1, 2, -1]), "num_classes": None}, "at least 0, but got -1: replace"),
     ({"num_classes": 0}, "Expected num_classes to be an integer >= 1, but got 0"),
     *(({name: value}, f"Expected {name} to {message}") for name in ("train_mask", "val_mask",
         "test_mask") for value, message in ((TRUE[:3], r"have shape \[4\], but got \[3\]"), (TRUE[:,
