@@ -199,6 +199,7 @@ def counted_classes(y: Tensor) -> int:
         warn(
             f"Labels are 0 to {count - 1}, but only {used.numel()} of these {count} occur: "
             f"num_classes={count} says that all are classes, and "
-            "y.unique(return_inverse=True)[1] numbers those that occur from 0"
+            "y.unique(return_inverse=True)[1] numbers those that occur from 0; if label "
+            f"{count - 1} of example {int(y.argmax())} is a mistake, correct it"
         )
     return count
