@@ -92,7 +92,7 @@ def homes(room: str) -> dict[str, str]:
 
 
 def keep_old_paths() -> None:
-    """Make each package in `NOW` find names that have moved, with a warning, by its `__getattr__`."""
+    """Add a `__getattr__` to each package in `NOW`; it finds moved names and warns about them."""
     for room in NOW:
         module = sys.modules[room]
         vars(module)["__getattr__"] = _finder(room, vars(module).get("__getattr__"))

@@ -532,8 +532,8 @@ def test_each_cell_and_sentence_of_a_table(tmp_path: Path) -> None:
         f"{sum(least) / 2:.1f} points in the median comparison, and {max(least):.1f} in the worst. "
         f"To detect 1 point, the median comparison needs {few} seeds, and the worst "
         f"{many if many < 1000 else '1000 or more'}",
-        "2 settings are too few to generalise to other data: a sign test over fewer than 6 settings "
-        "cannot give p < 0.05",
+        "2 settings are too few to generalise to other data: a sign test over fewer than 6 "
+        "settings cannot give p < 0.05",
     ]
     store = Store(tmp_path)
     ids = {(job.setting, job.method, job.seed): job.id for job in found.plan.jobs(store)}
