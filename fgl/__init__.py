@@ -25,7 +25,7 @@ from . import (
     tasks,
     transforms,
 )
-from ._moved import keep_old_paths
+from ._names import suggest_names
 from .experiment.plots import plot
 from .federation import Message, Method, Ragged, Result, Training, evaluate_on, fedavg, layer, run
 from .graph import Graph
@@ -34,8 +34,6 @@ from .sparse import SparseMatrix
 from .study import LogUniform, Tuned, Uniform, compare, study, tune
 
 __version__ = "0.2.0"
-
-keep_old_paths()
 
 __all__ = [
     "Graph",
@@ -81,4 +79,5 @@ __all__ = [
     "tune",
 ]
 
-kinds.name_methods(__name__)
+kinds.explain_public(__name__)
+suggest_names(__name__)

@@ -13,7 +13,6 @@ from .sparse import SparseMatrix
 TensorOrSparse = TypeVar("TensorOrSparse", Tensor, SparseMatrix)
 
 
-@explained
 def drop_edges(
     edges: TensorOrSparse, *, p: float, generator: torch.Generator | None = None
 ) -> TensorOrSparse:
@@ -43,7 +42,6 @@ def drop_edges(
     return edges[:, _keep(edges.shape[1], p, edges.device, generator)]
 
 
-@explained
 def mask_features(
     x: TensorOrSparse, *, p: float, generator: torch.Generator | None = None
 ) -> TensorOrSparse:

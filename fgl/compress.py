@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from .checks import check_choice, check_count, check_number, reject_if
-from .kinds import explained
 
 BITS = (2, 4, 8)
 
@@ -127,7 +126,6 @@ def largest(x: Tensor, *, share: float) -> tuple[Tensor, Tensor]:
     return places.int(), flat[places]
 
 
-@explained
 def num_largest(entries: int, share: float) -> int:
     """Number of entries that `largest` selects.
 

@@ -7,7 +7,7 @@ import numbers
 import sys
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from types import FunctionType, NoneType, UnionType
+from types import FunctionType, ModuleType, NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union
 from weakref import WeakKeyDictionary
 
@@ -91,6 +91,7 @@ MEANT = {
     "fraction_fit": ("participation",),
     "client_fraction": ("participation",),
     "num_clients": ("clients", "num_parts"),
+    "on": ("clients",),
     "proximal_mu": ("mu",),
     "label": ("y",),
     "labels": ("y",),
@@ -207,28 +208,55 @@ def _number(value: Any) -> Any:
     return value.item() if isinstance(value, np.integer | np.floating) else value
 
 
-def name_methods(package: str) -> None:
-    """Apply `explained` to `__init__` and to all public methods of a package's public classes.
+def explain_public(package: str) -> None:
+    """Apply `explained` to the public functions of a package, and to methods of its public classes.
+
+    A function that a module stores at import, for example as a default, has the decorator itself.
 
     Example:
-        >>> name_methods("fgl")
+        >>> explain_public("fgl")
         >>> fgl.nn.GCN(4, 8, 2, layers=3)
         Traceback (most recent call last):
         TypeError: Expected an argument of GCN, but got layers=3: did you mean num_layers=3? ...
     """
     modules = [m for name, m in sys.modules.items() if name.split(".")[0] == package]
+    functions = {each: explained(each) for m in modules for each in _functions(m) if _bare(each)}
+    for module in modules:
+        for key, value in list(vars(module).items()):
+            if isinstance(value, FunctionType) and value in functions:
+                setattr(module, key, functions[value])
     kinds = {each for m in modules for each in vars(m).values() if isinstance(each, type)}
     for own in kinds:
         inside = own.__module__.split(".")[0] == package and not own.__name__.startswith("_")
-        if not inside or getattr(own, "_is_protocol", False) or issubclass(own, NOT_NAMED):
-            continue
-        for key, value in list(vars(own).items()):
-            function = getattr(value, "__func__", value)  # of a class method or a static method
-            public = key in ("__init__", "__call__", "__matmul__") or not key.startswith("_")
-            bare = isinstance(function, FunctionType) and not hasattr(function, "__wrapped__")
-            if public and bare:
-                new = explained(function)
-                setattr(own, key, new if function is value else type(value)(new))
+        if inside and not getattr(own, "_is_protocol", False) and not issubclass(own, NOT_NAMED):
+            _explain_methods(own)
+
+
+def _functions(module: ModuleType) -> list[Any]:
+    """The public functions of a package, or of a module that is itself public, as fgl.augment."""
+    names = getattr(module, "__all__", None)
+    if names is not None:
+        return [getattr(module, name) for name in names]
+    outer, _, inner = module.__name__.rpartition(".")
+    room = sys.modules.get(outer)
+    if inner not in getattr(room, "__all__", ()) or getattr(room, inner) is not module:
+        return []
+    own = [each for name, each in vars(module).items() if not name.startswith("_")]
+    return [each for each in own if getattr(each, "__module__", "") == module.__name__]
+
+
+def _explain_methods(kind: type) -> None:
+    for key, value in list(vars(kind).items()):
+        function = getattr(value, "__func__", value)  # of a class method or a static method
+        public = key in ("__init__", "__call__", "__matmul__") or not key.startswith("_")
+        if public and _bare(function):
+            new = explained(function)
+            setattr(kind, key, new if function is value else type(value)(new))
+
+
+def _bare(function: Any) -> bool:
+    """Whether a value is a function without a wrapper, for example that of `typed`."""
+    return isinstance(function, FunctionType) and not hasattr(function, "__wrapped__")
 
 
 NOT_NAMED = (torch.autograd.Function, BaseException)

@@ -7,12 +7,10 @@ import torch
 from torch import Tensor
 
 from .checks import check_number, check_share, check_weight, reject_if
-from .kinds import explained
 
 Params = dict[str, Tensor]
 
 
-@explained
 def part(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
     """Select the part of a model to send: the tensors of the named modules.
 
@@ -47,7 +45,6 @@ def part(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
     return {k: v for k, v in params.items() if whole or any(_under(k, p) for p in prefixes)}
 
 
-@explained
 def rest(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
     """Select the tensors of all modules that `part` does not select.
 
@@ -72,7 +69,6 @@ def rest(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
     return {name: value for name, value in params.items() if name not in chosen}
 
 
-@explained
 def interpolate(
     own: Mapping[str, Tensor], other: Mapping[str, Tensor], weight: Tensor | float
 ) -> Params:
@@ -120,7 +116,6 @@ def interpolate(
     return mixed
 
 
-@explained
 def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) -> Tensor:
     """Each class's fraction of the labels: ``P(c) = |{v: y_v = c}| / n``.
 
@@ -157,7 +152,6 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
     return count / count.sum().clamp(min=1)
 
 
-@explained
 def is_distribution(share: Tensor) -> bool:
     """Whether all entries are at least 0 and sum to 1 (up to 1e-3); False if there is a NaN.
 
@@ -169,7 +163,6 @@ def is_distribution(share: Tensor) -> bool:
     return not below and abs(total - 1) <= 1e-3
 
 
-@explained
 def earth_mover(p: Tensor, q: Tensor) -> Tensor:
     """Distance between two label distributions: ``EMD = sum_c |p(c) - q(c)|`` (FedEgo).
 
@@ -202,7 +195,6 @@ def earth_mover(p: Tensor, q: Tensor) -> Tensor:
     return (p - q).abs().sum()
 
 
-@explained
 def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
     """Weight of the global layers in a client's model: ``lambda = (EMD(p, q) / 2)^gamma``.
 
@@ -230,7 +222,6 @@ def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
     return (earth_mover(p, q) / 2).clamp(0, 1) ** gamma
 
 
-@explained
 def emd_share(gamma: float = 0.5) -> Callable[[Tensor, Tensor], Tensor]:
     """Build the function `mixing_coefficient` with a fixed `gamma`; `gamma` is checked here.
 
@@ -245,7 +236,6 @@ def emd_share(gamma: float = 0.5) -> Callable[[Tensor, Tensor], Tensor]:
     return partial(mixing_coefficient, gamma=gamma)
 
 
-@explained
 def adaptive_aggregation(
     received: Mapping[str, Tensor],
     own: Mapping[str, Tensor],

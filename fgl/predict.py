@@ -118,7 +118,6 @@ def _read(parameters: Mapping[str, bool]) -> Reads:
 _standing: ContextVar[tuple[nn.Module, nn.Module] | None] = ContextVar("standing", default=None)
 
 
-@explained
 @contextmanager
 def standing_in(model: nn.Module, own: nn.Module) -> Iterator[None]:
     """A context in which `predict` calls `own` (a client's architecture) instead of `model`.
@@ -136,7 +135,6 @@ def standing_in(model: nn.Module, own: nn.Module) -> Iterator[None]:
         _standing.reset(token)
 
 
-@explained
 def stand_in(model: nn.Module) -> nn.Module:
     """The module that `predict` calls for a model: the model itself, except inside `standing_in`.
 
@@ -360,7 +358,7 @@ def _explain(error: Exception, model: nn.Module, graph: Graph, read: Reads) -> N
 def _check_parameters(
     model: nn.Module, inputs: tuple[Any, ...], options: Mapping[str, Any]
 ) -> None:
-    """Raise an error unless `forward` takes the inputs of a graph and the options of a method."""
+    """Raise an error if `forward` lacks a parameter for an input that is passed to it."""
     signature, name = inspect.signature(model.forward), type(model).__name__
     parameters = signature.parameters
     open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters.values())

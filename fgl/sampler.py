@@ -13,7 +13,6 @@ from .graph import EDGE_FIELDS, NODE_FIELDS, Graph
 from .graph.checks import check_index
 from .graph.fields import changed_copy, taken
 from .graph.windows import check_no_series
-from .kinds import explained
 from .sparse import SparseMatrix, row_sum
 from .sparse.matrix import check_degrees, rows_of
 from .sparse.pattern import Pattern
@@ -252,7 +251,6 @@ class SampledMatrix(SparseMatrix):
         return SparseMatrix(pattern, out.index_copy(0, pattern.crow[:n], loop * scale * scale))
 
 
-@explained
 def drawn(
     begin: Tensor, degree: Tensor, fanout: int, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:

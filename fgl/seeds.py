@@ -10,13 +10,10 @@ from typing import Any
 
 import torch
 
-from .kinds import explained
-
 CPU = torch.device("cpu")
 _seeding = RLock()
 
 
-@explained
 def fold_in(seed: int, *path: int | str) -> int:
     """Derive a seed from a seed and further values, as in ``fold_in(seed, round, client)``.
 

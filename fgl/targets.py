@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from .checks import reject_if
-from .kinds import explained
 from .losses import absolute_error, binary_cross_entropy, cross_entropy, squared_error
 from .metrics import mae, mape, mean_auc, mean_average_precision, r2, rmse
 from .metrics.classes import class_counts, hit_counts, on_host
@@ -171,7 +170,6 @@ ANSWERS = Target(binary_cross_entropy, {"auc": mean_auc, "ap": mean_average_prec
 """Binary labels, float ``[n]`` or ``[n, t]`` of 0, 1 or NaN: binary cross-entropy of logits."""
 
 
-@explained
 def checked_y(target: Target, y: Tensor | None) -> Tensor:
     """Check that labels fit a target, and return the labels.
 
@@ -204,7 +202,6 @@ def checked_y(target: Target, y: Tensor | None) -> Tensor:
     return y
 
 
-@explained
 def of_clients(target: Target) -> Target:
     """The target with the metrics by which a single client is scored.
 
@@ -219,7 +216,6 @@ def of_clients(target: Target) -> Target:
     return Target(target.loss, {"accuracy": hit_counts}, target.lower & {"accuracy"})
 
 
-@explained
 def selected(metrics: Mapping[str, float], select: str) -> float:
     """The value of the metric for model selection, negated if smaller values are better.
 
@@ -239,7 +235,6 @@ def selected(metrics: Mapping[str, float], select: str) -> float:
     return -value if select.startswith("-") else value
 
 
-@explained
 def less_is_better(name: str, select: str = "", lower: Collection[str] = ()) -> bool:
     """Whether smaller values of this metric are better, as for losses, rmse, mae and mape.
 
@@ -283,7 +278,6 @@ def lower_of(config: Mapping[str, Any]) -> set[str]:
     return {name for own in targets if isinstance(own, Mapping) for name in own.get("lower", ())}
 
 
-@explained
 def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
     """A client's metrics that are not NaN; NaN means that a client has no examples for a metric.
 
@@ -294,7 +288,6 @@ def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if not math.isnan(value)}
 
 
-@explained
 def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
     """Names of the metrics that are undefined, whatever the model returns.
 
@@ -328,7 +321,6 @@ def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
     return [name for name, value in values.items() if math.isnan(value)]
 
 
-@explained
 def warn_undefined(
     target: Target,
     answers: Sequence[tuple[Tensor | None, Tensor | None]],

@@ -19,7 +19,7 @@ MODULES = {
 
 # Room -> the rooms it may import. A new room says here on which floor it lives.
 FLOORS: dict[str, set[str]] = {
-    "_moved": set(), "kinds": {"checks"}, "warn": set(), "checks": set(), "compress": {"checks"},
+    "_names": set(), "kinds": {"checks"}, "warn": set(), "checks": set(), "compress": {"checks"},
     "progress": set(), "seeds": set(), "transfer": set(), "sparse": {"checks", "transfer"},
     "aggregate": {"checks", "transfer"}, "personalize": {"checks"},
     "metrics": {"checks", "transfer"}, "losses": {"checks", "sparse"},

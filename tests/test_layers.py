@@ -167,14 +167,12 @@ def test_functions_are_described_by_what_they_hide() -> None:
 
 
 def test_a_place_is_one_value_of_clients() -> None:
-    """The former `on` works for one release; what is no place is refused."""
+    """What is no place is refused."""
     for clients in ("x", 3, fgl.federation.Here):
         with pytest.raises(TypeError, match=r"Expected client"):
             fgl.run(PLAIN, clients, num_rounds=1)  # type: ignore[arg-type]
     here = fgl.federation.Here(graphs())
     with pytest.raises(ValueError, match="clients_at_once and score to be left out beside a place"):
         fgl.run(PLAIN, here, clients_at_once=1, num_rounds=1)
-    with pytest.warns(DeprecationWarning, match=r"fgl.run\(method, place\) now"):
-        assert len(fgl.run(PLAIN, on=here, num_rounds=1).history) == 1
-    with pytest.warns(DeprecationWarning), pytest.raises(ValueError, match="left out beside on"):
-        fgl.run(PLAIN, graphs(), on=here, num_rounds=1)
+    with pytest.raises(TypeError, match="but got on=Here: did you mean clients="):
+        fgl.run(PLAIN, on=here, num_rounds=1)  # type: ignore[call-arg]  # its name of old

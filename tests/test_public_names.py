@@ -9,7 +9,6 @@ from types import FunctionType
 import pytest
 
 import fgl
-from fgl._moved import NOW, homes
 
 NAMES = Path(__file__).with_name("public_names.txt")
 ROOT = NAMES.parents[1]
@@ -46,30 +45,14 @@ def test_a_name_is_public_in_one_room() -> None:
     assert not [each for each in paths.values() if len(each) > 1]
 
 
-def test_old_paths_warn_and_lead_to_the_same_object() -> None:
-    for room in NOW:
-        for name, home in homes(room).items():
-            with pytest.warns(DeprecationWarning, match=re.escape(f"write {home}.{name}")):
-                old = getattr(importlib.import_module(room), name)
-            assert old is getattr(importlib.import_module(home), name)
-            assert f"{room}.{name}" not in exported()
-        with pytest.raises(AttributeError, match=f"{room}.*no_such_name"):
-            importlib.import_module(room).no_such_name  # noqa: B018
-    with pytest.warns(DeprecationWarning, match=r"fgl\.data\.split .*splits\.split") as caught:
-        exec("from fgl.data import split", {})
-    assert caught[0].filename == "<string>"  # the line that has the old path
-
-
-def test_no_file_has_an_old_path() -> None:
-    old = {f"{room}.{name}" for room in NOW for name in homes(room)}
-    places = ("fgl", "docs", "examples", "benchmarks", "README.md", "CONTRIBUTING.md")
-    files = [ROOT / place for place in places if "." in place]
-    for place in places:
-        files += [*(ROOT / place).rglob("*.py"), *(ROOT / place).rglob("*.md")]
-        files += (ROOT / place).rglob("*.ipynb")
-    for file in {file for file in files if "decisions" not in file.parts}:
-        written = set(re.findall(r"(?<![\w.])fgl\.[\w.]*\w", file.read_text(encoding="utf-8")))
-        assert not written & old, file
+def test_an_unknown_name_is_told_its_home() -> None:
+    for path in ("fgl.data.partitions.louvain_partition", "fgl.data.splits.split", "fgl.compare"):
+        name = path.rsplit(".", 1)[1]
+        for wrong in (name, f"{name}_"):
+            with pytest.raises(AttributeError, match=rf"no attribute '{wrong}': .* {path}\?$"):
+                getattr(fgl.metrics, wrong)
+    with pytest.raises(AttributeError, match="'fgl.sparse' has no attribute 'qqq'$"):
+        fgl.sparse.qqq  # noqa: B018
 
 
 def test_the_version_is_the_same_everywhere() -> None:

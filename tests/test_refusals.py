@@ -13,7 +13,6 @@ from federations import graph, graphs, model, refuses, same, threads
 from torch import Tensor
 
 import fgl
-from fgl._moved import _finder
 from fgl.aggregate.robust.stacks import lengths
 from fgl.client_network.features import unit_centred
 from fgl.client_network.grouping import finch
@@ -68,8 +67,8 @@ REFUSED: list[tuple[str, type[Exception], Callable[[], Any]]] = [
     ("test nodes, but got none", ValueError, lambda: fgl.evaluate_on(METHOD, NO_TEST, NO_TEST)),
     ("tensors, but got a Graph", TypeError, lambda: _takes_no_graph(NET, (CLIENTS[0],))),
     ("dict of tensors, but got a T", TypeError, lambda: check_message({"model": ONE}, model={})),
-    ("no client's state", ValueError, lambda: _place(ELSEWHERE, None, "auto", None, STARTED)),
-    ("left out beside a place", ValueError, lambda: _place(ELSEWHERE, None, 1, None, None)),
+    ("no client's state", ValueError, lambda: _place(ELSEWHERE, "auto", None, STARTED)),
+    ("left out beside a place", ValueError, lambda: _place(ELSEWHERE, 1, None, None)),
     ("step to be a tensor, but got 3", TypeError, lambda: state_of(OPTIMIZER, {"w": ONE})),
     ("adjust.* to be a dict", TypeError, lambda: named("adjust", lambda *_: 3)({}, {}, None)),
     ("^my word$", ValueError, lambda: made(raising(ValueError, "my word"), {"w": ONE})),
@@ -179,11 +178,6 @@ def test_small_things_of_many_rooms() -> None:
     ends = ("test_macro_f1", "test_hits@3", "test_gap", "test_rmse", "val_ap")
     high, low = " (higher is better)", " (lower is better)"
     assert [_direction(name) for name in ends] == [high, high, "", low, high]
-    with pytest.warns(DeprecationWarning, match="fgl.sparse.Pattern is deprecated .* write fgl"):
-        assert _finder("fgl.sparse", None)("Pattern") is fgl.sparse.pattern.Pattern
-    assert _finder("fgl.sparse", str.upper)("other") == "OTHER"
-    with pytest.raises(AttributeError, match="'fgl.sparse' has no attribute 'other'"):
-        _finder("fgl.sparse", None)("other")
     steps, link = fgl.Training(num_steps=3), [edge_split(own) for own in CLIENTS]
     task = fgl.tasks.link_task(link, fgl.nn.VGAE(6, 4, 2), steps)
     assert task.fedavg.train.epochs == 3 and task.fedavg.train.num_steps is None

@@ -112,17 +112,19 @@ def sentence(study: Study, method: str, where: str, test: Tested, family: int) -
     base, own = next(iter(study.plan.methods)), test.difference
     setting = where if where in study.plan.settings else next(iter(study.plan.settings))
     less, points = less_is_better(study.metric(setting)), study.in_points(setting)
-    scale, metric = (100, "") if points else (1, f"the {study.metric(setting)} of ")
+    scale = 100 if points else 1
     better = "better" if (own.mean < 0) == less else "worse"
     name, _, detail = where.partition(", ")
     where = f"{name} ({detail})" if detail else name
     digits = 1 if points else 3
-    unit, whose = (" points", "") if points else ("", "'s")
+    size = f"{scale * abs(own.mean):.{digits}f}"
+    gain = f"{method} is {size} points {better} than {base}"
+    if not points:
+        gain = f"the {study.metric(setting)} of {method} is {size} {better} than that of {base}"
+    low, high = (f"{scale * end:+.{digits}f}" for end in (own.low, own.high))
     return (
-        f"**On {where}, {metric}{method} is {scale * abs(own.mean):.{digits}f}{unit} {better} than "
-        f"{base}{whose}** (95 % interval {scale * own.low:+.{digits}f} to "
-        f"{scale * own.high:+.{digits}f}, paired t test over {own.count} seeds, p = "
-        f"{test.holm:.2g} after Holm's correction for {family} comparisons)."
+        f"**On {where}, {gain}** (95 % interval {low} to {high}, paired t test over {own.count} "
+        f"seeds, p = {test.holm:.2g} after Holm's correction for {family} comparisons)."
     )
 
 

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ..checks import reject_if
-from ..kinds import explained
 from ..transfer import to_device
 
 SMALL = 2**16  # entries of a stack; smaller stacks are summed together, to save calls
@@ -16,7 +15,6 @@ SHORT = 2**13  # entries of a tensor; a list of shorter tensors is stacked, to s
 LONG = 2**18  # entries of a tensor; longer tensors of a stack do not fit a cache: added singly
 
 
-@explained
 def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict[str, Tensor]:
     """Weighted mean over clients: ``sum_k weight_k stack_k / sum_k weight_k``.
 

@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 
 from ..checks import check_share, reject_if
-from ..kinds import explained
 from .mean import as_dtype, exact, folded
 
 
-@explained
 def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -> dict[str, Tensor]:
     """Each client's mix of all clients: ``out_i = rho x_i + (1 - rho) sum_j A_ij x_j``.
 

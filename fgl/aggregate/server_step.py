@@ -7,13 +7,11 @@ import torch
 from torch import Tensor
 
 from ..checks import check_choice, reject_if
-from ..kinds import explained
 from .mean import root
 
 Params = dict[str, Tensor]
 
 
-@explained
 def server_step(
     params: Mapping[str, Tensor],
     target: Mapping[str, Tensor],

@@ -4,10 +4,8 @@ import torch
 from torch import Tensor
 
 from ..checks import check_rows, reject_if
-from ..kinds import explained
 
 
-@explained
 def project_to_simplex(rows: Tensor) -> Tensor:
     """Nearest point of the simplex (x >= 0, sum 1) to each row r: ``argmin_x ||x - r||^2``.
 

@@ -1,7 +1,5 @@
 """Auto-encoder that is trained to reconstruct a network of clients (GPFL)."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -11,7 +9,7 @@ from torch import Tensor
 from torch.optim.adam import adam
 
 from ..checks import Count, Natural, check_rows
-from ..kinds import explained, typed
+from ..kinds import typed
 from ..sparse.precision import full_precision
 
 EPS = 1e-6
@@ -19,7 +17,6 @@ RULE = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
 ADAM: dict[str, Any] = {"fused": True, "amsgrad": False, "maximize": False, **RULE}
 
 
-@explained
 def init_encoder(
     width: int,
     *,
@@ -64,7 +61,6 @@ def init_encoder(
     }
 
 
-@explained
 def encode(network: Tensor, features: Tensor, params: dict[str, Tensor]) -> Tensor:
     """Two graph convolutions: ``Z = A (ReLU(LayerNorm(A X W_0 + b_0)) W_1) + b_1``.
 
@@ -87,7 +83,6 @@ def encode(network: Tensor, features: Tensor, params: dict[str, Tensor]) -> Tens
     return network @ (normed.relu() @ params["weight1"]) + params["bias1"]
 
 
-@explained
 def link_probability(z: Tensor) -> Tensor:
     """Probability of a link between two clients: ``a_ij = sigmoid(z_i . z_j)``.
 
@@ -107,7 +102,6 @@ def link_probability(z: Tensor) -> Tensor:
     return torch.sigmoid(z @ z.T)
 
 
-@explained
 def link_entropy(probability: Tensor) -> Tensor:
     """Entropy of the links: ``mean_ij(-a log(a + e) - (1 - a) log(1 - a + e))``.
 
@@ -128,7 +122,6 @@ def link_entropy(probability: Tensor) -> Tensor:
     return -entropy.mean()
 
 
-@explained
 def link_cost(probability: Tensor) -> Tensor:
     """Penalty that grows with links: ``mean_ij(-log(1 + e - a))``.
 
@@ -148,7 +141,6 @@ def link_cost(probability: Tensor) -> Tensor:
     return -torch.log(1 + EPS - wide).mean().to(probability.dtype)
 
 
-@explained
 def link_loss(z: Tensor, *, weight: float = 1.0) -> Tensor:
     """The loss that `reconstruct` minimises: ``link_entropy + weight link_cost``.
 

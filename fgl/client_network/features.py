@@ -1,7 +1,5 @@
 """Features of clients: flat or pooled parameters, and outputs of models on random graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 
@@ -10,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..checks import Count, Share, check_count, check_rows, reject_if
-from ..kinds import explained, typed
+from ..kinds import typed
 
 
 def centred(rows: Tensor) -> Tensor:
@@ -41,7 +39,6 @@ def unit_centred(rows: Tensor) -> Tensor:
     return torch.where(norm > rounding, apart / norm, 0.0)
 
 
-@explained
 def flat_parameters(stack: Mapping[str, Tensor]) -> Tensor:
     """Flatten each client's parameters into one row.
 
@@ -74,7 +71,6 @@ def flat_parameters(stack: Mapping[str, Tensor]) -> Tensor:
     return torch.cat([each.reshape(clients, -1) for each in parts.values()], dim=1)
 
 
-@explained
 def pooled_features(flat: Tensor, *, width: int | None = 100, l2: bool = True) -> Tensor:
     """About 100 features per client: means over windows of parameters, centred and normalised.
 
@@ -112,7 +108,6 @@ def pooled_features(flat: Tensor, *, width: int | None = 100, l2: bool = True) -
     return unit_centred(flat) if l2 else centred(flat)
 
 
-@explained
 def functional_embedding(outputs: Tensor) -> Tensor:
     """Concatenate the outputs of each client's model on common probe graphs.
 

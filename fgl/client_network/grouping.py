@@ -7,11 +7,9 @@ import torch
 from torch import Tensor
 
 from ..checks import check_rows, reject_if
-from ..kinds import explained
 from .features import unit
 
 
-@explained
 def dtw_distances(sequences: Tensor) -> Tensor:
     """Dynamic time warping distances between sequences, computed for all pairs at once.
 
@@ -53,7 +51,6 @@ def dtw_distances(sequences: Tensor) -> Tensor:
     return before[-1].sqrt()
 
 
-@explained
 def finch(rows: Tensor) -> Tensor:
     """Clusters of rows by nearest neighbours (FINCH): the coarsest partition with several clusters.
 
@@ -106,7 +103,6 @@ def linked(rows: Tensor) -> Tensor:
     return torch.from_numpy(labels).long().to(rows.device)
 
 
-@explained
 def nearest_rows(rows: Tensor, count: int) -> Tensor:
     """For each row, the indices of at most `count` other rows with the largest cosine to this row.
 
@@ -122,7 +118,6 @@ def nearest_rows(rows: Tensor, count: int) -> Tensor:
     return cosine.fill_diagonal_(-2).topk(most, dim=1).indices
 
 
-@explained
 def min_cut(weight: Tensor) -> Tensor:
     """Divide a network by a minimum cut (Stoer and Wagner), and return the smaller part.
 

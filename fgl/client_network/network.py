@@ -1,18 +1,15 @@
 """Networks of clients: built from similarities or distances, and turned into weights for mixes."""
 
-from __future__ import annotations
-
 import math
 
 import torch
 from torch import Tensor
 
 from ..checks import Positive, Share, Weight, check_rows, reject_if
-from ..kinds import explained, typed
+from ..kinds import typed
 from .features import unit, unit_centred
 
 
-@explained
 def similarity(rows: Tensor, *, clip: bool = False, centre: bool = True) -> Tensor:
     """Cosine similarity of each pair of rows, after the mean row is subtracted from all rows.
 
@@ -47,7 +44,6 @@ def similarity(rows: Tensor, *, clip: bool = False, centre: bool = True) -> Tens
     return cosine.clamp(min=0) if clip else cosine
 
 
-@explained
 def property_network(properties: Tensor) -> Tensor:
     """Network that links clients with similar graphs, computed from properties of the graphs.
 
@@ -76,7 +72,6 @@ def property_network(properties: Tensor) -> Tensor:
     return similarity(properties, clip=True)
 
 
-@explained
 def select_properties(properties: Tensor, embedding_similarity: Tensor) -> Tensor:
     """Select properties whose `property_network` resembles the similarity of the clients' models.
 
@@ -122,7 +117,6 @@ def select_properties(properties: Tensor, embedding_similarity: Tensor) -> Tenso
     return torch.tensor(chosen, dtype=torch.int64, device=properties.device)
 
 
-@explained
 def normalize_rows(network: Tensor) -> Tensor:
     """Divide each row by the sum of the row: ``D^-1 A``; a row of zeros is unchanged.
 
@@ -185,7 +179,6 @@ def running_network(
     return normalize_rows(mixed.clamp(min=0))
 
 
-@explained
 def discretise(z: Tensor, *, threshold: float | None = None) -> Tensor:
     """Network that links similar clients, with equal weights in each row.
 

@@ -1,7 +1,5 @@
 """Damaged clients: an exact fraction of edges, features or labels is removed or corrupted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

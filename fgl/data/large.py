@@ -1,7 +1,5 @@
 """Synthetic graphs with millions of nodes, communities, labels, dense features and hubs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -4,8 +4,6 @@
 Multiplication by the adjacency of this graph gives the client's part of the sums.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 

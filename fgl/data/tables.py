@@ -1,7 +1,5 @@
 """Graphs from tables of nodes and edges: data frames, dicts of columns, or CSV files."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Knowledge graphs: triples of head, relation and tail, and partitions by relation."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

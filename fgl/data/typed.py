@@ -1,7 +1,5 @@
 """Typed graphs: nodes and edges of several types in one `Graph`, and paths along relations."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any

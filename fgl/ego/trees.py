@@ -15,14 +15,12 @@ from torch import Tensor
 from ..checks import check_count, check_fanouts, check_number, reject_if
 from ..graph import Graph
 from ..graph.checks import check_index
-from ..kinds import explained
 from ..sparse import SparseMatrix
 from ..warn import warn
 
 BITS = 31  # bits of a random integer; ``draw * degree`` fits an int64 for every degree below 2^32
 
 
-@explained
 def levels(fanouts: Sequence[int]) -> list[int]:
     """Index of the first node of each level of a tree, followed by the tree's number of nodes.
 
@@ -120,7 +118,6 @@ class EgoSampler:
         return torch.cat(layers, 1)
 
 
-@explained
 def training_trees(
     graph: Graph, fanouts: Sequence[int] = (6, 6), *, shuffle: bool = True
 ) -> Tensor:
@@ -148,7 +145,6 @@ def training_trees(
     return EgoSampler(graph, fanouts)(nodes)
 
 
-@explained
 def resample(
     trees: Tensor, *, fanouts: Sequence[int] = (6, 6), generator: torch.Generator | None = None
 ) -> Tensor:
@@ -196,7 +192,6 @@ def resample(
     return trees[torch.arange(count, device=trees.device)[:, None], position]
 
 
-@explained
 def mash(
     values: Tensor, trees: Tensor, *, batch_size: int | None = None, least: int | None = None
 ) -> Tensor:
@@ -256,7 +251,6 @@ def mash(
     return out
 
 
-@explained
 def tree_minibatches(
     trees: Tensor,
     labels: Tensor,
@@ -301,7 +295,6 @@ def tree_minibatches(
             yield batch if fanouts is None else resample(batch, fanouts=fanouts), labels[chosen]
 
 
-@explained
 def check_steps(epochs: int, batch_size: int) -> None:
     """Raise an error if the number of epochs is below 0 or the batch size is below 1.
 

@@ -7,11 +7,9 @@ import torch
 from torch import Tensor
 
 from ..checks import reject_if
-from ..kinds import explained
 from .trees import check_float, levels
 
 
-@explained
 def check_mashed(
     embeddings: Tensor, labels: Tensor, *, shape: Sequence[int], dtype: torch.dtype | None = None
 ) -> None:
@@ -66,7 +64,6 @@ def check_mashed(
         raise ValueError(f"Expected labels to have rows that {rule} {where}")
 
 
-@explained
 def mashed_check(
     fanouts: Sequence[int],
     head: Tensor,

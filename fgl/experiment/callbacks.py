@@ -8,10 +8,9 @@ from typing import Any
 import torch
 
 from ..federation import Result, Round
-from ..kinds import explained, typed
+from ..kinds import typed
 
 
-@explained
 def progress(num_rounds: int, name: str) -> Callable[[Round, Result], None]:
     """A callback that shows a progress bar if tqdm is installed, and otherwise does nothing.
 

@@ -1,7 +1,5 @@
 """Command line of a `main` function: flags, presets and help. Only this file imports tyro."""
 
-from __future__ import annotations
-
 import collections.abc
 import dataclasses
 import functools
@@ -15,7 +13,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..checks import imported, install, reject_if
-from ..kinds import explained
 from .fields import changed, flat, leaves, members
 from .run import NOT_CONFIG, Run, command
 from .words import choose_names, first_line, option, preset_table, sentence
@@ -25,7 +22,6 @@ Presets = Mapping[str, Mapping[str, Any]]
 REQUIRED: Any = inspect.Parameter.empty  # the default of a flag that a command must give
 
 
-@explained
 def cli(
     main: Main | Mapping[str, Main],
     *,
@@ -110,7 +106,6 @@ def _origin(
     return {"recipe": recipe, "dataset": flags.get("dataset", ""), "config": {**config, **others}}
 
 
-@explained
 def takes_options_of(builder: Main) -> Callable[[Main], Main]:
     """A decorator: a function's ``**options`` get the keyword-only parameters of `builder`.
 

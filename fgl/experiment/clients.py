@@ -28,9 +28,9 @@ def spread(
         metric: name of a metric with one value per client. The name has no suffix that names a
             client, such as ``/3``.
         groups: the group of each client, such as its region. By default there are no groups.
-        lower: whether smaller values are better. The default is True in three cases: the metric is
-            a loss, rmse or mae; the task selects the round with the smallest value of the metric;
-            or `lower` of the run's target contains the metric.
+        lower: whether smaller values are better. The default is True for a loss, for rmse
+            and for mae. The default is also True if the task selects the round with the smallest
+            value of the metric, or if the target's `lower` contains the metric's name.
 
     Returns:
         A dict. ``mean`` is the mean over clients with equal weights. ``worst`` is the value of the

@@ -1,7 +1,5 @@
 """Plots of runs: metrics by round and by bytes, deviations over seeds, and dropped clients."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os
@@ -15,7 +13,6 @@ from typing import Any
 
 from ..checks import check_choice, check_disk, imported
 from ..federation import Result, Round, best_round
-from ..kinds import explained
 from ..targets import less_is_better
 from .clients import of_clients, round_of
 from .comparison import Comparison
@@ -38,7 +35,6 @@ class Curve:
         return [total / 1e6 for total in itertools.accumulate(self.bytes)]
 
 
-@explained
 def plot(
     what: Result | Comparison | Mapping[str, Runs],
     *,

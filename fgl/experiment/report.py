@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..federation import Result, Round, best_round
-from ..kinds import explained
 from ..targets import less_is_better, lower_of
 
 DESCRIBED = {
@@ -18,7 +17,6 @@ DESCRIBED = {
 }
 
 
-@explained
 def report(
     result: Result,
     *,

@@ -1,7 +1,5 @@
 """Metrics of a round: scores of the clients' deployed models, on one graph or several."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +14,7 @@ from torch import nn
 from ..checks import SPLIT, reject_if
 from ..graph import Graph
 from ..graph.windows import asked, by_answer, horizons
-from ..kinds import explained, typed
+from ..kinds import typed
 from ..metrics.classes import on_host
 from ..predict import predict, standing_in
 from ..seeds import stage
@@ -55,7 +53,6 @@ def running(method: Method) -> Iterator[None]:
         _RUNNING.reset(token)
 
 
-@explained
 def deployed(
     method: Method, clients: Sequence[Graph]
 ) -> Callable[[Mapping[int, Message], Mapping[int, State]], dict[int, Params]]:
@@ -333,7 +330,6 @@ def _local_score(
     return score
 
 
-@explained
 def together(*evaluates: Evaluate) -> Evaluate:
     """Join several `evaluate` functions into one function that returns all their metrics.
 
@@ -431,8 +427,8 @@ def merging(
 
     Args:
         each: whether to add each client's metrics and the worst value.
-        graphs: the graphs on which clients are scored. From their masks and labels, the warning
-            derives the reason for a missing metric.
+        graphs: the graphs on which clients are scored. The warning finds the reason for a
+            missing metric in the masks and labels of these graphs.
         lower: names of metrics for which smaller values are better, without a prefix such as
             ``test_``.
 

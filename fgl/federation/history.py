@@ -14,7 +14,6 @@ from torch import nn
 
 from ..checks import check_disk, check_number, did_you_mean, imported, reject_if
 from ..graph import Graph
-from ..kinds import explained
 from ..predict import predict
 from ..targets import less_is_better, lower_of, selected
 from ..warn import warn
@@ -102,7 +101,6 @@ def checked_select(
     return metric
 
 
-@explained
 def best_round(history: Sequence[Scored], select: str = "val_accuracy") -> Scored:
     """The round with the largest value of the metric `select`.
 

@@ -1,11 +1,8 @@
 """Runs: sequences of rounds. A run that resumes from a checkpoint gives bit-identical results."""
 
-from __future__ import annotations
-
 import json
 import operator
 import os
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -15,7 +12,7 @@ import torch
 
 from ..checks import check_number, check_share, reject_if
 from ..graph import Graph
-from ..kinds import check_kind, check_takes, explained
+from ..kinds import check_kind, check_takes
 from ..seeds import one_thread
 from ..warn import warn
 from .carried import carried, counted_on, unprotected
@@ -39,13 +36,11 @@ from .training.train import in_mode
 Callback = Callable[[Round, Result], bool | None]
 
 
-@explained
 def run(
     method: Method,
     clients: Sequence[Graph] | TaskLike | Place | None = None,
     *,
     num_rounds: int,
-    on: Place | None = None,
     seed: int = 0,
     participation: float = 1.0,
     dropouts: Dropouts = 0.0,
@@ -76,7 +71,6 @@ def run(
             ``fgl.federation.Flower(grid, num_clients=4)``. Each remote client computes its own
             score and keeps its state, so `evaluate` does not receive the clients' states.
         num_rounds: total number of rounds, including the rounds before a resume.
-        on: old name of `clients`, for an object such as ``fgl.federation.Flower(...)``; deprecated.
         seed: seed of the whole run; it does not change the initial model, which is `method.model`.
         participation: fraction of the clients that take part in each round; at least one client
             takes part.
@@ -168,7 +162,7 @@ def run(
     check_number("seed", seed, integer=True)
     seed = operator.index(seed)
     check_numbers(num_rounds, participation, dropouts, config)
-    place = _place(clients, on, clients_at_once, score, start)
+    place = _place(clients, clients_at_once, score, start)
     place.check(method)
     _check_participants(method, place.num_clients, participation)
     if checkpoint is None:  # a run in a folder may continue with more rounds
@@ -352,20 +346,11 @@ def _check_history(result: Result, rounds: Sequence[Round]) -> None:
 
 def _place(
     clients: Sequence[Graph] | TaskLike | Place | None,
-    on: Place | None,
     at_once: int | Literal["all", "auto"],
     score: Score | None,
     start: Result | None,
 ) -> Place:
     """The place where clients run: `clients` if `clients` is a place, otherwise this process."""
-    if on is not None:
-        warnings.warn(
-            "fgl.run(method, on=place) is fgl.run(method, place) now",
-            DeprecationWarning,
-            stacklevel=3,
-        )
-        reject_if(clients is not None, "clients to be left out beside on", "both")
-        clients = on
     place: Any = clients
     if isinstance(place, type) or not hasattr(place, "identity"):
         return Here(place, at_once, score)

@@ -56,7 +56,6 @@ def absolute_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Ten
     return known_mean(lambda out, answer: (out - answer).abs(), output, y, mask)
 
 
-@explained
 def huber(output: Tensor, y: Tensor, mask: Tensor | None = None, *, delta: float = 1.0) -> Tensor:
     """Mean Huber loss over known entries in masked rows.
 

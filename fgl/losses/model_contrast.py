@@ -4,12 +4,10 @@ import torch
 from torch import Tensor
 
 from ..checks import check_length, check_number, reject_if
-from ..kinds import explained
 from .unit_rows import unit_rows
 from .weighted_mean import weighted_mean
 
 
-@explained
 def model_contrast(
     z: Tensor,
     received: Tensor,

@@ -4,11 +4,9 @@ import torch
 from torch import Tensor
 
 from ..checks import check_length, reject_if
-from ..kinds import explained
 from .weighted_mean import mask_weight
 
 
-@explained
 def nearest_features(
     made: Tensor, count: Tensor, hidden: Tensor, hidden_count: Tensor, *, mask: Tensor | None = None
 ) -> Tensor:

@@ -15,7 +15,6 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from ..checks import check_choice, check_length, check_mask, check_number, reject_if
-from ..kinds import explained
 from ..sparse.autograd import batched
 from ..sparse.precision import full_precision
 from ..sparse.recording import in_one
@@ -26,7 +25,6 @@ BLOCK = 2**23  # entries of the similarity matrix that are in memory at a time
 CACHED = 2**18  # similarities that fit in a CPU's cache, together with intermediate results
 
 
-@explained
 def node_contrast(
     anchor: Tensor,
     keys: Tensor,

@@ -7,7 +7,6 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ..checks import reject_if
-from ..kinds import explained
 from ..sparse import gather_rows
 from ..sparse.autograd import batched
 from ..sparse.gather import add_rows, below_each_other
@@ -15,7 +14,6 @@ from ..sparse.gather import add_rows, below_each_other
 BLOCK = 2**20  # entries that are gathered at a time
 
 
-@explained
 def pair_scores(z: Tensor, pairs: Tensor) -> Tensor:
     """The decoder's logits, which are inner products of pairs of rows: ``s_uv = z_u . z_v``.
 

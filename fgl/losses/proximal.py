@@ -38,7 +38,6 @@ def proximal(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> T
     return torch.stack(terms).sum() / 2 if terms else torch.zeros(())
 
 
-@explained
 def distance_per_entry(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> Tensor:
     """Distance to a reference model, per tensor and entry: ``sum_p ||theta_p - ref_p|| / n_p``.
 

@@ -5,11 +5,9 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from ..checks import check_length, reject_if
-from ..kinds import explained
 from .weighted_mean import weighted_mean
 
 
-@explained
 def ranking(positive: Tensor, negative: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """Mean loss over pairs of a chosen item and an item that was not chosen (BPR).
 

@@ -5,7 +5,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..checks import check_choice, reject_if
-from ..kinds import explained
 from ..sparse.rows import widened
 from .pair_scores import pair_scores
 from .weighted_mean import mask_weight, weighted_mean
@@ -13,7 +12,6 @@ from .weighted_mean import mask_weight, weighted_mean
 KINDS = ("sampled", "dense", "dense_weighted")
 
 
-@explained
 def sampled_reconstruction(
     z: Tensor,
     edges: Tensor,
@@ -116,7 +114,6 @@ def dense_reconstruction(
     return (total / (scale + (scale == 0))).to(dtype)
 
 
-@explained
 def reconstruction_loss(
     z: Tensor,
     edges: Tensor,
@@ -171,7 +168,6 @@ def _kept(pairs: Tensor, mask: Tensor | None) -> Tensor:
     return pairs if mask is None else torch.where(mask.bool(), pairs, 0)
 
 
-@explained
 def kl_divergence(mu: Tensor, log_sigma: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """KL divergence of the embedding distribution from a standard normal (FedVGAE, Eq. 6).
 

@@ -3,13 +3,11 @@
 from torch import Tensor
 
 from ..checks import check_length, check_number, reject_if
-from ..kinds import explained
 from ..sparse import SparseMatrix, row_log_softmax, row_sum, sampled_product
 from ..sparse.rows import widened
 from .weighted_mean import weighted_mean
 
 
-@explained
 def structure_distillation(
     student: Tensor,
     teacher: Tensor,

@@ -3,11 +3,9 @@
 import torch
 from torch import Tensor
 
-from ..kinds import explained
 from ..sparse.rows import widened
 
 
-@explained
 def unit_rows(x: Tensor, eps: float = 1e-6) -> Tensor:
     """Rows scaled to length 1; a row shorter than `eps` becomes 0 and gets no gradient.
 

@@ -36,7 +36,9 @@ def fedopt(
         momentum: decay of the first moment. The default is 0 for ``"sgd"``, and 0.9 for all other
             rules.
         beta2: decay of the second moment, at least 0 and below 1; torch's Adam uses 0.999.
-        tau: the paper's degree of adaptivity, which Adam calls epsilon; at least 0.
+        tau: the paper's degree of adaptivity, which Adam calls epsilon; at least 0. The default is
+            that of the authors' code and of Flower. If D is much smaller than `tau`, as after one
+            SGD step per client, the server's step is not adaptive: tune `tau` with `server_lr`.
         weight_decay: a factor, at least 0; the optimiser gets D minus this factor times theta.
         bias_correction: whether to correct the bias of the moments of ``"adam"``, as in Adam's
             paper.

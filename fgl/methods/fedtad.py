@@ -68,25 +68,27 @@ def fedtad(
     the paper).
 
     In three places, the public code differs from this method and from the paper. The public code
-    multiplies A and D^-1 entry by entry. So its "walks" are ids of random nodes, and the large ids
-    dominate the features. Here the topology features are the return probabilities of the paper.
-    Another function can be passed as `topology`. The public code's GCN also applies dropout during
-    evaluation. Here dropout is applied only in the mean model, and only in training. If no client
-    has a certain class, the public code divides 0 by 0. Here this class gets weight 0. In the
-    public code, a client's weight is its number of nodes, and clients keep their Adam state. Here
-    the task determines the weights and whether the state is kept.
+    multiplies A and D^-1 entry by entry. As a result, the public code's "walks" are ids of random
+    nodes, and large ids dominate the topology features. Here the topology features are the return
+    probabilities of the paper. Another function can be passed as `topology`. The public code's GCN
+    also applies dropout during evaluation. Here dropout is applied only in the mean model, and only
+    in training. If no client has a certain class, the public code divides 0 by 0. Here this class
+    gets weight 0. In the public code, a client's weight is its number of nodes, and clients keep
+    their Adam state. Here the task determines the weights and whether the state is kept.
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models.
         generator: G, with the same numbers of features and classes as the clients' graphs.
-        topology: a function ``graph -> [num_nodes, d]``. Nodes are compared by their features and
-            by the results of this function together.
+        topology: a function ``graph -> [num_nodes, d]``. Two nodes are compared by the cosine of
+            ``h = [features || topology]``, in which the results of this function are appended to
+            the node's features.
         num_nodes: nodes of a generated graph, at least the number of classes.
         neighbours: number of nodes to which each node is connected. The node itself is counted, so
             the number is at least 1.
-        epochs: number of turns in a round.
-        generator_steps: steps of G in a turn.
-        distil_steps: steps of the mean model in a turn.
+        epochs: number of the server's turns in a round. In a turn, first G and then the mean model
+            is trained.
+        generator_steps: number of Adam steps of G in each turn of the server.
+        distil_steps: number of Adam steps of the mean model in each turn of the server.
         generator_lr: learning rate of G's Adam.
         distil_lr: learning rate of the mean model's Adam.
         distil_decay: weight decay of both Adam optimisers.

@@ -7,11 +7,9 @@ import torch
 from torch import Tensor
 
 from ..checks import check_classes, check_length, check_mask, reject_if
-from ..kinds import explained
 from ..transfer import to_host
 
 
-@explained
 def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     """Fraction of masked nodes whose label has the largest logit; a row with a NaN counts as wrong.
 
@@ -35,7 +33,6 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     return share(*to_host(hit_counts(logits, y, mask)))
 
 
-@explained
 def hit_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """The number of correct predictions and of all predictions, as a tensor on the device.
 
@@ -53,7 +50,6 @@ def hit_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     return torch.stack([(hit_rows(logits, y) & mask).sum(), mask.sum()])
 
 
-@explained
 def share(counts: Tensor) -> float:
     """The first count divided by the second; ``nan`` if the second is 0.
 
@@ -65,7 +61,6 @@ def share(counts: Tensor) -> float:
     return part / whole if whole else float("nan")
 
 
-@explained
 def hit_rows(logits: Tensor, y: Tensor) -> Tensor:
     """For each row, whether its label has the largest logit; a row with a NaN counts as wrong.
 
@@ -85,7 +80,6 @@ def hit_rows(logits: Tensor, y: Tensor) -> Tensor:
     return hit & ~logits.isnan().any(1)  # argmax returns the position of a NaN
 
 
-@explained
 def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     """F1 of each class, ``2 TP_c / (2 TP_c + FP_c + FN_c)``, averaged over classes.
 
@@ -114,7 +108,6 @@ def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     return f1_of(*to_host(class_counts(logits, y, mask)))
 
 
-@explained
 def class_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Counts per class, as a tensor on the device; `f1_of` computes macro F1 from them.
 
@@ -200,7 +193,6 @@ def check_labels(logits: Tensor, y: Tensor) -> None:
         reject_if(not 0 <= label < shape[1], expected, label)
 
 
-@explained
 def on_host(*metrics: Mapping[str, Any]) -> list[dict[str, float]]:
     """Convert metrics to numbers; the program waits for the GPU only once.
 

@@ -4,12 +4,10 @@ import torch
 from torch import Tensor
 
 from ..checks import check_count, check_mask, reject_if
-from ..kinds import explained
 from ..transfer import to_host
 from .classes import share
 
 
-@explained
 def auc(scores: Tensor, y: Tensor) -> float:
     """Area under the ROC curve (receiver operating characteristic).
 
@@ -36,7 +34,6 @@ def auc(scores: Tensor, y: Tensor) -> float:
     return _area(*_by_threshold(scores, y))
 
 
-@explained
 def average_precision(scores: Tensor, y: Tensor) -> float:
     """Area under the step function of precision against recall.
 
@@ -62,7 +59,6 @@ def average_precision(scores: Tensor, y: Tensor) -> float:
     return _precision(*_by_threshold(scores, y))
 
 
-@explained
 def auc_and_average_precision(scores: Tensor, y: Tensor) -> tuple[float, float]:
     """A pair of `auc` and `average_precision`; the scores are sorted only once.
 
@@ -81,7 +77,6 @@ def auc_and_average_precision(scores: Tensor, y: Tensor) -> tuple[float, float]:
     return _area(*counts), _precision(*counts)
 
 
-@explained
 def hit_rate(scores: Tensor, others: Tensor, *, k: int, mask: Tensor | None = None) -> float:
     """Fraction of rows in which the chosen item has one of the k largest scores.
 

@@ -1,7 +1,5 @@
 """Networks of AdaFGL's second step, which refine a federated model's predictions per client."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any

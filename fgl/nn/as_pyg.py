@@ -7,7 +7,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..checks import imported, reject_if
-from ..kinds import explained
 from .gat import GATConv
 from .gcn import GCNConv
 from .gin import GINConv, OfGraphs
@@ -17,7 +16,6 @@ from .rgcn import RGCN, RGCNConv
 from .sage import SAGEConv
 
 
-@explained
 def to_pyg(model: nn.Module) -> nn.Module:
     """Rebuild a model with PyTorch Geometric's layers; the weights and outputs stay the same.
 

@@ -1,7 +1,5 @@
 """GraphSAGE with a learned vector that orders nodes, for FedAux (2025)."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import torch

@@ -1,7 +1,5 @@
 """Graph attention network (Velickovic et al. 2018)."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Graph convolutional network (Kipf & Welling 2017)."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import torch

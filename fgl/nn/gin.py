@@ -1,7 +1,5 @@
 """Graph isomorphism network for whole graphs (Xu et al. 2019), in the form of GCFL and GPFL."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
@@ -169,7 +167,7 @@ class GIN(OfGraphs):
 
         For sparse x, the sums are sums of ``pre(x)``, and no map remains. For dense x, the sums are
         sums of x, and `pre` remains. Both orders give the same result, since `pre` and the sum are
-        linear. The second order is faster if x has few columns and needs no gradient.
+        linear. It is faster to sum x first if x has few columns and needs no gradient.
         """
         if isinstance(x, SparseMatrix):
             h = (x @ self.pre.weight.t()).add_(self.pre.bias)

@@ -1,7 +1,5 @@
 """Graph isomorphism network that reads edge features (Hu et al. 2020)."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, Literal
 

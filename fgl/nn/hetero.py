@@ -1,7 +1,5 @@
 """Wrapper that splits a typed graph into dicts by type, and calls PyG's networks with the dicts."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise

@@ -1,7 +1,5 @@
 """NeighGen (FedSage+): a generator of missing neighbours, and a classifier of nodes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -83,7 +83,6 @@ def observed(model: nn.Module) -> Iterator[list[Seen]]:
             hook.remove()
 
 
-@explained
 @contextmanager
 def outputs(model: nn.Module) -> Iterator[list[Any]]:
     """A context that collects the results of all calls of a model.

@@ -1,7 +1,5 @@
 """A network that reads directed edges with signed features and predicts labels of node pairs."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

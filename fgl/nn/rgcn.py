@@ -1,7 +1,5 @@
 """Relational graph convolutional network (Schlichtkrull et al. 2018)."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,7 +1,5 @@
 """GraphSAGE (Hamilton et al. 2017) for graphs and trees of a fixed shape; FedEgo's network."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from operator import mul
@@ -11,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from ..checks import check_fanouts, check_share, reject_if
-from ..kinds import explained
 from ..sparse import gather_rows
 from .layers import Edges, Features, Stack, adjacency, dropout, widths
 
@@ -73,7 +70,6 @@ class SAGEConv(nn.Module):
         return out
 
 
-@explained
 def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
     """For each inner node of trees of a fixed shape, the mean over its children.
 

@@ -1,7 +1,5 @@
 """FedSPA's network (2025), with separate sums over alike, unlike and unknown neighbours."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

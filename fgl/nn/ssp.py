@@ -1,7 +1,5 @@
 """Spectral network for whole graphs, for FedSSP (Tan et al. 2024)."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

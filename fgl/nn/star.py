@@ -1,7 +1,5 @@
 """FedStar's network (Tan et al. 2023), with one channel for structure and one for features."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import torch

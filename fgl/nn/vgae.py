@@ -1,7 +1,5 @@
 """Variational graph autoencoder (Kipf & Welling 2016)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

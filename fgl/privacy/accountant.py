@@ -20,14 +20,13 @@ from ..checks import (
     imported,
     install,
 )
-from ..kinds import explained, typed
+from ..kinds import typed
 
 OPACUS: tuple[float, ...] = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(12, 64))
 ORDERS = (*OPACUS, 96, 128, 256, 512, 1024)  # OPACUS gives no epsilon below log(1 / delta) / 62
 POINTS = 10_000  # points of the grid for the privacy loss of one sampled step
 
 
-@explained
 def epsilon(
     *,
     noise_multiplier: float,

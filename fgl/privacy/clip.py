@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ..checks import check_number, reject_if
-from ..kinds import explained
 from .gaussian import grid_step, truncated
 
 F64 = torch.float64
@@ -36,7 +35,6 @@ def length_of(update: Mapping[str, Tensor]) -> Tensor:
     return total
 
 
-@explained
 def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
     """The update, shortened if it is too long: ``u min(1, length / ||u||)``.
 

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ..aggregate import project_to_simplex
 from ..checks import check_count, check_number, reject_if
-from ..kinds import explained
 from ..transfer import to_device, to_host
 from ..warn import warn
 
@@ -23,7 +22,6 @@ UNPROTECTED = (
 )
 
 
-@explained
 def gaussian(
     tensors: Mapping[str, Tensor], *, sigma: float, unprotected: torch.Generator | None = None
 ) -> dict[str, Tensor]:
@@ -186,7 +184,6 @@ def _bits(count: int, unprotected: torch.Generator | None) -> Any:
     return halves.cpu().numpy().astype(np.uint32).view(np.uint64)
 
 
-@explained
 def noisy_shares(
     shares: Tensor, *, sigma: float, unprotected: torch.Generator | None = None
 ) -> Tensor:
@@ -216,7 +213,6 @@ FARTHEST = 9.2  # standard deviations: bound for a Gaussian sample from 64 rando
 LARGEST = 2.0**48  # so that noise is an exact float, and the sum of 1,000 fits a word
 
 
-@explained
 def discrete_gaussian(
     shape: torch.Size, *, sigma: float, unprotected: torch.Generator | None = None
 ) -> Tensor:
@@ -250,7 +246,6 @@ def discrete_gaussian(
     return (standard_normal(shape, unprotected) * sigma).round().long()
 
 
-@explained
 def gap_of_sum(number: int, *, sigma: float) -> float:
     """Distance in log-density between a sum of discrete Gaussians and a single Gaussian.
 

@@ -5,11 +5,9 @@ import torch
 from torch import Tensor
 
 from ..checks import check_count, check_number
-from ..kinds import explained
 from .simple import Simple, simple
 
 
-@explained
 def structure_encoding(
     edge_index: Tensor, nodes: int | Tensor, *, steps: int = 16, max_degree: int = 16
 ) -> Tensor:
@@ -48,7 +46,6 @@ def structure_encoding(
     return torch.cat(both, dim=1).to(edge_index.device)
 
 
-@explained
 def walk_returns(edge_index: Tensor, nodes: int | Tensor, *, steps: int = 16) -> Tensor:
     """Probability that a random walk is back at its first node after 1, 2, ..., `steps` steps.
 
@@ -100,7 +97,6 @@ def _walk_returns(graphs: Simple, steps: int) -> Tensor:
     return torch.from_numpy(returns[:, :steps])
 
 
-@explained
 def laplacian_spectrum(
     edge_index: Tensor, nodes: int | Tensor, *, width: int | None = None
 ) -> Tensor:

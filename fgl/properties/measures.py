@@ -5,7 +5,6 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
-from ..kinds import explained
 from .simple import Simple, simple
 
 
@@ -76,7 +75,6 @@ MEASURES = (
 PROPERTIES = tuple(measure.__name__ for measure in MEASURES)
 
 
-@explained
 def graph_properties(edge_index: Tensor, nodes: int | Tensor) -> Tensor:
     """Six properties of every graph, in the order of `PROPERTIES`.
 
@@ -107,7 +105,6 @@ def graph_properties(edge_index: Tensor, nodes: int | Tensor) -> Tensor:
     return columns.to(edge_index.device, torch.get_default_dtype())
 
 
-@explained
 def mean_properties(graph: Graph) -> Tensor:
     """The mean of `graph_properties` over the training graphs of a collection.
 

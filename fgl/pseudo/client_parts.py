@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
-from ..kinds import explained
 from ..sparse import SparseMatrix
 from ..warn import warn
 from .graph import edge_tensors, from_edge_tensors, project
@@ -15,7 +14,6 @@ from .graph import edge_tensors, from_edge_tensors, project
 NAMES = ("labels", "row", "col", "weight")
 
 
-@explained
 def part_of(
     node_id: Tensor, labels: Tensor | None, similar: SparseMatrix | None
 ) -> dict[str, Tensor]:
@@ -40,7 +38,6 @@ def part_of(
     return part if similar is None else part | edge_tensors(project(similar, node_id))
 
 
-@explained
 def unpacked(
     message: Mapping[str, Any], graph: Graph
 ) -> tuple[dict[str, Any], Tensor, SparseMatrix]:

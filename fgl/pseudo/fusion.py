@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from ..checks import check_choice
-from ..kinds import explained
 from ..losses import cross_entropy
 from ..sparse import sum_rows
 from .uploads import check_node_rows
@@ -15,7 +14,6 @@ from .uploads import check_node_rows
 FILLS = ("renormalised", "padded")
 
 
-@explained
 def fuse(
     rows: Sequence[Tensor],
     node_id: Sequence[Tensor],
@@ -80,7 +78,6 @@ def fuse(
     return total / torch.where(cover > 0, cover, 1)[:, None]
 
 
-@explained
 def fuse_uploads(
     uploads: Iterable[Mapping[str, Any]],
     num_nodes: int,
@@ -121,7 +118,6 @@ def fuse_uploads(
     return fused, fuse(embeddings, ids, weight, num_nodes, fill=fill)
 
 
-@explained
 def pseudo_labels(scores: Tensor, *, threshold: float = 0.5) -> Tensor:
     """For each node, the class with the largest score; -1 if no score exceeds a threshold.
 
@@ -142,7 +138,6 @@ def pseudo_labels(scores: Tensor, *, threshold: float = 0.5) -> Tensor:
     return torch.where(best > threshold, label, -1)
 
 
-@explained
 def label_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     """Cross-entropy over the nodes with a pseudo label (FedGL, Eq. 21).
 

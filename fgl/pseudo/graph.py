@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from ..checks import check_count, reject_if
-from ..kinds import explained
 from ..sparse import SparseMatrix, row_sum, sum_rows
 from ..sparse.pattern import Pattern
 from ..sparse.rows import widened
@@ -15,7 +14,6 @@ from ..sparse.rows import widened
 BLOCK = 2**23  # similarities that exist at a time
 
 
-@explained
 def pseudo_graph(h: Tensor, *, s: int = 100, block: int = BLOCK) -> SparseMatrix:
     """The `s` largest entries in each row of ``max(0, h h^T)``; each row is scaled to sum to 1.
 
@@ -70,7 +68,6 @@ def pseudo_graph(h: Tensor, *, s: int = 100, block: int = BLOCK) -> SparseMatrix
     return SparseMatrix(Pattern(crow, col[keep], (num_nodes, num_nodes)), value[keep].to(dtype))
 
 
-@explained
 def project(matrix: SparseMatrix, nodes: Tensor) -> SparseMatrix:
     """The part of a matrix with the rows and columns `nodes`, in the order of `nodes`.
 
@@ -132,7 +129,6 @@ def from_edge_tensors(message: Mapping[str, Any], *, like: SparseMatrix) -> Spar
     return SparseMatrix.from_edge_index(edges, like.shape[0], weight)
 
 
-@explained
 def augmented_operator(
     adj: SparseMatrix, pseudo: SparseMatrix, *, beta: float = 0.1, symmetric: bool = True
 ) -> SparseMatrix:

@@ -8,11 +8,9 @@ from torch import Tensor
 
 from ..checks import reject_if
 from ..graph import Graph
-from ..kinds import explained
 from ..sparse import SparseMatrix, sum_rows
 
 
-@explained
 def describe(
     labels: Sequence[Tensor],
     edges: Sequence[tuple[Tensor, Tensor, Tensor]],
@@ -77,7 +75,6 @@ def _of_edges(
     }
 
 
-@explained
 def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], dict[str, float]]:
     """Build a function that measures the pseudo labels and pseudo edges in an outbox (FedGL).
 

@@ -1,7 +1,5 @@
 """Checks of a client's uploaded predictions and embeddings of nodes (FedGL)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,7 +7,6 @@ import torch
 from torch import Tensor
 
 from ..checks import reject_if
-from ..kinds import explained
 
 Accept = Callable[[Any, int, Any], None]
 ROWS = ("node_id", "embeddings", "predictions")  # of an upload, one row per node
@@ -82,7 +79,6 @@ def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -
         raise ValueError("Expected embeddings to be of finite length, but got larger ones")
 
 
-@explained
 def upload_check(num_nodes: int, like: Tensor, *, base: Accept | None = None) -> Accept:
     """Build a server's `accept`, which calls `check_upload` and checks the number of nodes.
 
@@ -115,7 +111,6 @@ def upload_check(num_nodes: int, like: Tensor, *, base: Accept | None = None) ->
     return accept
 
 
-@explained
 def nodes_of(uploads: Mapping[int, Mapping[str, Any]], state: Mapping[str, Any]) -> dict[str, Any]:
     """Each client's node ids, which a server keeps in its state for `upload_check`.
 

@@ -4,8 +4,6 @@
 make the call faster.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar

@@ -1,19 +1,15 @@
 """Rows gathered or summed by an index; additions have a fixed order, even on a GPU."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ..kinds import explained
 from .autograd import batched, positional
 from .recording import recorded
 
 
-@explained
 def gather_rows(x: Tensor, index: Tensor) -> Tensor:
     """Gather rows: ``out_e = x_{index(e)}``.
 
@@ -37,7 +33,6 @@ def gather_rows(x: Tensor, index: Tensor) -> Tensor:
     return out
 
 
-@explained
 def sum_rows(values: Tensor, index: Tensor, num_rows: int) -> Tensor:
     """Sum rows by index: ``out_i = sum_{e: index(e) = i} values_e``. The bits are reproducible.
 
@@ -59,7 +54,6 @@ def sum_rows(values: Tensor, index: Tensor, num_rows: int) -> Tensor:
     return add_rows(values.new_zeros(num_rows, *values.shape[1:]), index, values)
 
 
-@explained
 def add_rows(out: Tensor, index: Tensor, values: Tensor) -> Tensor:
     """Add to a tensor's rows in place, in the fixed order of `sum_rows`.
 
@@ -127,7 +121,6 @@ class _Sum(Function):
         return out.unflatten(0, (size, num_rows)), 0
 
 
-@explained
 def below_each_other(index: Tensor, num_rows: int, name: str = "index") -> Tensor:
     """Convert indices ``[K, m]`` of rows in K tensors to row indices in the joined tensors.
 

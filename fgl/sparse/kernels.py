@@ -1,7 +1,5 @@
 """Kernels in two versions: one uses torch, the other uses torch-sparse and torch-scatter."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import platform

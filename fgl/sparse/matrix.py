@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch._C import _functorch as functorch
 
-from ..kinds import explained
 from .gather import gather_rows, ranges
 from .pattern import Pattern, outside, pointers, row_major
 from .precision import mixed
@@ -341,7 +340,6 @@ def dense(x: Tensor | SparseMatrix) -> Tensor:
     return x.to_dense() if isinstance(x, SparseMatrix) else x
 
 
-@explained
 def rows_of(x: Tensor | SparseMatrix, index: Tensor) -> Any:
     """Select rows of dense or sparse features, in the order of `index`.
 

@@ -1,15 +1,11 @@
 """Full precision under `torch.autocast`, for operations that need more than half precision."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-
-from ..kinds import explained
 
 T = TypeVar("T")
 
@@ -28,7 +24,6 @@ def mixed(tensor: Tensor) -> bool:
     return bool(torch.is_autocast_enabled(tensor.device.type))
 
 
-@explained
 def full_precision(function: Callable[..., T]) -> Callable[..., T]:
     """Let a function run without `torch.autocast`; its first argument must be a tensor.
 

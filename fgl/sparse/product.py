@@ -1,14 +1,11 @@
 """Products with a sparse pattern; they support gradients and `vmap`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ..kinds import explained
 from .autograd import batched, call, one_by_one, positional
 from .batched_pattern import StackedPattern
 from .gather import gather_rows
@@ -18,7 +15,6 @@ from .precision import mixed
 from .rows import widened
 
 
-@explained
 def weighted_product(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:
     """Multiply the sparse matrix of `pattern` and `value` by a dense matrix.
 
@@ -41,7 +37,6 @@ def weighted_product(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:
     return _called(_Product, value, x, pattern)
 
 
-@explained
 def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
     """For every entry, the dot product of two rows: ``out_e = left_{row(e)} . right_{col(e)}``.
 

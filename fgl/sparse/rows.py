@@ -1,14 +1,11 @@
 """Sums and softmaxes over each row's entries; they support gradients and `vmap`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ..kinds import explained
 from .autograd import batched, call, one_by_one, positional
 from .batched_pattern import StackedPattern
 from .gather import gather_rows
@@ -16,7 +13,6 @@ from .kernels import backend
 from .pattern import Pattern
 
 
-@explained
 def row_sum(pattern: Pattern, value: Tensor) -> Tensor:
     """Sum of each row's values.
 
@@ -36,7 +32,6 @@ def row_sum(pattern: Pattern, value: Tensor) -> Tensor:
     return out
 
 
-@explained
 def pair_sum(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
     """Sum of two numbers for every entry: ``out_e = left_{row(e)} + right_{col(e)}``.
 
@@ -57,7 +52,6 @@ def pair_sum(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
     return out
 
 
-@explained
 def row_softmax(pattern: Pattern, logit: Tensor, mask: Tensor | None = None) -> Tensor:
     """Softmax over each row's entries.
 
@@ -80,7 +74,6 @@ def row_softmax(pattern: Pattern, logit: Tensor, mask: Tensor | None = None) -> 
     return out
 
 
-@explained
 def row_log_softmax(pattern: Pattern, logit: Tensor) -> Tensor:
     """Logarithm of `row_softmax` without underflow.
 
@@ -100,7 +93,6 @@ def row_log_softmax(pattern: Pattern, logit: Tensor) -> Tensor:
     return out
 
 
-@explained
 def widened(value: Tensor) -> Tensor:
     """Convert float16 or bfloat16 to float32; return other tensors unchanged.
 

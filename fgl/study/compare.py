@@ -1,7 +1,5 @@
 """The function `compare`: a study without trials, made in this process and kept in memory."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

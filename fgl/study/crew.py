@@ -52,7 +52,10 @@ def finish(folder: Path, plan: Plan, workers: int | str) -> None:
 
 
 def _own_plan(folder: Path) -> Path:
-    """The plan file that this process's workers read, since others may replace ``plan.pkl``."""
+    """The plan file for this process's workers.
+
+    Another process may replace ``plan.pkl`` at any time, so the workers read a file of their own.
+    """
     return folder / "logs" / f"plan-{platform.node()}-{os.getpid()}.pkl"
 
 

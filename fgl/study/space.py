@@ -1,7 +1,5 @@
 """Search spaces of hyper-parameters: ranges, choices, and the points of the trials."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import math

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..kinds import explained
-
 LEVEL, POWER = 0.05, 0.8
 MANY = 1000  # largest number of seeds that is considered
 QUANTILES = 2000  # number of quantiles of the estimated deviation
@@ -38,7 +36,6 @@ class Difference:
     count: int
 
 
-@explained
 def difference(gains: Sequence[float]) -> Difference:
     """The mean ``m`` of paired differences, and the mean's interval ``m ± t s / sqrt(n)``.
 
@@ -72,7 +69,6 @@ def difference(gains: Sequence[float]) -> Difference:
     return Difference(mean, deviation, mean - half, mean + half, p, count)
 
 
-@explained
 def holm(values: Sequence[float]) -> list[float]:
     """Holm's adjusted p-values: ``max over j <= i of min(1, (n - j + 1) p_(j))``.
 
@@ -89,7 +85,6 @@ def holm(values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-@explained
 def improvement(mine: Sequence[float], others: Sequence[float], *, less: bool = False) -> float:
     """Fraction of pairs of runs (one of each method) in which the first method beats the second.
 
@@ -142,7 +137,6 @@ def least_effect(count: int, tests: int = 1) -> float:
     return float(optimize.brentq(lacking, 0.0, 10 * (1 + critical), xtol=1e-6))
 
 
-@explained
 def seeds_needed(deviation: float, smallest: float, tests: int = 1) -> int:
     """Number of seeds (at most 1000) with which a test detects a difference; the power is 80 %.
 

@@ -1,7 +1,5 @@
 """The functions `study` and `tune`, which run methods' trials and tests in parallel."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """AdaFGL: train a federated model; in a second task, clients adapt this model to their graphs."""
 
-from __future__ import annotations
-
 import copy
 from functools import partial
 from typing import Any

@@ -152,10 +152,11 @@ def _copies(
 
 
 def _num_copies(keys: Tensor, train: Sequence[Tensor]) -> int:
-    """Number of examples with a copy in `train`; 0 if features do not identify examples.
+    """Number of examples with a copy in `train`: an example with the same features and label.
 
-    Features do not identify examples if examples with equal features often have different labels.
-    For example, every client may use one-hot vectors of its nodes' positions as features.
+    The result is 0 if examples with equal features often have different labels, since equal
+    features then prove no copy. For example, every client may number its nodes and use one-hot
+    vectors of these numbers as features.
     """
     every = torch.cat([keys[:, :0], *train], 1)
     trained, labelled = every[:, every[0] != 0].unique(dim=1)

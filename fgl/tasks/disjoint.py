@@ -1,7 +1,5 @@
 """Base of the tasks `OwnNodes` and `Links`: disjoint clients train variational encoders."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal

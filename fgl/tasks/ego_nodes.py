@@ -1,7 +1,5 @@
 """Nodes of clients with major labels; models train on sampled ego-graphs (FedEgo's protocol)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal

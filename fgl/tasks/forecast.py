@@ -1,7 +1,5 @@
 """Forecasts of a series on a graph; the nodes of this graph are divided among clients."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """Graphs of one collection, divided among clients with skewed labels (GPFL's protocol)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Links at clients; each client is scored on held-out edges (FedVGAE's protocol for links)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """FedSage+: train neighbour generators, add neighbours to clients' graphs, and run FedAvg."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Molecules of several companies; tasks predict numbers or binary labels of molecules."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Nodes of clients that are disjoint parts of one graph; scores use the whole graph (FGSSL)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal

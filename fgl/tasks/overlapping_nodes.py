@@ -1,7 +1,5 @@
 """Nodes of overlapping clients, sampled from one graph; scores use the clients' union (FedGL)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal

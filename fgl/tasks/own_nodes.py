@@ -1,7 +1,5 @@
 """Nodes of clients; every client has its own test set (FedVGAE's protocol for nodes)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial

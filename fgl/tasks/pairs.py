@@ -1,7 +1,5 @@
 """Pairs of nodes at disjoint clients; models predict future edges or labels of edges."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -80,8 +78,8 @@ def pair_task(
     Raises:
         ValueError: if a client has no pairs. With `negatives`, the error is also raised if a label
             is neither 0 nor 1, if local training defines batches itself, or if the target is not
-            `fgl.targets.ANSWERS`. The error is also raised if `negatives` is a number without
-            `ranking`, or if `ranking` is given and `negatives` is not a number.
+            `fgl.targets.ANSWERS`. Ranking tasks need a number as `negatives`, and other tasks
+            must not have one; otherwise the error is raised.
 
     Example:
         >>> whole = fgl.data.splits.split_by_time(fgl.data.ratings())

@@ -1,7 +1,5 @@
 """Ranking metrics for the triples of a knowledge graph: mean reciprocal rank, and hits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Nodes of clients that are parts of a large graph; models train on sampled neighbourhoods."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Scores of clients' models on nodes, held-out edges, ego-graphs or graphs; pooled scores."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial

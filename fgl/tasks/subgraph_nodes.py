@@ -1,7 +1,5 @@
 """Nodes of clients with parts of one graph; every client is scored on its nodes (FED-PUB)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Nodes of a typed graph, which is divided among clients; public nodes can be shared."""
 
-from __future__ import annotations
-
 from .. import data
 from ..checks import Count, Natural, reject_if
 from ..federation import fold_in

@@ -6,13 +6,11 @@ import torch
 from torch import Tensor
 
 from ...checks import check_count, check_number, reject_if
-from ...kinds import explained
 from ..mean import as_dtype, mean
 from .median import median
 from .stacks import Stack, TooManyBad, flat, lengths, stacked
 
 
-@explained
 def norm_bound(stack: Stack, *, bound: float | None = None) -> dict[str, Tensor]:
     """Mean of updates whose lengths are limited to b: ``mean_k x_k min(1, b / ||x_k||)``.
 
@@ -40,7 +38,6 @@ def norm_bound(stack: Stack, *, bound: float | None = None) -> dict[str, Tensor]
     return _clipped(stack, bound, "bound", None, 1)
 
 
-@explained
 def centred_clipping(
     stack: Stack,
     *,

@@ -6,13 +6,11 @@ import torch
 from torch import Tensor
 
 from ...checks import check_count, check_number
-from ...kinds import explained
 from ..mean import mean
 from .median import median
 from .stacks import Stack, check_minority, flat, lengths, stacked
 
 
-@explained
 def geometric_median(
     stack: Stack,
     *,

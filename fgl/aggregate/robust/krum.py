@@ -4,12 +4,10 @@ import torch
 from torch import Tensor
 
 from ...checks import check_number
-from ...kinds import explained
 from ..mean import mean
 from .stacks import Stack, check_minority, distances, flat, stacked
 
 
-@explained
 def krum(stack: Stack, *, bad: int, neighbours: int | None = None) -> dict[str, Tensor]:
     """Tensors of the client with the smallest sum of squared distances to its neighbours (Krum).
 
@@ -46,7 +44,6 @@ def krum(stack: Stack, *, bad: int, neighbours: int | None = None) -> dict[str, 
     return {name: value[best].clone() for name, value in whole.items()}
 
 
-@explained
 def multi_krum(
     stack: Stack, *, bad: int, keep: int | None = None, neighbours: int | None = None
 ) -> dict[str, Tensor]:

@@ -3,12 +3,10 @@
 import torch
 from torch import Tensor
 
-from ...kinds import explained
 from ..mean import as_dtype, mean
 from .stacks import Stack, check_minority, in_order, stacked
 
 
-@explained
 def median(stack: Stack, *, bad: int = 0) -> dict[str, Tensor]:
     """Median over clients per entry; for an even number of clients, the mean of the middle two.
 
@@ -44,7 +42,6 @@ def median(stack: Stack, *, bad: int = 0) -> dict[str, Tensor]:
     return out
 
 
-@explained
 def trimmed_mean(stack: Stack, *, bad: int) -> dict[str, Tensor]:
     """Mean over clients per entry, after removing the `bad` smallest and `bad` largest values.
 

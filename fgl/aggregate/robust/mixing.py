@@ -4,12 +4,10 @@ import torch
 from torch import Tensor
 
 from ...checks import check_count
-from ...kinds import explained
 from ..mean import mean
 from .stacks import Stack, check_minority, distances, flat, stacked
 
 
-@explained
 def bucket_means(
     stack: Stack, *, size: int, generator: torch.Generator | None = None
 ) -> dict[str, Tensor]:
@@ -45,7 +43,6 @@ def bucket_means(
     return _means(whole, [bucket.tolist() for bucket in buckets])
 
 
-@explained
 def nearest_means(stack: Stack, *, bad: int) -> dict[str, Tensor]:
     """Replace every client by the mean of the ``K - bad`` clients nearest to it (NNM).
 

@@ -1,7 +1,5 @@
 """Partitions with few edges between clients: communities (Louvain, Leiden), METIS and LDG."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Clients in which most nodes have one of a few labels, and a global test graph (FedEgo)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Random partitions: clients of equal size, clients within communities, or clients that overlap."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import torch

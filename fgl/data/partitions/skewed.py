@@ -1,7 +1,5 @@
 """Partitions in which clients differ in their labels, features or degrees."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

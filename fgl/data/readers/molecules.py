@@ -1,7 +1,5 @@
 """Reader of molecules: a table of SMILES strings and their targets."""
 
-from __future__ import annotations
-
 import csv
 import math
 import re

@@ -1,7 +1,5 @@
 """Folds of labelled examples for cross-validation, and a class-balanced random sample."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Splits of nodes and molecules into training, validation and test examples."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import Literal
 
@@ -263,8 +261,8 @@ def scaffold_split(
         train, val: fractions of the molecules.
 
     Returns:
-        The collection with three new masks. Every molecule is in exactly one mask. A warning names
-        masks that have a positive fraction but no molecule.
+        The collection with three new masks. Every molecule is in exactly one mask. If a mask
+        gets no molecule although its fraction is positive, a warning gives the mask's name.
 
     Raises:
         ValueError: if the number of scaffolds differs from the number of molecules, if a fraction

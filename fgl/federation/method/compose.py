@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, overload
 from torch import nn
 
 from ...checks import reject_if
-from ...kinds import binder, check_kind, explained
+from ...kinds import binder, check_kind
 from .describe import FUNCTIONS, Layer, described, short, short_name
 from .method import Method, Training
 
@@ -28,7 +28,6 @@ def layer(
 ) -> Callable[[Callable[P, Method]], Callable[P, Method]]: ...
 
 
-@explained
 def layer(
     builder: Any = None, /, *, sealed: Collection[str] = (), checks: Collection[Check] = ()
 ) -> Any:
@@ -152,7 +151,6 @@ def _call(signature: inspect.Signature, values: Mapping[str, Any]) -> list[str]:
     return words
 
 
-@explained
 def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -> None:
     """Raise an error if a layer of the method does not work inside the builder `outer`.
 

@@ -14,7 +14,7 @@ from ...aggregate import mean
 from ...checks import reject_if
 from ...graph import Graph
 from ...graph.windows import by_answer
-from ...kinds import check_takes, explained
+from ...kinds import check_takes
 from ...predict import predict, reads, stand_in
 from ...targets import CLASSES, Target, check_no_broadcast, checked_y
 from ...warn import warn
@@ -167,7 +167,6 @@ class OfMeans:
         )
 
 
-@explained
 def after(
     aggregate: Aggregate,
     change: Change,
@@ -360,7 +359,6 @@ def fedavg(
     )
 
 
-@explained
 def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
     """FedAvg's loss: the target's loss on the training examples of a client.
 
@@ -456,7 +454,6 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
     )
 
 
-@explained
 def adopt_model(model: nn.Module) -> Receive:
     """FedAvg's `receive`: start from the server's model; the context is the whole message.
 
@@ -489,7 +486,6 @@ def _check_has_model(message: Message) -> None:
     reject_if("model" not in message, "message to have 'model'", f"keys {list(message)}")
 
 
-@explained
 def send_model(
     params: Params, context: Message, state: State, graph: Graph
 ) -> tuple[Message, State]:
@@ -545,7 +541,6 @@ Example:
 """
 
 
-@explained
 def deploy_received(message: Message, state: State, graph: Graph) -> Params:
     """FedAvg's `deploy`: a client uses the model that it receives in the message.
 

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ...checks import reject_if
-from ...kinds import explained
 
 Params = dict[str, Tensor]
 Message = dict[str, Any]  # key to a tensor or to a dict of tensors
@@ -68,7 +67,6 @@ def leaves(message: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
             yield key, value
 
 
-@explained
 def num_bytes(message: Mapping[str, Any]) -> int:
     """Size in bytes of the tensors in a message; names are not counted.
 
@@ -566,7 +564,6 @@ class Broadcast(Mapping[int, Message]):
         return self.num_clients
 
 
-@explained
 def changed_messages(
     outbox: Mapping[int, Message], change: Callable[[Message], Message]
 ) -> Mapping[int, Message]:

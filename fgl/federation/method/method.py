@@ -1,7 +1,5 @@
 """Methods: four small functions, the settings of local training, and the rules of a round."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace

@@ -13,7 +13,6 @@ from ...checks import check_count, reject_if
 from ...graph import Graph
 from ...graph.facts import answered
 from ...graph.windows import by_answer, check_no_series
-from ...kinds import explained
 from ...progress import shown
 from ..method.method import Training
 
@@ -104,7 +103,6 @@ def num_steps(how: Training) -> int:
     return 1 if how.num_steps is None else how.num_steps
 
 
-@explained
 def node_minibatches(
     graph: Graph, context: Any, *, batch_size: int = 128, num_epochs: int = 1
 ) -> Iterator[tuple[Graph, Any]]:
@@ -171,7 +169,6 @@ def with_train_mask(graph: Graph, mask: Tensor) -> Graph:
     return other
 
 
-@explained
 def graph_minibatches(
     graph: Graph, context: Any, *, batch_size: int = 128, num_epochs: int = 1
 ) -> Iterator[tuple[Graph, Any]]:
@@ -209,7 +206,6 @@ def graph_minibatches(
             yield graph.select(batch), context
 
 
-@explained
 def window_minibatches(
     graph: Graph, context: Any, *, batch_size: int = 64, num_epochs: int = 1
 ) -> Iterator[tuple[Graph, Any]]:

@@ -33,7 +33,6 @@ class Trained(NamedTuple):
     optimizer: Params
 
 
-@explained
 def train(
     method: Method,
     params: Params,
@@ -93,7 +92,6 @@ def train(
     return done._replace(params=with_ties(method.model_of(graph), done.params))
 
 
-@explained
 def minimise(
     loss: Callable[..., Tensor],
     params: Mapping[str, Tensor],
@@ -219,7 +217,6 @@ def check_reached(leaves: Mapping[str, Tensor], loss: Tensor) -> None:
         )
 
 
-@explained
 def trainable(method: Method, graph: Graph | None = None) -> set[str]:
     """Names of the tensors to train: the model's parameters and the personal tensors.
 
@@ -237,7 +234,6 @@ def trainable(method: Method, graph: Graph | None = None) -> set[str]:
     return names | set(method.own.personal)
 
 
-@explained
 def gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:
     """The gradient of the method's loss at `params`, by name; unused tensors are left out.
 

@@ -55,9 +55,10 @@ def secure_sum(
         colluders: number of clients that may show the server everything they know. With `signed`,
             uploads stay hidden even if the server is dishonest and these clients help it. Every sum
             may contain all these clients.
-        signed: keys for signatures. In an additional round, clients sign the server's list of
-            clients in the sum. A server that sends clients different lists gets no shares if
-            ``2 threshold > n + colluders``, where n is the number of clients in the exchange.
+        signed: keys for signatures. In an additional round, each client signs the list of
+            summed clients that the server sent. A server that sends clients different lists gets no
+            shares if ``2 threshold > n + colluders``. Here n is the number of clients in the
+            exchange.
         bits: number of bits after the point in a fixed-point number; the last bit is worth
             ``2^-bits``.
         bound: largest magnitude of an entry that clients send. A client sends nothing if its upload

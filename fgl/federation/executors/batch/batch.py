@@ -1,7 +1,5 @@
 """The batch executor: clients run in this process, and several of them train as one batch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any

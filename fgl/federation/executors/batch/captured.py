@@ -1,7 +1,5 @@
 """CUDA graphs: recorded operations that a GPU repeats with a single launch."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """The default number of clients that train as one batch."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Hashable, Sequence
@@ -13,7 +11,6 @@ import torch
 
 from ....checks import check_number
 from ....graph import Graph
-from ....kinds import explained
 from ....predict import reads
 from ....sparse import SparseMatrix
 from ...method.method import Method
@@ -51,7 +48,6 @@ class Choice(NamedTuple):
         return f"{way} (clients_at_once={number}): {self.why}"
 
 
-@explained
 def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None) -> Choice:
     """Choose how many clients train as one batch, from the sizes of the clients and of the model.
 
@@ -69,7 +65,7 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     with the largest D, and ``mean D`` is the mean over all clients. A single client with such large
     data keeps all cores busy. The factor ``D / mean D`` accounts for padding, since a batch pads
     all clients to the size of the largest client. By the second rule, clients train one at a time
-    if the estimated steps of three clients do not fit in the cache. Clients that hold many graphs
+    if the tensors of one step of three clients do not fit in the cache. Clients with many graphs
     have a different rule: they train one at a time if the largest D numbers need more than three
     fifths of the cache. Otherwise at least ten clients share a batch. For many graphs, products
     with dense weights take most of the time. Such products depend less on the cache than sparse

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from ....graph import EDGE_FIELDS, EXAMPLE_FIELDS, MASKS, NODE_FIELDS, TIME_FIELDS, Graph
-from ....kinds import explained
 from ....sparse import SparseMatrix
 from ....sparse.batched_matrix import MatrixStack
 from ....sparse.batched_pattern import Member
@@ -409,7 +408,6 @@ class _Member(Graph):
         return changed
 
 
-@explained
 def batch_norms(model: nn.Module) -> list[nn.Module]:
     """Layers that mix examples; padding would change the results of these layers.
 

@@ -5,8 +5,6 @@ that is not an input of the step, this object must stay unchanged. Examples are 
 a module, and a tensor in a closure.
 """
 
-from __future__ import annotations
-
 import array
 import collections
 import contextvars

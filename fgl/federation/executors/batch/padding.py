@@ -1,7 +1,5 @@
 """The check of padding: a client's loss must be the same in a batch and outside a batch."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

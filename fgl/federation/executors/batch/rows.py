@@ -6,8 +6,6 @@ products with sparse features. In that case the rows of absent features do not i
 client's loss, and the gradient of these rows is 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

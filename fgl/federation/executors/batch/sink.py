@@ -6,8 +6,6 @@ features of the sink are 0, and the sink belongs to an extra graph. If the model
 per node, the sink's row is removed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

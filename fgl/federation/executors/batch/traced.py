@@ -3,7 +3,7 @@
 A `Recorder` records the operations of one step: the operations that `vmap` and autograd call.
 Repeating this list of operations gives bit-identical results without the Python overhead of `vmap`
 and autograd. Each list of operations is valid for one cohort. The operations read the parameters,
-buffers, contexts and masks. A GPU repeats the list as a CUDA graph.
+buffers, contexts and masks. On a GPU, a CUDA graph replays the list.
 """
 
 from __future__ import annotations

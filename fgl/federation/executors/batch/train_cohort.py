@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn, optim
 
 from ....graph import Graph
-from ....kinds import explained
 from ....predict import reads, with_ties
 from ....progress import shown
 from ...method.message import Params
@@ -43,7 +42,6 @@ ELEMENTWISE = (
 HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
-@explained
 def train_cohort(
     method: Method,
     params: Sequence[Params],

@@ -98,8 +98,8 @@ class Ledger:
     def paid(self, question: str) -> int:
         """For one request, the number of answers whose cost was recorded.
 
-        The number can be 2: the process may be killed after it recorded the first answer and before
-        it sent this answer.
+        The number can be 2. If the process is killed after it recorded an answer and before it sent
+        the answer, the next process records and sends the answer again.
 
         The number is 0 if there is no folder, since nothing is recorded then. The number is also 0
         if the lines of these answers are in an older file of the ledger, since only the newest file
