@@ -120,8 +120,8 @@ def sentence(study: Study, method: str, where: str, test: Tested, family: int) -
     low, high = (f"{scale * end:+.{digits}f}" for end in (own.low, own.high))
     return (
         f"**On {where}, {method}{whose} is {scale * abs(own.mean):.{digits}f}{unit} {better} than "
-        f"{base}{whose[:2]}** (95 % interval {low} to {high}, paired t test over {own.count} seeds, "
-        f"p = {test.holm:.2g} after Holm's correction for {family} comparisons)."
+        f"{base}{whose[:2]}** (95 % interval {low} to {high}, paired t test over {own.count} seeds,"
+        f" p = {test.holm:.2g} after Holm's correction for {family} comparisons)."
     )
 
 
