@@ -65,7 +65,8 @@ def text(study: Study, name: str) -> str:
     base = next(iter(study.plan.methods))
     parts = [f"![Differences from {base}, 95 % intervals](images/{name}-study.png)\n"]
     parts += ["".join(f"- {line}\n" for line in findings(study)), "### Scores\n", table(study)]
-    notes = "".join(f"- {line}\n" for line in study.sentences())
+    lines = [line for line in study.sentences() if " minus " not in line]  # they are in the tables
+    notes = "".join(f"- {line}\n" for line in lines)
     return "\n" + "\n".join([*parts, "### What this can find\n", notes]) + "\n"
 
 
@@ -76,35 +77,25 @@ def tables(study: Study) -> str:
     return "\n" + "\n".join(parts) + "\n"
 
 
+def of_means(study: Study) -> dict[tuple[str, str], Tested]:
+    """The tests over all settings, by their words and method."""
+    words = f"the mean of {len(study.plan.settings)} settings"
+    return {(words, method): test for method, test in study.headline.items()}
+
+
 def findings(study: Study) -> list[str]:
-    """At most five sentences, each of a test that survives Holm's correction, largest first."""
-    said = [
-        sentence(study, method, f"the mean of {len(study.plan.settings)} settings", test,
-                 len(study.headline))
-        for method, test in strongest(study.headline)
-        if test.survives
-    ]  # fmt: skip
-    said += [
-        sentence(study, key[1], key[0], test, len(study.tests))
-        for key, test in strongest(study.tests)
+    """At most five sentences, each of a test that survives Holm's correction, strongest first."""
+    lines = [
+        sentence(study, method, where, test, len(tests))
+        for tests in (of_means(study), study.tests)
+        for (where, method), test in sorted(tests.items(), key=lambda item: item[1].difference.p)
         if test.survives
     ]
-    if said:
-        return said[:MOST]
+    if lines:
+        return lines[:MOST]
     needed = [test.needed for test in study.tests.values() if math.isfinite(test.least)]
     tell = f"; one point would need about {statistics.median_low(needed)} seeds" if needed else ""
     return [f"**No difference survives Holm's correction** for {len(study.tests)} tests{tell}."]
-
-
-def strongest(tests: dict) -> list[tuple]:  # type: ignore[type-arg]
-    """Tests by their distance from 0 in standard errors."""
-
-    def strength(test: Tested) -> float:
-        own = test.difference
-        return abs(own.mean) / own.deviation * own.count**0.5 if own.deviation else math.inf
-
-    known = [item for item in tests.items() if math.isfinite(item[1].difference.deviation)]
-    return sorted(known, key=lambda item: -strength(item[1]))
 
 
 def sentence(study: Study, method: str, where: str, test: Tested, family: int) -> str:
@@ -148,15 +139,25 @@ def table(study: Study) -> str:
 
 
 def differences(study: Study) -> str:
-    """A line per test: difference, interval, p and probability of improvement."""
-    rows = []
-    for (setting, method), test in study.tests.items():
-        own, scale = test.difference, 100 if study.in_points(setting) else 1
+    """A line per test: difference, interval, p and probability of improvement, means first."""
+    rows, settings = [], list(study.plan.settings)
+    for (setting, method), test in (of_means(study) | study.tests).items():
+        points = all(map(study.in_points, [setting] if setting in settings else settings))
+        own, scale = test.difference, 100 if points else 1
         if math.isfinite(own.low):
             ends = [f"{scale * end:+.{2 if scale == 100 else 3}f}" for end in (own.low, own.high)]
             mean = f"{scale * own.mean:+.{2 if scale == 100 else 3}f}"
             p = f"**{test.holm:.3f}**" if test.survives else f"{test.holm:.3f}"
-            rows.append([setting, method, mean, " to ".join(ends), p, f"{test.better:.2f}"])
+            rows.append(
+                [
+                    setting,
+                    method,
+                    mean,
+                    " to ".join(ends),
+                    p,
+                    f"{test.better:.2f}".replace("nan", "-"),
+                ]
+            )
     heads = ["setting", "entrant", "difference", "95 % interval", "p (Holm)", "P(better)"]
     return rows_of(heads, rows)
 

