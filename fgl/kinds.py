@@ -67,6 +67,7 @@ WAYS = {
     ("several int", "int"): "[{value}], or range({value})",
     ("several EdgeSplit", "Graph"): "fgl.data.splits.edge_split(graph) makes one",
     ("several EdgeSplit", "EdgeSplit"): "[split]",
+    ("Inbox", "dict"): "inbox.with_messages(messages)",
     ("dict", "Result"): "result.server_state, or the model's result.model.state_dict()",
     ("Tensor", "Graph"): "graph.y",
     ("int", "Tensor"): "tensor.item()",
@@ -86,7 +87,7 @@ MEANT = {
     "learning_rate": ("lr", "local", "optimizer", "train"),
     "rounds": ("num_rounds",),
     "epochs": ("steps", "num_steps"),
-    "local_epochs": ("epochs", "num_steps", "local"),
+    "local_epochs": ("num_steps", "epochs", "local"),
     "steps": ("num_steps", "local"),
     "fraction_fit": ("participation",),
     "client_fraction": ("participation",),
@@ -283,8 +284,13 @@ def _misnamed(
     unknown = [key for key in kwargs if key not in own]
     if unknown and inspect.Parameter.VAR_KEYWORD not in kinds:
         key = unknown[0]
-        free = [each for each in own if each not in kwargs]
+        unfit = [*kwargs, *["num_steps"] * ("batches" in kwargs)]  # which go with epochs
+        free = [each for each in own if each not in unfit]
         meant = _meant(key, kwargs[key], free) or _meant(key, kwargs[key], list(own))
+        values = [getattr(each, "__name__", each) for each in (*args, *kwargs.values())]
+        words = {each.lower() for each in values if isinstance(each, str)}
+        kind = next((each for each in dir(torch.optim) if each.lower() in words), "SGD")
+        meant = meant.replace("torch.optim.SGD", f"torch.optim.{kind}")
         elsewhere = TRAINS if key in LOCAL and "optimizer" not in own else ""
         hint = f"did you mean {meant}? " if meant else elsewhere
         value = shown(kwargs[key])

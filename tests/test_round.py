@@ -115,6 +115,20 @@ def test_a_score_of_another_method_says_the_cause_and_what_to_do(build: Any) -> 
     fgl.run(build(plain), clients, num_rounds=1, evaluate=score)
 
 
+def test_a_part_of_a_model_without_a_deploy_of_its_own_names_the_cause() -> None:
+    plain = fedavg(model())
+
+    def send(*given: Any) -> Any:
+        message, state = plain.send(*given)
+        return {**message, "model": fgl.personalize.part(message["model"], "convs.0")}, state
+
+    score = fgl.evaluate_on(plain, graph(), graphs())
+    for method, own in ((replace(plain, send=send), True), (fgl.methods.local(plain), False)):
+        with pytest.raises(ValueError, match="This score asks") as caught:
+            fgl.run(method, graphs(), num_rounds=1, evaluate=score)
+        assert ("a part of the model needs its own receive and deploy" in str(caught.value)) is own
+
+
 def test_a_score_of_a_method_that_deploys_otherwise_warns_once() -> None:
     plain, clients = fedavg(model()), graphs()
     score = fgl.evaluate_on(plain, graph(), clients)

@@ -332,3 +332,12 @@ def test_what_is_out_of_range_is_refused() -> None:
     summed_gaussian(line(), **edge)  # type: ignore[arg-type]  # a step is a sixteenth, just enough
     once = partial(summed_gaussian, **good)
     refuses("exchange takes 4 rounds|outermost", lambda: once(once(line())))
+
+
+def test_noise_at_the_server_of_a_secure_sum_names_the_noisy_sum() -> None:
+    noisy = partial(fgl.transforms.central_gaussian, length=1.0, noise_multiplier=2.0)
+    summed = partial(fgl.transforms.secure_sum, threshold=3)
+    call = r"write fgl.transforms.summed_gaussian\(method, threshold=..., length=..., noise_mul"
+    for outer, inner in ((noisy, summed), (summed, noisy)):
+        with pytest.raises(ValueError, match=call):
+            outer(inner(line()))  # type: ignore[operator]

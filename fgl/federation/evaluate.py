@@ -40,6 +40,7 @@ from .training.train import in_mode
 
 Key = TypeVar("Key")
 POOLED = "; fgl.tasks.evaluate_pooled(method, clients, target=...) scores all answers together"
+OF_A_PART = "A method that sends a part of the model needs its own receive and deploy"
 _RUNNING: ContextVar[Method | None] = ContextVar("running", default=None)
 
 
@@ -110,13 +111,16 @@ def _whole_models(
     whole, common = set(), method.common()
     for client, message in outbox.items():
         graph = clients[client]
+        params: Params = {}
         try:
             with method.at(graph):
                 params = method.deploy(message, states.get(client, {}), graph)
             if id(params) not in whole:
                 check_whole(method, params, graph, f"client {client}'s model", common)
         except (KeyError, ValueError) as error:
-            raise ValueError(f"{error}. {_cause(method)}") from error
+            lacking = common.keys() - set(params)
+            own = f". {OF_A_PART}" if 0 < len(lacking) < len(common) else ""
+            raise ValueError(f"{error}{own}. {_cause(method)}") from error
         whole.add(id(params))
         used[client] = params
     return used

@@ -13,6 +13,10 @@ from ..kinds import check_takes
 from ..warn import warn
 
 Rule = Callable[[Mapping[str, Tensor]], Params]
+NOISY_SUM = (
+    "for noise inside a secure sum, write fgl.transforms.summed_gaussian(method, threshold=..., "
+    "length=..., noise_multiplier=...)"
+)
 
 
 @layer
@@ -110,9 +114,11 @@ def mean_server(method: Method, outer: str) -> OfMeans:
     layers = [each for layer in method.layers for each in layer.all]
     sealed = [each.name for each in layers if "aggregate" in each.sealed]
     if sealed:
+        noisy_sum = outer == "central_gaussian" and "secure_sum" in sealed
+        way = f"write {sealed[-1]}({outer}(method, ...), ...)"
         raise ValueError(
             f"Expected {sealed[-1]} to be the outermost wrapper, but got {outer} around it: "
-            f"write {sealed[-1]}({outer}(method, ...), ...)"
+            f"{NOISY_SUM if noisy_sum else way}"
         )
     raise ValueError(
         f"Expected {outer} to be given a method whose server reads the mean of the models, which "

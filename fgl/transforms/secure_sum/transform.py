@@ -10,6 +10,7 @@ from ...checks import Natural, Positive, Several, check_number, reject_if
 from ...federation import Method, OfMeans, OfSums, Privacy, Round, State
 from ...kinds import typed
 from ...warn import warn
+from ..robust import NOISY_SUM
 from .client import Client, of_seed
 from .messages import ASKED, KEYS, LETTERS, MASKED, NAMES, ROUNDS, TOLD, Terms
 from .server import Server
@@ -122,10 +123,10 @@ def _check_means(method: Method) -> None:
     """Raise an error if the method's server needs more than means or sums of uploads."""
     served, reasons = method.aggregate, []
     if not isinstance(served, OfMeans | OfSums):
-        reasons.append(
-            "its server reads the whole inbox; if means are all that it needs, write "
-            "replace(method, aggregate=fgl.federation.OfMeans(serve))"
-        )
+        noisy = any(e.name == "central_gaussian" for layer in method.layers for e in layer.all)
+        way = "write replace(method, aggregate=fgl.federation.OfMeans(serve))"
+        way = NOISY_SUM if noisy else f"if means are all that it needs, {way}"
+        reasons.append(f"its server reads the whole inbox; {way}")
     if isinstance(served, OfMeans) and served.reads:
         reasons.append(f"its server reads {list(served.reads)} of each upload")
     bounds_by_itself = (fed.accept_all, fed.accept_equally)  # a sum bounds weights by itself
