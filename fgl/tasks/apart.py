@@ -127,8 +127,9 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
     close: dict[str, Any] = {"steps": int(not named), "named": named}
     rare: dict[str, Any] = {"steps": 0, "named": False, "most": MOST_COPIES}
     # With ids, `trained_nodes` has already compared the clients with the whole graph.
-    ways = [] if named and whole is not None else [(None, close), *[(None, rare)] * (not of_pairs)]
-    ways += [(whole, rare)] * (whole is not None)
+    ways: list[tuple[Graph | None, dict[str, Any]]] = [(whole, rare)] * (whole is not None)
+    if whole is None or not named:
+        ways = [(None, close), *[(None, rare)] * (not of_pairs), *ways]
     for tested, how in ways:
         for place, copies, total in _copies(clients, tested, how):
             if copies > max(2, total * (0.1 if how["named"] else 0.5)):
