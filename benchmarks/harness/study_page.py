@@ -65,7 +65,8 @@ def text(study: Study, name: str) -> str:
     base = next(iter(study.plan.methods))
     parts = [f"![Differences from {base}, 95 % intervals](images/{name}-study.png)\n"]
     parts += ["".join(f"- {line}\n" for line in findings(study)), "### Scores\n", table(study)]
-    lines = [line for line in study.sentences() if " minus " not in line]  # they are in the tables
+    left_out = " minus ", "different warnings"  # they are in the tables, and in the runs' records
+    lines = [line for line in study.sentences() if not any(each in line for each in left_out)]
     notes = "".join(f"- {line}\n" for line in lines)
     return "\n" + "\n".join([*parts, "### What this can find\n", notes]) + "\n"
 
