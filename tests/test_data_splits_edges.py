@@ -107,7 +107,7 @@ def test_a_client_that_holds_next_to_nothing_only_trains(size: int) -> None:
     with pytest.raises(ValueError, match="val_negatives to have 1 columns.*, but got 2"):
         replace(whole, val_negatives=free)
     with pytest.raises(TypeError, match="at most 2 of EdgeSplit"):
-        EdgeSplit(graph, train, *held_out.values(), *negatives.values())  # type: ignore[misc]
+        EdgeSplit(graph, train, *held_out.values(), *negatives.values())
     own = subgraph_split(whole, torch.arange(size))
     assert own.trains_only and own.graph.num_nodes == size
     assert own.train_edges.shape == (2, max(size - 1, 0))

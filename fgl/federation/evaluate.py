@@ -204,6 +204,9 @@ def evaluate_on(
 ) -> Evaluate:
     """Score the models that clients deploy, on one graph or on each client's own graph.
 
+    The function does not check whether scored examples are also training examples. The tasks of
+    `fgl.tasks`, such as `node_task`, do.
+
     Args:
         method: the method; its model is called as ``model(*graph.inputs)``.
         graph: a single graph, or a list of one graph per client. Each graph has labels and a test

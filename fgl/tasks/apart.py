@@ -112,8 +112,8 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
     features. If every graph has `node_id`, an example and its copy must have the same id, and
     neighbours are not compared. Examples that occur more than once at one client are ignored. Nodes
     without individual features thus give no warning. A second check ignores ids and neighbours: it
-    searches all clients for copies with the same labels and the same rare features. Large graphs
-    are not compared.
+    searches all clients for copies with the same labels and the same rare features. The whole graph
+    is searched only in the second way. Large graphs are not compared.
     """
     scored = clients if whole is None else [whole]
     others = (own.has("batch") or own.has("window_index") for own in clients)
@@ -124,10 +124,13 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
         return
     of_pairs = any(own.edge_label_index is not None for own in clients)
     named = not of_pairs and all(own.node_id is not None for own in clients)
-    ways: list[dict[str, Any]] = [{"steps": int(not named), "named": named}] * (whole is None)
-    ways += [{"steps": 0, "named": False, "most": MOST_COPIES}] * (not of_pairs)
-    for how in ways:
-        for place, copies, total in _copies(clients, whole, how):
+    close: dict[str, Any] = {"steps": int(not named), "named": named}
+    rare: dict[str, Any] = {"steps": 0, "named": False, "most": MOST_COPIES}
+    # With ids, `trained_nodes` has already compared the clients with the whole graph.
+    ways = [] if named and whole is not None else [(None, close), *[(None, rare)] * (not of_pairs)]
+    ways += [(whole, rare)] * (whole is not None)
+    for tested, how in ways:
+        for place, copies, total in _copies(clients, tested, how):
             if copies > max(2, total * (0.1 if how["named"] else 0.5)):
                 warn(
                     f"Expected examples that are scored not to train, but got {copies} of {total} "

@@ -912,6 +912,18 @@ def parts(seed: int = 5, **fields: Any) -> list[fgl.Graph]:
     return [own.replace(**fields) for own in halves(shuffled(labelled(), seed))]
 
 
+def taught() -> tuple[list[fgl.Graph], fgl.Graph]:
+    """Parts without ids, and the whole; the second part also trains on what the first tests."""
+    whole = shuffled(labelled(), 5, ids=False)
+    first, second = halves(whole)
+    tested: Any = torch.zeros(whole.num_nodes, dtype=torch.bool)
+    tested[first.node_id[first.val_mask | first.test_mask]] = True
+    masks = {name: getattr(whole, name) & ~tested for name in ("val_mask", "test_mask")}
+    training: Any = whole.replace(train_mask=whole.train_mask | tested, **masks)
+    second = training.subgraph(torch.cat([second.node_id, tested.nonzero()[:, 0]]))
+    return [own.replace(node_id=None) for own in (first, second)], whole
+
+
 def repeated(times: int) -> fgl.Graph:
     """The same nodes several times, as oversampling leaves them, and a split after that."""
     own, n = labelled(200), 200
@@ -960,6 +972,7 @@ COPIES: dict[str, Callable[[], tasks.Task]] = {
     "nodes": lambda: by_nodes([shuffled(labelled(), k, ids=False) for k in range(4)]),
     "nodes by ids": lambda: by_nodes(overlaps()),
     "nodes of the whole": lambda: by_nodes(parts(node_id=None), shuffled(labelled(), 6, ids=False)),
+    "nodes of one client": lambda: by_nodes(*taught()),
     "edges": lambda: by_edges([shuffled(labelled(), k, ids=False) for k in range(2)]),
     "pairs": lambda: by_pairs([asked(k) for k in range(5)]),
 }
