@@ -36,6 +36,39 @@ def test_equals_the_rule_in_loops() -> None:
     assert [part.tolist() for part in got] == [sorted(part) for part in parts]
 
 
+def largest_shares(y: Any, parts: Any) -> float:
+    return float(np.mean([np.bincount(y[np.array(part)]).max() / len(part) for part in parts]))
+
+
+def openfgl(y: Any, num_clients: int, rng: np.random.Generator) -> list[list[int]]:
+    """OpenFGL's rule: a client that has its n / clients gets nothing of the next classes."""
+    parts: list[list[int]] = [[] for _ in range(num_clients)]
+    for label in np.unique(y):
+        members = rng.permutation(np.flatnonzero(y == label))
+        share = rng.dirichlet([0.1] * num_clients)
+        share *= [len(part) < len(y) / num_clients for part in parts]
+        ends = (np.cumsum(share / share.sum()) * len(members)).astype(int)
+        for part, new in zip(parts, np.split(members, ends[:-1]), strict=True):
+            part += new.tolist()
+    return parts
+
+
+def test_unequal_clients_are_as_skewed_as_openfgls_and_as_the_draws() -> None:
+    y, rng, shares = np.arange(700) % 7, np.random.default_rng(0), []
+    for seed in range(40):
+        how: Any = {"alpha": 0.1, "equal_sizes": False, "seed": seed}
+        got = [part.tolist() for part in dirichlet_partition(torch.from_numpy(y), 10, **how)]
+        assert sorted(node for part in got for node in part) == list(range(700))
+        assert max(map(len, got)) > 2 * min(map(len, got)) > 0
+        want = [part for part in openfgl(y, 10, rng) if part]
+        shares.append([largest_shares(y, got), largest_shares(y, want)])
+    drawn = rng.dirichlet([0.1] * 7, 9999).max(1).mean()
+    ours, theirs = np.mean(shares, 0)
+    assert abs(ours - theirs) < 0.03 and abs(ours - drawn) < 0.04
+    with pytest.raises(ValueError, match="cap to be left out beside equal_sizes=False"):
+        dirichlet_partition(Y, 3, alpha=1.0, cap=0.5, equal_sizes=False)
+
+
 def test_labels_need_not_be_contiguous_and_one_class_is_enough() -> None:
     assert len(dirichlet_partition(Y * 7 + 3, 5, alpha=1.0)) == 5
     assert [p.numel() for p in dirichlet_partition(torch.zeros(5).long(), 2, alpha=1.0)] == [3, 2]

@@ -1,5 +1,6 @@
 """Edge splits that leak nothing, and pairs that are never an edge."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -100,7 +101,13 @@ def test_a_client_that_holds_next_to_nothing_only_trains(size: int) -> None:
     none = torch.zeros(2, 0, dtype=torch.int64)
     kept, free = torch.tensor([[5, 10], [15, 20]]), torch.tensor([[6, 11], [16, 21]])
     graph = fgl.Graph(torch.ones(30, 1), torch.cat([train, train.flip(0)], 1))
-    whole = EdgeSplit(graph, train, kept[:, :1], free[:, :1], kept[:, 1:], free[:, 1:])
+    held_out = {"val_edges": kept[:, :1], "test_edges": kept[:, 1:]}
+    negatives = {"val_negatives": free[:, :1], "test_negatives": free[:, 1:]}
+    whole = EdgeSplit(graph, train, **held_out, **negatives)
+    with pytest.raises(ValueError, match="val_negatives to have 1 columns.*, but got 2"):
+        replace(whole, val_negatives=free)
+    with pytest.raises(TypeError, match="at most 2 of EdgeSplit"):
+        EdgeSplit(graph, train, *held_out.values(), *negatives.values())  # type: ignore[misc]
     own = subgraph_split(whole, torch.arange(size))
     assert own.trains_only and own.graph.num_nodes == size
     assert own.train_edges.shape == (2, max(size - 1, 0))
@@ -127,12 +134,13 @@ def test_a_client_with_just_as_many_free_pairs_as_kept_edges_is_scored() -> None
     train, val, test = (torch.tensor([[u], [v]]) for u, v in ((0, 1), (1, 2), (2, 3)))
     train = torch.cat([train, torch.tensor([[0], [2]])], 1)  # 0 - 3 and 1 - 3 are free
     graph = fgl.Graph(torch.ones(4, 1), torch.cat([train, train.flip(0)], 1))
-    none = torch.zeros(2, 1, dtype=torch.int64)
-    own = subgraph_split(EdgeSplit(graph, train, val, none, test, none), torch.arange(4))
+    negatives = dict.fromkeys(("val_negatives", "test_negatives"), torch.zeros(2, 1).long())
+    whole = EdgeSplit(graph, train, val_edges=val, test_edges=test, **negatives)
+    own = subgraph_split(whole, torch.arange(4))
     assert pairs(torch.cat([own.val_negatives, own.test_negatives], 1)) == {(0, 3), (1, 3)}
     more = torch.cat([train, torch.tensor([[0], [3]])], 1)
     with pytest.warns(UserWarning, match="The 2 kept edges between these 4 nodes are left out"):
-        full = subgraph_split(EdgeSplit(graph, more, val, none, test, none), torch.arange(4))
+        full = subgraph_split(replace(whole, train_edges=more), torch.arange(4))
     assert full.trains_only
 
 

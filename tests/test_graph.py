@@ -75,7 +75,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"y": torch.tensor([0, 1])}, r"Expected y to have shape \[4\], but got \[2\]"),
     ({"y": torch.zeros(4, 1).long()}, r"y to have shape \[4\], but got \[4, 1\]"),
     ({"y": torch.tensor([0, 1, 2, 4])}, r"Expected y to be in \[0, 4\), but got 4"),
-    ({"y": torch.tensor([0, 1, 2, -1]), "num_classes": None}, "y to be at least 0, but got -1"),
+    ({"y": torch.tensor([0, 1, 2, -1]), "num_classes": None}, "at least 0, but got -1: replace"),
     ({"num_classes": 0}, "Expected num_classes to be an integer >= 1, but got 0"),
     *(({name: value}, f"Expected {name} to {message}") for name in ("train_mask", "val_mask",
         "test_mask") for value, message in ((TRUE[:3], r"have shape \[4\], but got \[3\]"), (TRUE[:,
@@ -230,6 +230,13 @@ def test_pyg_without_the_optional_fields() -> None:
     assert same(Graph.from_pyg(SimpleNamespace(x=X, edge_index=EDGES)), g)
     with pytest.raises(ValueError, match="data.x to be the features of nodes, but got N"):
         Graph.from_pyg(Data(edge_index=EDGES))
+    labelled = Data(x=X, edge_index=EDGES, y=torch.tensor([0, 1, 0, 1]))
+    assert Graph.from_pyg(labelled, num_classes=3).num_classes == 3
+    with pytest.raises(ValueError, match=r"Expected y to be in \[0, 1\), but got 1"):
+        Graph.from_pyg(labelled, num_classes=1)
+    labelled.y[2] = 7
+    with pytest.warns(UserWarning, match="only 3 of these 8 occur: .* label 7 of example 2 is a m"):
+        Graph.from_pyg(labelled)
 
 
 def test_sparse_features_become_dense_in_pyg() -> None:

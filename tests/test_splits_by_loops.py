@@ -419,7 +419,9 @@ def test_kept_edges_without_a_negative_of_their_types_are_left_out() -> None:
     edges, kinds = tensor([(0, 3), (0, 4), (1, 3), (1, 4)]), torch.tensor([0, 0, 0, 1, 1, 1])
     whole = fgl.Graph(torch.eye(6), torch.cat([edges, edges.flip(0)], 1), node_type=kinds)
     free = tensor([(0, 5)])
-    split = EdgeSplit(whole, edges[:, :2], edges[:, 2:3], free, edges[:, 3:], free)
+    negatives = {"val_negatives": free, "test_negatives": free}
+    held_out = {"val_edges": edges[:, 2:3], "test_edges": edges[:, 3:]}
+    split = EdgeSplit(whole, edges[:, :2], **held_out, **negatives)
     with pytest.warns(UserWarning, match="The 2 kept edges between these 4 nodes are left out"):
         part = subgraph_split(split, torch.tensor([0, 1, 3, 4]))
     assert part.trains_only and listed(part.train_edges) == [(0, 2), (0, 3)]

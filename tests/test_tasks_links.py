@@ -57,7 +57,8 @@ def test_where_all_are_joined_there_is_no_negative_and_where_one_pair_is_free_it
             data.csbm(num_nodes=40, num_features=4, words_per_set=2, seed=0)
         )
         other = replace(other, graph=other.graph.replace(x=torch.rand(40, 4)))
-        split = data.splits.EdgeSplit(own, every, none, none, none, none)
+        held = dict.fromkeys(("val_edges", "val_negatives", "test_edges", "test_negatives"), none)
+        split = data.splits.EdgeSplit(own, every, **held)
         with pytest.warns(UserWarning, match="too few in"):
             made = link_task([split, other], fgl.nn.VGAE(4, 3, 2), fgl.Training())
         assert made.fedavg.train.batches is not None

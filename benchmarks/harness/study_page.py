@@ -65,7 +65,8 @@ def text(study: Study, name: str) -> str:
     base = next(iter(study.plan.methods))
     parts = [f"![Differences from {base}, 95 % intervals](images/{name}-study.png)\n"]
     parts += ["".join(f"- {line}\n" for line in findings(study)), "### Scores\n", table(study)]
-    lines = [line for line in study.sentences() if " minus " not in line]  # they are in the tables
+    left_out = " minus ", "different warnings"  # they are in the tables, and in the runs' records
+    lines = [line for line in study.sentences() if not any(each in line for each in left_out)]
     notes = "".join(f"- {line}\n" for line in lines)
     return "\n" + "\n".join([*parts, "### What this can find\n", notes]) + "\n"
 
@@ -103,19 +104,16 @@ def sentence(study: Study, method: str, where: str, test: Tested, family: int) -
     base, own = next(iter(study.plan.methods)), test.difference
     setting = where if where in study.plan.settings else next(iter(study.plan.settings))
     less, points = less_is_better(study.metric(setting)), study.in_points(setting)
-    scale = 100 if points else 1
+    scale, digits = (100, 1) if points else (1, 3)
     better = "better" if (own.mean < 0) == less else "worse"
     name, _, detail = where.partition(", ")
     where = f"{name} ({detail})" if detail else name
-    digits = 1 if points else 3
-    size = f"{scale * abs(own.mean):.{digits}f}"
-    gain = f"{method} is {size} points {better} than {base}"
-    if not points:
-        gain = f"the {study.metric(setting)} of {method} is {size} {better} than that of {base}"
+    whose, unit = ("", " points") if points else (f"'s {study.metric(setting)}", "")
     low, high = (f"{scale * end:+.{digits}f}" for end in (own.low, own.high))
     return (
-        f"**On {where}, {gain}** (95 % interval {low} to {high}, paired t test over {own.count} "
-        f"seeds, p = {test.holm:.2g} after Holm's correction for {family} comparisons)."
+        f"**On {where}, {method}{whose} is {scale * abs(own.mean):.{digits}f}{unit} {better} than "
+        f"{base}{whose[:2]}** (95 % interval {low} to {high}, paired t test over {own.count} seeds,"
+        f" p = {test.holm:.2g} after Holm's correction for {family} comparisons)."
     )
 
 

@@ -32,7 +32,7 @@ HEAD = """# All methods
 - **One shared model**: with equal numbers of tuning trials, few methods gain over FedAvg, and most
   differences are within the standard errors ([measured](#measured)). Choose a method for other
   reasons, such as fewer bytes, a secure sum or a robust mean.
-- **Clients that are communities of a graph, each with its own model and test nodes**: tune the
+- **If each client is a community of a graph, with its own model and test nodes**, tune the
   optimizer and the number of steps first. If all methods are tuned
   ([the leaderboard](leaderboard.md)), FGSSL gains 0.5 points over FedAvg on average over six
   settings, and local training loses 2.7 points. FedProx and SCAFFOLD each have the highest mean on

@@ -372,7 +372,12 @@ class Graph(Facts):
 
     @classmethod
     def from_pyg(
-        cls, data: Any, *, split: int | None = None, ignore: Collection[str] = ()
+        cls,
+        data: Any,
+        *,
+        split: int | None = None,
+        ignore: Collection[str] = (),
+        num_classes: int | None = None,
     ) -> Graph:
         """Convert a ``torch_geometric.data.Data`` or `Batch`, or an object with the same fields.
 
@@ -384,6 +389,7 @@ class Graph(Facts):
                 masks, and float64 features to the default dtype.
             split: the column to read, counted from 0, if masks have the shape ``[n, splits]``.
             ignore: names of fields that are not read.
+            num_classes: number of classes; by default ``data.num_classes``, or as in `Graph`.
 
         Raises:
             TypeError: if the nodes or edges of each type are in separate dicts, as in `HeteroData`.
@@ -397,7 +403,10 @@ class Graph(Facts):
             >>> Graph.from_pyg(data).num_edges
             1
         """
-        return cls(**fields_of(data, split, ignore))
+        fields = fields_of(data, split, ignore)
+        if num_classes is not None:
+            fields["num_classes"] = num_classes
+        return cls(**fields)
 
     @classmethod
     def from_networkx(

@@ -180,7 +180,7 @@ def _check_classes(y: Any, num_examples: int, num_classes: int | None) -> None:
             f"Expected y to be an int64 tensor, but got {y.dtype}: call .long() for classes, "
             "or .float() for numbers and for answers (target=fgl.targets.ANSWERS)"
         )
-    hint = ": give who has no label any, and keep it out of the masks"
+    hint = ": replace negative labels by 0, and leave these examples out of the masks"
     check_index("y", y, (num_examples,), num_classes, hint)
 
 
@@ -199,6 +199,7 @@ def counted_classes(y: Tensor) -> int:
         warn(
             f"Labels are 0 to {count - 1}, but only {used.numel()} of these {count} occur: "
             f"num_classes={count} says that all are classes, and "
-            "y.unique(return_inverse=True)[1] numbers those that occur from 0"
+            "y.unique(return_inverse=True)[1] numbers those that occur from 0; if label "
+            f"{count - 1} of example {int(y.argmax())} is a mistake, correct it"
         )
     return count

@@ -20,6 +20,11 @@ from ..warn import warn
 
 SCORED = ("val_mask", "test_mask")
 MOST_COPIES = 4  # of an example that somebody repeats; common features occur more often
+LEAK_REMEDIES = {
+    "held-out edges": "remove them from split.graph and split.train_edges, as "
+    "fgl.data.splits.edge_split(graph) does",
+    "pairs without an edge": "fgl.data.splits.negative_edges(edges, num_nodes, num) draws others",
+}
 MOST = 10**8  # entries of features, which take a second or two to hash
 
 
@@ -311,21 +316,24 @@ def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
     Example:
         >>> warn_of_known_edges([fgl.data.splits.edge_split(fgl.data.load("synthetic"))])
     """
+    leaks: dict[str, list[tuple[int, int]]] = {name: [] for name in LEAK_REMEDIES}
     for client, split in enumerate(splits):
         held_out = keys_of(torch.cat([split.val_edges, split.test_edges], 1))
         negatives = keys_of(torch.cat([split.val_negatives, split.test_negatives], 1))
         train = keys_of(torch.cat([split.graph.edge_index, split.train_edges], 1))
-        for what, one, two in (
-            ("held-out edges", held_out, train),
-            ("pairs without an edge", negatives, torch.cat([held_out, train])),
-        ):
+        pairs = (held_out, train), (negatives, torch.cat([held_out, train]))
+        for leaking, (one, two) in zip(leaks.values(), pairs, strict=True):
             count = int(torch.isin(one, two).sum())
-            if count:
-                warn(
-                    f"Expected {what} of client {client} to be no edges of its graph, but got "
-                    f"{count}, whose answers the model is told: fgl.data.splits.edge_split(graph)"
-                )
-                return
+            leaking += [(client, count)] * (count > 0)
+    for name, leaking in leaks.items():
+        if leaking:
+            client, count = leaking[0]
+            others = "" if len(leaking) == 1 else f" (so in {len(leaking)} clients)"
+            warn(
+                f"Expected {name} of client {client} to be no edges of its graph, but got {count}"
+                f"{others}, whose answers the model is told: {LEAK_REMEDIES[name]}"
+            )
+            return
     _warn_of_edges_elsewhere(splits)
 
 

@@ -86,8 +86,7 @@ class Graphs(Setting):
     """The division among clients: as in the public code with seed 0, or drawn with the run's seed.
     """
     alpha: Positive = 5.0
-    """The Dirichlet parameter: with a small value each client has one class, with a large value the
-    clients are alike."""
+    """The Dirichlet parameter: the smaller it is, the more the classes of clients differ."""
     fold: int = 0
     """The test fold."""
     folds: int = 5

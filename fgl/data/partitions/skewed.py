@@ -11,16 +11,22 @@ from ...checks import Natural, Positive, Several, check_choice, reject_if
 from ...graph import Graph
 from ...kinds import typed
 from ...sparse import SparseMatrix, row_sum
-from .checks import check_labels, check_num_clients
+from .checks import check_labels, check_num_clients, filled
 
 RARE = 1e-4  # a class with a smaller probability would take too many draws
 
 
 @typed
 def dirichlet_partition(
-    y: Tensor, num_clients: int, *, alpha: float, cap: float = 0.95, seed: int = 0
+    y: Tensor,
+    num_clients: int,
+    *,
+    alpha: float,
+    cap: float = 0.95,
+    equal_sizes: bool = True,
+    seed: int = 0,
 ) -> list[Tensor]:
-    """Assign examples to clients of equal size with different class distributions (GPFL).
+    """Assign examples to clients with different class distributions; sizes are equal, as in GPFL.
 
     With n examples, every client gets ``floor(n / num_clients)`` examples. Each of the first
     ``n mod num_clients`` clients gets one further example. The class distribution of a client is
@@ -35,13 +41,23 @@ def dirichlet_partition(
     are used up. In that case the client draws from the classes with remaining examples, with equal
     probabilities.
 
+    Since classes are used up, clients differ less than their distributions do. With 3 classes of
+    1,000 examples, 4 clients and ``alpha=0.1``, the largest class has on average 89 % of a p_i, but
+    only 67 % of a client's examples. The cap alone lowers 89 % to 87 %.
+
+    With ``equal_sizes=False``, the rule is another one (OpenFGL). For each class, the proportions
+    over the clients with fewer than ``n / num_clients`` examples are drawn from Dirichlet(alpha 1),
+    and the shuffled examples of the class are split in these proportions. In the case above, the
+    largest class then has 91 % of a client's examples. A client without examples gets one example
+    of the largest client. OpenFGL draws again if a client has fewer than 5 examples.
+
     Args:
         y: classes, int64 ``[n]``.
         num_clients: number of clients, at most n.
-        alpha: concentration. With a small value, most examples of a client have one class. With a
-            large value, all clients have similar class distributions.
+        alpha: concentration. The smaller it is, the more the class distributions of clients differ.
         cap: largest probability of a class in a client's distribution, applied once as described
-            above.
+            above. The rule with unequal sizes has no cap.
+        equal_sizes: whether the sizes of two clients differ by at most one.
         seed: random seed.
 
     Returns:
@@ -52,7 +68,7 @@ def dirichlet_partition(
         TypeError: if `y` is not int64.
         ValueError: if `y` has the wrong shape or a negative class, if `num_clients` is below 1 or
             above n, if `alpha` is not positive, or if `cap` is below ``1 / num_classes`` or above
-            1.
+            1, or is given although sizes are unequal.
 
     Example:
         >>> y = torch.arange(2).repeat(20)
@@ -62,7 +78,7 @@ def dirichlet_partition(
 
     Source: Hsu et al. 2019, https://arxiv.org/abs/1909.06335, for the Dirichlet distribution; the
     assignment is from https://github.com/Jiachen2cc/Graph-Personalized-Federated-Learning,
-    data_split.py
+    data_split.py. Unequal sizes: https://github.com/xkLi-Allen/OpenFGL, openfgl/data/simulation.py
     """
     check_labels(y)
     n = y.numel()
@@ -71,6 +87,9 @@ def dirichlet_partition(
     if len(classes) > 1 and not 1 / len(classes) <= cap <= 1:
         raise ValueError(f"Expected cap to be in [{1 / len(classes):.4g}, 1], but got {cap}")
     rng = np.random.default_rng(seed)
+    if not equal_sizes:
+        reject_if(cap != 0.95, "cap to be left out beside equal_sizes=False", cap)
+        return filled(_split_by_class(classes, num_clients, alpha, rng).to(y.device), num_clients)
     mix = _capped(rng.dirichlet(np.full(len(classes), alpha), num_clients), cap)
     room = np.full(num_clients, n // num_clients)
     room[: n % num_clients] += 1
@@ -85,6 +104,22 @@ def dirichlet_partition(
         room[client] -= 1
         left[label] -= 1
     return [torch.tensor(sorted(part), device=y.device) for part in parts]
+
+
+def _split_by_class(
+    classes: list[list[int]], num_clients: int, alpha: float, rng: np.random.Generator
+) -> Tensor:
+    """The client of each example: every class is split in drawn proportions."""
+    n = sum(map(len, classes))
+    owner, size = np.zeros(n, dtype=np.int64), np.zeros(num_clients, dtype=np.int64)
+    for members in classes:
+        small = np.flatnonzero(size < n / num_clients)
+        share = rng.dirichlet(np.full(len(small), alpha))
+        cuts = (share.cumsum()[:-1] * len(members)).astype(int)
+        count = np.diff(cuts, prepend=0, append=len(members))
+        owner[rng.permutation(members)] = small.repeat(count)
+        size[small] += count
+    return torch.from_numpy(owner)
 
 
 @typed
@@ -107,8 +142,7 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
     Args:
         y: classes, int64 ``[n]``, in the order of the dataset's files.
         num_clients: number of clients, at most n.
-        alpha: concentration. With a small value, most examples of a client have one class. With a
-            large value, all clients have similar class distributions.
+        alpha: concentration. The smaller it is, the more the class distributions of clients differ.
 
     Returns:
         One int64 tensor per client, with the ids of the client's examples in ascending order. Every
@@ -224,7 +258,8 @@ class Skew:
         >>> [round(float(degree[part].float().mean()), 1) for part in parts]
         [1.5, 2.8, 7.3]
 
-    Source: the settings of OpenFGL, https://github.com/xkLi-Allen/OpenFGL
+    Source: the settings of OpenFGL, https://github.com/xkLi-Allen/OpenFGL; where labels differ,
+    clients have equal sizes here, and unequal sizes in OpenFGL
     """
 
     skew_by: Literal["nothing", "labels", "features", "degrees"] = "nothing"

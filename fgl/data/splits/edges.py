@@ -1,6 +1,6 @@
 """Splits of edges into training, validation and test edges, and draws of pairs without an edge."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 import torch
@@ -30,19 +30,36 @@ class EdgeSplit:
             in the whole graph. There are as many pairs as held-out edges. The pairs join the same
             types of nodes as the held-out edges.
 
+    Raises:
+        ValueError: if there are not as many negative pairs as held-out edges.
+
     Example:
         >>> empty = torch.zeros(2, 0, dtype=torch.int64)
-        >>> EdgeSplit(None, empty, empty, empty, empty, empty).trains_only
+        >>> held_out = {"val_edges": empty, "test_edges": empty}
+        >>> negatives = {"val_negatives": empty, "test_negatives": empty}
+        >>> EdgeSplit(None, empty, **held_out, **negatives).trains_only
         True
     """
 
     graph: Graph
     train_edges: Tensor
+    _: KW_ONLY
     val_edges: Tensor
     val_negatives: Tensor
     test_edges: Tensor
     test_negatives: Tensor
     directed: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for part in ("val", "test"):
+            num_edges, num_pairs = (
+                getattr(self, f"{part}_{kind}").shape[1] for kind in ("edges", "negatives")
+            )
+            reject_if(
+                num_edges != num_pairs,
+                f"{part}_negatives to have {num_edges} columns, as {part}_edges has",
+                num_pairs,
+            )
 
     @property
     def trains_only(self) -> bool:
@@ -137,10 +154,29 @@ def edge_split(
         _warn_of_none(m, val, test, crowded)
     own = pairs[:, order[num_held:].sort().values]
     negatives = free(generator=generator)
-    split = [aside[:, :num_val], negatives[:, :num_val], aside[:, num_val:], negatives[:, num_val:]]
     training = _without(graph, aside) if directed else _both_ways(graph, own)
-    parts = (part.to(graph.device) for part in (own, *split))
-    return (DirectedSplit if directed else EdgeSplit)(training, *parts)
+    kind = DirectedSplit if directed else EdgeSplit
+    return _split_of(kind, training, own, aside, negatives, num_val)
+
+
+def _split_of(
+    kind: type[EdgeSplit],
+    graph: Graph,
+    train: Tensor,
+    held_out: Tensor,
+    negatives: Tensor,
+    num_val: int,
+) -> EdgeSplit:
+    """A split on the graph's device; the first `num_val` held-out edges are validation edges."""
+    held_out, negatives = held_out.to(graph.device), negatives.to(graph.device)
+    return kind(
+        graph,
+        train.to(graph.device),
+        val_edges=held_out[:, :num_val],
+        test_edges=held_out[:, num_val:],
+        val_negatives=negatives[:, :num_val],
+        test_negatives=negatives[:, num_val:],
+    )
 
 
 def _warn_of_none(num_edges: int, val: float, test: float, crowded: bool) -> None:
@@ -277,18 +313,16 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
     side = _sides(graph, edges)
     free = free_pairs.FreePairsLike(edges, n, held_out, side=side, directed=split.directed)
     if not free.enough:
-        val, test = val[:, :0], test[:, :0]
+        val = val[:, :0]
         free = free_pairs.FreePairsLike(edges, n, val, directed=split.directed)
         warn(
             f"The {held_out.shape[1]} kept edges between these {n} nodes are left out, since fewer "
             "pairs without an edge could be compared with them: more nodes, or smaller shares in "
             "edge_split, leave some"
         )
+        held_out = val
     negatives = free(generator=generator)
-    val_negatives, test_negatives = negatives.split([val.shape[1], test.shape[1]], 1)
-    parts = (train, val, val_negatives, test, test_negatives)
-    on_device = (part.to(graph.device) for part in parts)
-    return type(split)(graph, *on_device)
+    return _split_of(type(split), graph, train, held_out, negatives, val.shape[1])
 
 
 def each_once(edge_index: Tensor) -> Tensor:

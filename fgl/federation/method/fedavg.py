@@ -450,7 +450,8 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
     reject_if(
         classes is not None and output.shape[1] < classes,
         f"the model to give {classes} numbers an example, one a class",
-        f"{output.shape[1]} of {name}",
+        f"{output.shape[1]} of {name}: num_classes is {classes}, by default the largest label plus "
+        "one",
     )
 
 
