@@ -44,8 +44,7 @@ def publish_study(study: Study, name: str) -> None:
     publish(f"{name}-study-tables", tables(study))
     study.plot(ROOT / "docs" / "images" / f"{name}-study.png", what="differences")
     lines = [json.dumps(record) for record in summaries(study)]
-    path = RESULTS / f"study_{name}.jsonl"
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (RESULTS / f"study_{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def summaries(study: Study) -> Iterator[dict[str, object]]:
@@ -65,16 +64,16 @@ def text(study: Study, name: str) -> str:
     base = next(iter(study.plan.methods))
     parts = [f"![Differences from {base}, 95 % intervals](images/{name}-study.png)\n"]
     parts += ["".join(f"- {line}\n" for line in findings(study)), "### Scores\n", table(study)]
-    lines = [line for line in study.sentences() if " minus " not in line]  # they are in the tables
+    # The left out are in the tables, and in the records of runs.
+    lines = [s for s in study.sentences() if " minus " not in s and "different warnings" not in s]
     notes = "".join(f"- {line}\n" for line in lines)
     return "\n" + "\n".join([*parts, "### What this can find\n", notes]) + "\n"
 
 
 def tables(study: Study) -> str:
     """The long tables: every difference, and every chosen value."""
-    base = next(iter(study.plan.methods))
-    parts = [f"### Differences from {base}\n", differences(study), "### Chosen\n", chosen(study)]
-    return "\n" + "\n".join(parts) + "\n"
+    title = f"### Differences from {next(iter(study.plan.methods))}\n"
+    return "\n" + "\n".join([title, differences(study), "### Chosen\n", chosen(study)]) + "\n"
 
 
 def of_means(study: Study) -> dict[tuple[str, str], Tested]:
