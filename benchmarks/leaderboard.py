@@ -1,6 +1,6 @@
 """The leaderboard: entrants on six settings of FED-PUB's clients, all tuned, as one study.
 
-    python benchmarks/leaderboard.py study-leaderboard                 the first eight entrants
+    python benchmarks/leaderboard.py study-leaderboard                 the first nine entrants
     python benchmarks/leaderboard.py study-leaderboard --entrants 11   all of them
     python benchmarks/leaderboard.py study-leaderboard --report        docs/leaderboard.md
 
@@ -68,16 +68,15 @@ ENTRANTS = {
     "uniform": Tuned(uniform, rho=SHARE),
     "FGSSL": Tuned(example("fgssl").fgssl, **FGSSL),
     "FedProx": Tuned(methods.fedprox, mu=LogUniform(1e-3, 1)),
-    "FedTGP": Tuned(methods.fedtgp, weight=LogUniform(0.1, 100)),
     "GCFL+": Tuned(methods.gcfl_plus, **BOUNDS),
+    "FedTGP": Tuned(methods.fedtgp, weight=LogUniform(0.1, 100)),
 }
 
 
 def main(argv: list[str] | None = None) -> None:
-    args = study_flags(argv, entrants=8)
+    args = study_flags(argv, entrants=9)
     chosen = dict(list(ENTRANTS.items())[: args.entrants])
-    how: dict[str, Any] = {"local": LOCAL, "num_rounds": 100, "seeds": range(10)}
-    play_study("leaderboard", args, chosen, SETTINGS, **how)
+    play_study("leaderboard", args, chosen, SETTINGS, local=LOCAL, num_rounds=100, seeds=range(10))
 
 
 if __name__ == "__main__":

@@ -203,8 +203,3 @@ def test_a_folder_that_hides_the_package_is_told_by_name(tmp_path: Path) -> None
         f"ImportError: Expected fgl to be the package that is installed at {ROOT}"
     )
     assert f"but got the folder {tmp_path / 'fgl'}, whose name hides it" in last
-
-
-def test_no_saved_client_lies_beside_the_rooms() -> None:
-    """A test or a try that saves a client where it runs leaves a dataset in the repository."""
-    assert not [path.parent.name for path in ROOT.glob("*/client.json")]
