@@ -163,9 +163,8 @@ def test_benchmarks_import_what_is_there() -> None:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 place = node.module.replace(".", "/")
-                found = [
-                    f / end for f in folders for end in (f"{place}.py", f"{place}/__init__.py")
-                ]
+                ends = f"{place}.py", f"{place}/__init__.py"
+                found = [f / end for f in folders for end in ends]
                 there = [file for file in found if file.exists()]
                 if there:
                     missing = {alias.name for alias in node.names} - set.union(*map(named, there))
@@ -199,7 +198,5 @@ def test_a_folder_that_hides_the_package_is_told_by_name(tmp_path: Path) -> None
     env = {"PATH": ""}
     done = subprocess.run(run, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith(
-        f"ImportError: Expected fgl to be the package that is installed at {ROOT}"
-    )
+    assert f"Expected fgl to be the package that is installed at {ROOT}" in last
     assert f"but got the folder {tmp_path / 'fgl'}, whose name hides it" in last
