@@ -916,11 +916,9 @@ def taught() -> tuple[list[fgl.Graph], fgl.Graph]:
     """Parts without ids, and the whole; the second part also trains on what the first tests."""
     whole = shuffled(labelled(), 5, ids=False)
     first, second = halves(whole)
-    tested: Any = torch.zeros(whole.num_nodes, dtype=torch.bool)
-    tested[first.node_id[first.val_mask | first.test_mask]] = True
-    masks = {name: getattr(whole, name) & ~tested for name in ("val_mask", "test_mask")}
-    training: Any = whole.replace(train_mask=whole.train_mask | tested, **masks)
-    second = training.subgraph(torch.cat([second.node_id, tested.nonzero()[:, 0]]))
+    own = whole.subgraph(torch.cat([second.node_id, first.node_id[~first.train_mask]]))
+    train = own.train_mask | (torch.arange(own.num_nodes) >= second.num_nodes)
+    second = own.replace(train_mask=train, val_mask=None, test_mask=None)
     return [own.replace(node_id=None) for own in (first, second)], whole
 
 
