@@ -16,9 +16,9 @@ def suggest_names(package: str) -> None:
     """Make the error of an unknown name suggest a name, in each package that lists its names.
 
     Example:
-        >>> fgl.data.louvain_partition
+        >>> getattr(fgl.data, "louvain_partition")
         Traceback (most recent call last):
-        AttributeError: module 'fgl.data' has no ...: did you mean fgl.data.partitions.louvain_...?
+        AttributeError: module 'fgl.data' has no ...: did you mean ...louvain_partition?
     """
     rooms = [room for room in sys.modules if room.split(".")[0] == package]
     rooms = [room for room in rooms if hasattr(sys.modules[room], "__all__")]

@@ -146,7 +146,7 @@ def test_copies_of_training_examples_are_told() -> None:
     ):
         assert not apart._warn_of_repeated([other])
     halves = [own.subgraph(torch.arange(48).view(2, 24)[k]) for k in range(2)]
-    with pytest.warns(UserWarning, match="got 24 of 24 of client 1 that are copies of training"):
+    with pytest.warns(UserWarning, match="got 24 of 24 in test_mask of client 1 that are copies"):
         apart._warn_of_trained_elsewhere(halves, None)
     split = edge_split(graph(30))
     leaks = dataclasses.replace(split, val_edges=split.train_edges[:, :2])

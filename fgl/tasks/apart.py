@@ -135,7 +135,7 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
             if copies > max(2, total * (0.1 if how["named"] else 0.5)):
                 warn(
                     f"Expected examples that are scored not to train, but got {copies} of {total} "
-                    f"of {place} that are copies of training examples of clients: give all copies "
+                    f"in {place} that are copies of training examples of clients: give all copies "
                     "of an example the same role, or clients their own parts of one graph by "
                     "fgl.data.partitions.partition_graph"
                 )
@@ -145,7 +145,7 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
 def _copies(
     clients: Sequence[Graph], whole: Graph | None, how: Mapping[str, Any]
 ) -> Iterator[tuple[str, int, int]]:
-    """For each scored graph: name, number of held-out copies, and number of held-out examples."""
+    """For each scored mask: its name, the number of copies, and the number of examples in it."""
     hashes = [_recognised(own, **how) for own in clients]
     train = [keys[:, own.training_mask.cpu()] for own, keys in zip(clients, hashes, strict=True)]
     places = {f"client {client}": own for client, own in enumerate(clients)}
@@ -153,11 +153,10 @@ def _copies(
         places, hashes = {"the whole graph": whole}, [_recognised(whole, **how)]
     anywhere = whole is not None or "most" in how
     for number, (place, own) in enumerate(places.items()):
-        held_out = _held_out(own)
-        if held_out is not None:
-            elsewhere = [keys for other, keys in enumerate(train) if anywhere or other != number]
-            copies = _num_copies(hashes[number][:, held_out.cpu()], elsewhere)
-            yield place, copies, int(held_out.sum())
+        elsewhere = [keys for other, keys in enumerate(train) if anywhere or other != number]
+        for name, mask in present(own, SCORED).items():
+            copies = _num_copies(hashes[number][:, mask.cpu()], elsewhere)
+            yield f"{name} of {place}", copies, int(mask.sum())
 
 
 def _num_copies(keys: Tensor, train: Sequence[Tensor]) -> int:
