@@ -31,7 +31,7 @@ class EdgeSplit:
             types of nodes as the held-out edges.
 
     Raises:
-        ValueError: if there are not as many negative pairs as held-out edges.
+        ValueError: if there are not as many negative pairs as held-out edges, and neither is empty.
 
     Example:
         >>> empty = torch.zeros(2, 0, dtype=torch.int64)
@@ -56,7 +56,7 @@ class EdgeSplit:
                 getattr(self, f"{part}_{kind}").shape[1] for kind in ("edges", "negatives")
             )
             reject_if(
-                num_edges != num_pairs,
+                0 < num_edges != num_pairs > 0,
                 f"{part}_negatives to have {num_edges} columns, as {part}_edges has",
                 num_pairs,
             )
