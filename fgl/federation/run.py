@@ -308,10 +308,14 @@ def _check_participants(method: Method, num_clients: int, participation: float) 
 
 
 def _check_rounds(method: Method, place: Place, num_rounds: int, start: Result | None) -> None:
-    """Raise an error if a run ends before its method unlearns, or before late clients join."""
+    """Raise an error if a run ends within an exchange, before unlearning, or before joining."""
     least, first = method.rules.rounds, getattr(place, "first_rounds", 0)
     if start is not None and start.method is not None and start.method.rules.rounds == least:
         least -= len(start.history)
+    exchange = method.rules.exchange
+    name = method.layers[-1].name if method.layers else "the method"
+    want = f"num_rounds to be a multiple of {exchange}, the rounds of one exchange of {name}"
+    reject_if(num_rounds % exchange, want, num_rounds)
     reject_if(0 < num_rounds < least, f"num_rounds to be at least {least} for {method}", num_rounds)
     reject_if(
         0 < num_rounds <= first,
