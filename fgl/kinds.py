@@ -272,8 +272,8 @@ def _short(function: Any) -> str:
 
 def _about(document: str, key: str) -> str:
     """The first sentence on an argument in a docstring's section Args; "" if there is none."""
-    found = re.search(rf"^ +{key}: (.+?)(?:[.;:]\s|\n\n|\n +\w+: |$)", document, re.M | re.S)
-    return " ".join(found[1].replace("``", "").split()) if found else ""
+    match = re.search(rf"^ +{key}: (.+?)(?:[.;:]\s|\n\n|\n +\w+: |$)", document, re.M | re.S)
+    return " ".join(match[1].replace("``", "").split()) if match else ""
 
 
 def _misnamed(

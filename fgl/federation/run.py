@@ -111,8 +111,8 @@ def run(
             is bad if most clients of a round diverged when they trained this model. By default the
             server never goes back. The server keeps this number of older outboxes and states, also
             in checkpoints. The clients' own states do not change.
-        each: whether rounds also record each metric for each client and as the worst value over all
-            clients. For example, ``test_accuracy/3`` is the accuracy of client 3, and
+        each: whether a round also records the metrics of every client, and the worst client's value
+            of each metric. For example, ``test_accuracy/3`` is the accuracy of client 3, and
             ``worst_test_accuracy`` is the lowest accuracy of all clients. These metrics come from
             the task's score and from `score`; see `fgl.experiment.spread`. If you give an
             `evaluate` function, `each` does not change its metrics.

@@ -131,8 +131,8 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
     class distributions are drawn first. The following steps are then repeated until all clients are
     full. A client is drawn from *all* clients; if it is full, a client is drawn again. For the
     drawn client, a class is drawn by inverting the cumulative sum of the client's distribution. If
-    no example of this class is left, a class is drawn again. The resulting clients are therefore
-    the clients of the paper's Table 2.
+    no example of this class is left, the class is drawn once more. The resulting clients are
+    therefore the clients of the paper's Table 2.
 
     Suppose that a client draws the classes that still have examples with a total probability below
     1e-4. The public implementation may then repeat its draw for hours. This function instead draws
