@@ -147,7 +147,7 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
         ways = [(None, close), *[(None, rare)] * (not of_pairs), *ways]
     for tested, how in ways:
         for place, copies, total in _copies(clients, tested, how):
-            if copies > max(2, total * (0.1 if how["named"] else 0.5)):
+            if copies > max(2, total / 10):
                 warn(
                     f"Expected examples that are scored not to train, but got {copies} of {total} "
                     f"in {place} that are copies of training examples of clients: give all copies "

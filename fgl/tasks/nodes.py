@@ -37,7 +37,7 @@ def node_task(
     The model is scored on the whole graph.
 
     A warning is given if scored nodes are training nodes. If a graph lacks `node_id`, nodes are
-    compared by features and labels.
+    compared by features and labels, and more than a tenth of the nodes in a mask must be copies.
 
     Args:
         whole: the graph with all edges, labels, a validation mask and a test mask. If `whole` is
