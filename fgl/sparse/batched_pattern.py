@@ -81,8 +81,10 @@ class PatternStack:
         if all(count == self.nnz for count in self.counts):
             return None
         with unrecorded():
-            inside = torch.arange(self.nnz) < torch.tensor(self.counts)[:, None]
-            return to_device(inside.flatten().nonzero().squeeze(1), self.device)
+            return to_device(self._inside().flatten().nonzero().squeeze(1), self.device)
+
+    def _inside(self) -> Tensor:
+        return torch.arange(self.nnz) < torch.tensor(self.counts)[:, None]
 
     def pack(self, value: Tensor) -> Tensor:
         """Flatten ``[K, nnz]`` and remove its padding."""
@@ -135,7 +137,8 @@ class PatternStack:
     @kept
     def transpose(self) -> tuple[PatternStack, Tensor]:
         parts, orders = zip(*(p.transpose for p in self.parts), strict=True)
-        return PatternStack(parts), self.padded(orders)
+        symmetric = all(new.col is own.col for new, own in zip(parts, self.parts, strict=True))
+        return (self if symmetric else PatternStack(parts)), self.padded(orders)
 
     @kept
     def loops(self) -> tuple[PatternStack, Tensor]:
@@ -156,8 +159,7 @@ class PatternStack:
         """The mask ``[K, nnz]`` as numbers: 1 for an entry, 0 for padding."""
         if dtype not in self._ones:
             with outside():
-                ones = torch.ones(sum(self.counts), dtype=dtype, device=self.device)
-                self._ones[dtype] = self.unpack(ones)
+                self._ones[dtype] = to_device(self._inside().to(dtype), self.device)
         return self._ones[dtype]
 
 

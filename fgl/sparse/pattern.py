@@ -114,11 +114,17 @@ class Pattern:
         """The transposed pattern, and the permutation of the values for the transposed pattern."""
         order = argsort(self.col, self.shape[1])
         pattern = self.like(pointers(self.col, self.shape[1]), self.row[order], self.shape[::-1])
-        return pattern, order
+        return (self.shared() if self.same(pattern) else pattern), order
+
+    def shared(self) -> Pattern:
+        """A pattern with the tensors of this pattern; the transpose of a symmetric pattern."""
+        return self.like(self.crow, self.col, self.shape)
 
     def turned(self, value: Tensor) -> tuple[Pattern, Tensor]:
         """Transpose the pattern and reorder `value` to match; cache the last result."""
         pattern, order = self.transpose
+        if value is self._ones.get(value.dtype):
+            return pattern, pattern.ones(value.dtype)
         if value.requires_grad:  # a cached tensor has no graph
             return pattern, gather_rows(value, order)
         if (
@@ -172,7 +178,10 @@ class Pattern:
         The transpose of the new pattern is built at the same time, without sorting.
         """
         turned, order = self.transpose
-        (pattern, front, places), (other, turned_front, turned_moved) = self._put(), turned._put()
+        pattern, front, places = self._put()
+        other, turned_front, turned_moved = pattern.shared(), front, places
+        if turned.col is not self.col:
+            other, turned_front, turned_moved = turned._put()
         place = torch.empty_like(other.col)
         place.scatter_(0, turned_front, front)
         place.scatter_(0, turned_moved, places.index_select(0, order))
