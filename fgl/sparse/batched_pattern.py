@@ -135,10 +135,14 @@ class PatternStack:
         return Pattern(*self._joined(0), shape, self.backend)
 
     @kept
-    def transpose(self) -> tuple[PatternStack, Tensor]:
-        parts, orders = zip(*(p.transpose for p in self.parts), strict=True)
+    def flipped(self) -> PatternStack:
+        parts = [part.flipped for part in self.parts]
         symmetric = all(new.col is own.col for new, own in zip(parts, self.parts, strict=True))
-        return (self if symmetric else PatternStack(parts)), self.padded(orders)
+        return self if symmetric else PatternStack(parts)
+
+    @kept
+    def transpose(self) -> tuple[PatternStack, Tensor]:
+        return self.flipped, self.padded([part.transpose[1] for part in self.parts])
 
     @kept
     def loops(self) -> tuple[PatternStack, Tensor]:
@@ -171,12 +175,15 @@ class _Diagonal(Pattern):
         super().__init__(*stack._joined(cols), (size * rows, size * cols), stack.backend)
         self._stack = stack
 
+    @property
+    def flipped(self) -> Pattern:
+        return self._stack.flipped.diagonal
+
     @kept
     def transpose(self) -> tuple[Pattern, Tensor]:
-        turned, _ = self._stack.transpose
         starts = [0, *accumulate(self._stack.counts)]
         orders = [part.transpose[1] + s for part, s in zip(self._stack.parts, starts, strict=False)]
-        return turned.diagonal, torch.cat(orders)
+        return self.flipped, torch.cat(orders)
 
 
 class StackedPattern(Pattern):
