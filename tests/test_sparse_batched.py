@@ -49,6 +49,7 @@ SQUARE = {
     "equal nnz": [matrix(n, n, nnz=4) for n in (4, 2, 5)],
     "equal size": [matrix(4, 4, nnz=n) for n in (4, 9, 2, 16)],
     "no node": [matrix(0, 0, nnz=0), matrix(3, 3, nnz=2)],
+    "symmetric": [matrix(3, 3, nnz=9), matrix(2, 2, nnz=4)],
     "some weighted": [matrix(3, 3, nnz=5, weighted=False), matrix(2, 2, nnz=3)],
 }
 CASES = {
@@ -87,6 +88,7 @@ SQUARE_OPS: dict[str, Op] = {
     "gcn_norm": lambda A, v, x, y: A.with_value(v).gcn_norm @ x,
     "gcn_norm of T": lambda A, v, x, y: A.with_value(v).T.gcn_norm @ x,
     "T of gcn_norm": lambda A, v, x, y: A.with_value(v).gcn_norm.T @ y,
+    "own plus_identity": lambda A, v, x, y: A.astype(D).plus_identity @ x,
     "dense loops": lambda A, v, x, y: A.with_value(v).with_self_loops.to_dense(),
     "dense gcn_norm": lambda A, v, x, y: A.astype(D).gcn_norm.to_dense(),
 }
