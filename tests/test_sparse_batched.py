@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import vmap
+from torch.func import grad, vmap
 
 from fgl import SparseMatrix
 from fgl.sparse import row_log_softmax, row_softmax, row_sum, sampled_product
@@ -64,6 +64,7 @@ OPS: dict[str, Op] = {
     "own product": lambda A, v, x, y: A.astype(D) @ x,
     "product": lambda A, v, x, y: A.with_value(v) @ x,
     "dropped edges": lambda A, v, x, y: A.with_value(v * (v > 1)) @ x,
+    "own slope": lambda A, v, x, y: grad(lambda z: (A.astype(D) @ z).square().sum())(x),
     "own transposed": lambda A, v, x, y: A.astype(D).T @ y,
     "transposed": lambda A, v, x, y: A.with_value(v).T @ y,
     "sampled": lambda A, v, x, y: sampled_product(A.pattern, y, x),

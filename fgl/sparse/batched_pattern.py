@@ -199,7 +199,7 @@ class StackedPattern(Pattern):
         self.shape = stack.shape
         self.backend = stack.backend
         self._member = member
-        self._turned = None
+        self._ones, self._turned = {}, None  # the stack has the ones
 
     @property
     def nnz(self) -> int:
