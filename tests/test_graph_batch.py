@@ -76,6 +76,17 @@ def test_select_refuses() -> None:
     refuses("a graph without batch", lambda: whole.subgraph(torch.tensor([0])))
 
 
+def test_symmetric_edges_keep_the_weights_of_both_directions() -> None:
+    ends = torch.tensor([[0, 1, 1, 2, 2], [1, 0, 2, 1, 2]])
+    graphs = [Graph(torch.eye(3), ends, edge_weight=torch.rand(5)) for _ in range(3)]
+    chosen = Graph.join(graphs).select(torch.tensor([2, 0])).adj
+    assert chosen.T.pattern.col is chosen.pattern.col
+    x = torch.rand(6, 2, requires_grad=True)
+    (chosen.plus_identity @ x).square().sum().backward()
+    dense = torch.block_diag(*(graphs[i].adj.to_dense() for i in (2, 0))) + torch.eye(6)
+    torch.testing.assert_close(x.grad, 2 * dense.T @ dense @ x.detach())
+
+
 def test_one_graph_is_a_collection_of_one() -> None:
     graph = one(4)
     assert graph.num_graphs == 1

@@ -49,6 +49,7 @@ def repeated() -> SparseMatrix:
 CASES = {
     "random": matrix(), "full": matrix(density=1.0), "empty": matrix(density=0.0),
     "no rows": matrix(rows=0), "no columns": matrix(cols=0), "repeated": repeated(),
+    "square": SparseMatrix.from_dense(torch.arange(1, 10, dtype=D).view(3, 3)),
 }  # fmt: skip
 cases = pytest.mark.parametrize("A", CASES.values(), ids=CASES.keys())
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import vmap
+from torch.func import grad, vmap
 
 from fgl import SparseMatrix
 from fgl.sparse import row_log_softmax, row_softmax, row_sum, sampled_product
@@ -49,6 +49,7 @@ SQUARE = {
     "equal nnz": [matrix(n, n, nnz=4) for n in (4, 2, 5)],
     "equal size": [matrix(4, 4, nnz=n) for n in (4, 9, 2, 16)],
     "no node": [matrix(0, 0, nnz=0), matrix(3, 3, nnz=2)],
+    "symmetric": [matrix(3, 3, nnz=9), matrix(2, 2, nnz=4)],
     "some weighted": [matrix(3, 3, nnz=5, weighted=False), matrix(2, 2, nnz=3)],
 }
 CASES = {
@@ -63,6 +64,7 @@ OPS: dict[str, Op] = {
     "own product": lambda A, v, x, y: A.astype(D) @ x,
     "product": lambda A, v, x, y: A.with_value(v) @ x,
     "dropped edges": lambda A, v, x, y: A.with_value(v * (v > 1)) @ x,
+    "own slope": lambda A, v, x, y: grad(lambda z: (A.astype(D) @ z).square().sum())(x),
     "own transposed": lambda A, v, x, y: A.astype(D).T @ y,
     "transposed": lambda A, v, x, y: A.with_value(v).T @ y,
     "sampled": lambda A, v, x, y: sampled_product(A.pattern, y, x),
@@ -87,6 +89,7 @@ SQUARE_OPS: dict[str, Op] = {
     "gcn_norm": lambda A, v, x, y: A.with_value(v).gcn_norm @ x,
     "gcn_norm of T": lambda A, v, x, y: A.with_value(v).T.gcn_norm @ x,
     "T of gcn_norm": lambda A, v, x, y: A.with_value(v).gcn_norm.T @ y,
+    "own plus_identity": lambda A, v, x, y: A.astype(D).plus_identity @ x,
     "dense loops": lambda A, v, x, y: A.with_value(v).with_self_loops.to_dense(),
     "dense gcn_norm": lambda A, v, x, y: A.astype(D).gcn_norm.to_dense(),
 }

@@ -95,7 +95,8 @@ def select(graph: Any, graphs: Tensor) -> Any:
         crow = torch.cat([pattern.crow.index_select(0, nodes) + row_shift, ends[-1:]])
         return pattern.like(crow, pattern.col.index_select(0, entries) + shift, shape)
 
-    pattern, flipped = cut(adj.pattern), cut(turned)
+    pattern = cut(adj.pattern)
+    flipped = pattern.shared() if turned.col is adj.pattern.col else cut(turned)
     place = order.index_select(0, entries) + entry_shift.index_select(0, owner)
     pattern.__dict__["transpose"] = flipped, place
     value = None if adj.value is None else adj.value[entries]

@@ -81,8 +81,10 @@ class PatternStack:
         if all(count == self.nnz for count in self.counts):
             return None
         with unrecorded():
-            inside = torch.arange(self.nnz) < torch.tensor(self.counts)[:, None]
-            return to_device(inside.flatten().nonzero().squeeze(1), self.device)
+            return to_device(self._inside().flatten().nonzero().squeeze(1), self.device)
+
+    def _inside(self) -> Tensor:
+        return torch.arange(self.nnz) < torch.tensor(self.counts)[:, None]
 
     def pack(self, value: Tensor) -> Tensor:
         """Flatten ``[K, nnz]`` and remove its padding."""
@@ -133,9 +135,14 @@ class PatternStack:
         return Pattern(*self._joined(0), shape, self.backend)
 
     @kept
+    def flipped(self) -> PatternStack:
+        parts = [part.flipped for part in self.parts]
+        symmetric = all(new.col is own.col for new, own in zip(parts, self.parts, strict=True))
+        return self if symmetric else PatternStack(parts)
+
+    @kept
     def transpose(self) -> tuple[PatternStack, Tensor]:
-        parts, orders = zip(*(p.transpose for p in self.parts), strict=True)
-        return PatternStack(parts), self.padded(orders)
+        return self.flipped, self.padded([part.transpose[1] for part in self.parts])
 
     @kept
     def loops(self) -> tuple[PatternStack, Tensor]:
@@ -156,8 +163,7 @@ class PatternStack:
         """The mask ``[K, nnz]`` as numbers: 1 for an entry, 0 for padding."""
         if dtype not in self._ones:
             with outside():
-                ones = torch.ones(sum(self.counts), dtype=dtype, device=self.device)
-                self._ones[dtype] = self.unpack(ones)
+                self._ones[dtype] = to_device(self._inside().to(dtype), self.device)
         return self._ones[dtype]
 
 
@@ -169,12 +175,15 @@ class _Diagonal(Pattern):
         super().__init__(*stack._joined(cols), (size * rows, size * cols), stack.backend)
         self._stack = stack
 
+    @property
+    def flipped(self) -> Pattern:
+        return self._stack.flipped.diagonal
+
     @kept
     def transpose(self) -> tuple[Pattern, Tensor]:
-        turned, _ = self._stack.transpose
         starts = [0, *accumulate(self._stack.counts)]
         orders = [part.transpose[1] + s for part, s in zip(self._stack.parts, starts, strict=False)]
-        return turned.diagonal, torch.cat(orders)
+        return self.flipped, torch.cat(orders)
 
 
 class StackedPattern(Pattern):
@@ -190,7 +199,7 @@ class StackedPattern(Pattern):
         self.shape = stack.shape
         self.backend = stack.backend
         self._member = member
-        self._turned = None
+        self._ones, self._turned = {}, None  # the stack has the ones
 
     @property
     def nnz(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, cached_property, wraps
 from typing import Any, TypeVar
 
@@ -20,8 +20,7 @@ from .kernels import backend as kernels
 T = TypeVar("T")
 
 
-@contextmanager
-def outside(*of: Tensor | None) -> Iterator[None]:
+def outside(*of: Tensor | None) -> AbstractContextManager[None]:
     """A context that leaves inference mode and torch.func, so that its tensors can be cached.
 
     A tensor that is created inside a call of ``torch.func.grad`` is valid only in this call. So if
@@ -31,6 +30,13 @@ def outside(*of: Tensor | None) -> Iterator[None]:
         of: tensors from which the cached tensor is computed. If a transform of torch.func wraps one
             of these tensors, the context does not leave torch.func.
     """
+    if functorch.peek_interpreter_stack() is None and not torch.is_inference_mode_enabled():
+        return nullcontext()  # this is frequent, and a tenth of the time
+    return _left(of)
+
+
+@contextmanager
+def _left(of: tuple[Tensor | None, ...]) -> Iterator[None]:
     inside = any(functorch.is_functorch_wrapped_tensor(each) for each in of if each is not None)
     clear = nullcontext() if inside else temporarily_clear_interpreter_stack()
     with torch.inference_mode(False), clear:
@@ -114,10 +120,21 @@ class Pattern:
         """The transposed pattern, and the permutation of the values for the transposed pattern."""
         order = argsort(self.col, self.shape[1])
         pattern = self.like(pointers(self.col, self.shape[1]), self.row[order], self.shape[::-1])
-        return pattern, order
+        return (self.shared() if self.same(pattern) else pattern), order
+
+    @property
+    def flipped(self) -> Pattern:
+        """The transposed pattern."""
+        return self.transpose[0]
+
+    def shared(self) -> Pattern:
+        """A pattern with the tensors of this pattern; the transpose of a symmetric pattern."""
+        return self.like(self.crow, self.col, self.shape)
 
     def turned(self, value: Tensor) -> tuple[Pattern, Tensor]:
         """Transpose the pattern and reorder `value` to match; cache the last result."""
+        if value is self._ones.get(value.dtype):
+            return self.flipped, self.flipped.ones(value.dtype)
         pattern, order = self.transpose
         if value.requires_grad:  # a cached tensor has no graph
             return pattern, gather_rows(value, order)
@@ -172,7 +189,10 @@ class Pattern:
         The transpose of the new pattern is built at the same time, without sorting.
         """
         turned, order = self.transpose
-        (pattern, front, places), (other, turned_front, turned_moved) = self._put(), turned._put()
+        pattern, front, places = self._put()
+        other, turned_front, turned_moved = pattern.shared(), front, places
+        if turned.col is not self.col:
+            other, turned_front, turned_moved = turned._put()
         place = torch.empty_like(other.col)
         place.scatter_(0, turned_front, front)
         place.scatter_(0, turned_moved, places.index_select(0, order))
