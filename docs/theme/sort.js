@@ -53,6 +53,7 @@ function edges(wrap) {
 addEventListener("load", () => {
   document.querySelectorAll(".md-typeset__scrollwrap").forEach(wrap => {
     wrap.addEventListener("scroll", () => edges(wrap), { passive: true });
-    new ResizeObserver(() => edges(wrap)).observe(wrap);
+    const sizes = new ResizeObserver(() => edges(wrap));
+    [wrap, wrap.querySelector("table")].forEach(box => sizes.observe(box));
   });
 });
