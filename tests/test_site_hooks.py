@@ -30,3 +30,10 @@ def test_the_settings_fetch_nothing_from_elsewhere() -> None:
         assert not re.search(
             r"https?://|@import|data-md-component=.source", path.read_text("utf-8")
         )
+
+
+def test_a_number_stays_with_its_error() -> None:
+    joined = script("docs/hooks/spaces.py").on_page_content
+    assert joined("<p>1.2 ± .3 or &lt; 4<pre>1 ± 2</pre>") == (
+        "<p>1.2&nbsp;±&nbsp;.3 or &lt;&nbsp;4<pre>1 ± 2</pre>"
+    )

@@ -614,7 +614,7 @@ def test_what_a_plot_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         drawn = {call.kwargs["label"]: call.args[0] for call in axis.plot.call_args_list}
         assert [*drawn] == ["FedAvg", "x", "y"]
         assert drawn["FedAvg"] == pytest.approx([0.1, 0.3, 0.6])
-        axis.set.assert_called_once_with(xlabel="round", ylabel="test_accuracy")
+        axis.set.assert_called_once_with(xlabel="round", ylabel="test_accuracy (higher is better)")
     found.plot(what="differences")
     (x, place), how = axes[0, 0].errorbar.call_args_list[0]
     theirs = stats.ttest_1samp([0.2, 0.21, 0.2], 0).confidence_interval()
@@ -623,10 +623,11 @@ def test_what_a_plot_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     colors = [call.kwargs["color"] for call in axes[0, 0].errorbar.call_args_list]
     assert len({*colors}) == 2  # x survives Holm's correction, y does not
     axes[0, 0].set_yticks.assert_called_once_with(range(2), ["x", "y"])
-    axes[0, 0].set_xlabel.assert_called_once_with("test_accuracy - FedAvg, points")
+    label = "test_accuracy - FedAvg, points\n(higher is better)"
+    axes[0, 0].set_xlabel.assert_called_once_with(label)
     other = made_up(tmp_path / "errors", {"a": {"x": sums}}, "test_rmse")
     other._draw_differences(axes[0, 1], "a")
-    axes[0, 1].set_xlabel.assert_called_with("test_rmse - x")
+    axes[0, 1].set_xlabel.assert_called_with("test_rmse - x\n(lower is better)")
 
 
 # Processes.

@@ -76,7 +76,7 @@ def table(report: dict[str, Any], dataset: str) -> str:
 def draw(report: dict[str, Any], datasets: list[str]) -> None:
     """A panel a dataset: accuracy against a client's bytes up and down."""
     plt = pyplot()
-    figure, panels = plt.subplots(1, len(datasets), figsize=(13, 4), layout="constrained",
+    figure, panels = plt.subplots(1, len(datasets), figsize=(10, 4.2), layout="constrained",
                                   squeeze=False)  # fmt: skip
     for axes, dataset in zip(panels[0], datasets, strict=True):
         for name in CODES:
@@ -85,10 +85,10 @@ def draw(report: dict[str, Any], datasets: list[str]) -> None:
             size = mean(run["up"] + run["down"] for run in runs)
             error = stdev(test) if len(test) > 1 else 0
             axes.errorbar(size, mean(test), yerr=error, fmt="o", capsize=2.5, label=name)
-        axes.set(title=dataset, xscale="log", xlabel="MB of a client, up and down")
+        axes.set(title=dataset, xlabel="MB of a client, up and down")
         axes.grid(alpha=0.3)
     panels[0][0].set_ylabel("test accuracy, %")
-    panels[0][-1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
     figure.savefig(ROOT / "docs" / "images" / "compression.png", dpi=110)
     plt.close(figure)
 

@@ -85,7 +85,7 @@ def fedvgae_convergence(datasets: list[str], rounds: int, seed: int) -> Path:
                 kept.write_text(json.dumps(entries) + "\n")
             axis.plot(curves[key], label=name, linewidth=1.2)
         axis.set(title=dataset, xlabel="round", ylabel="test AUC")
-    axes[0][0].legend()
+    picture.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return saved(picture, "fedvgae-convergence.png", dpi=130)
 
 

@@ -199,13 +199,13 @@ def any_of(found: dict[str, Any], dataset: str, bad: int) -> bool:
 
 
 def draw(found: dict[str, Any], args: argparse.Namespace) -> None:
-    """A row for each dataset, a panel for each number of hostile clients."""
+    """A panel for each dataset and number of hostile clients, two side by side."""
     plt = pyplot()
-    size = (3 + 4.2 * len(args.bad), 1 + 4.6 * len(args.datasets))
-    figure, axes = plt.subplots(len(args.datasets), len(args.bad), figsize=size, squeeze=False,
-                                sharex=True, sharey=True, layout="constrained")  # fmt: skip
     shown = [(d, bad) for d in args.datasets for bad in args.bad]
-    for panel, (dataset, bad) in zip(axes.flat, shown, strict=True):
+    rows = -(-len(shown) // 2)
+    figure, axes = plt.subplots(rows, 2, figsize=(9, 0.8 + 2.9 * rows), squeeze=False,
+                                sharex=True, sharey=True, layout="constrained")  # fmt: skip
+    for panel, (dataset, bad) in zip(axes.flat, shown, strict=False):
         cells = [[score(found, args, dataset, r, a, bad) for a in ATTACKS] for r in RULES]
         values = torch.tensor([[float("nan") if c is None else c for c in row] for row in cells])
         panel.imshow(values, vmin=0, vmax=100, cmap="viridis", aspect="auto")

@@ -93,7 +93,7 @@ def page(room: str) -> str:
 
 
 def table(rooms: list[str]) -> str:
-    rows = "| room | what is in it |\n|---|---|\n"
+    rows = "| package | what is in it |\n|---|---|\n"
     for room in rooms:
         said = (importlib.import_module(f"fgl.{room}").__doc__ or "").split("\n\n")[0]
         rows += f"| [`fgl.{room}`](reference/{room}.md) | {' '.join(said.split())} |\n"

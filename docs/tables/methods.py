@@ -182,7 +182,9 @@ def source(doc: str) -> str:
     if found is None:
         return ""
     text = " ".join(found[1].split()).rstrip(".")
-    return re.sub(r"([^;]+?),? (https?://[^\s;,)]+)", r"[\1](\2)", text)
+    text = re.sub(r"([^;\s][^;]*?),? (https?://[^\s;,)]+)", r"[\1](\2)", text)
+    code = r"; (?:https://github\.com/)?([\w-]+/[\w.-]+)"
+    return re.sub(code, r"; [\1](https://github.com/\1)", text)
 
 
 @cache

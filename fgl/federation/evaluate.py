@@ -227,8 +227,8 @@ def evaluate_on(
 
     Returns:
         ``(outbox, states) -> metrics``. Each metric is the mean over the clients that have it.
-        For class labels, the metrics on a single graph are ``{"val_accuracy", "val_loss",
-        "test_accuracy", "test_macro_f1"}``. On the clients' own graphs, the only metric is
+        For class labels, the metrics on a single graph are ``val_accuracy``, ``val_loss``,
+        ``test_accuracy`` and ``test_macro_f1``. On the clients' own graphs, the only metric is
         ``"local_accuracy"``. With `fgl.targets.REGRESSION`, the metrics on a single graph are
         ``{"val_rmse", "val_loss", "test_rmse", "test_mae", "test_r2"}``. On the clients' own
         graphs, the metrics are ``{"local_rmse", "local_mae", "local_r2"}``. Clients are left out if

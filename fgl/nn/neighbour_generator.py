@@ -44,8 +44,8 @@ class NeighbourGenerator(nn.Module):
           by these factors.
 
     Returns:
-        Three tensors: the counts ``[n]``, the features ``[n, P, d]``, and the logits ``[n,
-        num_classes]`` of the n nodes.
+        Three tensors: the counts ``[n]``, the features ``[n, P, d]``, and the logits
+        ``[n, num_classes]`` of the n nodes.
 
     Example:
         >>> model = NeighbourGenerator(4, 8, 2, latent=3, widths=(5, 6))

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Literal
 
 import numpy as np
@@ -262,7 +263,7 @@ class Study:
         if missing or not all(cell.whole for cell in cells):
             lines.append(f"not finished: {len(records)} of at most {self.plan.count()} runs")
         if errors:
-            first = errors[0].get("error", "").splitlines()[0][:120]
+            first = shorten(errors[0].get("error", "").splitlines()[0], 120, placeholder=" ...")
             lines.append(
                 f"{len(errors)} runs failed or diverged. The first is {errors[0]['id']}: `{first}`"
             )
@@ -342,8 +343,9 @@ class Study:
         settings, curves = self._scored_settings(), what == "curves"
         wide = min(3, len(settings))
         high = math.ceil(len(settings) / wide)
-        size = {"figsize": (1.5 + 3.6 * wide, 3.6 * high), "layout": "constrained"}
+        size = {"figsize": (1.5 + 3 * wide, 3.4 * high), "layout": "constrained"}
         figure, axes = pyplot.subplots(high, wide, sharey=not curves, squeeze=False, **size)
+        figure.get_layout_engine().set(h_pad=0.1)  # labels apart from the titles below
         for axis in axes.flat[len(settings) :]:
             axis.remove()
         for axis, setting in zip(axes.flat, settings, strict=False):
@@ -373,7 +375,7 @@ class Study:
             if means:
                 axis.plot(means, label=literal(method))
                 band(axis, range(len(means)), means, deviations, alpha=0.15)
-        axis.set(xlabel="round", ylabel=metric)
+        axis.set(xlabel="round", ylabel=f"{metric} ({self._direction(setting)})")
 
     def _draw_differences(self, axis: Any, setting: str) -> None:
         base, *others = self.plan.methods
@@ -388,7 +390,11 @@ class Study:
         axis.axvline(0, color="#c0742c", linewidth=0.8)
         axis.set_yticks(range(len(others)), [*map(literal, others)])
         axis.set_ylim(len(others) - 0.5, -0.5)
-        axis.set_xlabel(f"{self.metric(setting)} - {literal(base)}" + ", points" * (scale == 100))
+        label = f"{self.metric(setting)} - {literal(base)}" + ", points" * (scale == 100)
+        axis.set_xlabel(f"{label}\n({self._direction(setting)})")
+
+    def _direction(self, setting: str) -> str:
+        return ("lower" if self._less_is_better(setting) else "higher") + " is better"
 
 
 def _tested(gains: Mapping[Any, Mapping[int, float]]) -> dict[Any, Tested]:
