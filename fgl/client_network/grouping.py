@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_rows, reject_if
+from ..graph.fields import mask_of
 from .features import unit
 
 
@@ -158,6 +159,4 @@ def min_cut(weight: Tensor) -> Tensor:
         network.add_edge(i, j, weight=values[i][j])
     _, parts = networkx.stoer_wagner(network)
     smaller = min(parts, key=lambda part: (len(part), 0 in part))
-    chosen = torch.zeros(clients, dtype=torch.bool)
-    chosen[smaller] = True
-    return chosen
+    return mask_of(torch.tensor(smaller), clients)

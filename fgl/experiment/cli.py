@@ -228,10 +228,9 @@ def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
     for source, parameter in parameters:
         name, default = parameter.name, parameter.default
         kind = hints[source].get(name, type(default))
-        if name not in hints[source] and (default is REQUIRED or default is None):
-            raise TypeError(
-                f"Expected parameter {name} of {source.__qualname__} to have a type, but got none"
-            )
+        untyped = name not in hints[source] and (default is REQUIRED or default is None)
+        expected = f"parameter {name} of {source.__qualname__} to have a type"
+        reject_if(untyped, expected, "none", TypeError)
         reject_if(name in kinds, "each flag to have one meaning", f"{name} and {name}", TypeError)
         if default is REQUIRED and isinstance(kind, type) and dataclasses.is_dataclass(kind):
             default = kind()

@@ -120,8 +120,8 @@ class Graph(Facts):
             checks.check_batch(self.batch, self.edge_index, self.num_nodes)
         checks.check_pairs(self.edge_label_index, self.edge_label_type, self.batch, self.num_nodes)
         check_windows(self)
-        if self.u is not None and self.batch is None:
-            raise ValueError("Expected batch beside u, the features of its graphs, but got none")
+        alone = self.u is not None and self.batch is None
+        reject_if(alone, "batch beside u, the features of its graphs", "none")
         sizes = {"node": self.num_nodes, "edge": self.num_edges}
         for name, value in present(self, FIELDS).items():
             check_field(name, value, sizes.get(FIELDS[name].owner, self.num_examples))
@@ -195,11 +195,8 @@ class Graph(Facts):
         if name not in EDGE_FIELDS or not self.has(name):
             raise ValueError(f"Expected the graph to have {name} of edges, but got none")
         own: Graph = self.__dict__.get("edges_of", self)
-        reject_if(
-            not self.adj.pattern.same(own.adj.pattern),
-            f"adj to have the graph's own edges, whose {name} is known",
-            "other entries",
-        )
+        expected = f"adj to have the graph's own edges, whose {name} is known"
+        reject_if(not self.adj.pattern.same(own.adj.pattern), expected, "other entries")
         return own._entries(name)
 
     @cached_property
@@ -238,8 +235,8 @@ class Graph(Facts):
         """
         reject_if(self.batch is not None, "a graph without batch (see select)", "one with it")
         checks.check_index("nodes", nodes, (None,), self.num_nodes)
-        if nodes.unique().numel() != nodes.numel():
-            raise ValueError("Expected nodes to be without repeats, but got a node twice")
+        repeated = nodes.unique().numel() != nodes.numel()
+        reject_if(repeated, "nodes to be without repeats", "a node twice")
         position = torch.full((self.num_nodes,), -1, dtype=torch.int64, device=self.device)
         position[nodes] = torch.arange(nodes.numel(), device=self.device)
         if edges is None:

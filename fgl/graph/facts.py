@@ -157,11 +157,9 @@ class Facts:
         """
         if self.y is None:
             raise ValueError("Expected graph.y to be a tensor of labels, but got None")
-        if self.y.is_floating_point():
-            raise TypeError(
-                "Expected graph.y to be class labels, int64 [num_examples], but got "
-                f"{self.y.dtype} {list(self.y.shape)}"
-            )
+        expected = "graph.y to be class labels, int64 [num_examples]"
+        got = f"{self.y.dtype} {list(self.y.shape)}"
+        reject_if(self.y.is_floating_point(), expected, got, TypeError)
         return self.y
 
     @property

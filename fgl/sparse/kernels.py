@@ -5,11 +5,12 @@ import os
 import platform
 import warnings
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..checks import check_choice
 from .recording import in_one, recorded
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
@@ -18,22 +19,6 @@ warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitl
 X86 = ("x86_64", "AMD64")
 WIDE = 16  # columns from which `torch.embedding_bag` is faster for any number of entries per row
 FEW = 12  # entries per row up to which it is not slower for fewer columns
-
-
-class Backend(Protocol):
-    """Four kernels that read a pattern's row pointers `crow`, columns `col` and rows `row`."""
-
-    def multiply(self, pattern: Any, value: Tensor, x: Tensor) -> Tensor:
-        """Product ``out_i = sum_{e in row i} value_e x_{col(e)}``, float ``[rows, F]``."""
-
-    def sample(self, pattern: Any, left: Tensor, right: Tensor) -> Tensor:
-        """Dot products ``left_{row(e)} . right_{col(e)}``, float ``[nnz]``."""
-
-    def row_sum(self, pattern: Any, value: Tensor) -> Tensor:
-        """Sum of each row, float ``[rows]``."""
-
-    def row_max(self, pattern: Any, value: Tensor) -> Tensor:
-        """Largest value of each row, float ``[rows]``; ``-inf`` for an empty row."""
 
 
 @cache
@@ -53,9 +38,13 @@ def sums_bags(pattern: Any, x: Tensor) -> bool:
 
 
 class Torch:
-    """Torch's kernels: `embedding_bag` if it makes a product faster, otherwise CSR kernels."""
+    """Torch's kernels: `embedding_bag` if it makes a product faster, otherwise CSR kernels.
+
+    They read a pattern's row pointers `crow`, columns `col` and rows `row`.
+    """
 
     def multiply(self, pattern: Any, value: Tensor, x: Tensor) -> Tensor:
+        """Product ``out_i = sum_{e in row i} value_e x_{col(e)}``, float ``[rows, F]``."""
         if sums_bags(pattern, x):
             # With another layout torch would choose another kernel with different rounding.
             x, value = x.contiguous(), value.contiguous()
@@ -67,6 +56,7 @@ class Torch:
         return _multiplied(pattern.csr(value), x)
 
     def sample(self, pattern: Any, left: Tensor, right: Tensor) -> Tensor:
+        """Dot products ``left_{row(e)} . right_{col(e)}``, float ``[nnz]``."""
         rows, cols = pattern.shape
         if pattern.nnz > rows * cols:  # repeated entries, which torch's kernel rejects
             return (left @ right.t())[pattern.row, pattern.col]
@@ -75,11 +65,13 @@ class Torch:
         return _sampled(pattern.csr(pattern.ones(left.dtype)), left, right)
 
     def row_sum(self, pattern: Any, value: Tensor) -> Tensor:
+        """Sum of each row, float ``[rows]``."""
         if value.is_cuda:  # index_add has a random order of additions
             return torch.segment_reduce(value, "sum", offsets=pattern.crow, unsafe=True)
         return value.new_zeros(pattern.shape[0]).index_add(0, pattern.row, value)
 
     def row_max(self, pattern: Any, value: Tensor) -> Tensor:
+        """Largest value of each row, float ``[rows]``; ``-inf`` for an empty row."""
         top = value.new_full((pattern.shape[0],), -torch.inf)
         return top.scatter_reduce(0, pattern.row, value, "amax")
 
@@ -149,13 +141,12 @@ KINDS: dict[str, type[Torch] | type[TorchSparse]] = {"torch": Torch, "torch_spar
 
 
 @cache
-def backend(name: str) -> Backend:
+def backend(name: str) -> Torch | TorchSparse:
     """Return the kernels that have this name.
 
     Raises:
         ValueError: for an unknown name.
         ImportError: if the packages of the backend are not installed.
     """
-    if name not in KINDS:
-        raise ValueError(f"Expected backend to be one of {list(KINDS)}, but got {name!r}")
+    check_choice("backend", name, list(KINDS))
     return KINDS[name]()

@@ -140,11 +140,8 @@ def ego_steps(
 
 def check_batch_size(batch_size: int, graph: Graph) -> None:
     """Raise an error if a batch would be empty or larger than a client's training set."""
-    reject_if(
-        not 1 <= batch_size <= graph.num_train,
-        f"batch_size to be in [1, {graph.num_train}], the client's training nodes",
-        batch_size,
-    )
+    expected = f"batch_size to be in [1, {graph.num_train}], the client's training nodes"
+    reject_if(not 1 <= batch_size <= graph.num_train, expected, batch_size)
 
 
 def _check(clients: Sequence[Graph], test: Graph) -> None:

@@ -95,11 +95,8 @@ def pair_task(
     """
     check_graphs(clients)
     lacking = [k for k, own in enumerate(clients) if own.edge_label_index is None or own.y is None]
-    reject_if(
-        lacking,
-        "clients to have edge_label_index and y",
-        f"none in {lacking}: see fgl.data.splits.split_by_time",
-    )
+    expected = "clients to have edge_label_index and y"
+    reject_if(lacking, expected, f"none in {lacking}: see fgl.data.splits.split_by_time")
     warn_of_trained(clients)
     warn_of_known_pairs(clients)
     if (negatives or ranking) and (target is not ANSWERS or train.batches is not None):

@@ -272,11 +272,9 @@ class Skew:
     clients' models."""
 
     def __post_init__(self) -> None:
-        reject_if(
-            self.skew_alpha != Skew.skew_alpha and self.skew_by != "labels",
-            f"skew_by to be 'labels' beside skew_alpha, {self.skew_alpha}",
-            f"{self.skew_by!r}",
-        )
+        wrong = self.skew_alpha != Skew.skew_alpha and self.skew_by != "labels"
+        expected = f"skew_by to be 'labels' beside skew_alpha, {self.skew_alpha}"
+        reject_if(wrong, expected, f"{self.skew_by!r}")
 
     def parts(self, graph: Graph, num_clients: int, *, seed: int = 0) -> list[Tensor]:
         """Ids of each client's nodes or graphs; only the Dirichlet partition uses `seed`.
@@ -286,11 +284,8 @@ class Skew:
                 labels.
         """
         if self.skew_by == "labels":
-            reject_if(
-                graph.edge_label_index is not None,
-                "skew_by to be 'features' or 'degrees' where pairs have the labels",
-                "'labels'",
-            )
+            expected = "skew_by to be 'features' or 'degrees' where pairs have the labels"
+            reject_if(graph.edge_label_index is not None, expected, "'labels'")
             return dirichlet_partition(graph.labels, num_clients, alpha=self.skew_alpha, seed=seed)
         return sorted_partition(graph, num_clients, by=self.skew_by)
 
@@ -330,11 +325,9 @@ def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]
     if graph.batch is not None:
         total = value.new_zeros(graph.num_graphs).index_add_(0, graph.batch, value)
         value = total / graph.batch.bincount(minlength=graph.num_graphs).clamp(min=1)
-    reject_if(
-        by == "features" and num_clients > 1 and _alike(value, graph),
-        "features whose means differ between examples",
-        "means that are equal up to rounding; cut before features are normalized",
-    )
+    expected = "features whose means differ between examples"
+    got = "means that are equal up to rounding; cut before features are normalized"
+    reject_if(by == "features" and num_clients > 1 and _alike(value, graph), expected, got)
     order = value.argsort(stable=True)
     return [part.sort().values for part in order.tensor_split(num_clients)]
 

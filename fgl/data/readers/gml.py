@@ -11,7 +11,7 @@ import torch
 from ...graph import Graph
 from ..features import one_hot_degree
 from ..undirected import undirected
-from .parsing import INTEGER, contiguous, need, warn_unread
+from .parsing import INTEGER, contiguous, need, readable, warn_unread
 
 GRAPH = re.compile(r"^\s*graph\s*\[", re.MULTILINE)
 
@@ -65,9 +65,6 @@ def _parsed(path: Path, text: str) -> Any:
     """The network in a file; edges may repeat, even in a file that does not declare repeats."""
     from networkx.readwrite.gml import parse_gml
 
-    try:
-        lines = GRAPH.sub(r"\g<0> multigraph 1", text, count=1)
+    lines = GRAPH.sub(r"\g<0> multigraph 1", text, count=1)
+    with readable(f"{path} to be a graph in GML"):
         return parse_gml(lines, label=None)  # type: ignore[call-overload]  # None is allowed
-    except Exception as error:  # a malformed file can raise any exception
-        got = str(error) or type(error).__name__
-        raise ValueError(f"Expected {path} to be a graph in GML, but got {got}") from error

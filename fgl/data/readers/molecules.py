@@ -1,6 +1,5 @@
 """Reader of molecules: a table of SMILES strings and their targets."""
 
-import csv
 import math
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -15,7 +14,7 @@ from ...graph import Graph
 from ...graph.tables import is_unknown
 from ...progress import shown
 from ...warn import warn
-from .parsing import FLOAT, need, warn_unread
+from .parsing import FLOAT, need, read_csv, warn_unread
 
 MANY = 2000  # rdkit reads this number of molecules in about a second
 TRUTH = {"true": 1.0, "false": 0.0}
@@ -132,7 +131,8 @@ def _table(
     path: Path, targets: Sequence[str] | None, smiles: str, ignore: Collection[str]
 ) -> tuple[list[int], list[str], list[list[float]]]:
     """Line numbers, SMILES strings and targets of all molecules."""
-    header, lines, rows = _rows(path)
+    header, lines, rows = read_csv(path)
+    reject_if(not rows and len(header) > 1, f"{path} to hold molecules", "none")
     at = _place_of_smiles(path, header, smiles)
     _check_columns(path, header, "targets", targets or ())
     _check_columns(path, header, "ignore", ignore)
@@ -144,37 +144,13 @@ def _table(
         warn_unread(path, names, (), f"they number the rows; load_molecules(..., targets={names})")
     else:
         read = [header.index(column) for column in targets]
-    reject_if(
-        not read,
-        f"{path} to have a column {smiles} and one or more targets",
-        f"{', '.join(header)[:60]!r}: targets=[...] names them",
-    )
+    expected = f"{path} to have a column {smiles} and one or more targets"
+    reject_if(not read, expected, f"{', '.join(header)[:60]!r}: targets=[...] names them")
     values = [
         [_number(f"{path}, line {line}", header[place], row[place]) for place in read]
         for line, row in zip(lines, rows, strict=True)
     ]
     return lines, [row[at].strip() for row in rows], values
-
-
-def _rows(path: Path) -> tuple[list[str], list[int], list[list[str]]]:
-    """Names of the columns, and for every row its line number and its fields."""
-    lines, rows = [], []
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            table = csv.reader(file, strict=True)
-            header = [column.strip() for column in next(table, [])]
-            for row in filter(None, table):
-                if len(row) != len(header):
-                    raise ValueError(
-                        f"Expected {path}, line {table.line_num}, to have {len(header)} fields, "
-                        f"but got {len(row)}"
-                    )
-                lines.append(table.line_num)
-                rows.append(row)
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise ValueError(f"Expected {path} to be a table with commas, but got {error}") from error
-    reject_if(not rows and len(header) > 1, f"{path} to hold molecules", "none")
-    return header, lines, rows
 
 
 def _place_of_smiles(path: Path, header: list[str], smiles: str) -> int:
