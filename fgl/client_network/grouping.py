@@ -151,8 +151,7 @@ def min_cut(weight: Tensor) -> Tensor:
     reject_if(clients < 2, "weight to be of two clients or more", clients)
     if not torch.allclose(weight, weight.T, atol=1e-6 * float(weight.abs().max())):
         raise ValueError("Expected weight to be symmetric, but got a matrix that is not")
-    if float(weight.min()) < -1e-6:
-        raise ValueError(f"Expected weight to be at least 0, but got {float(weight.min())}")
+    reject_if(float(weight.min()) < -1e-6, "weight to be at least 0", float(weight.min()))
     network: Any = networkx.Graph()
     values = weight.clamp(min=0).tolist()
     for i, j in combinations(range(clients), 2):  # edges of weight 0 are included

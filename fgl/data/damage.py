@@ -255,7 +255,7 @@ def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
 
     Source: "random_topology_sparsity" of OpenFGL, https://arxiv.org/abs/2408.16288
     """
-    return graph.with_edges(~_drawn_edges(graph, share, generator))  # type: ignore[no-any-return]
+    return graph.with_edges(~_drawn_edges(graph, share, generator))
 
 
 @typed
@@ -302,7 +302,7 @@ def move_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
             replaced = removed[of_graph == index][: ends.shape[1]]
             ids += [replaced, back[replaced]]
             new += [ends, ends.flip(0)]
-    reduced: Graph = graph.with_edges(torch.cat(ids).to(graph.device))
+    reduced = graph.with_edges(torch.cat(ids).to(graph.device))
     return reduced.replace(edge_index=torch.cat(new, 1).to(graph.device))
 
 

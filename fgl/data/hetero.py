@@ -95,13 +95,10 @@ def _fields(data: Any, ignore: Collection[str]) -> Fields:
         keys = _keys(data, of, values)
         read = {k: value for k, value in values.items() if value is not None and k not in ignore}
         unread = [key for key in read if key not in keys]
-        if unread:
-            where = "data itself" if of == "_global_store" else f"data[{of!r}]"
-            raise ValueError(
-                f"Expected {where} to have {list(keys)}, but got {unread} besides: "
-                f"{pyg.hint(unread, of_nodes=of in data.node_types)}"
-                f"leave them out by ignore={unread}"
-            )
+        where = "data itself" if of == "_global_store" else f"data[{of!r}]"
+        hint = pyg.hint(unread, of_nodes=of in data.node_types)
+        got = f"{unread} besides: {hint}leave them out by ignore={unread}"
+        reject_if(unread, f"{where} to have {list(keys)}", got)
         for key, value in read.items():
             fields[key][of] = value
     return fields
@@ -229,12 +226,10 @@ def from_link_split(train: Any, val: Any, test: Any, **options: Any) -> Graph:
     graphs = {name: read(data, **options) for name, data in parts.items()}
     first = graphs["train"]
     for name, graph in graphs.items():
-        if graph.edge_label_index is None or graph.num_nodes != first.num_nodes:
-            got = "none" if graph.edge_label_index is None else f"{graph.num_nodes} nodes"
-            raise ValueError(
-                f"Expected {name} to have edge_label of the {first.num_nodes} nodes of train, as "
-                f"RandomLinkSplit leaves it, but got {got}"
-            )
+        nodes = f"{first.num_nodes} nodes"
+        got = f"{graph.num_nodes} nodes" if graph.has("edge_label_index") else "none"
+        expected = f"{name} to have edge_label of train's {nodes}, as RandomLinkSplit leaves it"
+        reject_if(got != nodes, expected, got)
         same = torch.equal(node_fingerprints(graph, 0), node_fingerprints(first, 0))
         reject_if(not same, f"x of {name} to be x of train", "other features")
         if graph.edge_label_type is not None:

@@ -211,12 +211,10 @@ def columns_of(of: str, table: Any, names_of: Collection[str]) -> dict[str, list
     if isinstance(table, str | Path):
         read = _csv_columns(table)
         return {n: values if n in names_of else _numeric(values) for n, values in read.items()}
-    names = table if isinstance(table, Mapping) else getattr(table, "columns", None)
-    if names is None:
-        raise TypeError(
-            f"Expected the {of}s to be a table with named columns, such as a DataFrame, a dict of "
-            f"lists or the path of a CSV file, but got {type(table).__name__}"
-        )
+    names: Any = table if isinstance(table, Mapping) else getattr(table, "columns", None)
+    kinds = "such as a DataFrame, a dict of lists or the path of a CSV file"
+    expected = f"the {of}s to be a table with named columns, {kinds}"
+    reject_if(names is None, expected, type(table).__name__, TypeError)
     columns = {str(name): table[name] for name in names}
     columns = {n: v.tolist() if isinstance(v, Tensor) else list(v) for n, v in columns.items()}
     lengths = {name: len(values) for name, values in columns.items()}

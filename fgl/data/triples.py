@@ -154,7 +154,7 @@ def relation_partition(graph: Graph, num_clients: Count, *, seed: int = 0) -> li
 
 def _of_relations(graph: Graph, relations: torch.Tensor) -> Graph:
     """The subgraph of some relations: their edges, their pairs, and the nodes at the ends."""
-    own: Graph = graph.with_edges(torch.isin(graph.edge_type, relations))  # type: ignore[arg-type]
+    own = graph.with_edges(torch.isin(graph.edge_type, relations))  # type: ignore[arg-type]
     ends = [own.edge_index]
     if own.edge_label_index is not None:
         which = torch.isin(own.edge_label_type, relations).nonzero().squeeze(1)  # type: ignore[arg-type]

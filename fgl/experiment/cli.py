@@ -249,11 +249,8 @@ def _sources(main: Main) -> list[tuple[Main, inspect.Parameter]]:
     if len(own) == len(parameters):
         return own
     builder, decided = _builder(main)
-    if builder is None:
-        raise TypeError(
-            f"Expected {main.__qualname__} to be marked by takes_options_of, "
-            f"but got **{parameters[-1].name} alone"
-        )
+    expected = f"{main.__qualname__} to be marked by takes_options_of"
+    reject_if(builder is None, expected, f"**{parameters[-1].name} alone", TypeError)
     options = inspect.signature(builder).parameters.values()
     free = [each for each in options if each.kind is each.KEYWORD_ONLY and each.name not in decided]
     return [*own, *((builder, option) for option in free)]

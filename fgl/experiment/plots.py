@@ -182,10 +182,8 @@ def _curves(what: Any) -> dict[str, list[Curve]]:
         return {name: list(map(_of_report, runs.values())) for name, runs in reports}
     if isinstance(what, Result):
         what = {"" if what.method is None else repr(what.method): what}
-    if not isinstance(what, Mapping) or not what:
-        raise ValueError(
-            f"Expected a result, results by name or a comparison to be drawn, but got {what!r}"
-        )
+    drawn = isinstance(what, Mapping) and what
+    reject_if(not drawn, "a result, results by name or a comparison to be drawn", repr(what))
     return {name: list(map(_of_result, _results(name, runs))) for name, runs in what.items()}
 
 

@@ -225,6 +225,39 @@ class Graph(Facts):
             changes.setdefault("num_classes", None)
         return dataclasses.replace(self, **changes)
 
+    def before(self, time: float) -> Graph:
+        """Return the graph with all nodes and examples, but only the edges before a given time.
+
+        Raises:
+            ValueError: if the edges have no times.
+
+        Example:
+            >>> edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
+            >>> graph = fgl.Graph(torch.eye(3), edges, edge_time=torch.tensor([7, 8, 9]))
+            >>> graph.before(9).edge_index
+            tensor([[0, 1],
+                    [1, 2]])
+        """
+        reject_if(not self.has("edge_time"), "the graph to have edge_time", "none")
+        return self.with_edges(self.edge_time < time)  # type: ignore[operator, arg-type]
+
+    def with_edges(self, edges: Tensor) -> Graph:
+        """Return the graph with only some edges: distinct ids (int64 ``[m]``) or a bool mask.
+
+        Example:
+            >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 2], [1, 2, 0]]))
+            >>> graph.with_edges(torch.tensor([2, 0])).edge_index
+            tensor([[2, 0],
+                    [0, 1]])
+        """
+        if isinstance(edges, Tensor) and edges.dtype == torch.bool:
+            checks.check_mask("edges", edges, self.num_edges)
+        else:
+            checks.check_index("edges", edges, (None,), self.num_edges)
+            reject_if(len(edges.unique()) < len(edges), "edges to be distinct", "an edge twice")
+        fields = taken(self, EDGE_FIELDS, edges)
+        return self.replace(edge_index=self.edge_index[:, edges], **fields)
+
     def subgraph(self, nodes: Tensor, edges: Tensor | None = None) -> Graph:
         """Return the subgraph induced by `nodes` (int64 ``[m]``, distinct), in the given order.
 

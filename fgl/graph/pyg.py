@@ -34,12 +34,9 @@ def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str
         fields["x"] = fields["pos"].new_zeros(len(fields["pos"]), 0)
         if fields["edge_index"] is None:
             fields["edge_index"] = torch.zeros(2, 0, dtype=torch.int64, device=fields["pos"].device)
-    if fields["x"] is None:
-        raise ValueError(
-            "Expected data.x to be the features of nodes, but got None: give every node a 1, "
-            "data.x = torch.ones(data.num_nodes, 1), and count neighbours by "
-            "fgl.data.degree_features if you like"
-        )
+    way = "give every node a 1, data.x = torch.ones(data.num_nodes, 1)"
+    got = f"None: {way}, and count neighbours by fgl.data.degree_features if you like"
+    reject_if(fields["x"] is None, "data.x to be the features of nodes", got)
     fields |= _answers(data, fields, ignore)
     fields |= {name: one_split(name, fields[name], split) for name in MASKS}
     fields |= {name: narrowed(fields[name]) for name in ("x", "edge_attr", "edge_weight", "pos")}
@@ -55,11 +52,9 @@ def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str
 
 def _check_kind(data: Any) -> None:
     kind = type(data).__name__
-    if isinstance(getattr(data, "edge_types", None), (list, tuple)):
-        raise TypeError(
-            f"Expected data to have nodes and edges of one type, but got {kind}: "
-            "see fgl.data.from_hetero"
-        )
+    types = isinstance(getattr(data, "edge_types", None), (list, tuple))
+    got = f"{kind}: see fgl.data.from_hetero"
+    reject_if(types, "data to have nodes and edges of one type", got, TypeError)
     if isinstance(data, (list, tuple)):
         kind = f"a {kind}"
         way = "Graph.from_pyg(Batch.from_data_list(data)) makes a collection of graphs"
@@ -105,12 +100,10 @@ def _check_all_read(data: Any, ignore: Collection[str]) -> None:
     readable = {*READ, *DERIVED, *ALL_IDS, *ignore}
     readable |= {"adj_t"} if getattr(data, "edge_index", None) is None else set()
     unread = sorted(key for key in stored - readable if getattr(data, key, None) is not None)
-    if {"src", "dst", "t"} <= set(unread):
-        raise ValueError(
-            "Expected data to be a Data or a Batch, but got times of events: give them as "
-            "Data(x=..., edge_index=torch.stack([data.src, data.dst]), edge_time=data.t, "
-            "edge_attr=data.msg)"
-        )
+    events = {"src", "dst", "t"} <= set(unread)
+    fields = "edge_index=torch.stack([data.src, data.dst]), edge_time=data.t, edge_attr=data.msg"
+    got = f"times of events: give them as Data(x=..., {fields})"
+    reject_if(events, "data to be a Data or a Batch", got)
     of_nodes = _times_nodes(*(getattr(data, n, None) for n in ("time", "x", "edge_index")))
     ways = f"see fgl.Graph for their names, or leave them out by ignore={unread}"
     got = f"{unread} besides: {hint(unread, of_nodes=of_nodes)}{ways}"

@@ -199,10 +199,9 @@ def _number(table: Table, name: str, row: Hashable, value: Any) -> Any:
             raise TypeError
         return float(value)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"Expected {name!r} to be numbers, but got {value!r} of {table.of} {row!r}: write "
-            "words as a column of 0 and 1 for each, and dates as value.timestamp()"
-        ) from error
+        ways = "write words as a column of 0 and 1 for each, and dates as value.timestamp()"
+        got = f"{value!r} of {table.of} {row!r}: {ways}"
+        raise ValueError(f"Expected {name!r} to be numbers, but got {got}") from error
 
 
 def of_networkx(

@@ -1,6 +1,5 @@
 """Kernels in two versions: one uses torch, the other uses torch-sparse and torch-scatter."""
 
-import importlib
 import os
 import platform
 import warnings
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_choice
+from ..checks import check_choice, imported, install
 from .recording import in_one, recorded
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
@@ -87,7 +86,7 @@ def _sampled(matrix: Tensor, left: Tensor, right: Tensor) -> Tensor:
     return out
 
 
-def _csr(crow: Tensor, col: Tensor, value: Tensor, num_cols: int) -> Tensor:
+def csr_of(crow: Tensor, col: Tensor, value: Tensor, num_cols: int) -> Tensor:
     shape = len(crow) - 1, num_cols
     return torch.sparse_csr_tensor(crow, col, value, shape, check_invariants=False)
 
@@ -95,29 +94,24 @@ def _csr(crow: Tensor, col: Tensor, value: Tensor, num_cols: int) -> Tensor:
 @in_one
 def multiply_csr(crow: Tensor, col: Tensor, value: Tensor, x: Tensor) -> tuple[Tensor]:
     """The product as an operation on strided tensors, because a trace cannot hold CSR tensors."""
-    return (_multiplied(_csr(crow, col, value, x.shape[0]), x),)
+    return (_multiplied(csr_of(crow, col, value, x.shape[0]), x),)
 
 
 @in_one
 def sample_csr(crow: Tensor, col: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor]:
     """The sampled product as an operation on strided tensors."""
-    return (_sampled(_csr(crow, col, left.new_ones(len(col)), right.shape[0]), left, right),)
+    return (_sampled(csr_of(crow, col, left.new_ones(len(col)), right.shape[0]), left, right),)
 
 
 class TorchSparse:
     """The kernels of torch-sparse and torch-scatter (the extra `sparse`)."""
 
     def __init__(self) -> None:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)
-                importlib.import_module("torch_sparse")
-                self.scatter = importlib.import_module("torch_scatter")
-        except ImportError as error:
-            raise ImportError(
-                f"Expected torch_sparse and torch_scatter to be installed (the extra `sparse` of "
-                f"fgl), but got: {error}"
-            ) from error
+        how = "for the backend torch_sparse", install("sparse")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            imported("torch_sparse", *how)
+            self.scatter = imported("torch_scatter", *how)
 
     def multiply(self, pattern: Any, value: Tensor, x: Tensor) -> Tensor:
         out: Tensor = torch.ops.torch_sparse.spmm_sum(

@@ -48,11 +48,8 @@ class SparseMatrix:
     """
 
     def __init__(self, pattern: Pattern, value: Tensor | None = None) -> None:
-        if not isinstance(pattern, Pattern):
-            raise TypeError(
-                f"Expected pattern to be a Pattern, but got {type(pattern).__name__}: "
-                "SparseMatrix.from_scipy and from_edge_index make one"
-            )
+        got = f"{type(pattern).__name__}: SparseMatrix.from_scipy and from_edge_index make one"
+        reject_if(not isinstance(pattern, Pattern), "pattern to be a Pattern", got, TypeError)
         check_length(pattern.nnz, value=value)
         self.pattern = pattern
         self.value = value
@@ -358,8 +355,6 @@ def check_degrees(value: Tensor | None) -> None:
     ):
         return
     if (value < 0).any():
-        raise ValueError(
-            "Expected edge_weight to be at least 0 where degrees are normalised, but got "
-            f"{float(value.min())}: edge_weight.abs(), or edge_attr=edge_weight[:, None] for a "
-            "model that reads signs"
-        )
+        expected = "edge_weight to be at least 0 where degrees are normalised"
+        ways = "edge_weight.abs(), or edge_attr=edge_weight[:, None] for a model that reads signs"
+        raise ValueError(f"Expected {expected}, but got {float(value.min())}: {ways}")

@@ -64,11 +64,8 @@ def ego_node_task(
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
     fanouts: Any = getattr(model, "fanouts", None)
-    if fanouts is None:
-        raise TypeError(
-            "Expected model to read trees, as fgl.nn.EgoSAGE does, but got "
-            f"{type(model).__name__}: fgl.tasks.node_task takes any model"
-        )
+    got = f"{type(model).__name__}: fgl.tasks.node_task takes any model"
+    reject_if(fanouts is None, "model to read trees, as fgl.nn.EgoSAGE does", got, TypeError)
     _check(clients, test)
     named = all(own.node_id is not None for own in clients)  # the score of unseen nodes tells
     warn_of_trained(clients, elsewhere=not named)

@@ -249,10 +249,8 @@ class Pairs(Cut):
         synthetic = self.dataset == "synthetic"
         graph = data.ratings() if synthetic else data.load(self.dataset)
         if graph.edge_attr is None or graph.edge_time is None:
-            raise ValueError(
-                f"Expected dataset to have ratings and times, but got {self.dataset!r}, which has "
-                "not both"
-            )
+            got = f"{self.dataset!r}, which has not both"
+            raise ValueError(f"Expected dataset to have ratings and times, but got {got}")
         positive = (graph.edge_attr[:, 0] > 0).to(graph.x.dtype)
         graph = graph.replace(edge_attr=graph.edge_attr / RATING)
         y = positive if self.asked == "sign" else None

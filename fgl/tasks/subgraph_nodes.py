@@ -129,8 +129,7 @@ class SubgraphNodes(Networks):
         graph = data.splits.random_split(
             graph, train=self.train, val=(1 - self.train) / 2, seed=seed
         )
-        whole: Graph = graph.replace(backend=self.sparse, node_id=None).to(self.device)
-        return whole
+        return graph.replace(backend=self.sparse, node_id=None).to(self.device)
 
     def domains(self, names: Sequence[str], seed: int) -> list[Graph]:
         """Load and damage one dataset per client; then give them common features and classes."""

@@ -189,5 +189,4 @@ def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:
     for part in parts:
         covered |= mask_of(part, graph.num_nodes)[graph.edge_index].all(0)
     nodes = torch.cat([graph.edge_index[0, :0], *parts]).unique()
-    union: Graph = graph.with_edges(covered).subgraph(nodes)
-    return union
+    return graph.with_edges(covered).subgraph(nodes)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...checks import reject_if
 from ...graph import Graph
 from ..features import one_hot_degree
 from ..undirected import undirected
@@ -44,11 +45,9 @@ def read_gml(
     network = _parsed(path, path.read_bytes().decode("utf-8-sig", errors="replace"))
     nodes, edges = list(network.nodes(data=True)), list(network.edges(data=True))
     for node, fields in nodes:
-        if not INTEGER.fullmatch(str(fields.get(targets))):
-            raise ValueError(
-                f"Expected {path} to have an integer {targets!r} in each node, but got {fields} in "
-                f"node {node}: targets=... names the attribute with the classes"
-            )
+        whole = INTEGER.fullmatch(str(fields.get(targets)))
+        got = f"{fields} in node {node}: targets=... names the attribute with the classes"
+        reject_if(not whole, f"{path} to have an integer {targets!r} in each node", got)
     y, num_classes = contiguous(path, np.array([int(own[targets]) for _, own in nodes], np.int64))
     position = {node: number for number, (node, _) in enumerate(nodes)}
     ends = [[position[edge[side]] for edge in edges] for side in (0, 1)]

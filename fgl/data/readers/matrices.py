@@ -37,12 +37,10 @@ def checked_array(name: str, value: Any, kinds: str, shape: tuple[int | None, ..
     with readable(f"{name} to be an array"):  # rows of different lengths are none
         array = np.asarray(value)
     # An empty list has no dtype, so NumPy makes it float.
-    if not has_shape(array, shape) or (array.dtype.kind not in kinds and array.size):
-        want = ["*" if size is None else size for size in shape]
-        what = {"biu": "bool or 0/1", "iu": "integers", "biuf": "numbers"}[kinds]
-        raise ValueError(
-            f"Expected {name} to be {what} {want}, but got {array.dtype} {list(array.shape)}"
-        )
+    fits = has_shape(array, shape) and (array.dtype.kind in kinds or not array.size)
+    want = ["*" if size is None else size for size in shape]
+    what = {"biu": "bool or 0/1", "iu": "integers", "biuf": "numbers"}[kinds]
+    reject_if(not fits, f"{name} to be {what} {want}", f"{array.dtype} {list(array.shape)}")
     return array
 
 
@@ -94,9 +92,6 @@ def dense_features(path: Path, array: NDArray[Any]) -> Tensor:
 def _finite(path: Path, values: NDArray[Any]) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):
         values = values.astype(np.float32)
-    if not np.isfinite(values).all():
-        bad = values.size - np.isfinite(values).sum()
-        raise ValueError(
-            f"Expected the features in {path} to be finite as float32, but got {bad} that are not"
-        )
+    bad = values.size - np.isfinite(values).sum()
+    reject_if(bad, f"the features in {path} to be finite as float32", f"{bad} that are not")
     return values

@@ -157,14 +157,11 @@ def _place_of_smiles(path: Path, header: list[str], smiles: str) -> int:
     exactly = [place for place, column in enumerate(header) if column == smiles]
     matches = [place for place, column in enumerate(header) if column.lower() == smiles.lower()]
     places = exactly or matches
-    if len(places) != 1:
-        mixed = len(header) == 1 and re.search(r"[;\t|]", header[0])
-        way = "smiles=... names the column of strings"
-        raise ValueError(
-            f"Expected {path} to have a column {smiles} and one or more targets, but got "
-            f"{', '.join(header)[:60] or 'nothing'!r}: "
-            f"{'columns are separated by commas' if mixed else way}"
-        )
+    mixed = len(header) == 1 and re.search(r"[;\t|]", header[0])
+    way = "columns are separated by commas" if mixed else "smiles=... names the column of strings"
+    got = f"{', '.join(header)[:60] or 'nothing'!r}: {way}"
+    expected = f"{path} to have a column {smiles} and one or more targets"
+    reject_if(len(places) != 1, expected, got)
     return places[0]
 
 
@@ -198,10 +195,7 @@ def _number(where: str, column: str, field: str) -> float:
         return math.nan
     text = field.strip().lower()
     value = TRUTH.get(text, float(text) if FLOAT.fullmatch(text) else math.inf)
-    if math.isinf(value):
-        raise ValueError(
-            f"Expected {where}, to have numbers beside smiles, or nothing where a target is "
-            f"unknown, but got {field[:60]!r} of column {column!r}: targets=[...] names the "
-            f"columns of numbers, or leave it out by ignore=[{column!r}]"
-        )
+    expected = f"{where}, to have numbers beside smiles, or nothing where a target is unknown"
+    ways = f"targets=[...] names the columns of numbers, or leave it out by ignore=[{column!r}]"
+    reject_if(math.isinf(value), expected, f"{field[:60]!r} of column {column!r}: {ways}")
     return value

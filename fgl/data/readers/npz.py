@@ -119,7 +119,7 @@ def read_saint(folder: Path, name: str, *, ignore: Collection[str] = ()) -> Grap
     adj, feats, class_map, role = need(folder, files)
     arrays = _load(adj, CSR)[0]
     edges, n = _edges(adj, arrays, "")
-    with readable(f"{feats} to hold an array that needs no pickle"):
+    with readable(f"{feats} to hold arrays that need no pickle"):
         matrix = np.load(feats, allow_pickle=False)
     matrix = matrices.checked_array(str(feats), matrix, "biuf", (n, None))
     classes = read_json(class_map)

@@ -56,7 +56,7 @@ def warn_unread(path: Path, names: Iterable[str], ignore: Collection[str], reads
 def readable(expected: str) -> Iterator[None]:
     """A context that turns any error of a malformed file into "Expected ..., but got ...".
 
-    Errors of the disk and of memory stay as they are.
+    Errors of memory, and of a file that is missing or may not be read, stay as they are.
 
     Args:
         expected: the text after "Expected", such as "a.json to be JSON".
@@ -69,9 +69,9 @@ def readable(expected: str) -> Iterator[None]:
     """
     try:
         yield
+    except (FileNotFoundError, PermissionError, MemoryError):
+        raise
     except Exception as error:  # a malformed file can raise any exception
-        if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
-            raise
         got = str(error) or type(error).__name__
         raise ValueError(f"Expected {expected}, but got {got}") from error
 

@@ -21,7 +21,7 @@ KEYS = ("features", "labels", "links", "train_masks", "val_masks", "test_mask")
 
 @typed
 def read_wiki_cs(
-    folder: str | os.PathLike[str], *, split: int = 0, ignore: Collection[str] = ()
+    folder: str | os.PathLike[str], _: str = "", *, split: int = 0, ignore: Collection[str] = ()
 ) -> Graph:
     """Read the graph in ``data.json`` of Wiki-CS, with the masks of one of the file's splits.
 

@@ -256,8 +256,7 @@ def _without(graph: Graph, held_out: Tensor) -> Graph:
     stays = ~torch.isin(free_pairs.key_of_each(edges, n), free_pairs.directed_keys(held_out, n)) | (
         edges[0] == edges[1]
     )
-    without: Graph = graph.with_edges(stays.to(graph.device))
-    return without
+    return graph.with_edges(stays.to(graph.device))
 
 
 @typed

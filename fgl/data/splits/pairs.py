@@ -136,7 +136,7 @@ def _at_once(graph: Graph, own: Tensor) -> tuple[Graph, Tensor]:
     if not late.any():
         return graph, own
     stays = ~mask_of(own[late], graph.num_edges)
-    early: Graph = graph.with_edges(stays)
+    early = graph.with_edges(stays)
     own = (stays.cumsum(0) - 1)[own[~late]]
     longer, _, own = _with_reverses(early, None, own)
     return longer, own
@@ -370,7 +370,5 @@ def _split(
     answers = ones if y is None else y.to(graph.device)[pairs]
     ends = graph.edge_index[:, pairs]
     ends = ends if flipped is None else torch.where(flipped, ends.flip(0), ends)
-    result: Graph = graph.with_edges(messages).replace(
-        edge_label_index=ends, y=answers, num_classes=None, **masks
-    )
-    return result
+    fields: dict[str, Any] = {"y": answers, "num_classes": None, **masks}
+    return graph.with_edges(messages).replace(edge_label_index=ends, **fields)
