@@ -452,8 +452,8 @@ def evaluate_graphs(
     for client, graph in enumerate(tests):
         others = [name for name in ("train_mask", "val_mask") if getattr(graph, name) is not None]
         expected = f"client {client}'s tests to have test_mask beside {' and '.join(others)}"
-        why = "without it graphs that train would be tested; without masks all are tested"
-        reject_if(others and graph.test_mask is None, expected, f"none: {why}")
+        hint = "without it graphs that train would be tested; without masks all are tested"
+        reject_if(others and graph.test_mask is None, expected, f"none: {hint}")
     for client, (own, test) in enumerate(zip(clients, tests, strict=False)):
         width = own.num_features
         expected = f"client {client}'s tests to have {width} features as its training graphs"

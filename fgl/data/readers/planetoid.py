@@ -52,8 +52,8 @@ def read_planetoid(folder: Path, name: str) -> Graph:
     node = np.concatenate([np.arange(num_known), test])  # node of each row of allx, then of tx
     onehot = np.zeros((n, ally.shape[1]), np.float32)
     onehot[node] = np.concatenate([ally, ty])
-    train, known = torch.arange(len(y)), torch.arange(num_known)
-    parts = train, known[len(y) :][:NUM_VAL], torch.from_numpy(test)
+    train, others = torch.arange(len(y)), torch.arange(len(y), num_known)
+    parts = train, others[:NUM_VAL], torch.from_numpy(test)
     masks: dict[str, Any] = masks_of(parts, n)
     return Graph(
         _stack(allx, tx, node, n),
