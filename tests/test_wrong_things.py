@@ -183,6 +183,7 @@ MEANT: dict[str, tuple[Callable[[], Any], str]] = {
     "in place of a needed one": (lambda: compared(rounds=1),
         "num_rounds to be given, but got rounds=1: compare("),
     "two values": (lambda: fgl.fedavg(model(), model=model()), "values for argument 'model'"),
+    "shared": (lambda: fgl.methods.fedper(METHOD), "; shared: names of modules, such as"),
     "settings": (fgl.kinds.explained(usage),
         "a, b to be given, but got none: usage(a, b, c=..., d=..., ...)"),
     "client": (lambda: RESULT.model_of("a"), "client to be an integer >= 0, but got 'a'"),
