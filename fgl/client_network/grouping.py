@@ -149,8 +149,8 @@ def min_cut(weight: Tensor) -> Tensor:
     check_rows("weight", weight, "k, k")
     clients = len(weight)
     reject_if(clients < 2, "weight to be of two clients or more", clients)
-    if not torch.allclose(weight, weight.T, atol=1e-6 * float(weight.abs().max())):
-        raise ValueError("Expected weight to be symmetric, but got a matrix that is not")
+    wrong = not torch.allclose(weight, weight.T, atol=1e-6 * float(weight.abs().max()))
+    reject_if(wrong, "weight to be symmetric", "a matrix that is not")
     reject_if(float(weight.min()) < -1e-6, "weight to be at least 0", float(weight.min()))
     network: Any = networkx.Graph()
     values = weight.clamp(min=0).tolist()

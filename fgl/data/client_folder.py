@@ -148,8 +148,8 @@ def _list(folder: Path) -> dict[str, Any]:
     _check_file(path)
     about: Any = read_json(path)
     kind = about.get("format") if isinstance(about, dict) else about
-    if kind != "fgl client" or not isinstance(about.get("arrays"), dict):
-        raise ValueError(f"Expected {path} to list the arrays of an fgl client, but got {kind!r}")
+    wrong = kind != "fgl client" or not isinstance(about.get("arrays"), dict)
+    reject_if(wrong, f"{path} to list the arrays of an fgl client", repr(kind))
     version = about.get("version")
     reject_if(version != VERSION, f"{path} to have version {VERSION}", repr(version))
     unknown = [name for name in about["arrays"] if name not in KNOWN]
@@ -176,8 +176,8 @@ def _array(folder: Path, name: str, entry: Any, mapped: bool, check: bool) -> Te
 def _path(folder: Path, name: str, entry: Any) -> Path:
     """Path of a listed file; raise an error if the path is outside the folder."""
     keys = ("file", "dtype", "shape", "sha256")
-    if not isinstance(entry, dict) or any(key not in entry for key in keys):
-        raise ValueError(f"Expected {name} of {folder / LIST} to have {keys}, but got {entry!r}")
+    wrong = not isinstance(entry, dict) or any(key not in entry for key in keys)
+    reject_if(wrong, f"{name} of {folder / LIST} to have {keys}", repr(entry))
     path = folder / str(entry["file"])
     outside = path.resolve().parent != folder.resolve()
     reject_if(outside, f"the file of {name} to lie in {folder}", repr(str(entry["file"])))

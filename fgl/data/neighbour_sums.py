@@ -77,8 +77,8 @@ def borders(graph: Graph, parts: Sequence[Tensor]) -> list[Borders]:
     place = torch.full_like(owner, -1)
     for client, part in enumerate(parts):
         check_index("parts", part, (None,), graph.num_nodes)
-        if part.unique().numel() != part.numel() or (owner[part] >= 0).any():
-            raise ValueError("Expected parts to be disjoint, but got a node twice")
+        wrong = part.unique().numel() != part.numel() or (owner[part] >= 0).any()
+        reject_if(wrong, "parts to be disjoint", "a node twice")
         owner[part] = client
         place[part] = torch.arange(part.numel(), device=graph.device)
     source, target = graph.edge_index

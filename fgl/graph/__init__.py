@@ -192,8 +192,8 @@ class Graph(Facts):
             >>> graph.adj.pattern.row, graph.entries("edge_time")
             (tensor([0, 0, 2]), tensor([8, 9, 7]))
         """
-        if name not in EDGE_FIELDS or not self.has(name):
-            raise ValueError(f"Expected the graph to have {name} of edges, but got none")
+        wrong = name not in EDGE_FIELDS or not self.has(name)
+        reject_if(wrong, f"the graph to have {name} of edges", "none")
         own: Graph = self.__dict__.get("edges_of", self)
         expected = f"adj to have the graph's own edges, whose {name} is known"
         reject_if(not self.adj.pattern.same(own.adj.pattern), expected, "other entries")

@@ -17,8 +17,8 @@ ROWS = 2**16  # rows that are checked at a time: mapped features may be larger t
 
 
 def check_features(x: Any) -> None:
-    if not isinstance(x, (Tensor, SparseMatrix)):
-        raise TypeError(f"Expected x to be a Tensor or SparseMatrix, but got {type(x).__name__}")
+    wrong = not isinstance(x, (Tensor, SparseMatrix))
+    reject_if(wrong, "x to be a Tensor or SparseMatrix", type(x).__name__, TypeError)
     layout = x.layout if isinstance(x, Tensor) else torch.strided
     got = f"a {layout} tensor: x.to_dense()"
     reject_if(layout != torch.strided, "x to be dense or a SparseMatrix", got, TypeError)

@@ -154,8 +154,8 @@ def check_field(name: str, value: Any, size: int) -> None:
         return check_index(name, value, (size, *field.shape), None)
     if field.numbers == "bool":
         return check_mask(name, value, size)
-    if not isinstance(value, Tensor):
-        raise TypeError(f"Expected {name} to be a float tensor, but got {type(value).__name__}")
+    wrong = not isinstance(value, Tensor)
+    reject_if(wrong, f"{name} to be a float tensor", type(value).__name__, TypeError)
     whole = value.dtype == torch.int64 and field.numbers == "float or int64"
     if not (value.is_floating_point() or whole):
         hint = ": call .float(), and .long() where a model embeds it" if field.shape else ""

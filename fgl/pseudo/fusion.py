@@ -62,8 +62,8 @@ def fuse(
     sizes = [len(rows), len(node_id), weight.numel()]
     fits = len({*sizes}) == 1 and sizes[0] > 0
     reject_if(not fits, "rows, node_id and weight to be one per client", sizes)
-    if not torch.isfinite(weight).all() or (weight < 0).any() or not weight.any():
-        raise ValueError(f"Expected weight to be >= 0 and not all 0, but got {weight.tolist()}")
+    wrong = not torch.isfinite(weight).all() or (weight < 0).any() or not weight.any()
+    reject_if(wrong, "weight to be >= 0 and not all 0", weight.tolist())
     for client, (own, ids) in enumerate(zip(rows, node_id, strict=True)):
         check_node_rows(own, ids, num_nodes, width=rows[0].shape[1], name=f"client {client}'s rows")
     share = (weight.double() / weight.double().sum()).to(rows[0])

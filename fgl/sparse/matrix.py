@@ -283,8 +283,8 @@ class SparseMatrix:
 
     def to(self, device: torch.device | str) -> SparseMatrix:
         """The matrix on another device; `astype` changes the dtype."""
-        if isinstance(device, torch.dtype):
-            raise TypeError(f"Expected device to be a device, but got {device}: see astype")
+        wrong = isinstance(device, torch.dtype)
+        reject_if(wrong, "device to be a device", f"{device}: see astype", TypeError)
         value = None if self.value is None else self.value.to(device)
         return SparseMatrix(self.pattern.to(device), value)
 

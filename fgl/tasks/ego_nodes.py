@@ -147,8 +147,8 @@ def _check(clients: Sequence[Graph], test: Graph) -> None:
             value = getattr(graph, name)
             if value is None or (name != "y" and not value.any()):
                 raise ValueError(f"Expected client {client} to have {name}, but got none")
-    if test.y is None or not test.num_nodes:
-        raise ValueError("Expected the test graph to have nodes with labels, but got none")
+    wrong = test.y is None or not test.num_nodes
+    reject_if(wrong, "the test graph to have nodes with labels", "none")
     for graph in (*clients, test):
         _ = graph.labels  # raises if labels are numbers
 

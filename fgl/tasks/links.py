@@ -146,8 +146,8 @@ class Links(Disjoint):
         none = {"train_mask": None, "val_mask": None, "test_mask": None}  # all nodes train
         splits = self.splits(whole.replace(**none), seed)
         self.check_all_train()
-        if self.damage.missing_labels or self.damage.label_noise:
-            raise ValueError(f"Expected links to have no labels to damage, but got {self.damage}")
+        wrong = self.damage.missing_labels or self.damage.label_noise
+        reject_if(wrong, "links to have no labels to damage", self.damage)
         features = data.degree_features if of_degrees else None
         graphs = self.damaged([self.scaled(own.graph) for own in splits], seed, features)
         splits = [replace(own, graph=graph) for own, graph in zip(splits, graphs, strict=True)]

@@ -459,8 +459,8 @@ def evaluate_graphs(
         expected = f"client {client}'s tests to have {width} features as its training graphs"
         reject_if(test.num_features != width, expected, test.num_features)
     classes = target.metrics == CLASSES.metrics
-    if len(clients) != len(tests) and (classes or len(clients) != 1):
-        raise ValueError(f"Expected clients to be {len(tests)} as tests, but got {len(clients)}")
+    wrong = len(clients) != len(tests) and (classes or len(clients) != 1)
+    reject_if(wrong, f"clients to be {len(tests)} as tests", len(clients))
     if not classes:
         return _evaluate_answers(method, tests, clients, target, each)
     if any(map(has_validation, clients)):

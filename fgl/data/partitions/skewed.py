@@ -84,8 +84,8 @@ def dirichlet_partition(
     n = y.numel()
     check_num_clients(num_clients, n)
     classes = _classes(y, alpha)
-    if len(classes) > 1 and not 1 / len(classes) <= cap <= 1:
-        raise ValueError(f"Expected cap to be in [{1 / len(classes):.4g}, 1], but got {cap}")
+    wrong = len(classes) > 1 and not 1 / len(classes) <= cap <= 1
+    reject_if(wrong, f"cap to be in [{1 / len(classes):.4g}, 1]", cap)
     rng = np.random.default_rng(seed)
     if not equal_sizes:
         reject_if(cap != 0.95, "cap to be left out beside equal_sizes=False", cap)

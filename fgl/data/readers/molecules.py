@@ -166,8 +166,7 @@ def _place_of_smiles(path: Path, header: list[str], smiles: str) -> int:
 
 
 def _check_columns(path: Path, header: list[str], name: str, columns: Collection[str]) -> None:
-    if isinstance(columns, str):
-        raise TypeError(f"Expected {name} to be a list of columns, but got {columns!r}")
+    reject_if(isinstance(columns, str), f"{name} to be a list of columns", repr(columns), TypeError)
     wrong = [column for column in columns if header.count(column) != 1]
     reject_if(wrong, f"{name} to be among the columns {header}", wrong)
 

@@ -123,8 +123,8 @@ def read_saint(folder: Path, name: str, *, ignore: Collection[str] = ()) -> Grap
         matrix = np.load(feats, allow_pickle=False)
     matrix = matrices.checked_array(str(feats), matrix, "biuf", (n, None))
     classes = read_json(class_map)
-    if not isinstance(classes, dict) or {*classes} != {str(node) for node in range(n)}:
-        raise ValueError(f"Expected {class_map} to map the nodes 0 to {n - 1}, but got other keys")
+    wrong = not isinstance(classes, dict) or {*classes} != {str(node) for node in range(n)}
+    reject_if(wrong, f"{class_map} to map the nodes 0 to {n - 1}", "other keys")
     labels = matrices.checked_labels(str(class_map), [classes[str(node)] for node in range(n)], n)
     roles = read_json(role)
     parts = []

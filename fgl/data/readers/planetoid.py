@@ -88,8 +88,8 @@ def _features(path: Path) -> Any:
         _array(path, fields.get(name), 1) for name in ("data", "indices", "indptr")
     )
     shape = fields.get("_shape")
-    if not isinstance(shape, tuple) or [type(size) for size in shape] != [int, int]:
-        raise ValueError(f"Expected {path} to hold a csr_matrix, but got one without a shape")
+    wrong = not isinstance(shape, tuple) or [type(size) for size in shape] != [int, int]
+    reject_if(wrong, f"{path} to hold a csr_matrix", "one without a shape")
     return checked_csr(path, data, indices, indptr, shape)
 
 
@@ -107,8 +107,8 @@ def _stack(allx: Any, tx: Any, node: NDArray[np.int64], num_nodes: int) -> Spars
 def _edges(path: Path) -> tuple[NDArray[np.int64], int]:
     """Pairs of a node and a listed neighbour, int64 ``[2, *]``, and the number of listed nodes."""
     graph = _unpickle(path)
-    if not isinstance(graph, dict) or not all(isinstance(v, list) for v in graph.values()):
-        raise ValueError(f"Expected {path} to map nodes to lists, but got something else")
+    wrong = not isinstance(graph, dict) or not all(isinstance(v, list) for v in graph.values())
+    reject_if(wrong, f"{path} to map nodes to lists", "something else")
     if sum(map(len, graph.values())) > path.stat().st_size:  # one list is stored for many keys
         raise ValueError(f"Expected {path} to list each edge once, but got more than its bytes")
     ids = [*graph, *(target for targets in graph.values() for target in targets)]
@@ -122,8 +122,8 @@ def _edges(path: Path) -> tuple[NDArray[np.int64], int]:
 def _test_index(path: Path, size: int, low: int, high: int) -> NDArray[np.int64]:
     """Node id of each row of tx: `size` distinct ids, at least `low` and below `high`."""
     words = path.read_bytes().split()
-    if not all(word.isdigit() and len(word) < 19 for word in words):
-        raise ValueError(f"Expected {path} to hold one node id a line, but got something else")
+    wrong = not all(word.isdigit() and len(word) < 19 for word in words)
+    reject_if(wrong, f"{path} to hold one node id a line", "something else")
     index = np.array([int(word) for word in words], np.int64)
     distinct, lines = len(np.unique(index)), len(index)
     got = f"{distinct} in {lines} lines"

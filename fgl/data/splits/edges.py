@@ -118,8 +118,8 @@ def edge_split(
     """
     expected = "val and test to be at least 0 and their sum below 1"
     reject_if(not (val >= 0 and test >= 0 and val + test < 1), expected, f"{val} and {test}")
-    if graph.edge_label_index is not None:
-        raise ValueError("Expected a graph whose edges have no fields, but got edge_label_index")
+    wrong = graph.edge_label_index is not None
+    reject_if(wrong, "a graph whose edges have no fields", "edge_label_index")
     fields = [name for name in EDGE_FIELDS[1:] if graph.has(name)]
     if fields and not directed:
         raise ValueError(
