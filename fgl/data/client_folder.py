@@ -207,8 +207,6 @@ def _check_size(path: Path) -> None:
     with path.open("rb") as file:
         major, _ = np.lib.format.read_magic(file)
         headers = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
-        if major not in headers:
-            return
         shape, _, dtype = headers[major](file)
         size = file.tell() + dtype.itemsize * math.prod(shape)
     if not dtype.hasobject and path.stat().st_size != size:

@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import reject_if
+from ..checks import check_index, reject_if
 from ..graph import MASKS, Graph, pyg
-from ..graph.checks import check_index
 from ..graph.fields import taken
 from ..kinds import typed
 from ..sparse import SparseMatrix
@@ -380,10 +379,10 @@ def _write_pairs(stored: Any, labelled: bool, graph: Any, number: int, place: Te
 
 
 def _check_types(name: str, data: Any) -> None:
-    if not isinstance(getattr(data, "edge_types", None), list | tuple):
-        got = type(data).__name__
-        hint = ": fgl.Graph.from_pyg(data) reads one type" if hasattr(data, "edge_index") else ""
-        raise TypeError(f"Expected {name} to have types of nodes and edges, but got {got}{hint}")
+    has_types = isinstance(getattr(data, "edge_types", None), list | tuple)
+    hint = ": fgl.Graph.from_pyg(data) reads one type" if hasattr(data, "edge_index") else ""
+    got = f"{type(data).__name__}{hint}"
+    reject_if(not has_types, f"{name} to have types of nodes and edges", got, TypeError)
 
 
 def _width(stored: Any, name: str, otherwise: int) -> int:

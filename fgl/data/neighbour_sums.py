@@ -10,9 +10,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ..checks import reject_if
+from ..checks import check_index, reject_if
 from ..graph import Graph
-from ..graph.checks import check_index
 from ..graph.windows import check_no_series
 from ..kinds import typed
 from ..sparse import SparseMatrix

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_kind, reject_if
+from ..checks import check_index, check_kind, reject_if
 from ..graph import Graph
-from ..graph.checks import check_features, check_index
+from ..graph.checks import check_features
 from ..graph.fields import mask_of
 from ..kinds import typed
 from ..sparse import SparseMatrix

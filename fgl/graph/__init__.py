@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ..checks import check_count, check_device, reject_if
+from ..checks import check_count, check_device, check_index, check_mask, reject_if
 from ..sparse import SparseMatrix
 from ..sparse.matrix import rows_of
 from ..sparse.pattern import Pattern, outside
@@ -114,7 +114,7 @@ class Graph(Facts):
     def __post_init__(self) -> None:
         checks.check_features(self.x)
         self._choose_backend()
-        checks.check_index("edge_index", self.edge_index, (2, None), self.num_nodes)
+        check_index("edge_index", self.edge_index, (2, None), self.num_nodes)
         checks.check_devices(present(self, TENSORS), self.edge_index.device)
         if self.batch is not None:
             checks.check_batch(self.batch, self.edge_index, self.num_nodes)
@@ -251,9 +251,9 @@ class Graph(Facts):
                     [0, 1]])
         """
         if isinstance(edges, Tensor) and edges.dtype == torch.bool:
-            checks.check_mask("edges", edges, self.num_edges)
+            check_mask("edges", edges, self.num_edges)
         else:
-            checks.check_index("edges", edges, (None,), self.num_edges)
+            check_index("edges", edges, (None,), self.num_edges)
             reject_if(len(edges.unique()) < len(edges), "edges to be distinct", "an edge twice")
         fields = taken(self, EDGE_FIELDS, edges)
         return self.replace(edge_index=self.edge_index[:, edges], **fields)
@@ -267,7 +267,7 @@ class Graph(Facts):
         are searched.
         """
         reject_if(self.batch is not None, "a graph without batch (see select)", "one with it")
-        checks.check_index("nodes", nodes, (None,), self.num_nodes)
+        check_index("nodes", nodes, (None,), self.num_nodes)
         repeated = nodes.unique().numel() != nodes.numel()
         reject_if(repeated, "nodes to be without repeats", "a node twice")
         position = torch.full((self.num_nodes,), -1, dtype=torch.int64, device=self.device)
@@ -336,7 +336,7 @@ class Graph(Facts):
         """
         reject_if(self.batch is not None, "a graph without batch (see join)", "one with it")
         check_no_series(self, "append")
-        checks.check_index("edge_index", edge_index, (2, None), self.num_nodes + x.shape[0])
+        check_index("edge_index", edge_index, (2, None), self.num_nodes + x.shape[0])
         return self.replace(
             **collection.appended(self, x, edge_index, edge_weight, node_id, fields)
         )
@@ -356,10 +356,10 @@ class Graph(Facts):
                     [1]])
         """
         if self.window_index is not None:
-            checks.check_index("graphs", graphs, (None,), self.num_examples)
+            check_index("graphs", graphs, (None,), self.num_examples)
             return cast("Graph", select_windows(self, graphs.to(self.device)))
         reject_if(self.batch is None, "a graph with batch (see subgraph)", "one without")
-        checks.check_index("graphs", graphs, (None,), self.num_graphs)
+        check_index("graphs", graphs, (None,), self.num_graphs)
         reject_if(graphs.numel() == 0, "graphs to name a graph", "none")
         chosen: Graph = collection.select(self, graphs.to(self.device))
         return chosen

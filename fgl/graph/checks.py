@@ -6,10 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_index as check_index
-from ..checks import check_mask as check_mask
-from ..checks import has_shape as has_shape
-from ..checks import reject_if
+from ..checks import check_index, reject_if
 from ..sparse import SparseMatrix
 
 MASKS = ("train_mask", "val_mask", "test_mask")

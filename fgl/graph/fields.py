@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from ..checks import check_length, reject_if
+from ..checks import check_index, check_length, check_mask, reject_if
 from ..warn import warn
-from .checks import MASKS, check_constant, check_index, check_mask
+from .checks import MASKS, check_constant
 
 AnyGraph = TypeVar("AnyGraph")
 FLOATS = (

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..checks import reject_if
+from ..checks import check_index, reject_if
 from ..sparse import SparseMatrix
-from .checks import MASKS, check_index
+from .checks import MASKS
 from .fields import TENSORS as READ
 from .fields import mask_of
 

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import reject_if
-from ..graph.checks import check_index
+from ..checks import check_index, reject_if
 
 COLUMNS = 128  # nodes that are searched from at a time
 

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...checks import reject_if
+from ...checks import check_index, reject_if
 from ...graph import Graph
-from ...graph.checks import check_index
 from ...graph.fields import mask_of
 from ...kinds import typed
 from ...warn import warn

@@ -8,8 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...checks import reject_if
-from ...graph.checks import has_shape
+from ...checks import has_shape, reject_if
 from ...sparse import SparseMatrix
 from .parsing import readable
 

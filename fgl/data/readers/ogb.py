@@ -12,9 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...checks import check_length, reject_if
+from ...checks import check_index, check_length, reject_if
 from ...graph import Graph
-from ...graph.checks import check_index
 from ...graph.fields import masks_of
 from ...progress import shown
 from ..features import one_hot_degree

@@ -6,9 +6,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ...checks import reject_if
+from ...checks import check_index, reject_if
 from ...graph import EDGE_FIELDS, Graph
-from ...graph.checks import check_index
 from ...kinds import typed
 from ...warn import warn
 from . import free_pairs

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...checks import Several, reject_if
+from ...checks import Several, check_index, reject_if
 from ...graph import Graph
-from ...graph.checks import check_index
 from ...graph.windows import check_no_series
 from ...kinds import typed
 from ..partitions.checks import check_labels

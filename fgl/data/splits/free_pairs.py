@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...checks import reject_if
-from ...graph.checks import check_index
+from ...checks import check_index, reject_if
 from ...transfer import to_device
 
 Draws = torch.Generator | None

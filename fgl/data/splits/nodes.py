@@ -6,9 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ...checks import Natural, reject_if
+from ...checks import Natural, check_mask, reject_if
 from ...graph import MASKS, Graph
-from ...graph.checks import check_mask
 from ...graph.fields import masks_of, present
 from ...kinds import typed
 from ...warn import warn
