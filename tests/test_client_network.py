@@ -104,10 +104,8 @@ def test_select_properties_is_its_rule() -> None:
 
 def encode(network: Tensor, x: Tensor, p: dict[str, Tensor]) -> Tensor:
     h = network @ x @ p["weight0"] + p["bias0"]
-    apart = h - h.mean(1, keepdim=True)
-    normed = apart / (apart.square().mean(1, keepdim=True) + 1e-5).sqrt()
-    hidden = (normed * p["norm_weight"] + p["norm_bias"]).relu()
-    return network @ (hidden @ p["weight1"]) + p["bias1"]
+    normed = torch.nn.functional.layer_norm(h, h.shape[1:], p["norm_weight"], p["norm_bias"])
+    return network @ (normed.relu() @ p["weight1"]) + p["bias1"]
 
 
 def link_loss(z: Tensor, weight: float) -> Tensor:  # Eq. 9
