@@ -5,7 +5,7 @@ import importlib
 import math
 import numbers
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Annotated, Any, TypeVar
@@ -304,6 +304,58 @@ def check_mask(name: str, mask: Any, length: int) -> None:
         way = f"{name}.bool()" if flags else of_ids
         raise TypeError(f"Expected {name} to be a bool tensor, but got {mask.dtype}: {way}")
     check_length(length, **{name: mask})
+
+
+def check_index(
+    name: str, index: Any, shape: tuple[int | None, ...], bound: int | None, hint: str = ""
+) -> None:
+    """Raise an error unless `index` is int64, has this shape and is in ``[0, bound)``.
+
+    None in the shape allows any size.
+
+    `hint` is appended to the error about a negative index.
+    """
+    if not isinstance(index, Tensor) or index.dtype != torch.int64:
+        got = index.dtype if isinstance(index, Tensor) else type(index).__name__
+        raise TypeError(f"Expected {name} to be an int64 tensor, but got {got}")
+    if not has_shape(index, shape):
+        want = ", ".join("*" if size is None else str(size) for size in shape)
+        turned = f": {name}.t()" if has_shape(index.mT if index.dim() > 1 else index, shape) else ""
+        got = f"{list(index.shape)}{turned}"
+        raise ValueError(f"Expected {name} to have shape [{want}], but got {got}")
+    if index.numel():
+        _check_range(name, index, bound, hint)
+
+
+def has_shape(value: Any, shape: tuple[int | None, ...]) -> bool:
+    """Whether a tensor or an array has this shape; None in the shape allows any size."""
+    return len(value.shape) == len(shape) and all(
+        want in (None, size) for want, size in zip(shape, value.shape, strict=True)
+    )
+
+
+def _check_range(name: str, index: Tensor, bound: int | None, hint: str) -> None:
+    low, high = torch.stack(index.aminmax()).tolist()
+    if low < 0 or (bound is not None and high >= bound):
+        limit = "at least 0" if bound is None else f"in [0, {bound})"
+        got = f"{low}{hint}" if low < 0 else str(high)
+        raise ValueError(f"Expected {name} to be {limit}, but got {got}")
+
+
+def check_like(
+    name: str, tensors: Mapping[str, torch.Tensor], like: Mapping[str, torch.Tensor]
+) -> None:
+    """Raise an error unless a dict has each tensor of another dict, in the same shape.
+
+    Example:
+        >>> check_like("target", {}, {"bias": torch.zeros(2)})
+        Traceback (most recent call last):
+        ValueError: Expected target['bias'] to have shape [2], but got no such tensor
+    """
+    for key, value in like.items():
+        got = list(tensors[key].shape) if key in tensors else "no such tensor"
+        shape = list(value.shape)
+        reject_if(got != shape, f"{name}[{key!r}] to have shape {shape}", got)
 
 
 def check_device(device: Any) -> None:

@@ -8,9 +8,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .checks import check_fanouts, reject_if
+from .checks import check_fanouts, check_index, reject_if
 from .graph import EDGE_FIELDS, NODE_FIELDS, Graph
-from .graph.checks import check_index
 from .graph.fields import changed_copy, taken
 from .graph.windows import check_no_series
 from .sparse import SparseMatrix, row_sum

@@ -213,7 +213,7 @@ WRONG_SAINT: list[tuple[str, Any, str]] = [
     ("classes", CLASSES | {"0": 0.5}, r"class_map\.json to be integers \[4\], but got float64"),
     ("classes", CLASSES | {"0": 10**30}, r"class_map\.json to be integers \[4\], but got object"),
     ("classes", CLASSES | {"0": -1}, "y to be at least 0, but got -1"),
-    ("classes", "{\n\n'0'", r"class_map\.json, line 3, to be JSON, but got Expecting"),
+    ("classes", "{\n\n'0'", r"class_map\.json to be JSON, but got Expecting .* line 3"),
     ("role", {"tr": [], "va": []}, r"role\.json to have 'tr', 'va' and 'te', but got no 'te'"),
     ("role", [], r"role\.json to have 'tr', 'va' and 'te', but got no 'tr'"),
     ("role", ROLE | {"te": [4]}, r"'te' in .*role\.json to be in \[0, 4\), but got 4"),
@@ -389,9 +389,9 @@ WRONG_WIKI_CS: list[tuple[str, Any, str]] = [
     ("links", [[1], [0], [0.5]], "links in .*data.json to be integers"),
     ("train_masks", [[True]], r"train_masks in .*data.json .*got bool"),
     ("val_masks", SPLITS[:1], r"val_masks in .*data.json .*got bool \[1, 3"),
-    ("test_mask", [0, 1, 2], r"test_mask in .*data.json to be 0 or 1, but got 2"),
+    ("test_mask", [0, 1, 2], r"test_mask in .*data.json to be 0 or 1, but got .2"),
     ("test_mask", [0, 0.5, 1], r"test_mask in .*data.json .*got float64 \[3\]"),
-    ("train_masks", [[0, 1, -1]] * 2, r"train_masks in .*data.json to be 0 or 1, but got -1"),
+    ("train_masks", [[0, 1, -1]] * 2, r"train_masks in .*data.json to be 0 or 1, but got .-1"),
 ]
 
 
@@ -406,7 +406,7 @@ def test_wiki_cs_that_is_no_json_or_has_no_such_split(tmp_path: Path) -> None:
             fgl.data.readers.wiki_cs.read_wiki_cs(wiki_cs(tmp_path), split=split)
     path = tmp_path / "data.json"
     for content, message in (
-        (b"", "data.json, line 1, to be JSON"),
+        (b"", "data.json to be JSON, .* line 1"),
         (b"[" * 100_000, "data.json to be JSON"),
         (b'"\xff"', "data.json to be JSON"),
         (b"[]", r"data.json to have features, .*, but got no \['features'"),

@@ -115,7 +115,7 @@ def test_joined_and_selected_graphs_carry_every_field() -> None:
 def test_all_graphs_or_none_have_a_field_when_they_are_joined() -> None:
     graph = whole()
     bare = graph.replace(edge_attr=None)
-    refuses("edge_attr .*got none in graph 1", lambda: Graph.join([graph, bare]))
+    refuses("edge_attr .*got none in graphs .1", lambda: Graph.join([graph, bare]))
 
 
 def test_new_nodes_come_with_every_field() -> None:

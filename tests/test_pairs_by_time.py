@@ -56,7 +56,7 @@ def test_splits_refuse_what_they_cannot_split() -> None:
     wrong: list[tuple[Any, str]] = [
         (lambda: split_by_time(bare), "to have edge_time, but got none"),
         (lambda: split_by_time(pairs), "whose examples are nodes, but got edge_label_index"),
-        (lambda: split_by_time(batch), "whose examples are nodes, but got a batch"),
+        (lambda: split_by_time(batch), "whose examples are nodes, but got batch"),
         (lambda: pair_split(graph, shares=(0.5, 0.6, -0.1, 0.0)), "four numbers of sum 1"),
         (lambda: pair_split(graph, torch.ones(3)), "y"),
         (lambda: with_negatives(graph), "Expected a graph with pairs"),

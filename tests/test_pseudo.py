@@ -57,7 +57,7 @@ def test_threshold_before_fusing() -> None:
     ({"rows": [rows()[0], rows()[1][:, :1], rows()[2]]}, r"client 1's rows .*\[2, 2\]"),
     ({"weight": torch.tensor([0, 0, 0])}, "weight to be >= 0 and not all 0"),
     ({"weight": torch.tensor([1, -1, 0])}, "weight to be >= 0"),
-    ({"weight": torch.tensor([1, 1])}, "one per client, but got 3, 3 and 2"),
+    ({"weight": torch.tensor([1, 1])}, "one per client, but got .3, 3, 2."),
     ({"fill": "mean"}, "Expected fill to be one of"),
 ])  # fmt: skip
 def test_fuse_refuses(change: dict[str, Any], message: str) -> None:

@@ -116,7 +116,7 @@ def test_csv_and_data_frames_say_the_same(tmp_path: Path) -> None:
 
 
 WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
-    "a name twice": ({}, {"id": ["Ann", "Bob", "Ann"]}, {}, "'Ann' twice"),
+    "a name twice": ({}, {"id": ["Ann", "Bob", "Ann"]}, {}, r"\['Ann'\] twice"),
     "an unknown end": ({"target": ["Bob", "Zoe", "Bob"]}, {}, {}, "'target' .*'Zoe' of edge 1"),
     "words": ({}, {}, {"x": ["team"]}, "'team' to be numbers, but got 'red' of node 'Ann'"),
     "strings without classes": ({}, {}, {"y": "team"}, r"classes=\['red', 'blue'\]"),

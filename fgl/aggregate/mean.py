@@ -158,17 +158,15 @@ def check_stack(name: str, value: Tensor | Sequence[Tensor], clients: int) -> Te
     Callers read the dtype and the device from the result.
     """
     shape = list(value.shape) if isinstance(value, Tensor) else [len(value)]
-    reject_if(
-        shape[:1] != [clients], f"stack[{name!r}] to have {clients} clients", f"shape {shape}"
-    )
+    expected = f"stack[{name!r}] to have {clients} clients"
+    reject_if(shape[:1] != [clients], expected, f"shape {shape}")
     if isinstance(value, Tensor):
         return value
     shapes = {tensor.shape for tensor in value}  # a sum would broadcast them
     reject_if(len(shapes) > 1, f"stack[{name!r}] to have one shape", sorted(map(tuple, shapes)))
     dtypes = {tensor.dtype for tensor in value}
-    if len(dtypes) > 1:
-        got = sorted(map(str, dtypes))
-        raise TypeError(f"Expected stack[{name!r}] to have one dtype, but got {got}")
+    different = sorted(map(str, dtypes))
+    reject_if(len(dtypes) > 1, f"stack[{name!r}] to have one dtype", different, TypeError)
     return value[0]
 
 

@@ -47,8 +47,8 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
     https://doi.org/10.1007/s11075-011-9478-1
     """
     check_share(self_weight=self_weight)
-    if isinstance(matrix, Tensor) and not matrix.is_floating_point():
-        raise TypeError(f"Expected matrix to be floating point, but got {matrix.dtype}")
+    wrong = isinstance(matrix, Tensor) and not matrix.is_floating_point()
+    reject_if(wrong, "matrix to be floating point", matrix.dtype, TypeError)
     shape = list(matrix.shape)
     reject_if(len(shape) != 2 or shape[0] != shape[1], "matrix to have shape [K, K]", shape)
     dense = _dense(matrix)

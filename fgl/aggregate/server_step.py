@@ -6,7 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ..checks import check_choice, reject_if
+from ..checks import check_choice, check_like, reject_if
 from .mean import root
 
 Params = dict[str, Tensor]
@@ -64,7 +64,7 @@ def server_step(
     Kingma and Ba 2015, https://arxiv.org/abs/1412.6980, Algorithm 1
     """
     check_choice("rule", rule, ("sgd", "adam", "yogi", "adagrad"))
-    _check_target(params, target)
+    check_like("target", target, params)
     _check_state(params, state, rule, bias_correction)
     floats = {name: old for name, old in params.items() if old.is_floating_point()}
     delta = {name: target[name] - old for name, old in floats.items()}
@@ -96,16 +96,6 @@ def _no_moments(params: Mapping[str, Tensor], square: float) -> dict[str, Params
     first = {name: torch.zeros_like(each) for name, each in params.items()}
     second = {name: torch.full_like(each, square) for name, each in params.items()}
     return {"m": first, "v": second, "t": {"t": torch.tensor(0)}}
-
-
-def _check_target(params: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> None:
-    """Raise a ValueError unless the target has every tensor of the model in the same shape."""
-    for name, old in params.items():
-        if name not in target or target[name].shape != old.shape:
-            got = list(target[name].shape) if name in target else "no such tensor"
-            raise ValueError(
-                f"Expected target[{name!r}] to have shape {list(old.shape)}, but got {got}"
-            )
 
 
 def _check_state(params: Mapping[str, Tensor], state: Any, rule: str, correction: bool) -> None:

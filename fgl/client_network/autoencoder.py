@@ -4,11 +4,10 @@ import math
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.optim.adam import adam
 
-from ..checks import Count, Natural, check_rows
+from ..checks import Count, Natural, check_rows, reject_if
 from ..kinds import typed
 from ..sparse.precision import full_precision
 
@@ -61,106 +60,6 @@ def init_encoder(
     }
 
 
-def encode(network: Tensor, features: Tensor, params: dict[str, Tensor]) -> Tensor:
-    """Two graph convolutions: ``Z = A (ReLU(LayerNorm(A X W_0 + b_0)) W_1) + b_1``.
-
-    Args:
-        network: float ``[k, k]``, the paper's A.
-        features: float ``[k, width]``, the paper's X.
-        params: weights as returned by `init_encoder`.
-
-    Returns:
-        float ``[k, out]``.
-
-    Example:
-        >>> encode(torch.eye(3), torch.rand(3, 5), init_encoder(5)).shape
-        torch.Size([3, 32])
-
-    Source: GPFL, TMLR 2025
-    """
-    hidden = network @ features @ params["weight0"] + params["bias0"]
-    normed = F.layer_norm(hidden, hidden.shape[1:], params["norm_weight"], params["norm_bias"])
-    return network @ (normed.relu() @ params["weight1"]) + params["bias1"]
-
-
-def link_probability(z: Tensor) -> Tensor:
-    """Probability of a link between two clients: ``a_ij = sigmoid(z_i . z_j)``.
-
-    Args:
-        z: float ``[k, d]``.
-
-    Returns:
-        float ``[k, k]``.
-
-    Example:
-        >>> link_probability(torch.tensor([[1.0], [0.0]]))
-        tensor([[0.7311, 0.5000],
-                [0.5000, 0.5000]])
-
-    Source: GPFL, TMLR 2025
-    """
-    return torch.sigmoid(z @ z.T)
-
-
-def link_entropy(probability: Tensor) -> Tensor:
-    """Entropy of the links: ``mean_ij(-a log(a + e) - (1 - a) log(1 - a + e))``.
-
-    Args:
-        probability: float ``[k, k]`` in ``[0, 1]``; e is 1e-6.
-
-    Returns:
-        Scalar.
-
-    Example:
-        >>> link_entropy(torch.tensor([[0.5, 1.0]]))
-        tensor(0.3466)
-
-    Source: GPFL, TMLR 2025, Eq. 9, first term
-    """
-    rest = 1 - probability
-    entropy = probability * (probability + EPS).log() + rest * (rest + EPS).log()
-    return -entropy.mean()
-
-
-def link_cost(probability: Tensor) -> Tensor:
-    """Penalty that grows with links: ``mean_ij(-log(1 + e - a))``.
-
-    Args:
-        probability: float ``[k, k]`` in ``[0, 1]``; e is 1e-6.
-
-    Returns:
-        Scalar.
-
-    Example:
-        >>> link_cost(torch.tensor([[0.5, 0.0]]))
-        tensor(0.3466)
-
-    Source: GPFL, TMLR 2025, Eq. 9, second term
-    """
-    wide = probability.to(torch.promote_types(probability.dtype, torch.float32))  # e needs float32
-    return -torch.log(1 + EPS - wide).mean().to(probability.dtype)
-
-
-def link_loss(z: Tensor, *, weight: float = 1.0) -> Tensor:
-    """The loss that `reconstruct` minimises: ``link_entropy + weight link_cost``.
-
-    Args:
-        z: float ``[k, d]``.
-        weight: weight of `link_cost`.
-
-    Returns:
-        Scalar.
-
-    Example:
-        >>> link_loss(torch.zeros(2, 3))
-        tensor(1.3863)
-
-    Source: GPFL, TMLR 2025, Eq. 9
-    """
-    probability = link_probability(z)
-    return link_entropy(probability) + weight * link_cost(probability)
-
-
 @typed
 @full_precision
 def reconstruct(
@@ -177,20 +76,22 @@ def reconstruct(
 ) -> Tensor:
     """Train an auto-encoder on the clients' network and return its embeddings of the clients.
 
-    Each call starts with new weights from `init_encoder`. Adam then minimises `link_loss` for the
-    embeddings from `encode`. The gradient is computed by explicit formulas, without autograd. Both
-    terms of the loss reduce link probabilities, so longer training would remove all links. The
-    weights do not depend on the order of clients.
+    Each call starts with new weights from `init_encoder`. The embeddings are two graph
+    convolutions, ``Z = A (ReLU(LayerNorm(A X W_0 + b_0)) W_1) + b_1``, and a link has the
+    probability ``a_ij = sigmoid(z_i . z_j)``. Adam minimises the loss of Eq. 9, with e of 1e-6:
+    ``mean_ij(-a log(a + e) - (1 - a) log(1 - a + e) - w log(1 + e - a))``. The gradient is computed
+    by explicit formulas, without autograd. Both terms of the loss reduce link probabilities, so
+    longer training would remove all links. The weights do not depend on the order of clients.
 
     Args:
-        network: float ``[k, k]``, the initial network. Each row sums to 1 (`running_network`).
-        features: float ``[k, width]``, features of the clients (`pooled_features`).
+        network: float ``[k, k]``, the initial network A. Each row sums to 1 (`running_network`).
+        features: float ``[k, width]``, features X of the clients (`pooled_features`).
         hidden: width of the hidden layer.
         out: width of the embedding.
         steps: number of Adam steps.
         lr: learning rate.
         weight_decay: weight decay of Adam.
-        weight: weight of `link_cost`.
+        weight: weight of the penalty that grows with links, the w in the loss.
         generator: source of randomness for the initial weights.
 
     Returns:
@@ -209,9 +110,9 @@ def reconstruct(
     """
     check_rows("network", network, "k, k")
     check_rows("features", features, "k, *")
-    if len(network) != len(features):
-        got = f"{len(network)} and {len(features)}"
-        raise ValueError(f"Expected network and features to be of as many clients, but got {got}")
+    counts = f"{len(network)} and {len(features)}"
+    apart = len(network) != len(features)
+    reject_if(apart, "network and features to be of as many clients", counts)
     dtype = features.dtype
     features = features.to(torch.promote_types(dtype, torch.float32))  # Adam in half: division by 0
     drawn = init_encoder(
@@ -276,12 +177,12 @@ def _gradient(
 
 
 def _link_gradient(z: Tensor, weight: float) -> Tensor:
-    """Gradient of `link_loss` with respect to `z`: ``2/k^2 G z``.
+    """Gradient of the loss with respect to `z`: ``2/k^2 G z``.
 
     G holds the derivative of each pair's loss with respect to ``z_i . z_j``:
     ``G = a (1-a) (log((1-a+e)/(a+e)) + (1-a+w)/(1-a+e) - a/(a+e))``.
     """
-    a = link_probability(z)
+    a = torch.sigmoid(z @ z.T)
     rest = 1 - a
     above, below = a + EPS, rest + EPS
     slope = torch.div(below, above).log_()

@@ -64,10 +64,8 @@ def flat_parameters(stack: Mapping[str, Tensor]) -> Tensor:
     reject_if(not parts, "stack to have floating-point tensors", list(stack))
     clients = len(next(iter(parts.values())))
     for name, each in parts.items():
-        if each.shape[:1] != (clients,):
-            raise ValueError(
-                f"Expected stack[{name!r}] to have {clients} clients, but got {list(each.shape)}"
-            )
+        shape = list(each.shape)
+        reject_if(shape[:1] != [clients], f"stack[{name!r}] to have {clients} clients", shape)
     return torch.cat([each.reshape(clients, -1) for each in parts.values()], dim=1)
 
 
@@ -130,9 +128,7 @@ def functional_embedding(outputs: Tensor) -> Tensor:
 
     Source: GPFL, TMLR 2025
     """
-    if outputs.dim() != 3:
-        got = list(outputs.shape)
-        raise ValueError(f"Expected outputs to have shape [k, R, C], but got {got}")
+    reject_if(outputs.dim() != 3, "outputs to have shape [k, R, C]", list(outputs.shape))
     check_rows("outputs", outputs.flatten(1))
     return outputs.flatten(1)
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_rows, reject_if
+from ..graph.fields import mask_of
 from .features import unit
 
 
@@ -148,16 +149,13 @@ def min_cut(weight: Tensor) -> Tensor:
     check_rows("weight", weight, "k, k")
     clients = len(weight)
     reject_if(clients < 2, "weight to be of two clients or more", clients)
-    if not torch.allclose(weight, weight.T, atol=1e-6 * float(weight.abs().max())):
-        raise ValueError("Expected weight to be symmetric, but got a matrix that is not")
-    if float(weight.min()) < -1e-6:
-        raise ValueError(f"Expected weight to be at least 0, but got {float(weight.min())}")
+    wrong = not torch.allclose(weight, weight.T, atol=1e-6 * float(weight.abs().max()))
+    reject_if(wrong, "weight to be symmetric", "a matrix that is not")
+    reject_if(float(weight.min()) < -1e-6, "weight to be at least 0", float(weight.min()))
     network: Any = networkx.Graph()
     values = weight.clamp(min=0).tolist()
     for i, j in combinations(range(clients), 2):  # edges of weight 0 are included
         network.add_edge(i, j, weight=values[i][j])
     _, parts = networkx.stoer_wagner(network)
     smaller = min(parts, key=lambda part: (len(part), 0 in part))
-    chosen = torch.zeros(clients, dtype=torch.bool)
-    chosen[smaller] = True
-    return chosen
+    return mask_of(torch.tensor(smaller), clients)

@@ -4,7 +4,7 @@ Instead of a file, the dataset may have the compressed file ``FILE.xz``. The cat
 list the checksums of both files.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
@@ -55,10 +55,6 @@ MIX_KEY = f"{RAW}/josieyi/Mix-Key/7c633d3c09444d878cfb1c8d1ab724798e0b833c/data"
 GRAPH_NN = f"{RAW}/bknyaz/graph_nn/72eaa1c6bd70a90fde772ad4a21049ccd6bc97a2/data"
 
 
-def _read_wiki_cs(folder: Path, _: str, *, split: int = 0, ignore: Collection[str] = ()) -> Graph:
-    return read_wiki_cs(folder, split=split, ignore=ignore)
-
-
 def _read_cora_full(folder: Path, _: str) -> Graph:
     """Read the dataset authors' ``cora.npz``; set nonzero features to 1, as PyG's CoraFull does."""
     graph = read_npz(folder, "cora")
@@ -81,11 +77,14 @@ def _checksums() -> dict[str, dict[str, str]]:
 
 
 SHA256 = _checksums()
+
+
+def _known(read: Reader[Content], names: Iterable[str], url: str) -> dict[str, Entry[Content]]:
+    return {name: Entry(read, SHA256[name], url) for name in names}
+
+
 GRAPHS: dict[str, Entry[Graph]] = {
-    **{
-        name: Entry(read_planetoid, SHA256[name], PLANETOID)
-        for name in ("cora", "citeseer", "pubmed")
-    },
+    **_known(read_planetoid, ("cora", "citeseer", "pubmed"), PLANETOID),
     "acm": Entry(read_acm, SHA256["acm"], f"{AM_GCN}/acm.zip"),
     "wiki": Entry(read_wiki, SHA256["wiki"], TADW),
     "dblp": Entry(
@@ -95,12 +94,9 @@ GRAPHS: dict[str, Entry[Graph]] = {
         "layout can be loaded from a folder of another name",
     ),
     "cora_full": Entry(_read_cora_full, SHA256["cora_full"], GRAPH2GAUSS),
-    "wiki_cs": Entry(_read_wiki_cs, SHA256["wiki_cs"], WIKI_CS),
+    "wiki_cs": Entry(read_wiki_cs, SHA256["wiki_cs"], WIKI_CS),
     "polblogs": Entry(_read_polblogs, SHA256["polblogs"], COMMUNITY),
-    **{
-        name: Entry(read_npz, SHA256[name], HETEROPHILOUS)
-        for name in ("minesweeper", "tolokers", "squirrel_filtered")
-    },
+    **_known(read_npz, ("minesweeper", "tolokers", "squirrel_filtered"), HETEROPHILOUS),
     "bitcoin_otc": Entry(  # 5,881 nodes, 35,592 edges; no licence is stated
         read_bitcoin,
         SHA256["bitcoin_otc"],
@@ -115,10 +111,7 @@ GRAPHS: dict[str, Entry[Graph]] = {
     "chickenpox": Entry(read_chickenpox, SHA256["chickenpox"], TEMPORAL),
     "england_covid": Entry(read_england_covid, SHA256["england_covid"], TEMPORAL),
 }
-MOLECULES: dict[str, Entry[Molecules]] = {
-    name: Entry(read_molecules, SHA256[name], MIX_KEY)
-    for name in ("esol", "freesolv", "tox21", "bace", "clintox")
-}
+MOLECULES = _known(read_molecules, ("esol", "freesolv", "tox21", "bace", "clintox"), MIX_KEY)
 COLLECTIONS: dict[str, Entry[Any]] = {
     "NCI1": Entry(read_tu, SHA256["NCI1"], f"{GRAPH_NN}/NCI1.zip"),
     "PROTEINS": Entry(read_tu, SHA256["PROTEINS"], f"{GRAPH_NN}/PROTEINS.zip"),
@@ -130,7 +123,7 @@ GRAPH_LAYOUTS: dict[str, Reader[Graph]] = {
     "ind.{name}.*": read_planetoid,
     "{name}.npz": read_npz,
     "adj_full.npz": read_saint,
-    "data.json": _read_wiki_cs,
+    "data.json": read_wiki_cs,
     "edge.csv.gz": read_ogb,
     "{name}.gml": read_gml,
 }

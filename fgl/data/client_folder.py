@@ -21,6 +21,7 @@ from ..sparse import SparseMatrix
 from ..sparse.pattern import Pattern
 from .download import replacing
 from .readers.matrices import check_columns
+from .readers.parsing import read_json, readable
 
 LIST = "client.json"
 VERSION = 1
@@ -59,11 +60,8 @@ def save_client(graph: Graph, folder: str | os.PathLike[str]) -> Path:
     """
     folder, tensors, arrays = Path(folder), _tensors(graph), {}
     for name, tensor in tensors.items():
-        reject_if(
-            tensor.dtype == torch.bfloat16,
-            f"{name} to be of a dtype that NumPy has, such as float16 or float32",
-            tensor.dtype,
-        )
+        expected = f"{name} to be of a dtype that NumPy has, such as float16 or float32"
+        reject_if(tensor.dtype == torch.bfloat16, expected, tensor.dtype)
     for name, tensor in tensors.items():
         path, array = folder / f"{name}.npy", tensor.detach().cpu().numpy()
         with replacing(path) as file:
@@ -123,11 +121,9 @@ def open_client(
         for name, entry in about["arrays"].items()
     }
     parts = [name for name in ("x", *SPARSE) if name in arrays]
-    reject_if(
-        "edge_index" not in arrays or (parts != ["x"] and parts[:1] != ["x_indptr"]),
-        f"{folder / LIST} to list edge_index, and x or {', '.join(SPARSE)}",
-        sorted(arrays),
-    )
+    wrong = "edge_index" not in arrays or (parts != ["x"] and parts[:1] != ["x_indptr"])
+    expected = f"{folder / LIST} to list edge_index, and x or {', '.join(SPARSE)}"
+    reject_if(wrong, expected, sorted(arrays))
     fields: dict[str, Any] = {name: arrays[name] for name in FIELDS if name in arrays}
     features = arrays["x"] if "x" in arrays else _sparse(arrays, about)
     classes = about.get("num_classes")
@@ -150,16 +146,12 @@ def _sha256(path: Path) -> str:
 def _list(folder: Path) -> dict[str, Any]:
     path = folder / LIST
     _check_file(path)
-    try:
-        about: Any = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"Expected {path} to be JSON, but got {error}") from None
+    about: Any = read_json(path)
     kind = about.get("format") if isinstance(about, dict) else about
-    if kind != "fgl client" or not isinstance(about.get("arrays"), dict):
-        raise ValueError(f"Expected {path} to list the arrays of an fgl client, but got {kind!r}")
-    if about.get("version") != VERSION:
-        got = about.get("version")
-        raise ValueError(f"Expected {path} to have version {VERSION}, but got {got!r}")
+    wrong = kind != "fgl client" or not isinstance(about.get("arrays"), dict)
+    reject_if(wrong, f"{path} to list the arrays of an fgl client", repr(kind))
+    version = about.get("version")
+    reject_if(version != VERSION, f"{path} to have version {VERSION}", repr(version))
     unknown = [name for name in about["arrays"] if name not in KNOWN]
     reject_if(unknown, f"the arrays of {path} to be of {KNOWN}", unknown)
     listing: dict[str, Any] = about
@@ -169,11 +161,9 @@ def _list(folder: Path) -> dict[str, Any]:
 def _array(folder: Path, name: str, entry: Any, mapped: bool, check: bool) -> Tensor:
     """Read an array listed in ``client.json``, as a tensor."""
     path = _path(folder, name, entry)
-    reject_if(
-        check and _sha256(path) != entry["sha256"],
-        f"{path} to have the SHA-256 of {folder / LIST}",
-        "another: it was changed, or not written to its end",
-    )
+    wrong = check and _sha256(path) != entry["sha256"]
+    expected = f"{path} to have the SHA-256 of {folder / LIST}"
+    reject_if(wrong, expected, "another: it was changed, or not written to its end")
     array = _loaded(path, mapped)
     shape = list(array.shape)
     if (array.dtype.name, shape) != (entry["dtype"], entry["shape"]) or not array.dtype.isnative:
@@ -186,24 +176,19 @@ def _array(folder: Path, name: str, entry: Any, mapped: bool, check: bool) -> Te
 def _path(folder: Path, name: str, entry: Any) -> Path:
     """Path of a listed file; raise an error if the path is outside the folder."""
     keys = ("file", "dtype", "shape", "sha256")
-    if not isinstance(entry, dict) or any(key not in entry for key in keys):
-        raise ValueError(f"Expected {name} of {folder / LIST} to have {keys}, but got {entry!r}")
+    wrong = not isinstance(entry, dict) or any(key not in entry for key in keys)
+    reject_if(wrong, f"{name} of {folder / LIST} to have {keys}", repr(entry))
     path = folder / str(entry["file"])
-    if path.resolve().parent != folder.resolve():
-        got = str(entry["file"])
-        raise ValueError(f"Expected the file of {name} to lie in {folder}, but got {got!r}")
+    outside = path.resolve().parent != folder.resolve()
+    reject_if(outside, f"the file of {name} to lie in {folder}", repr(str(entry["file"])))
     _check_file(path)
     return path
 
 
 def _loaded(path: Path, mapped: bool) -> np.ndarray[Any, Any]:
-    try:
+    with readable(f"{path} to be an array of numpy"):
         _check_size(path)
         array: Any = np.load(path, mmap_mode="c" if mapped else None, allow_pickle=False)
-    except (OSError, MemoryError):
-        raise
-    except Exception as error:  # a damaged header can raise any exception
-        raise ValueError(f"Expected {path} to be an array of numpy, but got {error}") from None
     if not isinstance(array, np.ndarray):
         raise ValueError(f"Expected {path} to be an array of numpy, but got an archive of arrays")
     return array
@@ -222,8 +207,6 @@ def _check_size(path: Path) -> None:
     with path.open("rb") as file:
         major, _ = np.lib.format.read_magic(file)
         headers = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
-        if major not in headers:
-            return
         shape, _, dtype = headers[major](file)
         size = file.tell() + dtype.itemsize * math.prod(shape)
     if not dtype.hasobject and path.stat().st_size != size:

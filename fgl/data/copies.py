@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ..checks import reject_if
 from ..graph import Graph
+from ..graph.fields import mask_of
 from ..kinds import typed
 from ..sparse import SparseMatrix
 
@@ -42,9 +43,7 @@ def first_copies(graph: Graph) -> Tensor:
     distinct, kind = fingerprints(graph).unique(return_inverse=True)
     place = torch.arange(len(kind), device=kind.device)
     first = kind.new_full((len(distinct),), len(kind)).scatter_reduce_(0, kind, place, "amin")
-    mask = torch.zeros(len(kind), dtype=torch.bool, device=kind.device)
-    mask[first] = True
-    return mask
+    return mask_of(first, len(kind))
 
 
 def fingerprints(graph: Graph) -> Tensor:

@@ -10,15 +10,14 @@ from torch import Tensor
 from ..checks import Share, Weight, reject_if
 from ..graph import Graph
 from ..graph.facts import answered, unscored
+from ..graph.fields import mask_of
 from ..graph.windows import check_no_series
 from ..kinds import typed
 from ..seeds import fold_in
 from ..sparse import SparseMatrix
 from ..sparse.matrix import dense
 from ..warn import warn
-from .splits.free_pairs import FreePairs
-
-Draws = torch.Generator | None
+from .splits.free_pairs import Draws, FreePairs
 
 
 @typed
@@ -83,11 +82,10 @@ def wrong_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Grap
 
 def _wrong_answers(y: Tensor, noisy: Tensor, share: float, generator: Draws) -> Tensor:
     answered = ~y.isnan()
-    if not bool(((y == 0) | (y == 1) | ~answered).all()):
-        raise TypeError(
-            "Expected graph.y to be class labels or answers, 0 and 1, of which some can be "
-            "another, but got other numbers: they can be left out (missing_labels, lose_labels)"
-        )
+    numbers = (y != 0) & (y != 1) & answered
+    expected = "graph.y to be class labels or answers, 0 and 1, of which some can be another"
+    got = "other numbers: they can be left out (missing_labels, lose_labels)"
+    reject_if(numbers.any(), expected, got, TypeError)
     mask = answered & noisy.view(-1, *[1] * (y.dim() - 1))
     chosen, wrong = _drawn(mask.flatten(), share, generator), y.flatten().clone()
     wrong[chosen] = 1 - wrong[chosen]
@@ -257,7 +255,7 @@ def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
 
     Source: "random_topology_sparsity" of OpenFGL, https://arxiv.org/abs/2408.16288
     """
-    return graph.with_edges(~_drawn_edges(graph, share, generator))  # type: ignore[no-any-return]
+    return graph.with_edges(~_drawn_edges(graph, share, generator))
 
 
 @typed
@@ -304,7 +302,7 @@ def move_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
             replaced = removed[of_graph == index][: ends.shape[1]]
             ids += [replaced, back[replaced]]
             new += [ends, ends.flip(0)]
-    reduced: Graph = graph.with_edges(torch.cat(ids).to(graph.device))
+    reduced = graph.with_edges(torch.cat(ids).to(graph.device))
     return reduced.replace(edge_index=torch.cat(new, 1).to(graph.device))
 
 
@@ -312,8 +310,8 @@ def _other_directions(edges: Tensor, num_nodes: int) -> Tensor:
     """The id of each edge's reverse, int64 ``[num_edges]``."""
     to, fro = edges[0] * num_nodes + edges[1], edges[1] * num_nodes + edges[0]
     by_to, by_fro = to.argsort(stable=True), fro.argsort(stable=True)
-    if not torch.equal(to[by_to], fro[by_fro]):
-        raise ValueError("Expected edges to be there in both directions, but got others")
+    same = torch.equal(to[by_to], fro[by_fro])
+    reject_if(not same, "edges to be there in both directions", "others")
     return torch.empty_like(to).scatter_(0, by_fro, by_to)
 
 
@@ -321,9 +319,8 @@ def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
     """Draw a fraction of the linked node pairs; bool mask of their edges, ``[num_edges]``."""
     low, high = graph.edge_index.cpu().sort(0).values
     pair, of_edge = (low * graph.num_nodes + high).unique(return_inverse=True)
-    drawn = torch.zeros(pair.numel(), dtype=torch.bool)
     order = torch.randperm(pair.numel(), generator=generator)
-    drawn[order[: round(share * pair.numel())]] = True
+    drawn = mask_of(order[: round(share * pair.numel())], pair.numel())
     return drawn[of_edge].to(graph.device)
 
 

@@ -288,12 +288,9 @@ def _read(
 
 def _accepting(read: Reader[Content], name: str, options: Mapping[str, Any]) -> Reader[Content]:
     """Return the reader; raise an error if the reader does not accept one of the options."""
-    unknown = [option for option in options if option not in inspect.signature(read).parameters]
-    if unknown:
-        raise ValueError(
-            f"Expected {unknown[0]} to be left out for {name}, whose files leave no such choice, "
-            f"but got {options[unknown[0]]}"
-        )
+    for option, value in options.items():
+        expected = f"{option} to be left out for {name}, whose files leave no such choice"
+        reject_if(option not in inspect.signature(read).parameters, expected, value)
     return read
 
 
@@ -323,10 +320,9 @@ def _public(name: str, entry: Entry[Any], places: list[Path]) -> Path:
     complete = (f for f in folders if all(_there(f, file, entry) for file in needed))
     folder = next(complete, None)
     if folder is None and not entry.url:
-        raise FileNotFoundError(
-            f"Expected {' or '.join(map(str, folders[::2]))} to hold {', '.join(needed)}, "
-            f"but got no {_first_missing(folders, needed, entry)}: {entry.how}"
-        )
+        expected = f"{' or '.join(map(str, folders[::2]))} to hold {', '.join(needed)}"
+        got = f"no {_first_missing(folders, needed, entry)}: {entry.how}"
+        raise FileNotFoundError(f"Expected {expected}, but got {got}")
     folder = folder or places[-1] / name / "raw"
     _complete(folder, needed, entry)
     return folder

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from ..graph import Graph
 from ..graph.windows import check_no_series
 from ..kinds import typed
@@ -155,8 +156,8 @@ def one_space(graphs: Sequence[Graph]) -> list[Graph]:
 
     Source: "cross_domain" of OpenFGL, https://arxiv.org/abs/2408.16288
     """
-    if not graphs or any(own.y is None or not own.num_classes for own in graphs):
-        raise ValueError("Expected graphs to have classes, each of them, but got none")
+    wrong = not graphs or any(own.y is None or not own.num_classes for own in graphs)
+    reject_if(wrong, "graphs to have classes, each of them", "none")
     width = max(own.num_features for own in graphs)
     *first, classes = accumulate((int(own.num_classes or 0) for own in graphs), initial=0)
     return [

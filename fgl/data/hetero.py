@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import reject_if
+from ..checks import check_index, reject_if
 from ..graph import MASKS, Graph, pyg
-from ..graph.checks import check_index
 from ..graph.fields import taken
 from ..kinds import typed
 from ..sparse import SparseMatrix
@@ -18,8 +17,7 @@ from .splits.reverses import turned_relations, warn_of_copies
 from .typed import Relation, typed_graph
 
 NODE_KEYS = ("x", "y", "num_nodes", *MASKS, *pyg.ALL_IDS)
-PAIR_KEYS = ("edge_label", "edge_label_index")
-EDGE_KEYS = ("edge_index", "edge_attr", "edge_time", *PAIR_KEYS)
+EDGE_KEYS = ("edge_index", "edge_attr", "edge_time", *pyg.PAIR_KEYS)
 
 
 @typed
@@ -77,11 +75,8 @@ def from_hetero(
     if not pairs:
         return typed_graph(nodes, edges, both=both, **of_edges, **labels)
     of_nodes = [name for name, own in labels.items() if own]
-    if of_nodes:
-        raise ValueError(
-            f"Expected labels of nodes or of pairs, but got edge_label and {of_nodes}: "
-            f"ignore={of_nodes} learns edge_label, and ignore={[*PAIR_KEYS]} learns y"
-        )
+    ways = f"ignore={of_nodes} learns edge_label, and ignore={[*pyg.PAIR_KEYS]} learns y"
+    reject_if(of_nodes, "labels of nodes or of pairs", f"edge_label and {of_nodes}: {ways}")
     return typed_graph(nodes, edges, both=both, **of_edges).replace(**pairs)
 
 
@@ -99,13 +94,10 @@ def _fields(data: Any, ignore: Collection[str]) -> Fields:
         keys = _keys(data, of, values)
         read = {k: value for k, value in values.items() if value is not None and k not in ignore}
         unread = [key for key in read if key not in keys]
-        if unread:
-            where = "data itself" if of == "_global_store" else f"data[{of!r}]"
-            raise ValueError(
-                f"Expected {where} to have {list(keys)}, but got {unread} besides: "
-                f"{pyg.hint(unread, of_nodes=of in data.node_types)}"
-                f"leave them out by ignore={unread}"
-            )
+        where = "data itself" if of == "_global_store" else f"data[{of!r}]"
+        hint = pyg.hint(unread, of_nodes=of in data.node_types)
+        got = f"{unread} besides: {hint}leave them out by ignore={unread}"
+        reject_if(unread, f"{where} to have {list(keys)}", got)
         for key, value in read.items():
             fields[key][of] = value
     return fields
@@ -126,11 +118,8 @@ def _nodes(data: Any, x: Mapping[str, Any]) -> dict[str, Any]:
     """For each node type, the features, or the number of nodes if the type has no features."""
     nodes = {of: pyg.narrowed(x.get(of, data[of].num_nodes)) for of in data.node_types}
     for of, own in nodes.items():
-        reject_if(
-            own is None,
-            f"data[{of!r}] to have x or num_nodes",
-            f"neither: data[{of!r}].num_nodes = ...",
-        )
+        expected = f"data[{of!r}] to have x or num_nodes"
+        reject_if(own is None, expected, f"neither: data[{of!r}].num_nodes = ...")
     return nodes
 
 
@@ -158,11 +147,9 @@ def _of_targets(fields: Fields, targets: Collection[str] | None) -> dict[str, An
     if isinstance(chosen, str) or not all(name in y for name in chosen):
         raise ValueError(f"Expected targets to be a list of {list(y)}, but got {targets!r}")
     classes = [of for of, own in y.items() if not own.is_floating_point()]
-    reject_if(
-        targets is None and len(classes) > 1,
-        "y of one type of nodes, since the classes of two types are not one",
-        f"y of {classes}: targets={classes[:1]} reads the first alone",
-    )
+    wrong = targets is None and len(classes) > 1
+    expected = "y of one type of nodes, since the classes of two types are not one"
+    reject_if(wrong, expected, f"y of {classes}: targets={classes[:1]} reads the first alone")
     read = {of: y[of] for of in chosen}
     labels: dict[str, Any] = {"y": read or None}
     for name in MASKS:
@@ -175,11 +162,8 @@ def _of_targets(fields: Fields, targets: Collection[str] | None) -> dict[str, An
 def _of_types(name: str, masks: dict[Any, Any], types: Collection[str], all_: bool) -> Any:
     """The mask with this name for nodes of these types; None if no type has the mask."""
     others = [of for of in masks if of not in types]
-    reject_if(
-        others and all_,
-        f"{name} to be of types with y",
-        f"it of {others}: targets={list(types)} leaves it out",
-    )
+    expected = f"{name} to be of types with y"
+    reject_if(others and all_, expected, f"it of {others}: targets={list(types)} leaves it out")
     return {of: mask for of, mask in masks.items() if of in types} or None
 
 
@@ -190,11 +174,8 @@ def _pairs(data: Any, fields: Fields) -> dict[str, Any]:
     """
     copies = {(end, f"rev_{name}", start) for start, name, end in fields["edge_label"]}
     relations = [of for of in fields["edge_label"] if of not in copies]  # ToUndirected copies them
-    if len(relations) > 1:
-        raise ValueError(
-            f"Expected edge_label of one relation, but got it of {relations}: "
-            f"del data[{relations[1]}].edge_label, and its edge_label_index, leaves one out"
-        )
+    way = f"del data[{relations[-1]}].edge_label, and its edge_label_index, leaves one out"
+    reject_if(len(relations) > 1, "edge_label of one relation", f"it of {relations}: {way}")
     of = relations[0]
     labels, edges = fields["edge_label"][of], fields["edge_index"][of]
     pairs = pyg.pairs_of(labels, fields["edge_label_index"].get(of), edges)
@@ -244,12 +225,10 @@ def from_link_split(train: Any, val: Any, test: Any, **options: Any) -> Graph:
     graphs = {name: read(data, **options) for name, data in parts.items()}
     first = graphs["train"]
     for name, graph in graphs.items():
-        if graph.edge_label_index is None or graph.num_nodes != first.num_nodes:
-            got = "none" if graph.edge_label_index is None else f"{graph.num_nodes} nodes"
-            raise ValueError(
-                f"Expected {name} to have edge_label of the {first.num_nodes} nodes of train, as "
-                f"RandomLinkSplit leaves it, but got {got}"
-            )
+        nodes = f"{first.num_nodes} nodes"
+        got = f"{graph.num_nodes} nodes" if graph.has("edge_label_index") else "none"
+        expected = f"{name} to have edge_label of train's {nodes}, as RandomLinkSplit leaves it"
+        reject_if(got != nodes, expected, got)
         same = torch.equal(node_fingerprints(graph, 0), node_fingerprints(first, 0))
         reject_if(not same, f"x of {name} to be x of train", "other features")
         if graph.edge_label_type is not None:
@@ -277,11 +256,9 @@ def _check_apart(graphs: Mapping[str, Graph]) -> None:
     earlier = ["train's edges", "train's pairs"]
     for name in ("val's pairs", "test's pairs"):
         for other in earlier:
-            if (both := int(torch.isin(keys[name], keys[other]).sum())) > 0:
-                raise ValueError(
-                    f"Expected no pair of {name} among {other}, but got {both}: "
-                    "data.coalesce() before RandomLinkSplit leaves one of equal edges"
-                )
+            both = int(torch.isin(keys[name], keys[other]).sum())
+            way = "data.coalesce() before RandomLinkSplit leaves one of equal edges"
+            reject_if(both, f"no pair of {name} among {other}", f"{both}: {way}")
         earlier.append(name)
     labelled = torch.cat([graph.edge_label_index for graph in graphs.values()], 1)  # type: ignore[misc]
     is_edge = torch.cat([graph.y for graph in graphs.values()]) != 0  # type: ignore[misc]
@@ -295,12 +272,10 @@ def _check_apart(graphs: Mapping[str, Graph]) -> None:
     for _, turned in turned_relations(whole, kinds, n, only=relation):
         of: Any = every if relation is None else first.edge_type == turned
         reverses = int(torch.isin(tested, (target * n + source)[of]).sum())
-        if reverses:
-            raise ValueError(
-                "Expected no edge of train to be the reverse of a pair of val or test, which tells "
-                f"its label, but got {reverses}: RandomLinkSplit's is_undirected=True, or the "
-                "rev_edge_types of a typed graph, keeps both out"
-            )
+        expected = "no edge of train to be the reverse of a pair of val or test"
+        ways = "RandomLinkSplit's is_undirected=True, or the rev_edge_types of a typed graph"
+        got = f"{reverses}, which tell labels: {ways}, keeps both out"
+        reject_if(reverses, expected, got)
 
 
 OF_PAIRS = ("edge_label_index", "edge_label_type")
@@ -347,9 +322,8 @@ def to_hetero(graph: Graph, like: Any) -> Any:
         "the graph's pairs to have edge_label_type",
         "none: graph.replace(edge_label_type=torch.full_like(graph.edge_label_index[0], relation))",
     )
-    if graph.num_nodes and int(graph.node_type.max()) >= len(like.node_types):
-        got = int(graph.node_type.max()) + 1
-        raise ValueError(f"Expected {len(like.node_types)} types of nodes, but got {got}")
+    types = int(graph.node_type.max()) + 1 if graph.num_nodes else 0
+    reject_if(types > len(like.node_types), f"{len(like.node_types)} types of nodes", types)
     data, place = type(like)(), torch.zeros_like(graph.node_type)
     blocks = _blocks("x", graph.num_features, [_width(like[of], "x", 1) for of in like.node_types])
     for number, (of, block) in enumerate(zip(like.node_types, blocks, strict=True)):
@@ -405,10 +379,10 @@ def _write_pairs(stored: Any, labelled: bool, graph: Any, number: int, place: Te
 
 
 def _check_types(name: str, data: Any) -> None:
-    if not isinstance(getattr(data, "edge_types", None), list | tuple):
-        got = type(data).__name__
-        hint = ": fgl.Graph.from_pyg(data) reads one type" if hasattr(data, "edge_index") else ""
-        raise TypeError(f"Expected {name} to have types of nodes and edges, but got {got}{hint}")
+    has_types = isinstance(getattr(data, "edge_types", None), list | tuple)
+    hint = ": fgl.Graph.from_pyg(data) reads one type" if hasattr(data, "edge_index") else ""
+    got = f"{type(data).__name__}{hint}"
+    reject_if(not has_types, f"{name} to have types of nodes and edges", got, TypeError)
 
 
 def _width(stored: Any, name: str, otherwise: int) -> int:
@@ -446,5 +420,5 @@ def _relations(edge_type: Tensor, named: Sequence[Relation]) -> list[Relation]:
 def _check_ends(relation: Relation, types: Tensor, node_types: Sequence[str]) -> None:
     """Raise an error if an edge of the relation has an end of the wrong type."""
     expected = [node_types.index(name) for name in (relation[0], relation[2])]
-    if (types != types.new_tensor(expected)[:, None]).any():
-        raise ValueError(f"Expected edges of {relation} to join these types, but got others")
+    others = (types != types.new_tensor(expected)[:, None]).any()
+    reject_if(others, f"edges of {relation} to join these types", "others")

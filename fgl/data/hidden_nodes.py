@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from ..checks import check_index
 from ..graph import Graph
-from ..graph.checks import check_index
 from ..graph.neighbours import hidden_neighbours
 from ..kinds import typed
 

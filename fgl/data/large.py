@@ -13,9 +13,8 @@ from .undirected import undirected
 SHIFT = 0.8  # offset of the Pareto weights: the smallest is 0.2, so many nodes have few edges
 CHUNK = 2**22  # edges that are drawn at a time
 TRIES = 8  # how often edges are drawn to replace repeated edges
-LIKE: dict[
-    str, dict[str, Any]
-] = {  # OGB's sizes; the other values were chosen by the figures in docs/speed.md
+# OGB's sizes; the other values were chosen by the figures in docs/speed.md.
+LIKE: dict[str, dict[str, Any]] = {
     "arxiv-like": {"num_nodes": 169_343, "num_edges": 1_157_799},
     "products-like": {
         "num_nodes": 2_449_029,

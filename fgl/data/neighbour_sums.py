@@ -10,9 +10,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ..checks import reject_if
+from ..checks import check_index, reject_if
 from ..graph import Graph
-from ..graph.checks import check_index
 from ..graph.windows import check_no_series
 from ..kinds import typed
 from ..sparse import SparseMatrix
@@ -77,8 +76,8 @@ def borders(graph: Graph, parts: Sequence[Tensor]) -> list[Borders]:
     place = torch.full_like(owner, -1)
     for client, part in enumerate(parts):
         check_index("parts", part, (None,), graph.num_nodes)
-        if part.unique().numel() != part.numel() or (owner[part] >= 0).any():
-            raise ValueError("Expected parts to be disjoint, but got a node twice")
+        wrong = part.unique().numel() != part.numel() or (owner[part] >= 0).any()
+        reject_if(wrong, "parts to be disjoint", "a node twice")
         owner[part] = client
         place[part] = torch.arange(part.numel(), device=graph.device)
     source, target = graph.edge_index

@@ -40,11 +40,8 @@ def murcko_scaffolds(smiles: Sequence[str]) -> list[str]:
     with rdBase.BlockLogs():
         for row, text in enumerate(smiles):
             molecule = Chem.MolFromSmiles(text)
-            reject_if(
-                molecule is None,
-                f"smiles[{row}] to be a molecule",
-                f"{text[:60]!r}, which rdkit cannot read",
-            )
+            expected = f"smiles[{row}] to be a molecule"
+            reject_if(molecule is None, expected, f"{text[:60]!r}, which rdkit cannot read")
             scaffolds.append(murcko.MurckoScaffoldSmiles(mol=molecule))
     return scaffolds
 
@@ -93,11 +90,8 @@ def scaffold_partition(scaffolds: Sequence[Hashable], num_clients: int) -> list[
         [tensor([0, 2]), tensor([1, 3])]
     """
     groups = scaffold_groups(scaffolds)
-    reject_if(
-        not 1 <= num_clients <= len(groups),
-        f"num_clients to be in [1, {len(groups)}], the number of scaffolds",
-        num_clients,
-    )
+    expected = f"num_clients to be in [1, {len(groups)}], the number of scaffolds"
+    reject_if(not 1 <= num_clients <= len(groups), expected, num_clients)
     parts: list[list[int]] = [[] for _ in range(num_clients)]
     for group in groups:
         min(parts, key=len).extend(group)

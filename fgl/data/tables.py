@@ -1,6 +1,6 @@
 """Graphs from tables of nodes and edges: data frames, dicts of columns, or CSV files."""
 
-import csv
+from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from ..checks import reject_if
 from ..graph import Graph
 from ..graph.tables import Table, is_unknown, targets_of
 from ..kinds import typed
+from .readers.parsing import read_csv
 from .typed import Relation, check_names, typed_graph
 
 
@@ -190,9 +191,9 @@ def nodes_table(of: str, nodes: Any, id: str) -> Table:
     columns = columns_of(of, nodes, [id])
     numbered = Table(of, range(_length(columns)), columns)
     names = numbered.column(id)
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"Expected each {of} to have {id!r} of its own, but got {twice!r} twice")
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    twice = f"{repeated[:1]} twice"
+    reject_if(repeated, f"each {of} to have {id!r} of its own", twice)
     return Table(of, names, columns)
 
 
@@ -210,12 +211,10 @@ def columns_of(of: str, table: Any, names_of: Collection[str]) -> dict[str, list
     if isinstance(table, str | Path):
         read = _csv_columns(table)
         return {n: values if n in names_of else _numeric(values) for n, values in read.items()}
-    names = table if isinstance(table, Mapping) else getattr(table, "columns", None)
-    if names is None:
-        raise TypeError(
-            f"Expected the {of}s to be a table with named columns, such as a DataFrame, a dict of "
-            f"lists or the path of a CSV file, but got {type(table).__name__}"
-        )
+    names: Any = table if isinstance(table, Mapping) else getattr(table, "columns", None)
+    kinds = "such as a DataFrame, a dict of lists or the path of a CSV file"
+    expected = f"the {of}s to be a table with named columns, {kinds}"
+    reject_if(names is None, expected, type(table).__name__, TypeError)
     columns = {str(name): table[name] for name in names}
     columns = {n: v.tolist() if isinstance(v, Tensor) else list(v) for n, v in columns.items()}
     lengths = {name: len(values) for name, values in columns.items()}
@@ -224,13 +223,9 @@ def columns_of(of: str, table: Any, names_of: Collection[str]) -> dict[str, list
 
 
 def _csv_columns(path: str | Path) -> dict[str, list[str]]:
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        header, *rows = [row for row in csv.reader(file) if row] or [[]]
+    header, _, rows = read_csv(Path(path))
     twice = [name for name in dict.fromkeys(header) if header.count(name) > 1]
     reject_if(twice, f"{path} to have columns of different names", twice)
-    for place, row in enumerate(rows, 2):
-        expected = f"{path}, line {place}, to have {len(header)} values"
-        reject_if(len(row) != len(header), expected, len(row))
     return {name: [row[i] for row in rows] for i, name in enumerate(header)}
 
 
@@ -254,8 +249,8 @@ def _boolean(value: str) -> bool:
 
 def _mask(table: Table, name: str) -> Tensor:
     numbers = table.numbers(name)
-    if not bool(((numbers == 0) | (numbers == 1)).all()):
-        raise ValueError(f"Expected {name!r} to be true or false, 1 or 0, but got other numbers")
+    others = (numbers != 0) & (numbers != 1)
+    reject_if(others.any(), f"{name!r} to be true or false, 1 or 0", "other numbers")
     return numbers.bool()
 
 
@@ -263,16 +258,9 @@ def _ends(edges: Any, source: str, target: str, above: Table, below: Table) -> t
     """The table of edges, and the edges as indices of nodes, int64 ``[2, E]``."""
     columns = columns_of("edge", edges, [source, target])
     table = Table("edge", range(_length(columns)), columns)
-    index = []
-    for name, nodes in ((source, above), (target, below)):
-        place = {each: i for i, each in enumerate(nodes.rows)}
-        values = table.column(name)
-        for row, value in zip(table.rows, values, strict=True):
-            reject_if(
-                value not in place, f"{name!r} to name a {nodes.of}", f"{value!r} of edge {row!r}"
-            )
-        index.append([place[value] for value in values])
-    return table, torch.tensor(index, dtype=torch.int64).reshape(2, -1)
+    sides = ((source, above), (target, below))
+    ends = [table.places(n, nodes.rows, f"{n!r} to name a {nodes.of}") for n, nodes in sides]
+    return table, torch.stack(ends)
 
 
 def _check_once(table: Table, ends: Tensor) -> None:

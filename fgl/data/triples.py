@@ -100,15 +100,12 @@ def _read(path: Path) -> list[tuple[str, ...]]:
         row = tuple(name.strip() for name in line.split("\t"))
         if row == ("",):
             continue
-        if len(row) != 3 or not all(row):
-            raise ValueError(
-                f"Expected line {number} of {path} to have a head, a relation and a tail between "
-                f"tabs, but got {line!r}"
-            )
+        expected = f"line {number} of {path} to have a head, a relation and a tail between tabs"
+        reject_if(len(row) != 3 or not all(row), expected, repr(line))
         rows.append(row)
-    if rows and {name.lower().removesuffix("_id") for name in rows[0]} in HEADERS:
-        raise ValueError(f"Expected {path} to have triples alone, but got the header {rows[0]}")
     reject_if(not rows, f"{path} to have triples", "none")
+    header = {name.lower().removesuffix("_id") for name in rows[0]} in HEADERS
+    reject_if(header, f"{path} to have triples alone", f"the header {rows[0]}")
     distinct = list(dict.fromkeys(rows))
     if len(distinct) < len(rows):
         warn(f"{path} has {len(rows) - len(distinct)} triples twice; each is read once")
@@ -145,25 +142,19 @@ def relation_partition(graph: Graph, num_clients: Count, *, seed: int = 0) -> li
     """
     pairs = graph.edge_label_index
     lacks = graph.edge_type is None or (pairs is not None and graph.edge_label_type is None)
-    reject_if(
-        lacks or graph.batch is not None,
-        "a graph whose edges have edge_type, and its pairs edge_label_type",
-        graph,
-    )
+    expected = "a graph whose edges have edge_type, and its pairs edge_label_type"
+    reject_if(lacks or graph.batch is not None, expected, graph)
     types = [t for t in (graph.edge_type, graph.edge_label_type) if t is not None]
     relations = torch.cat(types).unique()
-    reject_if(
-        num_clients > len(relations),
-        f"num_clients to be at most {len(relations)}, the number of relations",
-        num_clients,
-    )
+    expected = f"num_clients to be at most {len(relations)}, the number of relations"
+    reject_if(num_clients > len(relations), expected, num_clients)
     order = torch.randperm(len(relations), generator=torch.Generator().manual_seed(seed))
     return [_of_relations(graph, own) for own in relations[order].tensor_split(num_clients)]
 
 
 def _of_relations(graph: Graph, relations: torch.Tensor) -> Graph:
     """The subgraph of some relations: their edges, their pairs, and the nodes at the ends."""
-    own: Graph = graph.with_edges(torch.isin(graph.edge_type, relations))  # type: ignore[arg-type]
+    own = graph.with_edges(torch.isin(graph.edge_type, relations))  # type: ignore[arg-type]
     ends = [own.edge_index]
     if own.edge_label_index is not None:
         which = torch.isin(own.edge_label_type, relations).nonzero().squeeze(1)  # type: ignore[arg-type]

@@ -7,13 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import reject_if
+from ..checks import check_index, check_kind, reject_if
 from ..graph import Graph
-from ..graph.checks import check_features, check_index
+from ..graph.checks import check_features
+from ..graph.fields import mask_of
 from ..kinds import typed
 from ..sparse import SparseMatrix
 
 Relation = tuple[str, str, str]  # type of the source, name, type of the target
+OfNodes = Mapping[str, Tensor] | None  # type of nodes -> their values
+OfEdges = Mapping[Relation, Tensor] | None
+Sizes = Mapping[str, int]
 
 
 @typed
@@ -138,11 +142,9 @@ def with_shared(graph: Graph, parts: Sequence[Tensor], types: Collection[int]) -
     joined = []
     for part in parts:
         check_index("nodes", part, (None,), graph.num_nodes)
-        own = torch.zeros_like(shared)
-        own[part] = True
-        touched = torch.zeros_like(shared)
-        touched[target[own[source]]] = True
-        touched[source[own[target]]] = True
+        own = mask_of(part, graph.num_nodes)
+        ends = torch.cat([target[own[source]], source[own[target]]])
+        touched = mask_of(ends, graph.num_nodes)
         joined.append(torch.cat([part, (touched & shared & ~own).nonzero().squeeze(1)]))
     return joined
 
@@ -165,10 +167,7 @@ def _block_diagonal(blocks: Sequence[SparseMatrix]) -> SparseMatrix:
 
 
 def _answers(
-    y: Mapping[str, Tensor] | None,
-    masks: dict[str, Mapping[str, Tensor] | None],
-    num_classes: int | None,
-    sizes: Mapping[str, int],
+    y: OfNodes, masks: dict[str, OfNodes], num_classes: int | None, sizes: Sizes
 ) -> dict[str, Any]:
     """Labels and masks of all nodes, from each type's labels and masks."""
     if y is not None and masks["train_mask"] is None:
@@ -177,17 +176,13 @@ def _answers(
     for name, value in masks.items():
         check_names(name, value, sizes if y is None else y)
     labelled = [name for name, own in (y or {}).items() if not own.is_floating_point()]
-    reject_if(
-        len(labelled) > 1 and num_classes is None,
-        "y to be of one type of nodes, since the classes of two types are not one",
-        f"{labelled}: leave out the others, or give num_classes if all count the same",
-    )
+    expected = "y to be of one type of nodes, since the classes of two types are not one"
+    got = f"{labelled}: leave out the others, or give num_classes if all count the same"
+    reject_if(len(labelled) > 1 and num_classes is None, expected, got)
     return {name: _of_nodes(name, value, sizes) for name, value in {"y": y, **masks}.items()}
 
 
-def _others(
-    name: str, y: Mapping[str, Tensor], masks: Mapping[str, Mapping[str, Tensor] | None]
-) -> Tensor:
+def _others(name: str, y: Mapping[str, Tensor], masks: Mapping[str, OfNodes]) -> Tensor:
     """Nodes of one type that are outside all masks of this type."""
     others = torch.ones(len(y[name]), dtype=torch.bool)
     for mask in masks.values():
@@ -197,9 +192,7 @@ def _others(
     return others
 
 
-def _ends(
-    relation: Relation, edges: Tensor, sizes: Mapping[str, int], start: Mapping[str, int]
-) -> Tensor:
+def _ends(relation: Relation, edges: Tensor, sizes: Sizes, start: Sizes) -> Tensor:
     """Edges of a relation, as node indices of the whole graph."""
     source, _, target = relation
     unknown = [name for name in (source, target) if name not in sizes]
@@ -221,9 +214,7 @@ def check_names(name: str, value: Mapping[Any, Any] | None, allowed: Mapping[Any
     reject_if(unknown, f"{name} to be of {list(allowed)}", unknown)
 
 
-def _of_nodes(
-    name: str, values: Mapping[str, Tensor] | None, sizes: Mapping[str, int]
-) -> Tensor | None:
+def _of_nodes(name: str, values: OfNodes, sizes: Sizes) -> Tensor | None:
     """Join a field of all types into one field; types without the field get False, 0 or NaN."""
     if not values:
         return None
@@ -231,31 +222,22 @@ def _of_nodes(
     unknown = torch.nan if first.is_floating_point() else 0
     parts = []
     for of, size in sizes.items():
-        own = values.get(of)
-        if own is None:
-            own = first.new_full((size, *first.shape[1:]), unknown)
-        elif own.dtype != first.dtype or own.shape != (size, *first.shape[1:]):
-            raise ValueError(
-                f"Expected {name} of {of!r} to be {first.dtype} {[size, *first.shape[1:]]}, but "
-                f"got {own.dtype} {list(own.shape)}"
-            )
+        shape = (size, *first.shape[1:])
+        own = values[of] if of in values else first.new_full(shape, unknown)
+        check_kind(f"{name} of {of!r}", own, first.dtype, shape)
         parts.append(own)
     return torch.cat(parts)
 
 
-def _side_by_side(
-    relations: Mapping[Relation, Tensor], values: Mapping[Relation, Tensor] | None
-) -> Tensor | None:
+def _side_by_side(relations: Mapping[Relation, Tensor], values: OfEdges) -> Tensor | None:
     """Features of edges, with separate columns for each relation."""
     check_names("edge_attr", values, relations)
     if not values:
         return None
     for of, own in values.items():
-        if own.dim() != 2 or own.shape[0] != relations[of].shape[1]:
-            raise ValueError(
-                f"Expected edge_attr of {of} to have shape [{relations[of].shape[1]}, *], but got "
-                f"{list(own.shape)}"
-            )
+        size = relations[of].shape[1]
+        wrong = own.dim() != 2 or own.shape[0] != size
+        reject_if(wrong, f"edge_attr of {of} to have shape [{size}, *]", list(own.shape))
     bounds = pairwise([0, *accumulate(own.shape[1] for own in values.values())])
     width = sum(own.shape[1] for own in values.values())
     like = next(iter(values.values()))
@@ -265,9 +247,7 @@ def _side_by_side(
     return torch.cat([*rows.values()])
 
 
-def _one_by_one(
-    relations: Mapping[Relation, Tensor], values: Mapping[Relation, Tensor] | None
-) -> Tensor | None:
+def _one_by_one(relations: Mapping[Relation, Tensor], values: OfEdges) -> Tensor | None:
     check_names("edge_time", values, relations)
     if not values:
         return None
@@ -305,9 +285,9 @@ def metapaths(graph: Graph, paths: Sequence[Sequence[int]]) -> Graph:
     Source: Wang et al. 2019, Heterogeneous Graph Attention Network,
     https://arxiv.org/abs/1903.07293
     """
-    if graph.edge_type is None or not all(len(path) for path in paths):
-        got = "a path without" if graph.edge_type is not None else "none"
-        raise ValueError(f"Expected edges with types and paths of them, but got {got}")
+    got = "a path without" if graph.has("edge_type") else "none"
+    typed_paths = graph.has("edge_type") and all(map(len, paths))
+    reject_if(not typed_paths, "edges with types and paths of them", got)
     joined = [_composed(graph, path) for path in paths]
     counts = torch.tensor([edges.shape[1] for edges in joined], dtype=torch.int64)
     empty = torch.zeros(2, 0, dtype=torch.int64)

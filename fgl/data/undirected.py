@@ -84,5 +84,4 @@ def largest_component(graph: Graph) -> Graph:
         return graph
     label = torch.from_numpy(component).long()
     nodes = (label == label.bincount().argmax()).nonzero().squeeze(1)
-    part: Graph = graph.subgraph(nodes.to(graph.device))
-    return part
+    return graph.subgraph(nodes.to(graph.device))

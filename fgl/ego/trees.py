@@ -12,9 +12,8 @@ from operator import index, mul
 import torch
 from torch import Tensor
 
-from ..checks import check_count, check_fanouts, check_number, reject_if
+from ..checks import check_count, check_fanouts, check_index, check_number, reject_if
 from ..graph import Graph
-from ..graph.checks import check_index
 from ..sparse import SparseMatrix
 from ..warn import warn
 

@@ -228,10 +228,9 @@ def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
     for source, parameter in parameters:
         name, default = parameter.name, parameter.default
         kind = hints[source].get(name, type(default))
-        if name not in hints[source] and (default is REQUIRED or default is None):
-            raise TypeError(
-                f"Expected parameter {name} of {source.__qualname__} to have a type, but got none"
-            )
+        untyped = name not in hints[source] and (default is REQUIRED or default is None)
+        expected = f"parameter {name} of {source.__qualname__} to have a type"
+        reject_if(untyped, expected, "none", TypeError)
         reject_if(name in kinds, "each flag to have one meaning", f"{name} and {name}", TypeError)
         if default is REQUIRED and isinstance(kind, type) and dataclasses.is_dataclass(kind):
             default = kind()
@@ -250,11 +249,8 @@ def _sources(main: Main) -> list[tuple[Main, inspect.Parameter]]:
     if len(own) == len(parameters):
         return own
     builder, decided = _builder(main)
-    if builder is None:
-        raise TypeError(
-            f"Expected {main.__qualname__} to be marked by takes_options_of, "
-            f"but got **{parameters[-1].name} alone"
-        )
+    expected = f"{main.__qualname__} to be marked by takes_options_of"
+    reject_if(builder is None, expected, f"**{parameters[-1].name} alone", TypeError)
     options = inspect.signature(builder).parameters.values()
     free = [each for each in options if each.kind is each.KEYWORD_ONLY and each.name not in decided]
     return [*own, *((builder, option) for option in free)]

@@ -89,11 +89,8 @@ def of_clients(record: Round, metric: str) -> dict[int, float]:
     values = {int(k): v for name, k, v in pairs if name == metric and k.isdecimal()}
     if not values:
         own = list(dict.fromkeys(name for name, k, _ in pairs if k.isdecimal() and name))
-        reject_if(
-            not own,
-            f"metrics of each client, such as {metric}/0",
-            f"{list(record.metrics)}: fgl.run(..., each=True) records them",
-        )
+        got = f"{list(record.metrics)}: fgl.run(..., each=True) records them"
+        reject_if(not own, f"metrics of each client, such as {metric}/0", got)
         check_choice("metric", metric, own)
     return dict(sorted(values.items()))
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..checks import check_choice, check_disk, imported
+from ..checks import check_choice, check_disk, imported, reject_if
 from ..federation import Result, Round, best_round
 from ..targets import less_is_better
 from .clients import of_clients, round_of
@@ -83,7 +83,8 @@ def plot(
     recorded = dict.fromkeys(name for run in every for name in run.metrics)
     if metrics is None:
         metrics = [what.metric] if isinstance(what, Comparison) else _usual(list(recorded))
-    _check(metrics, recorded)
+    for name in metrics:
+        check_choice("metrics", name, list(recorded))
     pyplot = imported("matplotlib.pyplot", "for a plot", "pip install matplotlib")
     drops = any(run.dropped for run in every)
     rows = len(metrics) + drops
@@ -167,11 +168,6 @@ def _direction(metric: str) -> str:
     return " (higher is better)" if last in HIGH else ""
 
 
-def _check(metrics: Sequence[str], recorded: Mapping[str, None]) -> None:
-    for name in metrics:
-        check_choice("metrics", name, list(recorded))
-
-
 def save(figure: Any, path: Path) -> None:
     """Write a figure to a file; create the file's folder if needed."""
     with check_disk(f"path to be a file that can be written, which {path} is not"):
@@ -186,21 +182,16 @@ def _curves(what: Any) -> dict[str, list[Curve]]:
         return {name: list(map(_of_report, runs.values())) for name, runs in reports}
     if isinstance(what, Result):
         what = {"" if what.method is None else repr(what.method): what}
-    if not isinstance(what, Mapping) or not what:
-        raise ValueError(
-            f"Expected a result, results by name or a comparison to be drawn, but got {what!r}"
-        )
+    drawn = isinstance(what, Mapping) and what
+    reject_if(not drawn, "a result, results by name or a comparison to be drawn", repr(what))
     return {name: list(map(_of_result, _results(name, runs))) for name, runs in what.items()}
 
 
 def _results(name: str, runs: Runs) -> list[Result]:
     """The results to draw under one name; raise an error if a result has no round."""
     results = [runs] if isinstance(runs, Result) else list(runs)
-    if not results or not all(isinstance(run, Result) and run.history for run in results):
-        raise ValueError(
-            f"Expected {name or 'what is drawn'} to be results of at least one round, "
-            f"but got {results}"
-        )
+    wrong = not results or not all(isinstance(run, Result) and run.history for run in results)
+    reject_if(wrong, f"{name or 'what is drawn'} to be results of at least one round", results)
     return results
 
 
@@ -250,17 +241,14 @@ def band(
     axes: Any, x: Sequence[float], mean: list[float], deviation: list[float], **how: Any
 ) -> None:
     """Fill a band of one deviation around a mean; without a deviation, the width is 0."""
-    ends = [(m - d, m + d) for m, d in zip(mean, map(_or_zero, deviation), strict=True)]
+    widths = [0.0 if math.isnan(width) else width for width in deviation]
+    ends = [(m - d, m + d) for m, d in zip(mean, widths, strict=True)]
     axes.fill_between(x, *zip(*ends, strict=True), linewidth=0, **how)
 
 
 def literal(name: str) -> str:
     """Escape a name, since matplotlib draws $ as a formula and hides names that begin with _."""
     return " " * name.startswith("_") + name.replace("$", r"\$")
-
-
-def _or_zero(value: float) -> float:
-    return 0.0 if math.isnan(value) else value
 
 
 def over(runs: Sequence[Sequence[float | None]]) -> tuple[list[float], list[float]]:

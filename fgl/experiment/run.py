@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 
-from ..checks import Count, Natural, PositiveShare, about, check_count, check_disk, check_number
+from ..checks import (
+    Count,
+    Natural,
+    PositiveShare,
+    about,
+    check_count,
+    check_disk,
+    check_number,
+    reject_if,
+)
 from ..federation import Callback, Evaluate, Method, Result, Round, State, choose, run
 from ..kinds import typed
 from .callbacks import early_stop, progress, tell_memory
@@ -111,11 +120,8 @@ class Run:
             ValueError: if `patience` is set for a task without validation, or if `fgl.run` raises a
                 ValueError.
         """
-        if self.patience is not None and not task.select:
-            raise ValueError(
-                "Expected patience to be None for a task that has no validation score, "
-                f"but got {self.patience}"
-            )
+        expected = "patience to be None for a task that has no validation score"
+        reject_if(self.patience is not None and not task.select, expected, self.patience)
         torch.set_num_threads(self.threads)
         origin = _ORIGIN.get({})
         origin["began"] = False

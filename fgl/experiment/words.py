@@ -39,11 +39,8 @@ def choose_names(
     for kind, table in tables.items():
         word = rest.pop(0) if rest else ""
         if word in ("-h", "--help"):
-            print(
-                "\n\n".join(
-                    [usage, inspect.cleandoc(about or ""), *map(_listed, tables, tables.values())]
-                )
-            )
+            listed = map(_listed, tables, tables.values())
+            print("\n\n".join([usage, inspect.cleandoc(about or ""), *listed]))
             raise SystemExit(0)
         if word not in table:
             error = f"Expected {kind} to be one of {', '.join(table)}, but got {word or 'none'}"

@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ..checks import check_count, check_device, reject_if
+from ..checks import check_count, check_device, check_index, check_mask, reject_if
 from ..sparse import SparseMatrix
 from ..sparse.matrix import rows_of
 from ..sparse.pattern import Pattern, outside
@@ -114,14 +114,14 @@ class Graph(Facts):
     def __post_init__(self) -> None:
         checks.check_features(self.x)
         self._choose_backend()
-        checks.check_index("edge_index", self.edge_index, (2, None), self.num_nodes)
+        check_index("edge_index", self.edge_index, (2, None), self.num_nodes)
         checks.check_devices(present(self, TENSORS), self.edge_index.device)
         if self.batch is not None:
             checks.check_batch(self.batch, self.edge_index, self.num_nodes)
         checks.check_pairs(self.edge_label_index, self.edge_label_type, self.batch, self.num_nodes)
         check_windows(self)
-        if self.u is not None and self.batch is None:
-            raise ValueError("Expected batch beside u, the features of its graphs, but got none")
+        alone = self.u is not None and self.batch is None
+        reject_if(alone, "batch beside u, the features of its graphs", "none")
         sizes = {"node": self.num_nodes, "edge": self.num_edges}
         for name, value in present(self, FIELDS).items():
             check_field(name, value, sizes.get(FIELDS[name].owner, self.num_examples))
@@ -192,14 +192,11 @@ class Graph(Facts):
             >>> graph.adj.pattern.row, graph.entries("edge_time")
             (tensor([0, 0, 2]), tensor([8, 9, 7]))
         """
-        if name not in EDGE_FIELDS or not self.has(name):
-            raise ValueError(f"Expected the graph to have {name} of edges, but got none")
+        wrong = name not in EDGE_FIELDS or not self.has(name)
+        reject_if(wrong, f"the graph to have {name} of edges", "none")
         own: Graph = self.__dict__.get("edges_of", self)
-        reject_if(
-            not self.adj.pattern.same(own.adj.pattern),
-            f"adj to have the graph's own edges, whose {name} is known",
-            "other entries",
-        )
+        expected = f"adj to have the graph's own edges, whose {name} is known"
+        reject_if(not self.adj.pattern.same(own.adj.pattern), expected, "other entries")
         return own._entries(name)
 
     @cached_property
@@ -228,6 +225,39 @@ class Graph(Facts):
             changes.setdefault("num_classes", None)
         return dataclasses.replace(self, **changes)
 
+    def before(self, time: float) -> Graph:
+        """Return the graph with all nodes and examples, but only the edges before a given time.
+
+        Raises:
+            ValueError: if the edges have no times.
+
+        Example:
+            >>> edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
+            >>> graph = fgl.Graph(torch.eye(3), edges, edge_time=torch.tensor([7, 8, 9]))
+            >>> graph.before(9).edge_index
+            tensor([[0, 1],
+                    [1, 2]])
+        """
+        reject_if(not self.has("edge_time"), "the graph to have edge_time", "none")
+        return self.with_edges(self.edge_time < time)  # type: ignore[operator, arg-type]
+
+    def with_edges(self, edges: Tensor) -> Graph:
+        """Return the graph with only some edges: distinct ids (int64 ``[m]``) or a bool mask.
+
+        Example:
+            >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 2], [1, 2, 0]]))
+            >>> graph.with_edges(torch.tensor([2, 0])).edge_index
+            tensor([[2, 0],
+                    [0, 1]])
+        """
+        if isinstance(edges, Tensor) and edges.dtype == torch.bool:
+            check_mask("edges", edges, self.num_edges)
+        else:
+            check_index("edges", edges, (None,), self.num_edges)
+            reject_if(len(edges.unique()) < len(edges), "edges to be distinct", "an edge twice")
+        fields = taken(self, EDGE_FIELDS, edges)
+        return self.replace(edge_index=self.edge_index[:, edges], **fields)
+
     def subgraph(self, nodes: Tensor, edges: Tensor | None = None) -> Graph:
         """Return the subgraph induced by `nodes` (int64 ``[m]``, distinct), in the given order.
 
@@ -237,9 +267,9 @@ class Graph(Facts):
         are searched.
         """
         reject_if(self.batch is not None, "a graph without batch (see select)", "one with it")
-        checks.check_index("nodes", nodes, (None,), self.num_nodes)
-        if nodes.unique().numel() != nodes.numel():
-            raise ValueError("Expected nodes to be without repeats, but got a node twice")
+        check_index("nodes", nodes, (None,), self.num_nodes)
+        repeated = nodes.unique().numel() != nodes.numel()
+        reject_if(repeated, "nodes to be without repeats", "a node twice")
         position = torch.full((self.num_nodes,), -1, dtype=torch.int64, device=self.device)
         position[nodes] = torch.arange(nodes.numel(), device=self.device)
         if edges is None:
@@ -306,7 +336,7 @@ class Graph(Facts):
         """
         reject_if(self.batch is not None, "a graph without batch (see join)", "one with it")
         check_no_series(self, "append")
-        checks.check_index("edge_index", edge_index, (2, None), self.num_nodes + x.shape[0])
+        check_index("edge_index", edge_index, (2, None), self.num_nodes + x.shape[0])
         return self.replace(
             **collection.appended(self, x, edge_index, edge_weight, node_id, fields)
         )
@@ -326,10 +356,10 @@ class Graph(Facts):
                     [1]])
         """
         if self.window_index is not None:
-            checks.check_index("graphs", graphs, (None,), self.num_examples)
+            check_index("graphs", graphs, (None,), self.num_examples)
             return cast("Graph", select_windows(self, graphs.to(self.device)))
         reject_if(self.batch is None, "a graph with batch (see subgraph)", "one without")
-        checks.check_index("graphs", graphs, (None,), self.num_graphs)
+        check_index("graphs", graphs, (None,), self.num_graphs)
         reject_if(graphs.numel() == 0, "graphs to name a graph", "none")
         chosen: Graph = collection.select(self, graphs.to(self.device))
         return chosen

@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_mask as check_mask
-from ..checks import reject_if
+from ..checks import check_index, reject_if
 from ..sparse import SparseMatrix
 
 MASKS = ("train_mask", "val_mask", "test_mask")
@@ -15,12 +14,11 @@ ROWS = 2**16  # rows that are checked at a time: mapped features may be larger t
 
 
 def check_features(x: Any) -> None:
-    if not isinstance(x, (Tensor, SparseMatrix)):
-        raise TypeError(f"Expected x to be a Tensor or SparseMatrix, but got {type(x).__name__}")
-    if isinstance(x, Tensor) and x.layout != torch.strided:
-        raise TypeError(
-            f"Expected x to be dense or a SparseMatrix, but got a {x.layout} tensor: x.to_dense()"
-        )
+    wrong = not isinstance(x, (Tensor, SparseMatrix))
+    reject_if(wrong, "x to be a Tensor or SparseMatrix", type(x).__name__, TypeError)
+    layout = x.layout if isinstance(x, Tensor) else torch.strided
+    got = f"a {layout} tensor: x.to_dense()"
+    reject_if(layout != torch.strided, "x to be dense or a SparseMatrix", got, TypeError)
     series = len(x.shape) == 3 and isinstance(x, Tensor)
     shapes = "[num_nodes, num_features], or [num_nodes, num_times, num_features] for a series"
     reject_if(len(x.shape) != 2 and not series, f"x to have shape {shapes}", list(x.shape))
@@ -30,11 +28,11 @@ def check_features(x: Any) -> None:
 
 
 def _check_values(values: Tensor) -> None:
-    if not values.is_floating_point():
-        how = "call .float(), and .long() where a model embeds it"
-        if values.is_complex():
-            how = "torch.view_as_real(x).flatten(1) has the real and imaginary parts as columns"
-        raise TypeError(f"Expected x to be floating point, but got {values.dtype}: {how}")
+    how = "call .float(), and .long() where a model embeds it"
+    if values.is_complex():
+        how = "torch.view_as_real(x).flatten(1) has the real and imaginary parts as columns"
+    got = f"{values.dtype}: {how}"
+    reject_if(not values.is_floating_point(), "x to be floating point", got, TypeError)
     check_constant("x", values)
     bad = sum(int((~torch.isfinite(part)).sum()) for part in values.split(ROWS))
     marked = ": torch.cat([x.nan_to_num(), x.isnan().to(x)], -1) marks unknown values"
@@ -43,58 +41,17 @@ def _check_values(values: Tensor) -> None:
 
 def check_constant(name: str, value: Tensor) -> None:
     """Raise an error if a value requires a gradient, since only models are trained."""
-    if value.requires_grad:
-        raise ValueError(
-            f"Expected {name} to require no gradient, since only models are trained, "
-            f"but got one that does: {name}.detach()"
-        )
-
-
-def check_index(
-    name: str, index: Any, shape: tuple[int | None, ...], bound: int | None, hint: str = ""
-) -> None:
-    """Raise an error unless `index` is int64, has this shape and is in ``[0, bound)``.
-
-    None in the shape allows any size.
-
-    `hint` is appended to the error about a negative index.
-    """
-    if not isinstance(index, Tensor) or index.dtype != torch.int64:
-        got = index.dtype if isinstance(index, Tensor) else type(index).__name__
-        raise TypeError(f"Expected {name} to be an int64 tensor, but got {got}")
-    if not has_shape(index, shape):
-        want = ", ".join("*" if size is None else str(size) for size in shape)
-        turned = f": {name}.t()" if has_shape(index.mT if index.dim() > 1 else index, shape) else ""
-        got = f"{list(index.shape)}{turned}"
-        raise ValueError(f"Expected {name} to have shape [{want}], but got {got}")
-    if index.numel():
-        _check_range(name, index, bound, hint)
-
-
-def has_shape(value: Any, shape: tuple[int | None, ...]) -> bool:
-    """Whether a tensor or an array has this shape; None in the shape allows any size."""
-    return len(value.shape) == len(shape) and all(
-        want in (None, size) for want, size in zip(shape, value.shape, strict=True)
-    )
-
-
-def _check_range(name: str, index: Tensor, bound: int | None, hint: str) -> None:
-    low, high = torch.stack(index.aminmax()).tolist()
-    if low < 0 or (bound is not None and high >= bound):
-        limit = "at least 0" if bound is None else f"in [0, {bound})"
-        got = f"{low}{hint}" if low < 0 else str(high)
-        raise ValueError(f"Expected {name} to be {limit}, but got {got}")
+    expected = f"{name} to require no gradient, since only models are trained"
+    reject_if(value.requires_grad, expected, f"one that does: {name}.detach()")
 
 
 def check_devices(fields: dict[str, Any], device: torch.device) -> None:
     """Raise an error if a field is not on the device of the edges, except features on the CPU."""
     for name, value in fields.items():
         own = value.device if isinstance(value, (Tensor, SparseMatrix)) else device
-        if own != device and not (name == "x" and own.type == "cpu"):
-            raise ValueError(
-                f"Expected {name} to be on {device} as edge_index, but got it on {own}: "
-                f"{name}.to({str(device)!r})"
-            )
+        elsewhere = own != device and not (name == "x" and own.type == "cpu")
+        got = f"it on {own}: {name}.to({str(device)!r})"
+        reject_if(elsewhere, f"{name} to be on {device} as edge_index", got)
 
 
 def check_roles(masks: dict[str, Tensor]) -> None:
@@ -103,11 +60,8 @@ def check_roles(masks: dict[str, Tensor]) -> None:
     counts = [(one & two).sum() for (_, one), (_, two) in pairs]
     shared = torch.stack(counts).tolist() if counts else []
     for ((one, _), (two, _)), count in zip(pairs, shared, strict=True):
-        if count:
-            raise ValueError(
-                f"Expected an example to be in one mask, but got {count} in both {one} and {two}: "
-                f"{two} & ~{one} has the others"
-            )
+        got = f"{count} in both {one} and {two}: {two} & ~{one} has the others"
+        reject_if(count, "an example to be in one mask", got)
 
 
 def check_pairs(pairs: Tensor | None, pair_type: Any, batch: Any, num_nodes: int) -> None:
@@ -123,8 +77,7 @@ def check_batch(batch: Any, edge_index: Tensor, num_nodes: int) -> None:
     """Raise an error unless `batch` is sorted from 0 without gaps and no edge joins two graphs."""
     check_index("batch", batch, (num_nodes,), None)
     reject_if(num_nodes == 0, "batch to name a graph", "no nodes")
-    if batch[0] != 0:
-        raise ValueError(f"Expected batch to begin with 0, but got {int(batch[0])}")
+    reject_if(batch[0] != 0, "batch to begin with 0", int(batch[0]))
     step = batch.diff()
     wrong = (step != 0) & (step != 1)
     if wrong.any():

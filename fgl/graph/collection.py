@@ -51,11 +51,8 @@ def _check_parts(graphs: Sequence[Any]) -> None:
     reject_if(not graphs, "graphs to be at least one", "none")
     width = graphs[0].num_features
     for i, graph in enumerate(graphs):
-        reject_if(
-            graph.num_features != width,
-            f"graph {i} to have {width} features as graph 0",
-            graph.num_features,
-        )
+        expected = f"graph {i} to have {width} features as graph 0"
+        reject_if(graph.num_features != width, expected, graph.num_features)
 
 
 def _joined_field(name: str, graphs: Sequence[Any]) -> Tensor | None:
@@ -63,10 +60,8 @@ def _joined_field(name: str, graphs: Sequence[Any]) -> Tensor | None:
     lacking = [i for i, graph in enumerate(graphs) if getattr(graph, name) is None]
     if len(lacking) == len(graphs):
         return None
-    if lacking and FIELDS[name].default is None:
-        raise ValueError(
-            f"Expected {name} in all graphs or in none, but got none in graph {lacking[0]}"
-        )
+    wrong = lacking and FIELDS[name].default is None
+    reject_if(wrong, f"{name} in all graphs or in none", f"none in graphs {lacking[:3]}")
     values = [getattr(graph, name) for graph in graphs]
     for i in lacking:
         size, like = graphs[i].num_edges, graphs[i]
@@ -146,11 +141,9 @@ def appended(
         TypeError, ValueError: if `x` cannot be concatenated with the graph's features.
     """
     check_features(x)
-    reject_if(
-        x.shape[1] != graph.num_features or x.dtype != graph.x.dtype,
-        f"x to have {graph.num_features} features of {graph.x.dtype}",
-        f"{x.shape[1]} of {x.dtype}",
-    )
+    wrong = x.shape[1] != graph.num_features or x.dtype != graph.x.dtype
+    expected = f"x to have {graph.num_features} features of {graph.x.dtype}"
+    reject_if(wrong, expected, f"{x.shape[1]} of {x.dtype}")
     new = x.shape[0]
     changes: dict[str, Any] = {
         "x": _below(graph.x, x),

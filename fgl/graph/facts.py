@@ -9,11 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_mask, reject_if
+from ..checks import reject_if
 from ..sparse import SparseMatrix
 from ..sparse.pattern import outside, row_major
-from .checks import check_index
-from .fields import EDGE_FIELDS, taken
 from .windows import by_answer
 
 
@@ -157,11 +155,9 @@ class Facts:
         """
         if self.y is None:
             raise ValueError("Expected graph.y to be a tensor of labels, but got None")
-        if self.y.is_floating_point():
-            raise TypeError(
-                "Expected graph.y to be class labels, int64 [num_examples], but got "
-                f"{self.y.dtype} {list(self.y.shape)}"
-            )
+        expected = "graph.y to be class labels, int64 [num_examples]"
+        got = f"{self.y.dtype} {list(self.y.shape)}"
+        reject_if(self.y.is_floating_point(), expected, got, TypeError)
         return self.y
 
     @property
@@ -220,41 +216,6 @@ class Facts:
     def example_mask(self) -> Tensor:
         """Mask of the real examples, which may be nodes, graphs, pairs or windows."""
         return torch.ones(self.num_examples, dtype=torch.bool, device=self.device)
-
-    def before(self, time: float) -> Any:
-        """Return the graph with all nodes and examples, but only the edges before a given time.
-
-        Raises:
-            ValueError: if the edges have no times.
-
-        Example:
-            >>> edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
-            >>> graph = fgl.Graph(torch.eye(3), edges, edge_time=torch.tensor([7, 8, 9]))
-            >>> graph.before(9).edge_index
-            tensor([[0, 1],
-                    [1, 2]])
-        """
-        reject_if(not self.has("edge_time"), "the graph to have edge_time", "none")
-        return self.with_edges(self.edge_time < time)  # type: ignore[attr-defined]
-
-    def with_edges(self, edges: Tensor) -> Any:
-        """Return the graph with only some edges: distinct ids (int64 ``[m]``) or a bool mask.
-
-        Example:
-            >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 2], [1, 2, 0]]))
-            >>> graph.with_edges(torch.tensor([2, 0])).edge_index
-            tensor([[2, 0],
-                    [0, 1]])
-        """
-        count = self.edge_index.shape[1]
-        if isinstance(edges, Tensor) and edges.dtype == torch.bool:
-            check_mask("edges", edges, count)
-        else:
-            check_index("edges", edges, (None,), count)
-            reject_if(len(edges.unique()) < len(edges), "edges to be distinct", "an edge twice")
-        return self.replace(  # type: ignore[attr-defined]
-            edge_index=self.edge_index[:, edges], **taken(self, EDGE_FIELDS, edges)
-        )
 
     @property
     def all_tensors(self) -> dict[str, Tensor]:

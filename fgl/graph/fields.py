@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from ..checks import check_length, reject_if
+from ..checks import check_index, check_length, check_mask, reject_if
 from ..warn import warn
-from .checks import MASKS, check_constant, check_index, check_mask
+from .checks import MASKS, check_constant
 
 AnyGraph = TypeVar("AnyGraph")
 FLOATS = (
@@ -87,6 +87,28 @@ def taken(graph: Any, names: Iterable[str], index: Tensor) -> dict[str, Tensor]:
     return {name: value[index] for name, value in present(graph, names).items()}
 
 
+def mask_of(ids: Tensor, size: int) -> Tensor:
+    """A bool mask ``[size]`` that is True at some ids.
+
+    Example:
+        >>> mask_of(torch.tensor([2, 0]), 3)
+        tensor([ True, False,  True])
+    """
+    mask = torch.zeros(size, dtype=torch.bool, device=ids.device)
+    mask[ids] = True
+    return mask
+
+
+def masks_of(ids: Iterable[Tensor], size: int) -> dict[str, Tensor]:
+    """The masks of training, validation and test examples, from the ids of each.
+
+    Example:
+        >>> masks_of([torch.tensor([0]), torch.tensor([1]), torch.tensor([1])], 2)["val_mask"]
+        tensor([False,  True])
+    """
+    return {name: mask_of(own, size) for name, own in zip(MASKS, ids, strict=True)}
+
+
 def inside(pairs: Tensor, position: Tensor) -> Tensor:
     """Indices of the columns of ``[2, *]`` in which both entries are at least 0."""
     has = position >= 0
@@ -132,8 +154,8 @@ def check_field(name: str, value: Any, size: int) -> None:
         return check_index(name, value, (size, *field.shape), None)
     if field.numbers == "bool":
         return check_mask(name, value, size)
-    if not isinstance(value, Tensor):
-        raise TypeError(f"Expected {name} to be a float tensor, but got {type(value).__name__}")
+    wrong = not isinstance(value, Tensor)
+    reject_if(wrong, f"{name} to be a float tensor", type(value).__name__, TypeError)
     whole = value.dtype == torch.int64 and field.numbers == "float or int64"
     if not (value.is_floating_point() or whole):
         hint = ": call .float(), and .long() where a model embeds it" if field.shape else ""
@@ -156,30 +178,22 @@ def check_y(y: Any, num_examples: int, num_classes: int | None) -> None:
     """
     if not isinstance(y, Tensor) or not y.is_floating_point():
         return _check_classes(y, num_examples, num_classes)
-    reject_if(
-        y.dim() not in (1, 2) or y.shape[0] != num_examples,
-        f"y to have shape [{num_examples}] or [{num_examples}, *]",
-        list(y.shape),
-    )
+    expected = f"y to have shape [{num_examples}] or [{num_examples}, *]"
+    reject_if(y.dim() not in (1, 2) or y.shape[0] != num_examples, expected, list(y.shape))
     check_constant("y", y)
     reject_if(y.isinf().any(), "y to be finite, or NaN where it is unknown", "infinity")
-    reject_if(
-        num_classes is not None, f"num_classes to be left out beside y of {y.dtype}", num_classes
-    )
+    expected = f"num_classes to be left out beside y of {y.dtype}"
+    reject_if(num_classes is not None, expected, num_classes)
 
 
 def _check_classes(y: Any, num_examples: int, num_classes: int | None) -> None:
-    if isinstance(y, Tensor) and y.dim() == 2 and not y.is_complex():
-        one = "y.squeeze(1)" if y.shape[1] == 1 else FLOATS
-        raise ValueError(
-            f"Expected y to have shape [{num_examples}], but got {list(y.shape)} of {y.dtype}: "
-            f"{one}"
-        )
-    if isinstance(y, Tensor) and y.dtype != torch.int64:
-        raise TypeError(
-            f"Expected y to be an int64 tensor, but got {y.dtype}: call .long() for classes, "
-            "or .float() for numbers and for answers (target=fgl.targets.ANSWERS)"
-        )
+    if isinstance(y, Tensor):
+        one = "y.squeeze(1)" if y.shape[-1:] == (1,) else FLOATS
+        got = f"{list(y.shape)} of {y.dtype}: {one}"
+        reject_if(y.dim() == 2 and not y.is_complex(), f"y to have shape [{num_examples}]", got)
+        others = "or .float() for numbers and for answers (target=fgl.targets.ANSWERS)"
+        got = f"{y.dtype}: call .long() for classes, {others}"
+        reject_if(y.dtype != torch.int64, "y to be an int64 tensor", got, TypeError)
     hint = ": replace negative labels by 0, and leave these examples out of the masks"
     check_index("y", y, (num_examples,), num_classes, hint)
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..sparse.matrix import dense, rows_of
+from .fields import mask_of
 
 
 def neighbour_table(edge_index: Tensor, num_nodes: int, width: int) -> tuple[Tensor, Tensor]:
@@ -70,8 +71,7 @@ def hidden_neighbours(
         first removed neighbours, float ``[n, width, num_features]``, padded with zeros. If the
         graph `rows` is given, the features are taken from it.
     """
-    hidden = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
-    hidden[nodes] = True
+    hidden = mask_of(nodes, graph.num_nodes)
     stay = (~hidden).nonzero().squeeze(1)
     source, target = graph.edge_index
     lost = graph.edge_index[:, hidden[source] & ~hidden[target]]

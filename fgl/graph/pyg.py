@@ -7,11 +7,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from ..checks import check_index, reject_if
 from ..sparse import SparseMatrix
-from .checks import MASKS, check_index
+from .checks import MASKS
 from .fields import TENSORS as READ
+from .fields import mask_of
 
 DERIVED = ("ptr", "num_nodes", "num_classes", "edge_label")
+PAIR_KEYS = ("edge_label", "edge_label_index")
 IDS = {  # names of fields with ids of examples, which become masks
     "train_mask": ("train_idx", "train_index"),
     "val_mask": ("val_idx", "valid_idx", "val_index", "valid_index"),
@@ -31,12 +34,9 @@ def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str
         fields["x"] = fields["pos"].new_zeros(len(fields["pos"]), 0)
         if fields["edge_index"] is None:
             fields["edge_index"] = torch.zeros(2, 0, dtype=torch.int64, device=fields["pos"].device)
-    if fields["x"] is None:
-        raise ValueError(
-            "Expected data.x to be the features of nodes, but got None: give every node a 1, "
-            "data.x = torch.ones(data.num_nodes, 1), and count neighbours by "
-            "fgl.data.degree_features if you like"
-        )
+    way = "give every node a 1, data.x = torch.ones(data.num_nodes, 1)"
+    got = f"None: {way}, and count neighbours by fgl.data.degree_features if you like"
+    reject_if(fields["x"] is None, "data.x to be the features of nodes", got)
     fields |= _answers(data, fields, ignore)
     fields |= {name: one_split(name, fields[name], split) for name in MASKS}
     fields |= {name: narrowed(fields[name]) for name in ("x", "edge_attr", "edge_weight", "pos")}
@@ -52,11 +52,9 @@ def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str
 
 def _check_kind(data: Any) -> None:
     kind = type(data).__name__
-    if isinstance(getattr(data, "edge_types", None), (list, tuple)):
-        raise TypeError(
-            f"Expected data to have nodes and edges of one type, but got {kind}: "
-            "see fgl.data.from_hetero"
-        )
+    types = isinstance(getattr(data, "edge_types", None), (list, tuple))
+    got = f"{kind}: see fgl.data.from_hetero"
+    reject_if(types, "data to have nodes and edges of one type", got, TypeError)
     if isinstance(data, (list, tuple)):
         kind = f"a {kind}"
         way = "Graph.from_pyg(Batch.from_data_list(data)) makes a collection of graphs"
@@ -77,12 +75,9 @@ def _are_of_nodes(y: Tensor, owners: Tensor | None) -> bool:
     """
     if owners is None or not len(owners) == len(y) > 1 + owners[-1:].sum():
         return False
-    if y.is_floating_point():
-        raise ValueError(
-            f"Expected y to have a row for each graph, but got {list(y.shape)}, one for each "
-            "node: numbers of a graph are y [1, t] in each Data; for numbers of nodes set "
-            "batch to None"
-        )
+    ways = "numbers of a graph are y [1, t] in each Data; for numbers of nodes set batch to None"
+    got = f"{list(y.shape)}, one for each node: {ways}"
+    reject_if(y.is_floating_point(), "y to have a row for each graph", got)
     return True
 
 
@@ -105,19 +100,14 @@ def _check_all_read(data: Any, ignore: Collection[str]) -> None:
     readable = {*READ, *DERIVED, *ALL_IDS, *ignore}
     readable |= {"adj_t"} if getattr(data, "edge_index", None) is None else set()
     unread = sorted(key for key in stored - readable if getattr(data, key, None) is not None)
-    if {"src", "dst", "t"} <= set(unread):
-        raise ValueError(
-            "Expected data to be a Data or a Batch, but got times of events: give them as "
-            "Data(x=..., edge_index=torch.stack([data.src, data.dst]), edge_time=data.t, "
-            "edge_attr=data.msg)"
-        )
-    if unread:
-        of_nodes = _times_nodes(*(getattr(data, n, None) for n in ("time", "x", "edge_index")))
-        raise ValueError(
-            f"Expected data to have fields that a Graph has, but got {unread} besides: "
-            f"{hint(unread, of_nodes=of_nodes)}see fgl.Graph for their names, or leave them out "
-            f"by ignore={unread}"
-        )
+    events = {"src", "dst", "t"} <= set(unread)
+    fields = "edge_index=torch.stack([data.src, data.dst]), edge_time=data.t, edge_attr=data.msg"
+    got = f"times of events: give them as Data(x=..., {fields})"
+    reject_if(events, "data to be a Data or a Batch", got)
+    of_nodes = _times_nodes(*(getattr(data, n, None) for n in ("time", "x", "edge_index")))
+    ways = f"see fgl.Graph for their names, or leave them out by ignore={unread}"
+    got = f"{unread} besides: {hint(unread, of_nodes=of_nodes)}{ways}"
+    reject_if(unread, "data to have fields that a Graph has", got)
 
 
 def _times_nodes(time: Any, x: Any, edge_index: Any) -> bool:
@@ -150,12 +140,9 @@ def _answers(data: Any, fields: dict[str, Any], ignore: Collection[str]) -> dict
     of_nodes += [
         n for n in MASKS if fields.get(n) is not None and fields[n].shape[:1] != labels.shape[:1]
     ]
-    if of_nodes:
-        raise ValueError(
-            f"Expected data to have y or edge_label, but got both edge_label and {of_nodes}, the "
-            f"nodes': ignore={of_nodes} learns edge_label, and "
-            "ignore=['edge_label', 'edge_label_index'] learns y"
-        )
+    ways = f"ignore={of_nodes} learns edge_label, and ignore={[*PAIR_KEYS]} learns y"
+    got = f"both edge_label and {of_nodes}, the nodes': {ways}"
+    reject_if(of_nodes, "data to have y or edge_label", got)
     return {"y": flat(labels), "edge_label_index": pairs}
 
 
@@ -224,16 +211,13 @@ def masks_of_ids(
             own = ids.get(name)
             if own is None:
                 continue
-            if masks.get(mask) is not None or mask in new:
-                raise ValueError(
-                    f"Expected {mask} or {name}, but got both: ignore=[{name!r}] reads {mask}"
-                )
+            both = masks.get(mask) is not None or mask in new
+            reject_if(both, f"{mask} or {name}", f"both: ignore=[{name!r}] reads {mask}")
             if isinstance(own, Tensor) and own.dtype == torch.bool:
                 new[mask] = own
                 continue
             check_index(name, own, (None,), num_examples)
-            new[mask] = torch.zeros(num_examples, dtype=torch.bool, device=own.device)
-            new[mask][own] = True
+            new[mask] = mask_of(own, num_examples)
     return new
 
 
@@ -241,11 +225,9 @@ def one_split(name: str, mask: Tensor | None, split: int | None) -> Tensor | Non
     """Select one column of a mask ``[n, splits]``."""
     if mask is None or mask.dim() != 2:
         return mask
-    if split is None or not 0 <= split < mask.shape[1]:
-        raise ValueError(
-            f"Expected split to be one of the {mask.shape[1]} that data.{name} has, from 0, "
-            f"but got {split}"
-        )
+    count = mask.shape[1]
+    expected = f"split to be one of the {count} that data.{name} has, from 0"
+    reject_if(split is None or not 0 <= split < count, expected, split)
     return mask[:, split]
 
 

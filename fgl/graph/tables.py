@@ -2,7 +2,7 @@
 
 import decimal
 import numbers
-from collections.abc import Collection, Hashable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,18 +35,26 @@ class Table(NamedTuple):
     def column(self, name: str) -> list[Any]:
         """The values of a column; raise an error if a row has no value."""
         values = self.column_with_gaps(name)
-        for row, value in zip(self.rows, values, strict=True):
-            if _is_missing(value):
-                raise ValueError(
-                    f"Expected every {self.of} to have {name!r}, but got none of {self.of} {row!r}"
-                )
+        self._reject(_is_missing, values, f"every {self.of} to have {name!r}")
         return values
+
+    def _reject(self, wrong: Callable[[Any], bool], values: Sequence[Any], expected: str) -> None:
+        """Raise an error that names the first row with a wrong value."""
+        for row, value in zip(self.rows, values, strict=True):
+            if wrong(value):
+                got = "none" if _is_missing(value) else repr(value)
+                raise ValueError(f"Expected {expected}, but got {got} of {self.of} {row!r}")
+
+    def places(self, name: str, among: Sequence[Hashable], expected: str) -> Tensor:
+        """The positions of a column's values among other values, int64 ``[n]``."""
+        values, place = self.column(name), {each: i for i, each in enumerate(among)}
+        self._reject(lambda value: value not in place, values, expected)
+        return torch.tensor([place[value] for value in values], dtype=torch.int64)
 
     def column_with_gaps(self, name: str) -> list[Any]:
         """The values of a column, with None for each missing value."""
-        if name not in self.columns:
-            names = sorted(map(str, self.columns))
-            raise ValueError(f"Expected the {self.of}s to have {name!r}, but got {names}")
+        names = sorted(map(str, self.columns))
+        reject_if(name not in self.columns, f"the {self.of}s to have {name!r}", names)
         return list(self.columns[name])
 
     def numbers(self, name: str, *, gaps: bool = False) -> Tensor:
@@ -101,28 +109,16 @@ class Table(NamedTuple):
 
     def labels(self, name: str, classes: Sequence[Hashable] | None, argument: str) -> Tensor:
         """Convert a column to int64 ``[n]``: indices into `classes`, or the integers themselves."""
-        values = self.column(name)
         if classes is not None:
             _check_order(argument, classes)
-            place = {each: i for i, each in enumerate(classes)}
-            reject_if(len(place) < len(classes), f"{argument} to be distinct", list(classes))
-            for row, value in zip(self.rows, values, strict=True):
-                if value not in place:
-                    raise ValueError(
-                        f"Expected {name!r} to be in {argument}={list(classes)}, but got {value!r} "
-                        f"of {self.of} {row!r}"
-                    )
-            return torch.tensor([place[value] for value in values], dtype=torch.int64)
-        if any(isinstance(value, str) and not is_unknown(value) for value in values):
-            names = list(dict.fromkeys(values))
-            raise ValueError(
-                f"Expected {argument} to name the values of {name!r}, since they are strings, but "
-                f"got none: {argument}={names}"
-            )
-        for row, value in zip(self.rows, values, strict=True):
-            reject_if(
-                not _is_whole(value), f"{name!r} to be integers", f"{value!r} of {self.of} {row!r}"
-            )
+            repeated = len(set(classes)) < len(classes)
+            reject_if(repeated, f"{argument} to be distinct", list(classes))
+            return self.places(name, classes, f"{name!r} to be in {argument}={list(classes)}")
+        values = self.column(name)
+        strings = [*dict.fromkeys(v for v in values if isinstance(v, str) and not is_unknown(v))]
+        expected = f"{argument} to name the values of {name!r}, since they are strings"
+        reject_if(strings, expected, f"none: {argument}={strings}")
+        self._reject(lambda value: not _is_whole(value), values, f"{name!r} to be integers")
         return torch.tensor([int(value) for value in values], dtype=torch.int64)
 
     def targets(self, name: str, classes: Sequence[Hashable] | None) -> Tensor:
@@ -203,10 +199,9 @@ def _number(table: Table, name: str, row: Hashable, value: Any) -> Any:
             raise TypeError
         return float(value)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"Expected {name!r} to be numbers, but got {value!r} of {table.of} {row!r}: write "
-            "words as a column of 0 and 1 for each, and dates as value.timestamp()"
-        ) from error
+        ways = "write words as a column of 0 and 1 for each, and dates as value.timestamp()"
+        got = f"{value!r} of {table.of} {row!r}: {ways}"
+        raise ValueError(f"Expected {name!r} to be numbers, but got {got}") from error
 
 
 def of_networkx(
@@ -220,12 +215,10 @@ def of_networkx(
     ignore: Collection[str],
 ) -> dict[str, Any]:
     """Convert a networkx graph to fields of a `Graph`, see `Graph.from_networkx`."""
-    if isinstance(x, str) or isinstance(edge_attr, str):
-        raise TypeError(
-            f"Expected x and edge_attr to be lists of names, but got {x!r}, {edge_attr!r}"
-        )
-    if not hasattr(graph, "is_directed"):
-        raise TypeError(f"Expected a networkx graph, but got {type(graph).__name__}")
+    text = isinstance(x, str) or isinstance(edge_attr, str)
+    reject_if(text, "x and edge_attr to be lists of names", f"{x!r}, {edge_attr!r}", TypeError)
+    other = not hasattr(graph, "is_directed")
+    reject_if(other, "a networkx graph", type(graph).__name__, TypeError)
     names = list(graph)
     place = {name: i for i, name in enumerate(names)}
     ends = [(source, target, own) for source, target, own in graph.edges(data=True)]

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import reject_if
-from .checks import MASKS, check_index
+from ..checks import check_index, reject_if
+from .checks import MASKS
 from .fields import TIME_FIELDS, taken
 
 CELLS = 2**20  # nodes x times that a model reads at once during evaluation

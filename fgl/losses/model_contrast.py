@@ -50,11 +50,8 @@ def model_contrast(
     https://arxiv.org/abs/2103.16257
     """
     previous = received.detach()[None][:0] if previous is None else previous
-    reject_if(
-        z.dim() != 2 or z.shape != received.shape,
-        f"received to have the shape of z {list(z.shape)} [n, d]",
-        list(received.shape),
-    )
+    expected = f"received to have the shape of z {list(z.shape)} [n, d]"
+    reject_if(z.dim() != 2 or z.shape != received.shape, expected, list(received.shape))
     fits = previous.dim() == 3 and previous.shape[1:] == z.shape
     reject_if(not fits, f"previous to have shape {['Q', *z.shape]}", list(previous.shape))
     check_length(len(z), mask=mask)

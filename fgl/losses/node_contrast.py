@@ -78,11 +78,8 @@ def node_contrast(
 
     Source: Huang et al., IJCAI 2023, https://doi.org/10.24963/ijcai.2023/426
     """
-    reject_if(
-        anchor.dim() != 2 or anchor.shape != keys.shape,
-        f"keys to have the anchor's shape {list(anchor.shape)} [num_nodes, d]",
-        list(keys.shape),
-    )
+    expected = f"keys to have the anchor's shape {list(anchor.shape)} [num_nodes, d]"
+    reject_if(anchor.dim() != 2 or anchor.shape != keys.shape, expected, list(keys.shape))
     check_length(len(anchor), y=y, mask=mask)
     if mask is not None:
         check_mask("mask", mask, len(anchor))

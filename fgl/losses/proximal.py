@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from ..checks import check_like
 from ..kinds import explained
 from ..sparse.rows import widened
 
@@ -68,11 +69,6 @@ def distance_per_entry(params: Mapping[str, Tensor], reference: Mapping[str, Ten
 
 def _differences(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> list[Tensor]:
     """The differences of the floating-point tensors, after a check of all shapes."""
-    for name, value in params.items():
-        if name not in reference or reference[name].shape != value.shape:
-            got = list(reference[name].shape) if name in reference else "no such tensor"
-            raise ValueError(
-                f"Expected reference[{name!r}] to have shape {list(value.shape)}, but got {got}"
-            )
+    check_like("reference", reference, params)
     floats = {name: value for name, value in params.items() if value.is_floating_point()}
     return [widened(value - reference[name].detach()) for name, value in floats.items()]

@@ -32,11 +32,9 @@ def ranking(positive: Tensor, negative: Tensor, *, mask: Tensor | None = None) -
     Source: Rendle et al. 2009, https://arxiv.org/abs/1205.2618, section 4.1
     """
     reject_if(positive.dim() != 1, "positive to have shape [n]", list(positive.shape))
-    reject_if(
-        negative.dim() not in (1, 2) or negative.shape[:1] != positive.shape,
-        f"negative to have shape [{len(positive)}] or [{len(positive)}, k]",
-        list(negative.shape),
-    )
+    wrong = negative.dim() not in (1, 2) or negative.shape[:1] != positive.shape
+    expected = f"negative to have shape [{len(positive)}] or [{len(positive)}, k]"
+    reject_if(wrong, expected, list(negative.shape))
     check_length(len(positive), mask=mask)
     others = negative if negative.dim() == 2 else negative[:, None]
     ahead = positive[:, None] - others

@@ -193,11 +193,8 @@ def kl_divergence(mu: Tensor, log_sigma: Tensor, *, mask: Tensor | None = None) 
     Source: FedVGAE, IEEE Transactions on Big Data 2024; Kingma and Welling 2014,
     https://arxiv.org/abs/1312.6114, appendix B
     """
-    reject_if(
-        mu.dim() != 2 or mu.shape != log_sigma.shape,
-        f"log_sigma to have the shape of mu {list(mu.shape)} [n, d]",
-        list(log_sigma.shape),
-    )
+    expected = f"log_sigma to have the shape of mu {list(mu.shape)} [n, d]"
+    reject_if(mu.dim() != 2 or mu.shape != log_sigma.shape, expected, list(log_sigma.shape))
     weight = mask_weight("mask", mask, mu.shape[:1], mu)
     if mask is not None:  # a padding node may be infinite, and 0 times infinity is not 0
         counted = mask.bool()[:, None]

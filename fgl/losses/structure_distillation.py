@@ -47,11 +47,8 @@ def structure_distillation(
 
     Source: Huang et al., IJCAI 2023, https://doi.org/10.24963/ijcai.2023/426
     """
-    reject_if(
-        student.dim() != 2 or student.shape != teacher.shape,
-        f"teacher to have the student's shape {list(student.shape)} [num_nodes, num_classes]",
-        list(teacher.shape),
-    )
+    expected = f"teacher to have the student's shape {list(student.shape)} [num_nodes, num_classes]"
+    reject_if(student.dim() != 2 or student.shape != teacher.shape, expected, list(teacher.shape))
     check_length(len(student), mask=mask)
     check_number("temperature", temperature, above=0)
     if not isinstance(edges, SparseMatrix):

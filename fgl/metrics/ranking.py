@@ -105,11 +105,9 @@ def hit_rate(scores: Tensor, others: Tensor, *, k: int, mask: Tensor | None = No
     Source: He et al. 2017, https://arxiv.org/abs/1708.05031, section 4.1
     """
     check_count(k=k)
-    reject_if(
-        scores.dim() != 1 or others.dim() != 2,
-        "scores and others to have shapes [n] and [n, m]",
-        f"{list(scores.shape)} and {list(others.shape)}",
-    )
+    wrong = scores.dim() != 1 or others.dim() != 2
+    expected = "scores and others to have shapes [n] and [n, m]"
+    reject_if(wrong, expected, f"{list(scores.shape)} and {list(others.shape)}")
     reject_if(len(others) != len(scores), f"others to have {len(scores)} rows", len(others))
     counts = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
     check_mask("mask", counts, len(scores))
@@ -138,11 +136,8 @@ def _by_threshold(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
     Scores are sorted on the device of the scores; all further steps run on the CPU.
     """
-    reject_if(
-        scores.dim() != 1 or y.shape != scores.shape,
-        "scores and y to have shape [n]",
-        f"{list(scores.shape)} and {list(y.shape)}",
-    )
+    wrong = scores.dim() != 1 or y.shape != scores.shape
+    reject_if(wrong, "scores and y to have shape [n]", f"{list(scores.shape)} and {list(y.shape)}")
     positive = y == 1
     ordered, order = scores.sort(descending=True)
     last = torch.ones_like(positive)  # whether an entry is the last of a run of equal scores
@@ -152,9 +147,7 @@ def _by_threshold(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     reject_if(other, "y to be 0 or 1", "another value")
     reject_if(absent, "scores to be numbers", "NaN")
     count = int(hits[-1]) if len(hits) else 0
-    if not 0 < count < y.numel():
-        raise ValueError(
-            f"Expected y to have positives and negatives, but got {count} and {y.numel() - count}"
-        )
+    got = f"{count} and {y.numel() - count}"
+    reject_if(not 0 < count < y.numel(), "y to have positives and negatives", got)
     ends = last.nonzero().squeeze(1)
     return hits[ends], ends + 1

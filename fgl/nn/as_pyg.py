@@ -48,11 +48,8 @@ def to_pyg(model: nn.Module) -> nn.Module:
     Source: https://pytorch-geometric.readthedocs.io
     """
     pyg = imported("torch_geometric.nn", "for to_pyg", "pip install torch_geometric")
-    for module in model.modules():
-        if module._forward_hooks:
-            raise TypeError(
-                f"Expected {type(model).__name__} to have no forward hooks, but got some"
-            )
+    hooked = any(module._forward_hooks for module in model.modules())
+    reject_if(hooked, f"{type(model).__name__} to have no forward hooks", "some", TypeError)
     twin = _twin(pyg, model)
     twin.load_state_dict(model.state_dict(), strict=False)  # PyG's GIN has a constant `eps` too
     first = next(itertools.chain(model.parameters(), model.buffers()))
@@ -61,11 +58,9 @@ def to_pyg(model: nn.Module) -> nn.Module:
 
 def _twin(pyg: Any, model: Any) -> nn.Module:
     """A twin of a network or of a convolution; the twin has a copy of the weights."""
-    if type(model).__module__.split(".")[0] != "fgl":
-        raise TypeError(
-            f"Expected a network of fgl.nn, but got {type(model).__name__}: the forward of another "
-            "class may do more"
-        )
+    other = type(model).__module__.split(".")[0] != "fgl"
+    got = f"{type(model).__name__}: the forward of another class may do more"
+    reject_if(other, "a network of fgl.nn", got, TypeError)
     if isinstance(model, OfGraphs):
         pool = pyg.global_add_pool if model.pooling == "sum" else pyg.global_mean_pool
         return OfGraphsTwin(model, [_conv(pyg, conv) for conv in model.convs], pool)
@@ -78,11 +73,8 @@ def _conv(pyg: Any, conv: Any) -> nn.Module:
     """PyG's convolution with the sizes and options of an fgl convolution."""
     layer: nn.Module
     if isinstance(conv, GCNConv):
-        reject_if(
-            not conv.propagate,
-            "the features not to be summed over neighbours",
-            "a GCN with summed=True: PyG has no such layer",
-        )
+        expected = "the features not to be summed over neighbours"
+        reject_if(not conv.propagate, expected, "a GCN with summed=True: PyG has no such layer")
         layer = pyg.GCNConv(*_sizes(conv.lin), normalize=conv.normalize)
     elif isinstance(conv, GATConv):
         sizes = conv.lin.weight.shape[1], conv.att_src.shape[-1]

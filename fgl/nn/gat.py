@@ -110,11 +110,8 @@ class GAT(Stack):
         dropout: float = 0.0,
     ) -> None:
         check_count(hidden_channels=hidden_channels, heads=heads)
-        reject_if(
-            hidden_channels % heads,
-            f"hidden_channels to be a multiple of heads={heads}",
-            hidden_channels,
-        )
+        expected = f"hidden_channels to be a multiple of heads={heads}"
+        reject_if(hidden_channels % heads, expected, hidden_channels)
         sizes = widths(in_channels, hidden_channels, out_channels, num_layers)
         hidden = [GATConv(size, hidden_channels // heads, heads=heads) for size in sizes[:-2]]
         last = GATConv(sizes[-2], out_channels, heads=heads, concat=False)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import Linear
 
-from ..checks import check_choice, check_count, check_share
+from ..checks import check_choice, check_count, check_index, check_share
 from ..sparse import SparseMatrix
 from .layers import Edges, Features, adjacency, coarse_scale
 
@@ -205,13 +205,7 @@ def pooled_rows(
 
 def membership(batch: Tensor, num_nodes: int) -> SparseMatrix:
     """Matrix ``[num_graphs, num_nodes]``: 1 if the node belongs to the graph, otherwise 0."""
-    if batch.dtype != torch.int64 or batch.shape != (num_nodes,):
-        raise TypeError(
-            f"Expected pool to be a SparseMatrix, or int64 [{num_nodes}], the graph of each node, "
-            f"but got {batch.dtype} {list(batch.shape)}"
-        )
-    if num_nodes and int(batch.min()) < 0:
-        raise ValueError(f"Expected pool to be at least 0, but got {int(batch.min())}")
+    check_index("pool, the graph of each node,", batch, (num_nodes,), None)
     count = int(batch.max()) + 1 if num_nodes else 0
     nodes = torch.arange(num_nodes, device=batch.device)
     return SparseMatrix.from_entries(batch, nodes, (count, num_nodes))

@@ -90,10 +90,8 @@ class Hetero(nn.Module):
         names = [*ends, target] if isinstance(target, str) else ends
         unknown: list[Any] = [name for name in names if name not in columns]
         reject_if(unknown, f"a type of {list(columns)}", unknown)
-        if not isinstance(target, str) and tuple(target) not in self.relations:
-            raise ValueError(
-                f"Expected target to be a type or one of {self.relations}, but got {target}"
-            )
+        strange = not isinstance(target, str) and tuple(target) not in self.relations
+        reject_if(strange, f"target to be a type or one of {self.relations}", target)
         self.edge_columns = {tuple(of): width for of, width in (edge_columns or {}).items()}
         unknown = [of for of in self.edge_columns if of not in self.relations]
         reject_if(unknown, f"edge_columns to be of {self.relations}", unknown)
@@ -112,16 +110,12 @@ class Hetero(nn.Module):
         train_mask: Tensor | None = None,
         edge_label_index: Tensor | None = None,
     ) -> Tensor:
-        if torch._C._are_functorch_transforms_active():
-            raise RuntimeError(
-                "Expected Hetero to be called for one client, but got a batch: types are of other "
-                "sizes at each client"
-            )
-        if x.shape[1] != sum(self.columns.values()):
-            raise ValueError(
-                f"Expected x to have {sum(self.columns.values())} columns, those of "
-                f"{list(self.columns)}, but got {x.shape[1]}"
-            )
+        mapped = torch._C._are_functorch_transforms_active()
+        got = "a batch: types are of other sizes at each client"
+        reject_if(mapped, "Hetero to be called for one client", got, RuntimeError)
+        width = sum(self.columns.values())
+        expected = f"x to have {width} columns, those of {list(self.columns)}"
+        reject_if(x.shape[1] != width, expected, x.shape[1])
         self._check_types(node_type, edge_index, edge_type)
         self._check_examples(node_type, train_mask, edge_label_index)
         nodes = [(node_type == k).nonzero().squeeze(1) for k in range(len(self.columns))]
@@ -165,21 +159,16 @@ class Hetero(nn.Module):
 
     def _attr(self, edge_type: Tensor, edge_attr: Tensor | None) -> dict[str, Any]:
         """Dict with `edge_attr_dict`; empty if the graph has no edge features or none are read."""
-        if edge_attr is None and self._needs_attr:
-            raise ValueError(
-                f"Expected the graph to have edge_attr, which {type(self.model).__name__}'s "
-                "forward reads as edge_attr_dict, but got none"
-            )
+        reads = f"{type(self.model).__name__}'s forward reads as edge_attr_dict"
+        lacking = edge_attr is None and self._needs_attr
+        reject_if(lacking, f"the graph to have edge_attr, which {reads}", "none")
         if edge_attr is None or not self._reads_attr:
             return {}
         widths, width = list(self.edge_columns.values()), edge_attr.shape[1]
         first = widths[: len(widths) // 2]
         shared = widths == first * 2 and sum(first) == width  # reverses have the same columns
-        reject_if(
-            not shared and sum(widths) != width,
-            f"edge_columns to name the relations of all {width} columns of edge_attr",
-            self.edge_columns,
-        )
+        expected = f"edge_columns to name the relations of all {width} columns of edge_attr"
+        reject_if(not shared and sum(widths) != width, expected, self.edge_columns)
         bounds = list(pairwise([0, *accumulate(first if shared else widths)]))
         blocks = zip(self.edge_columns, bounds * 2 if shared else bounds, strict=True)
         cut = {
@@ -197,11 +186,9 @@ class Hetero(nn.Module):
             ("columns", node_type, types),
             ("relations", edge_type, self.relations),
         ):
-            if len(of) and int(of.max()) >= len(names):
-                raise ValueError(
-                    f"Expected {name} to name the graph's {int(of.max()) + 1} in their order, but "
-                    f"got {names}"
-                )
+            count = int(of.max()) + 1 if len(of) else 0
+            few = count > len(names)
+            reject_if(few, f"{name} to name the graph's {count} in their order", names)
         expected = [[types.index(each[end]) for each in self.relations] for end in (0, 2)]
         got = node_type[edge_index]
         wrong = (got != node_type.new_tensor(expected)[:, edge_type]).any(0).nonzero()

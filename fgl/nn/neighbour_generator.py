@@ -1,5 +1,6 @@
 """NeighGen (FedSage+): a generator of missing neighbours, and a classifier of nodes."""
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -78,14 +79,8 @@ class NeighbourGenerator(nn.Module):
         )
         self.count = nn.Linear(latent, 1)
         nn.init.ones_(self.count.bias)
-        narrow, wide = widths
-        self.features = nn.ModuleList(
-            [
-                nn.Linear(latent, narrow),
-                nn.Linear(narrow, wide),
-                nn.Linear(wide, num_neighbours * in_channels),
-            ]
-        )
+        sizes = (latent, *widths, num_neighbours * in_channels)
+        self.features = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
         self.classifier = SAGE(in_channels, hidden_channels, num_classes, dropout=0.0)
 
     def draw(self, num_nodes: int) -> dict[str, Tensor]:

@@ -109,10 +109,8 @@ def relation_share(
         kinds = one_hot(edge_type, num_relations).to(dtype)
     except RuntimeError as error:
         most = int(edge_type.max()) + 1
-        raise ValueError(
-            f"Expected num_relations to be at least the {most} of edge_type, but got "
-            f"{num_relations}"
-        ) from error
+        expected = f"num_relations to be at least the {most} of edge_type"
+        raise ValueError(f"Expected {expected}, but got {num_relations}") from error
     counts = matrix.incidence.astype(dtype) @ kinds
     place = matrix.pattern.row * num_relations + edge_type
     return 1 / gather_rows(counts.reshape(-1, 1), place).squeeze(1).clamp(min=1)

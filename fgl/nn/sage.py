@@ -89,11 +89,8 @@ def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
         tensor([1.5000, 3.5000, 5.5000])
     """
     counts = [*accumulate(fanouts, mul, initial=1)]
-    reject_if(
-        x.dim() != 3 or x.shape[1] != sum(counts),
-        f"x to have shape [*, {sum(counts)}, *] for fan-outs {tuple(fanouts)}",
-        list(x.shape),
-    )
+    expected = f"x to have shape [*, {sum(counts)}, *] for fan-outs {tuple(fanouts)}"
+    reject_if(x.dim() != 3 or x.shape[1] != sum(counts), expected, list(x.shape))
     if len(set(fanouts)) == 1:
         mean: Tensor = x[:, 1:].unflatten(1, (-1, fanouts[0])).mean(2)
         return mean

@@ -81,11 +81,8 @@ class SSP(nn.Module):
         check_share(dropout=dropout)
         width = hidden_channels
         check_number("hidden_channels", width, at_least=2, integer=True)
-        reject_if(
-            width % heads or width % 2,
-            f"hidden_channels to be even and a multiple of heads={heads}",
-            width,
-        )
+        expected = f"hidden_channels to be even and a multiple of heads={heads}"
+        reject_if(width % heads or width % 2, expected, width)
         self.in_channels, self.width, self.dropout = in_channels, width, dropout
         self.feature_encoder = nn.Linear(in_channels, width)
         self.eigen_encoder = nn.Linear(width + 1, width)
@@ -118,12 +115,10 @@ class SSP(nn.Module):
         *,
         return_embedding: bool = False,
     ) -> Any:
-        if not isinstance(x, Tensor) or x.shape[-1] < self.in_channels + 2:
-            got = f"{type(x).__name__} {list(x.shape)}"
-            raise ValueError(
-                f"Expected x to be dense and have {self.in_channels} features and a spectrum (see "
-                f"fgl.tasks.with_spectrum), but got {got}"
-            )
+        wrong = not isinstance(x, Tensor) or x.shape[-1] < self.in_channels + 2
+        columns = f"{self.in_channels} features and a spectrum (see fgl.tasks.with_spectrum)"
+        got = f"{type(x).__name__} {list(x.shape)}"
+        reject_if(wrong, f"x to be dense and have {columns}", got)
         if not isinstance(pool, SparseMatrix):
             nodes = torch.zeros_like(x[:, 0], dtype=torch.int64) if pool is None else pool
             pool = membership(nodes, x.shape[0])

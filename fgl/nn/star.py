@@ -5,7 +5,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_choice, check_count, check_share
+from ..checks import check_choice, check_count, check_share, reject_if
 from ..sparse import SparseMatrix
 from .gcn import GCNConv
 from .gin import GINConv, pooled_rows
@@ -82,12 +82,10 @@ class Star(nn.Module):
         self.pooling = pooling
 
     def forward(self, x: Tensor, edges: Edges, pool: SparseMatrix | Tensor | None = None) -> Tensor:
-        if not isinstance(x, Tensor) or x.shape[-1] != sum(self.sizes):
-            got = f"{type(x).__name__} {list(x.shape)}"
-            raise ValueError(
-                f"Expected x to be dense and have {self.sizes[0]} features and {self.sizes[1]} "
-                f"encodings (see fgl.tasks.with_structure), but got {got}"
-            )
+        wrong = not isinstance(x, Tensor) or x.shape[-1] != sum(self.sizes)
+        columns = "{} features and {} encodings (see fgl.tasks.with_structure)".format(*self.sizes)
+        got = f"{type(x).__name__} {list(x.shape)}"
+        reject_if(wrong, f"x to be dense and have {columns}", got)
         edges = adjacency(edges, x.shape[0])
         features, encodings = x.split(self.sizes, dim=-1)
         h, s = self.pre(features), self.structure_pre(encodings)

@@ -91,9 +91,8 @@ class VGAE(nn.Module):
     ) -> Tensor | tuple[Tensor, Tensor, Tensor]:
         mu, log_sigma = self.encode(x, edges)
         if noise is not None and noise.shape != mu.shape:
-            raise ValueError(
-                f"Expected noise to have shape {list(mu.shape)}, but got {list(noise.shape)}"
-            )
+            got = list(noise.shape)
+            raise ValueError(f"Expected noise to have shape {list(mu.shape)}, but got {got}")
         if noise is None and self.training:
             noise = torch.randn_like(mu)
         z = mu if noise is None else mu + noise * log_sigma.exp()

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import reject_if
-from ..graph.checks import check_index
+from ..checks import check_index, reject_if
 
 COLUMNS = 128  # nodes that are searched from at a time
 
@@ -84,8 +83,8 @@ def simple(edge_index: Tensor, nodes: int | Tensor) -> Simple:
 
 def _one_graph(nodes: Any) -> Tensor:
     """The ``batch`` tensor of a single graph, from its number of nodes."""
-    if isinstance(nodes, bool) or not isinstance(nodes, SupportsIndex) or index(nodes) < 0:
-        raise ValueError(f"Expected nodes to be a number >= 0 or a batch, but got {nodes!r}")
+    wrong = isinstance(nodes, bool) or not isinstance(nodes, SupportsIndex) or index(nodes) < 0
+    reject_if(wrong, "nodes to be a number >= 0 or a batch", repr(nodes))
     return torch.zeros(index(nodes), dtype=torch.int64)
 
 

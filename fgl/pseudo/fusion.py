@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_choice
+from ..checks import check_choice, reject_if
 from ..losses import cross_entropy
 from ..sparse import sum_rows
 from .uploads import check_node_rows
@@ -59,11 +59,11 @@ def fuse(
     Source: FedGL, Information Sciences 2024
     """
     check_choice("fill", fill, FILLS)
-    if not len(rows) == len(node_id) == weight.numel() or not len(rows):
-        got = f"{len(rows)}, {len(node_id)} and {weight.numel()}"
-        raise ValueError(f"Expected rows, node_id and weight to be one per client, but got {got}")
-    if not torch.isfinite(weight).all() or (weight < 0).any() or not weight.any():
-        raise ValueError(f"Expected weight to be >= 0 and not all 0, but got {weight.tolist()}")
+    sizes = [len(rows), len(node_id), weight.numel()]
+    fits = len({*sizes}) == 1 and sizes[0] > 0
+    reject_if(not fits, "rows, node_id and weight to be one per client", sizes)
+    wrong = not torch.isfinite(weight).all() or (weight < 0).any() or not weight.any()
+    reject_if(wrong, "weight to be >= 0 and not all 0", weight.tolist())
     for client, (own, ids) in enumerate(zip(rows, node_id, strict=True)):
         check_node_rows(own, ids, num_nodes, width=rows[0].shape[1], name=f"client {client}'s rows")
     share = (weight.double() / weight.double().sum()).to(rows[0])

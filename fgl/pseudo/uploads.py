@@ -22,10 +22,8 @@ def check_node_rows(
         Traceback (most recent call last):
         ValueError: Expected rows to have node ids in [0, 4), but got 4
     """
-    if rows.shape != (node_id.numel(), width):
-        raise ValueError(
-            f"Expected {name} to have shape {[node_id.numel(), width]}, but got {list(rows.shape)}"
-        )
+    shape = [node_id.numel(), width]
+    reject_if(list(rows.shape) != shape, f"{name} to have shape {shape}", list(rows.shape))
     if not node_id.numel():
         return
     low, high = torch.stack(node_id.aminmax()).tolist()
@@ -98,15 +96,10 @@ def upload_check(num_nodes: int, like: Tensor, *, base: Accept | None = None) ->
         if base is not None:
             base(message, client, state)
         check_upload(message, num_nodes, like.numel())
-        if message["predictions"].dtype != like.dtype:
-            got = message["predictions"].dtype
-            raise TypeError(f"Expected predictions to be {like.dtype}, but got {got}")
-        before = state.get("nodes", {}).get(str(client))
-        if before is not None and len(message["node_id"]) < len(before):
-            raise ValueError(
-                f"Expected node_id to be the {len(before)} nodes that the client had before, "
-                f"but got {len(message['node_id'])}"
-            )
+        dtype = message["predictions"].dtype
+        reject_if(dtype != like.dtype, f"predictions to be {like.dtype}", dtype, TypeError)
+        before, now = len(state.get("nodes", {}).get(str(client), ())), len(message["node_id"])
+        reject_if(now < before, f"node_id to be the {before} nodes that the client had before", now)
 
     return accept
 

@@ -1,15 +1,15 @@
 """Kernels in two versions: one uses torch, the other uses torch-sparse and torch-scatter."""
 
-import importlib
 import os
 import platform
 import warnings
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..checks import check_choice, imported, install
 from .recording import in_one, recorded
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
@@ -18,22 +18,6 @@ warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitl
 X86 = ("x86_64", "AMD64")
 WIDE = 16  # columns from which `torch.embedding_bag` is faster for any number of entries per row
 FEW = 12  # entries per row up to which it is not slower for fewer columns
-
-
-class Backend(Protocol):
-    """Four kernels that read a pattern's row pointers `crow`, columns `col` and rows `row`."""
-
-    def multiply(self, pattern: Any, value: Tensor, x: Tensor) -> Tensor:
-        """Product ``out_i = sum_{e in row i} value_e x_{col(e)}``, float ``[rows, F]``."""
-
-    def sample(self, pattern: Any, left: Tensor, right: Tensor) -> Tensor:
-        """Dot products ``left_{row(e)} . right_{col(e)}``, float ``[nnz]``."""
-
-    def row_sum(self, pattern: Any, value: Tensor) -> Tensor:
-        """Sum of each row, float ``[rows]``."""
-
-    def row_max(self, pattern: Any, value: Tensor) -> Tensor:
-        """Largest value of each row, float ``[rows]``; ``-inf`` for an empty row."""
 
 
 @cache
@@ -53,9 +37,13 @@ def sums_bags(pattern: Any, x: Tensor) -> bool:
 
 
 class Torch:
-    """Torch's kernels: `embedding_bag` if it makes a product faster, otherwise CSR kernels."""
+    """Torch's kernels: `embedding_bag` if it makes a product faster, otherwise CSR kernels.
+
+    They read a pattern's row pointers `crow`, columns `col` and rows `row`.
+    """
 
     def multiply(self, pattern: Any, value: Tensor, x: Tensor) -> Tensor:
+        """Product ``out_i = sum_{e in row i} value_e x_{col(e)}``, float ``[rows, F]``."""
         if sums_bags(pattern, x):
             # With another layout torch would choose another kernel with different rounding.
             x, value = x.contiguous(), value.contiguous()
@@ -67,6 +55,7 @@ class Torch:
         return _multiplied(pattern.csr(value), x)
 
     def sample(self, pattern: Any, left: Tensor, right: Tensor) -> Tensor:
+        """Dot products ``left_{row(e)} . right_{col(e)}``, float ``[nnz]``."""
         rows, cols = pattern.shape
         if pattern.nnz > rows * cols:  # repeated entries, which torch's kernel rejects
             return (left @ right.t())[pattern.row, pattern.col]
@@ -75,11 +64,13 @@ class Torch:
         return _sampled(pattern.csr(pattern.ones(left.dtype)), left, right)
 
     def row_sum(self, pattern: Any, value: Tensor) -> Tensor:
+        """Sum of each row, float ``[rows]``."""
         if value.is_cuda:  # index_add has a random order of additions
             return torch.segment_reduce(value, "sum", offsets=pattern.crow, unsafe=True)
         return value.new_zeros(pattern.shape[0]).index_add(0, pattern.row, value)
 
     def row_max(self, pattern: Any, value: Tensor) -> Tensor:
+        """Largest value of each row, float ``[rows]``; ``-inf`` for an empty row."""
         top = value.new_full((pattern.shape[0],), -torch.inf)
         return top.scatter_reduce(0, pattern.row, value, "amax")
 
@@ -95,7 +86,7 @@ def _sampled(matrix: Tensor, left: Tensor, right: Tensor) -> Tensor:
     return out
 
 
-def _csr(crow: Tensor, col: Tensor, value: Tensor, num_cols: int) -> Tensor:
+def csr_of(crow: Tensor, col: Tensor, value: Tensor, num_cols: int) -> Tensor:
     shape = len(crow) - 1, num_cols
     return torch.sparse_csr_tensor(crow, col, value, shape, check_invariants=False)
 
@@ -103,29 +94,24 @@ def _csr(crow: Tensor, col: Tensor, value: Tensor, num_cols: int) -> Tensor:
 @in_one
 def multiply_csr(crow: Tensor, col: Tensor, value: Tensor, x: Tensor) -> tuple[Tensor]:
     """The product as an operation on strided tensors, because a trace cannot hold CSR tensors."""
-    return (_multiplied(_csr(crow, col, value, x.shape[0]), x),)
+    return (_multiplied(csr_of(crow, col, value, x.shape[0]), x),)
 
 
 @in_one
 def sample_csr(crow: Tensor, col: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor]:
     """The sampled product as an operation on strided tensors."""
-    return (_sampled(_csr(crow, col, left.new_ones(len(col)), right.shape[0]), left, right),)
+    return (_sampled(csr_of(crow, col, left.new_ones(len(col)), right.shape[0]), left, right),)
 
 
 class TorchSparse:
     """The kernels of torch-sparse and torch-scatter (the extra `sparse`)."""
 
     def __init__(self) -> None:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)
-                importlib.import_module("torch_sparse")
-                self.scatter = importlib.import_module("torch_scatter")
-        except ImportError as error:
-            raise ImportError(
-                f"Expected torch_sparse and torch_scatter to be installed (the extra `sparse` of "
-                f"fgl), but got: {error}"
-            ) from error
+        how = "for the backend torch_sparse", install("sparse")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            imported("torch_sparse", *how)
+            self.scatter = imported("torch_scatter", *how)
 
     def multiply(self, pattern: Any, value: Tensor, x: Tensor) -> Tensor:
         out: Tensor = torch.ops.torch_sparse.spmm_sum(
@@ -149,13 +135,12 @@ KINDS: dict[str, type[Torch] | type[TorchSparse]] = {"torch": Torch, "torch_spar
 
 
 @cache
-def backend(name: str) -> Backend:
+def backend(name: str) -> Torch | TorchSparse:
     """Return the kernels that have this name.
 
     Raises:
         ValueError: for an unknown name.
         ImportError: if the packages of the backend are not installed.
     """
-    if name not in KINDS:
-        raise ValueError(f"Expected backend to be one of {list(KINDS)}, but got {name!r}")
+    check_choice("backend", name, list(KINDS))
     return KINDS[name]()

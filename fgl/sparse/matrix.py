@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch._C import _functorch as functorch
 
+from ..checks import check_index, check_length, reject_if
 from .gather import gather_rows, ranges
 from .pattern import Pattern, outside, pointers, row_major
 from .precision import mixed
@@ -47,15 +48,9 @@ class SparseMatrix:
     """
 
     def __init__(self, pattern: Pattern, value: Tensor | None = None) -> None:
-        if not isinstance(pattern, Pattern):
-            raise TypeError(
-                f"Expected pattern to be a Pattern, but got {type(pattern).__name__}: "
-                "SparseMatrix.from_scipy and from_edge_index make one"
-            )
-        if value is not None and value.shape != (pattern.nnz,):
-            raise ValueError(
-                f"Expected value to have shape [{pattern.nnz}], but got {list(value.shape)}"
-            )
+        got = f"{type(pattern).__name__}: SparseMatrix.from_scipy and from_edge_index make one"
+        reject_if(not isinstance(pattern, Pattern), "pattern to be a Pattern", got, TypeError)
+        check_length(pattern.nnz, value=value)
         self.pattern = pattern
         self.value = value
         self._made: dict[str, SparseMatrix] = {}
@@ -73,23 +68,9 @@ class SparseMatrix:
             ValueError: if `edge_index` has the wrong shape, if an end of an edge is not in
                 ``[0, num_nodes)``, or if `edge_weight` does not have one number per edge.
         """
-        if edge_index.dtype != torch.int64:
-            raise TypeError(f"Expected edge_index to be int64, but got {edge_index.dtype}")
-        if edge_index.dim() != 2 or edge_index.shape[0] != 2:
-            raise ValueError(
-                f"Expected edge_index to have shape [2, *], but got {list(edge_index.shape)}"
-            )
+        check_index("edge_index", edge_index, (2, None), num_nodes)
+        check_length(edge_index.shape[1], edge_weight=edge_weight)
         source, target = edge_index
-        low, high = torch.stack(edge_index.aminmax()).tolist() if edge_index.numel() else (0, -1)
-        if low < 0 or high >= num_nodes:
-            raise ValueError(
-                f"Expected edge_index to be in [0, {num_nodes}), but got {low if low < 0 else high}"
-            )
-        if edge_weight is not None and edge_weight.shape != source.shape:
-            raise ValueError(
-                f"Expected edge_weight to have shape [{source.numel()}], "
-                f"but got {list(edge_weight.shape)}"
-            )
         return SparseMatrix.from_entries(target, source, (num_nodes, num_nodes), edge_weight)
 
     @staticmethod
@@ -302,8 +283,8 @@ class SparseMatrix:
 
     def to(self, device: torch.device | str) -> SparseMatrix:
         """The matrix on another device; `astype` changes the dtype."""
-        if isinstance(device, torch.dtype):
-            raise TypeError(f"Expected device to be a device, but got {device}: see astype")
+        wrong = isinstance(device, torch.dtype)
+        reject_if(wrong, "device to be a device", f"{device}: see astype", TypeError)
         value = None if self.value is None else self.value.to(device)
         return SparseMatrix(self.pattern.to(device), value)
 
@@ -314,15 +295,13 @@ class SparseMatrix:
         return dense.index_put((self.pattern.row, self.pattern.col), value, accumulate=True)
 
     def __matmul__(self, x: Tensor) -> Tensor:
-        if x.dim() != 2 or x.shape[0] != self.shape[1]:
-            raise ValueError(
-                f"Expected x to have shape [{self.shape[1]}, *], but got {list(x.shape)}"
-            )
+        fits = x.dim() == 2 and x.shape[0] == self.shape[1]
+        reject_if(not fits, f"x to have shape [{self.shape[1]}, *]", list(x.shape))
         if mixed(x):
             x = widened(x)
         value = self.pattern.ones(x.dtype) if self.value is None else self.value
-        if value.dtype != x.dtype:
-            raise TypeError(f"Expected x to be {value.dtype} as the matrix, but got {x.dtype}")
+        wrong = value.dtype != x.dtype
+        reject_if(wrong, f"x to be {value.dtype} as the matrix", x.dtype, TypeError)
         return weighted_product(self.pattern, value, x)
 
     def __repr__(self) -> str:
@@ -376,8 +355,6 @@ def check_degrees(value: Tensor | None) -> None:
     ):
         return
     if (value < 0).any():
-        raise ValueError(
-            "Expected edge_weight to be at least 0 where degrees are normalised, but got "
-            f"{float(value.min())}: edge_weight.abs(), or edge_attr=edge_weight[:, None] for a "
-            "model that reads signs"
-        )
+        expected = "edge_weight to be at least 0 where degrees are normalised"
+        ways = "edge_weight.abs(), or edge_attr=edge_weight[:, None] for a model that reads signs"
+        raise ValueError(f"Expected {expected}, but got {float(value.min())}: {ways}")

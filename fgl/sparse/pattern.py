@@ -16,6 +16,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from ..checks import reject_if
 from .gather import gather_rows
 from .kernels import backend as kernels
+from .kernels import csr_of
 
 T = TypeVar("T")
 
@@ -149,22 +150,18 @@ class Pattern:
     def csr(self, value: Tensor) -> Tensor:
         """The matrix for torch's kernels; calls with the same values use a cached matrix."""
         if value.is_inference():  # it has no version counter
-            return self._made(value)
+            return csr_of(self.crow, self.col, value, self.shape[1])
         last = self._csr
         if last is None or last[0]() is not value or last[1] != value._version:
             self._csr = weakref.ref(value), value._version, None
-            return self._made(value)
+            return csr_of(self.crow, self.col, value, self.shape[1])
         if last[2] is None:
-            last = self._csr = (*last[:2], self._made(value))
+            matrix = csr_of(self.crow, self.col, value, self.shape[1])
+            last = self._csr = (*last[:2], matrix)
         return last[2]  # type: ignore[return-value]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_csr": None}  # which torch cannot copy
-
-    def _made(self, value: Tensor) -> Tensor:
-        return torch.sparse_csr_tensor(
-            self.crow, self.col, value, self.shape, check_invariants=False
-        )
 
     @kept
     def loops(self) -> tuple[Pattern, Tensor]:

@@ -193,17 +193,21 @@ class _PairSum(Function):
         return pair_sum(pattern.repeat(size), left, right).view(size, pattern.nnz), 0
 
 
-class _Softmax(Function):
-    @staticmethod
-    @positional
-    def forward(logit: Tensor, pattern: Pattern) -> Tensor:
-        shifted, total = _exponentials(widened(logit), pattern)
-        return (shifted.exp() / total.index_select(0, pattern.row)).to(logit.dtype)
+class _FromOutput(Function):
+    """A function whose gradient reads its output."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         ctx.pattern = inputs[1]
         ctx.save_for_backward(output)
+
+
+class _Softmax(_FromOutput):
+    @staticmethod
+    @positional
+    def forward(logit: Tensor, pattern: Pattern) -> Tensor:
+        shifted, total = _exponentials(widened(logit), pattern)
+        return (shifted.exp() / total.index_select(0, pattern.row)).to(logit.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
@@ -217,17 +221,12 @@ class _Softmax(Function):
         return _per_entry(_Softmax, info, in_dims, logit, pattern)
 
 
-class _LogSoftmax(Function):
+class _LogSoftmax(_FromOutput):
     @staticmethod
     @positional
     def forward(logit: Tensor, pattern: Pattern) -> Tensor:
         shifted, total = _exponentials(widened(logit), pattern)
         return (shifted - total.log().index_select(0, pattern.row)).to(logit.dtype)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.pattern = inputs[1]
-        ctx.save_for_backward(output)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:

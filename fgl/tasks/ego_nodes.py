@@ -64,11 +64,8 @@ def ego_node_task(
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
     fanouts: Any = getattr(model, "fanouts", None)
-    if fanouts is None:
-        raise TypeError(
-            "Expected model to read trees, as fgl.nn.EgoSAGE does, but got "
-            f"{type(model).__name__}: fgl.tasks.node_task takes any model"
-        )
+    got = f"{type(model).__name__}: fgl.tasks.node_task takes any model"
+    reject_if(fanouts is None, "model to read trees, as fgl.nn.EgoSAGE does", got, TypeError)
     _check(clients, test)
     named = all(own.node_id is not None for own in clients)  # the score of unseen nodes tells
     warn_of_trained(clients, elsewhere=not named)
@@ -140,11 +137,8 @@ def ego_steps(
 
 def check_batch_size(batch_size: int, graph: Graph) -> None:
     """Raise an error if a batch would be empty or larger than a client's training set."""
-    reject_if(
-        not 1 <= batch_size <= graph.num_train,
-        f"batch_size to be in [1, {graph.num_train}], the client's training nodes",
-        batch_size,
-    )
+    expected = f"batch_size to be in [1, {graph.num_train}], the client's training nodes"
+    reject_if(not 1 <= batch_size <= graph.num_train, expected, batch_size)
 
 
 def _check(clients: Sequence[Graph], test: Graph) -> None:
@@ -153,8 +147,8 @@ def _check(clients: Sequence[Graph], test: Graph) -> None:
             value = getattr(graph, name)
             if value is None or (name != "y" and not value.any()):
                 raise ValueError(f"Expected client {client} to have {name}, but got none")
-    if test.y is None or not test.num_nodes:
-        raise ValueError("Expected the test graph to have nodes with labels, but got none")
+    wrong = test.y is None or not test.num_nodes
+    reject_if(wrong, "the test graph to have nodes with labels", "none")
     for graph in (*clients, test):
         _ = graph.labels  # raises if labels are numbers
 

@@ -91,9 +91,8 @@ class Forecast(Cut):
         by = self.skew.skew_by
         reject_if(by != "nothing", "skew_by to be nothing for Forecast, which has no classes", by)
         reject_if(self.damage.any, "Forecast to be without damage", self.damage)
-        reject_if(
-            self.dropout, "dropout to be 0 for Forecast, whose network has none", self.dropout
-        )
+        expected = "dropout to be 0 for Forecast, whose network has none"
+        reject_if(self.dropout, expected, self.dropout)
 
     def load(self, seed: int = 0) -> Task:
         """Load the task.

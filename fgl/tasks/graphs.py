@@ -109,11 +109,9 @@ class Graphs(Setting):
         """
         graph = Graph.join(*data.load_graphs(self.dataset, attributes=False)).to(self.device)
         y: Any = graph.y
-        if y.is_floating_point():
-            raise TypeError(
-                f"Expected dataset to have a class for each graph, but got {self.dataset!r}, which "
-                "has numbers: fgl.tasks.graph_task takes them with target=fgl.targets.REGRESSION"
-            )
+        way = "fgl.tasks.graph_task takes them with target=fgl.targets.REGRESSION"
+        got = f"{self.dataset!r}, which has numbers: {way}"
+        reject_if(y.is_floating_point(), "dataset to have a class for each graph", got, TypeError)
         reject_if(self.skew.unseen, "unseen to be 0 for Graphs", self.skew.unseen)
         if self.skew.skew_by != "nothing":
             parts = self.skew.parts(graph, self.clients, seed=seed)

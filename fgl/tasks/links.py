@@ -10,8 +10,7 @@ from torch import Tensor
 from .. import data, losses
 from ..checks import Count, Share, Weight, reject_if
 from ..data.splits import EdgeSplit
-from ..data.splits.edges import each_once
-from ..data.splits.free_pairs import FreePairsLike, sides_of
+from ..data.splits.free_pairs import FreePairsLike, keys_of, pairs_of, sides_of
 from ..federation import Params, Ragged, Training, fold_in, num_steps
 from ..graph import Graph
 from ..kinds import typed
@@ -62,16 +61,13 @@ def link_task(
 
     Source: FedVGAE, IEEE Transactions on Big Data 2024
     """
-    reject_if(
-        any(own.directed for own in splits),
-        "splits without directions, since inner products have none",
-        "directed ones: see fgl.tasks.pair_task",
-    )
+    wrong = any(own.directed for own in splits)
+    expected = "splits without directions, since inner products have none"
+    reject_if(wrong, expected, "directed ones: see fgl.tasks.pair_task")
     warn_of_known_edges(splits)
     idle = [client for client, own in enumerate(splits) if own.trains_only]
-    reject_if(
-        len(idle) == len(splits), "a client to have enough edges to split", f"none of {len(splits)}"
-    )
+    expected = "a client to have enough edges to split"
+    reject_if(len(idle) == len(splits), expected, f"none of {len(splits)}")
     if idle:
         warn(
             f"Expected all clients to have enough edges to split, but got too few in {idle}: they "
@@ -79,7 +75,8 @@ def link_task(
         )
 
     def trained(graph: Graph) -> Tensor:  # a split's graph has only training edges, both ways
-        return each_once(graph.edge_index) if recon == "sampled" else graph.edge_index
+        edges = graph.edge_index
+        return pairs_of(keys_of(edges)) if recon == "sampled" else edges
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         z, total = encoded(model, params, graph, context, kl)
@@ -149,8 +146,8 @@ class Links(Disjoint):
         none = {"train_mask": None, "val_mask": None, "test_mask": None}  # all nodes train
         splits = self.splits(whole.replace(**none), seed)
         self.check_all_train()
-        if self.damage.missing_labels or self.damage.label_noise:
-            raise ValueError(f"Expected links to have no labels to damage, but got {self.damage}")
+        wrong = self.damage.missing_labels or self.damage.label_noise
+        reject_if(wrong, "links to have no labels to damage", self.damage)
         features = data.degree_features if of_degrees else None
         graphs = self.damaged([self.scaled(own.graph) for own in splits], seed, features)
         splits = [replace(own, graph=graph) for own, graph in zip(splits, graphs, strict=True)]

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import nn
 
-from .. import data
 from ..checks import SPLIT, reject_if
 from ..federation import Evaluate, Method, Training, evaluate_on, fedavg
 from ..graph import Graph
@@ -110,10 +109,7 @@ class Nodes(Networks):
 
         `seed` determines the split, the partition and the initial model.
         """
-        whole = data.splits.split(
-            data.load(self.dataset), self.split, dataset=self.dataset, seed=seed
-        )
-        whole = whole.replace(backend=self.sparse).to(self.device)
+        whole = self.split_nodes(self.split, seed)
         parts = [torch.arange(whole.num_nodes, device=whole.device)]
         if self.clients > 1:
             parts = self.cut(whole, seed)

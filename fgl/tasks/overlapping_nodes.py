@@ -110,11 +110,8 @@ class OverlappingNodes(Setting):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        reject_if(
-            self.clients not in (None, len(self.shares)),
-            f"clients to be {len(self.shares)}, one per proportion",
-            self.clients,
-        )
+        expected = f"clients to be {len(self.shares)}, one per proportion"
+        reject_if(self.clients not in (None, len(self.shares)), expected, self.clients)
 
     @property
     def shares(self) -> list[float]:

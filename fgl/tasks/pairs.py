@@ -95,11 +95,8 @@ def pair_task(
     """
     check_graphs(clients)
     lacking = [k for k, own in enumerate(clients) if own.edge_label_index is None or own.y is None]
-    reject_if(
-        lacking,
-        "clients to have edge_label_index and y",
-        f"none in {lacking}: see fgl.data.splits.split_by_time",
-    )
+    expected = "clients to have edge_label_index and y"
+    reject_if(lacking, expected, f"none in {lacking}: see fgl.data.splits.split_by_time")
     warn_of_trained(clients)
     warn_of_known_pairs(clients)
     if (negatives or ranking) and (target is not ANSWERS or train.batches is not None):
@@ -252,10 +249,8 @@ class Pairs(Cut):
         synthetic = self.dataset == "synthetic"
         graph = data.ratings() if synthetic else data.load(self.dataset)
         if graph.edge_attr is None or graph.edge_time is None:
-            raise ValueError(
-                f"Expected dataset to have ratings and times, but got {self.dataset!r}, which has "
-                "not both"
-            )
+            got = f"{self.dataset!r}, which has not both"
+            raise ValueError(f"Expected dataset to have ratings and times, but got {got}")
         positive = (graph.edge_attr[:, 0] > 0).to(graph.x.dtype)
         graph = graph.replace(edge_attr=graph.edge_attr / RATING)
         y = positive if self.asked == "sign" else None

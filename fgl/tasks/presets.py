@@ -5,6 +5,7 @@ Some of these methods run plain FedAvg, and differ from FedAvg only in their set
 
 from typing import Any, TypeVar
 
+from ..checks import reject_if
 from ..federation import Method
 from ..kinds import typed
 from ..nn import GCN, SAGE
@@ -27,11 +28,7 @@ NEEDS: dict[str, dict[type[Setting], dict[str, Any]]] = {
     "fedhgn": {TypedNodes: {"bases": 4}},
     "fedspa": {Nodes: {"model": "spa"}, SubgraphNodes: {"model": "spa"}},
     "fedssp": {Graphs: {"model": "ssp", "dropout": 0.1}},
-    "fedstar": {
-        Nodes: {"model": "star"},
-        SubgraphNodes: {"model": "star"},
-        Graphs: {"model": "star"},
-    },
+    "fedstar": {kind: {"model": "star"} for kind in (Nodes, SubgraphNodes, Graphs)},
 }
 
 
@@ -122,7 +119,5 @@ def fedsage(fedavg: Method) -> Method:
 
 
 def _of_network(fedavg: Method, fits: bool, expected: str) -> Method:
-    if not fits:
-        got = type(fedavg.model).__name__
-        raise ValueError(f"Expected fedavg to train {expected}, but got a {got}")
+    reject_if(not fits, f"fedavg to train {expected}", f"a {type(fedavg.model).__name__}")
     return fedavg

@@ -165,10 +165,7 @@ class SampledNodes(Cut):
 
         `seed` determines the split, the partition and the initial model.
         """
-        whole = data.splits.split(
-            data.load(self.dataset), self.split, dataset=self.dataset, seed=seed
-        )
-        whole = whole.replace(backend=self.sparse).to(self.device)
+        whole = self.split_nodes(self.split, seed)
         clients = [whole]
         if self.clients > 1:
             parts = self.cut(whole, seed)

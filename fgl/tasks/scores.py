@@ -451,20 +451,16 @@ def evaluate_graphs(
         reject_if(graph.batch is None, "tests and clients to be collections", "no batch")
     for client, graph in enumerate(tests):
         others = [name for name in ("train_mask", "val_mask") if getattr(graph, name) is not None]
-        if others and graph.test_mask is None:
-            raise ValueError(
-                f"Expected client {client}'s tests to have test_mask beside {others[0]}, but got "
-                "none: without it graphs that train would be tested; without masks all are tested"
-            )
+        expected = f"client {client}'s tests to have test_mask beside {' and '.join(others)}"
+        hint = "without it graphs that train would be tested; without masks all are tested"
+        reject_if(others and graph.test_mask is None, expected, f"none: {hint}")
     for client, (own, test) in enumerate(zip(clients, tests, strict=False)):
-        if own.num_features != test.num_features:
-            raise ValueError(
-                f"Expected client {client}'s tests to have {own.num_features} features as its "
-                f"training graphs, but got {test.num_features}"
-            )
+        width = own.num_features
+        expected = f"client {client}'s tests to have {width} features as its training graphs"
+        reject_if(test.num_features != width, expected, test.num_features)
     classes = target.metrics == CLASSES.metrics
-    if len(clients) != len(tests) and (classes or len(clients) != 1):
-        raise ValueError(f"Expected clients to be {len(tests)} as tests, but got {len(clients)}")
+    wrong = len(clients) != len(tests) and (classes or len(clients) != 1)
+    reject_if(wrong, f"clients to be {len(tests)} as tests", len(clients))
     if not classes:
         return _evaluate_answers(method, tests, clients, target, each)
     if any(map(has_validation, clients)):
@@ -531,7 +527,12 @@ def _evaluate_classes(
     majority = _majority(tests, clients)
     tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
     if method.own.models is not None or fed.batch_norms(model):  # nor do they train in a batch
-        return _one_by_one(method, tests, clients, {"majority_accuracy": majority}, each)
+
+        def score(params: Params, graph: Graph) -> dict[str, Any]:
+            return {"test_accuracy": hit_counts(fed.predict(model, params, graph), graph.labels)}
+
+        own_scores = fed.evaluate_on(method, tests, clients, score=score, each=each)
+        return fed.together(own_scores, lambda outbox, states: {"majority_accuracy": majority})
     cohort, merge = Cohort(tests), fed.merging(each)
 
     def hit_share(index: Tensor, params: Any) -> Tensor:
@@ -555,23 +556,6 @@ def _evaluate_classes(
         return {**merge(own), **mean}
 
     return evaluate
-
-
-def _one_by_one(
-    method: Method,
-    tests: Sequence[Graph],
-    clients: Sequence[Graph],
-    control: dict[str, float],
-    each: bool,
-) -> Evaluate:
-    """Score clients one after another, since models or graphs of clients can differ in form."""
-
-    def score(params: Params, graph: Graph) -> dict[str, Any]:
-        y: Any = graph.y
-        return {"test_accuracy": hit_counts(fed.predict(method.model, params, graph), y)}
-
-    evaluate = fed.evaluate_on(method, tests, clients, score=score, each=each)
-    return fed.together(evaluate, lambda outbox, states: control)
 
 
 def has_validation(graph: Graph) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 from torch import Tensor, nn
 
 from .. import data
-from ..checks import Count, Share, check_device
+from ..checks import Count, Share, check_device, reject_if
 from ..data import Damage
 from ..data.partitions import Skew
 from ..federation import fold_in
@@ -164,16 +164,18 @@ class Cut(Setting):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.skew.unseen < self.clients:
-            raise ValueError(
-                f"Expected unseen to leave a client of {self.clients}, but got {self.skew.unseen}"
-            )
+        expected = f"unseen to leave a client of {self.clients}"
+        reject_if(self.skew.unseen >= self.clients, expected, self.skew.unseen)
+
+    def split_nodes(self, split: Any, seed: int) -> Graph:
+        """Load the dataset, and split its nodes into training, validation and test nodes."""
+        graph = data.splits.split(data.load(self.dataset), split, dataset=self.dataset, seed=seed)
+        return graph.replace(backend=self.sparse).to(self.device)
 
     def check_all_train(self) -> None:
         """Raise a ValueError if `unseen` is above 0 but the setting cannot score unseen clients."""
-        if self.skew.unseen:
-            kind = type(self).__name__
-            raise ValueError(f"Expected unseen to be 0 for {kind}, but got {self.skew.unseen}")
+        unseen = self.skew.unseen
+        reject_if(unseen, f"unseen to be 0 for {type(self).__name__}", unseen)
 
     def cut(self, graph: Graph, seed: int) -> list[Tensor]:
         """The clients' node ids: one tensor per client."""

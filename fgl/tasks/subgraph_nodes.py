@@ -102,16 +102,10 @@ class SubgraphNodes(Networks):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        reject_if(
-            self.clients % self.overlap,
-            f"clients to be a multiple of overlap, {self.overlap}",
-            self.clients,
-        )
-        reject_if(
-            self.overlap > 1 and self.skew.skew_by != "nothing",
-            "overlap to be 1 beside skew_by, which deals each node to one client",
-            self.overlap,
-        )
+        expected = f"clients to be a multiple of overlap, {self.overlap}"
+        reject_if(self.clients % self.overlap, expected, self.clients)
+        expected = "overlap to be 1 beside skew_by, which deals each node to one client"
+        reject_if(self.overlap > 1 and self.skew.skew_by != "nothing", expected, self.overlap)
 
     def parts(self, graph: Graph, seed: int = 0) -> list[Tensor]:
         """The clients' node ids: one tensor per client.
@@ -135,17 +129,13 @@ class SubgraphNodes(Networks):
         graph = data.splits.random_split(
             graph, train=self.train, val=(1 - self.train) / 2, seed=seed
         )
-        whole: Graph = graph.replace(backend=self.sparse, node_id=None).to(self.device)
-        return whole
+        return graph.replace(backend=self.sparse, node_id=None).to(self.device)
 
     def domains(self, names: Sequence[str], seed: int) -> list[Graph]:
         """Load and damage one dataset per client; then give them common features and classes."""
         plain = self.overlap == 1 and self.skew.skew_by == "nothing" and not self.hops
-        reject_if(
-            self.clients != len(names) or not plain,
-            f"clients to be {len(names)}, one per dataset, without overlap, skew_by and hops",
-            self,
-        )
+        expected = f"clients to be {len(names)}, one per dataset, without overlap, skew_by and hops"
+        reject_if(self.clients != len(names) or not plain, expected, self)
         wholes = [_scaled(self.whole(name, seed)) for name in names]
         return data.one_space(self.damaged(wholes, seed))
 

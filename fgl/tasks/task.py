@@ -194,11 +194,8 @@ def _without(
         if classes:
             mask = mask & ~torch.isin(graph.labels, torch.tensor(classes, device=graph.device))
         own.append(graph.replace(train_mask=mask))
-    reject_if(
-        not any(graph.num_train for graph in own),
-        "clients and classes to leave an example that trains",
-        f"{late} and {classes}",
-    )
+    expected = "clients and classes to leave an example that trains"
+    reject_if(not any(graph.num_train for graph in own), expected, f"{late} and {classes}")
     return own
 
 
@@ -280,10 +277,8 @@ class Local:
     """Local steps in a round; epochs if the task samples minibatches."""
 
     def __post_init__(self) -> None:
-        if self.momentum and self.optimizer != "sgd":
-            raise ValueError(
-                f"Expected momentum to be left out beside {self.optimizer}, but got {self.momentum}"
-            )
+        idle = self.momentum and self.optimizer != "sgd"
+        reject_if(idle, f"momentum to be left out beside {self.optimizer}", self.momentum)
 
     def optimizer_factory(self) -> partial[Any]:
         """The function that returns an optimizer for a list of tensors."""

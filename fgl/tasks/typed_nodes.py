@@ -61,10 +61,8 @@ class TypedNodes(Cut):
         """
         synthetic = self.dataset == "synthetic"
         graph = data.bibliography() if synthetic else data.load(self.dataset)
-        reject_if(
-            graph.node_type is None or graph.edge_type is None,
-            "dataset to have types of nodes and edges",
-            f"{self.dataset!r}, which has none",
-        )
+        wrong = graph.node_type is None or graph.edge_type is None
+        expected = "dataset to have types of nodes and edges"
+        reject_if(wrong, expected, f"{self.dataset!r}, which has none")
         graph = data.splits.random_split(graph, seed=fold_in(seed, "split"), among=graph.train_mask)
         return graph.replace(backend=self.sparse).to(self.device)

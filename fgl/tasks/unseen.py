@@ -54,10 +54,8 @@ def with_unseen(task: Task, count: int) -> Task:
     reject_if(count >= len(task.clients), f"unseen to leave a client of {len(task.clients)}", count)
     members, unseen = list(task.clients[:-count]), list(task.clients[-count:])
     for own in unseen:
-        if own.batch is not None or own.edge_label_index is not None or own.test_mask is None:
-            raise ValueError(
-                f"Expected unseen clients to have nodes with a test_mask, but got {own}"
-            )
+        other = own.has("batch") or own.has("edge_label_index") or not own.has("test_mask")
+        reject_if(other, "unseen clients to have nodes with a test_mask", own)
         _ = own.labels  # raises if labels are numbers
 
     def scores(method: Method, clients: Sequence[Graph], **how: Any) -> Evaluate:

@@ -78,9 +78,8 @@ def centred_clipping(
     check_count(steps=steps)
     check_number("bad", bad, at_least=0, integer=True)
     clients = stacked(stack)[1]
-    reject_if(
-        10 * bad > clients, f"bad to be at most a tenth of the {clients} clients", bad, TooManyBad
-    )
+    expected = f"bad to be at most a tenth of the {clients} clients"
+    reject_if(10 * bad > clients, expected, bad, TooManyBad)
     return _clipped(stack, radius, "radius", centre, steps)
 
 

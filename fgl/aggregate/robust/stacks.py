@@ -49,9 +49,8 @@ def check_minority(bad: int, clients: int) -> None:
         TooManyBad: if ``2 bad >= K``.
     """
     check_number("bad", bad, at_least=0, integer=True)
-    reject_if(
-        2 * bad >= clients, f"bad to be less than half of the {clients} clients", bad, TooManyBad
-    )
+    expected = f"bad to be less than half of the {clients} clients"
+    reject_if(2 * bad >= clients, expected, bad, TooManyBad)
 
 
 def in_order(value: Tensor) -> Tensor:

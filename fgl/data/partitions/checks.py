@@ -5,8 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ...checks import reject_if
-from ...graph.checks import check_index
+from ...checks import check_index, reject_if
 from ...progress import shown
 
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...checks import reject_if
+from ...checks import check_index, reject_if
 from ...graph import Graph
-from ...graph.checks import check_index
+from ...graph.fields import mask_of
 from ...kinds import typed
 from ...warn import warn
 from ..features import map_features
@@ -113,8 +113,7 @@ def _held(graph: Graph, parts: Sequence[Tensor]) -> list[Tensor]:
 
 def _inside(pairs: Tensor, part: Tensor, num_nodes: int) -> Tensor:
     """Bool mask of the pairs that have both ends in a part."""
-    own = torch.zeros(num_nodes, dtype=torch.bool, device=pairs.device)
-    own[part] = True
+    own = mask_of(part, num_nodes)
     return own[pairs[0]] & own[pairs[1]]
 
 
@@ -186,11 +185,7 @@ def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:
     Source: FedGL, Information Sciences 2024
     """
     covered = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device)
-    nodes = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
     for part in parts:
-        own = torch.zeros_like(nodes)
-        own[part] = True
-        nodes |= own
-        covered |= own[graph.edge_index].all(0)
-    union: Graph = graph.with_edges(covered).subgraph(nodes.nonzero().squeeze(1))
-    return union
+        covered |= mask_of(part, graph.num_nodes)[graph.edge_index].all(0)
+    nodes = torch.cat([graph.edge_index[0, :0], *parts]).unique()
+    return graph.with_edges(covered).subgraph(nodes)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ...checks import Share, check_count, reject_if
 from ...graph import Graph
+from ...graph.fields import mask_of
 from ...kinds import typed
 
 
@@ -74,8 +75,7 @@ def major_label_partition(
     edges = edges[:, edges[0] != edges[1]]  # a node whose only edge is a self-loop is isolated
     linked = edges.unique()
     total = linked.numel()
-    free = torch.zeros(graph.num_nodes, dtype=torch.bool)
-    free[linked] = True
+    free = mask_of(linked, graph.num_nodes)
     held_out = _some(linked, int(global_share * total), generator)
     free[held_out] = False
     clients = []
@@ -89,11 +89,9 @@ def major_label_partition(
         other = _some(rest.nonzero().squeeze(1), size - major.numel(), generator)
         own_nodes = _linked(edges, torch.cat([major, other]), generator)
         own = _client(graph, own_nodes, num_test)
-        if own.num_train == 0:
-            raise ValueError(
-                f"Expected client {client} to have a training node besides {num_test} test and "
-                f"{own.num_nodes // 5} validation nodes, but got {own.num_nodes} nodes in all"
-            )
+        others = f"{num_test} test and {own.num_nodes // 5} validation nodes"
+        expected = f"client {client} to have a training node besides {others}"
+        reject_if(own.num_train == 0, expected, f"{own.num_nodes} nodes in all")
         free[own_nodes[-num_test:]] = False
         clients.append(own)
     test = graph.subgraph(held_out.to(graph.device))

@@ -84,8 +84,8 @@ def dirichlet_partition(
     n = y.numel()
     check_num_clients(num_clients, n)
     classes = _classes(y, alpha)
-    if len(classes) > 1 and not 1 / len(classes) <= cap <= 1:
-        raise ValueError(f"Expected cap to be in [{1 / len(classes):.4g}, 1], but got {cap}")
+    wrong = len(classes) > 1 and not 1 / len(classes) <= cap <= 1
+    reject_if(wrong, f"cap to be in [{1 / len(classes):.4g}, 1]", cap)
     rng = np.random.default_rng(seed)
     if not equal_sizes:
         reject_if(cap != 0.95, "cap to be left out beside equal_sizes=False", cap)
@@ -288,11 +288,8 @@ class Skew:
                 labels.
         """
         if self.skew_by == "labels":
-            reject_if(
-                graph.edge_label_index is not None,
-                "skew_by to be 'features' or 'degrees' where pairs have the labels",
-                "'labels'",
-            )
+            expected = "skew_by to be 'features' or 'degrees' where pairs have the labels"
+            reject_if(graph.edge_label_index is not None, expected, "'labels'")
             how: dict[str, Any] = {"alpha": self.skew_alpha, "equal_sizes": self.equal_sizes}
             return dirichlet_partition(graph.labels, num_clients, **how, seed=seed)
         return sorted_partition(graph, num_clients, by=self.skew_by)
@@ -333,11 +330,9 @@ def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]
     if graph.batch is not None:
         total = value.new_zeros(graph.num_graphs).index_add_(0, graph.batch, value)
         value = total / graph.batch.bincount(minlength=graph.num_graphs).clamp(min=1)
-    reject_if(
-        by == "features" and num_clients > 1 and _alike(value, graph),
-        "features whose means differ between examples",
-        "means that are equal up to rounding; cut before features are normalized",
-    )
+    expected = "features whose means differ between examples"
+    got = "means that are equal up to rounding; cut before features are normalized"
+    reject_if(by == "features" and num_clients > 1 and _alike(value, graph), expected, got)
     order = value.argsort(stable=True)
     return [part.sort().values for part in order.tensor_split(num_clients)]
 

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...checks import reject_if
 from ...graph import Graph
 from ..features import one_hot_degree
 from ..undirected import undirected
-from .parsing import INTEGER, contiguous, need, warn_unread
+from .parsing import INTEGER, contiguous, need, readable, warn_unread
 
 GRAPH = re.compile(r"^\s*graph\s*\[", re.MULTILINE)
 
@@ -44,11 +45,9 @@ def read_gml(
     network = _parsed(path, path.read_bytes().decode("utf-8-sig", errors="replace"))
     nodes, edges = list(network.nodes(data=True)), list(network.edges(data=True))
     for node, fields in nodes:
-        if not INTEGER.fullmatch(str(fields.get(targets))):
-            raise ValueError(
-                f"Expected {path} to have an integer {targets!r} in each node, but got {fields} in "
-                f"node {node}: targets=... names the attribute with the classes"
-            )
+        whole = INTEGER.fullmatch(str(fields.get(targets)))
+        got = f"{fields} in node {node}: targets=... names the attribute with the classes"
+        reject_if(not whole, f"{path} to have an integer {targets!r} in each node", got)
     y, num_classes = contiguous(path, np.array([int(own[targets]) for _, own in nodes], np.int64))
     position = {node: number for number, (node, _) in enumerate(nodes)}
     ends = [[position[edge[side]] for edge in edges] for side in (0, 1)]
@@ -65,9 +64,6 @@ def _parsed(path: Path, text: str) -> Any:
     """The network in a file; edges may repeat, even in a file that does not declare repeats."""
     from networkx.readwrite.gml import parse_gml
 
-    try:
-        lines = GRAPH.sub(r"\g<0> multigraph 1", text, count=1)
+    lines = GRAPH.sub(r"\g<0> multigraph 1", text, count=1)
+    with readable(f"{path} to be a graph in GML"):
         return parse_gml(lines, label=None)  # type: ignore[call-overload]  # None is allowed
-    except Exception as error:  # a malformed file can raise any exception
-        got = str(error) or type(error).__name__
-        raise ValueError(f"Expected {path} to be a graph in GML, but got {got}") from error

@@ -1,6 +1,5 @@
 """Checks of arrays, sparse matrices and masks that were read from files."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...checks import reject_if
-from ...graph import MASKS
-from ...graph.checks import has_shape
+from ...checks import has_shape, reject_if
 from ...sparse import SparseMatrix
+from .parsing import readable
 
 COLUMNS = 2**31  # a file with more columns is malformed, and no model could read them
 
@@ -27,27 +25,21 @@ def checked_csr(path: Path, data: Any, indices: Any, indptr: Any, shape: Any) ->
     from scipy.sparse import csr_matrix
 
     check_columns(str(path), max(shape, default=0))
-    try:
+    with readable(f"{path} to hold a csr_matrix"):
         matrix = csr_matrix((data, indices, indptr), shape=shape)
         matrix.check_format(full_check=True)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"Expected {path} to hold a csr_matrix, but got {error}") from error
     return matrix
 
 
 def checked_array(name: str, value: Any, kinds: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
     """Convert a value to an array that must have the shape `shape` and a dtype kind in `kinds`."""
-    try:
+    with readable(f"{name} to be an array"):  # rows of different lengths are none
         array = np.asarray(value)
-    except (ValueError, OverflowError) as error:  # rows of different lengths
-        raise ValueError(f"Expected {name} to be an array, but got {error}") from error
     # An empty list has no dtype, so NumPy makes it float.
-    if not has_shape(array, shape) or (array.dtype.kind not in kinds and array.size):
-        want = ["*" if size is None else size for size in shape]
-        what = {"biu": "bool or 0/1", "iu": "integers", "biuf": "numbers"}[kinds]
-        raise ValueError(
-            f"Expected {name} to be {what} {want}, but got {array.dtype} {list(array.shape)}"
-        )
+    fits = has_shape(array, shape) and (array.dtype.kind in kinds or not array.size)
+    want = ["*" if size is None else size for size in shape]
+    what = {"biu": "bool or 0/1", "iu": "integers", "biuf": "numbers"}[kinds]
+    reject_if(not fits, f"{name} to be {what} {want}", f"{array.dtype} {list(array.shape)}")
     return array
 
 
@@ -68,18 +60,19 @@ def check_inside(name: object, numbers: NDArray[Any], low: int, high: int) -> No
         raise ValueError(f"Expected {name} to be in [{low}, {high}), but got {numbers[out][0]}")
 
 
-def checked_edges(name: str, edges: NDArray[np.int64], num_nodes: int) -> Tensor:
-    """Edges as int64 ``[2, *]``; raise an error if an end is outside ``[0, num_nodes)``."""
-    check_inside(name, edges, 0, num_nodes)
-    return torch.from_numpy(edges)
+def checked_ids(name: str, value: Any, shape: tuple[int | None, ...], bound: int) -> Tensor:
+    """Ids as int64, turned if ``[*, 2]``; raise an error if one is outside ``[0, bound)``."""
+    ids = checked_array(name, value, "iu", shape).astype(np.int64)
+    check_inside(name, ids, 0, bound)
+    return torch.from_numpy(np.ascontiguousarray(ids.T))
 
 
-def masks_of(nodes: Iterable[Tensor], num_nodes: int) -> dict[str, Tensor]:
-    """Masks of the training, validation and test nodes; `Graph` refuses a node in two masks."""
-    masks = torch.zeros(len(MASKS), num_nodes, dtype=torch.bool)
-    for mask, own in zip(masks, nodes, strict=True):
-        mask[own] = True
-    return dict(zip(MASKS, masks, strict=True))
+def checked_masks(name: str, value: Any, shape: tuple[int | None, ...]) -> Tensor:
+    """Masks that are stored as booleans, or as 0 and 1."""
+    array = checked_array(name, value, "biu", shape)
+    other = array[array.astype(bool) != array]
+    reject_if(other.size, f"{name} to be 0 or 1", other[:1])
+    return torch.from_numpy(array.astype(bool))
 
 
 def sparse_features(path: Path, matrix: Any) -> SparseMatrix:
@@ -98,9 +91,6 @@ def dense_features(path: Path, array: NDArray[Any]) -> Tensor:
 def _finite(path: Path, values: NDArray[Any]) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):
         values = values.astype(np.float32)
-    if not np.isfinite(values).all():
-        bad = values.size - np.isfinite(values).sum()
-        raise ValueError(
-            f"Expected the features in {path} to be finite as float32, but got {bad} that are not"
-        )
+    bad = values.size - np.isfinite(values).sum()
+    reject_if(bad, f"the features in {path} to be finite as float32", f"{bad} that are not")
     return values

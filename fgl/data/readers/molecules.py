@@ -1,6 +1,5 @@
 """Reader of molecules: a table of SMILES strings and their targets."""
 
-import csv
 import math
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -15,7 +14,7 @@ from ...graph import Graph
 from ...graph.tables import is_unknown
 from ...progress import shown
 from ...warn import warn
-from .parsing import FLOAT, need, warn_unread
+from .parsing import FLOAT, need, read_csv, warn_unread
 
 MANY = 2000  # rdkit reads this number of molecules in about a second
 TRUTH = {"true": 1.0, "false": 0.0}
@@ -132,7 +131,8 @@ def _table(
     path: Path, targets: Sequence[str] | None, smiles: str, ignore: Collection[str]
 ) -> tuple[list[int], list[str], list[list[float]]]:
     """Line numbers, SMILES strings and targets of all molecules."""
-    header, lines, rows = _rows(path)
+    header, lines, rows = read_csv(path)
+    reject_if(not rows and len(header) > 1, f"{path} to hold molecules", "none")
     at = _place_of_smiles(path, header, smiles)
     _check_columns(path, header, "targets", targets or ())
     _check_columns(path, header, "ignore", ignore)
@@ -144,11 +144,8 @@ def _table(
         warn_unread(path, names, (), f"they number the rows; load_molecules(..., targets={names})")
     else:
         read = [header.index(column) for column in targets]
-    reject_if(
-        not read,
-        f"{path} to have a column {smiles} and one or more targets",
-        f"{', '.join(header)[:60]!r}: targets=[...] names them",
-    )
+    expected = f"{path} to have a column {smiles} and one or more targets"
+    reject_if(not read, expected, f"{', '.join(header)[:60]!r}: targets=[...] names them")
     values = [
         [_number(f"{path}, line {line}", header[place], row[place]) for place in read]
         for line, row in zip(lines, rows, strict=True)
@@ -156,45 +153,20 @@ def _table(
     return lines, [row[at].strip() for row in rows], values
 
 
-def _rows(path: Path) -> tuple[list[str], list[int], list[list[str]]]:
-    """Names of the columns, and for every row its line number and its fields."""
-    lines, rows = [], []
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            table = csv.reader(file, strict=True)
-            header = [column.strip() for column in next(table, [])]
-            for row in filter(None, table):
-                if len(row) != len(header):
-                    raise ValueError(
-                        f"Expected {path}, line {table.line_num}, to have {len(header)} fields, "
-                        f"but got {len(row)}"
-                    )
-                lines.append(table.line_num)
-                rows.append(row)
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise ValueError(f"Expected {path} to be a table with commas, but got {error}") from error
-    reject_if(not rows and len(header) > 1, f"{path} to hold molecules", "none")
-    return header, lines, rows
-
-
 def _place_of_smiles(path: Path, header: list[str], smiles: str) -> int:
     exactly = [place for place, column in enumerate(header) if column == smiles]
     matches = [place for place, column in enumerate(header) if column.lower() == smiles.lower()]
     places = exactly or matches
-    if len(places) != 1:
-        mixed = len(header) == 1 and re.search(r"[;\t|]", header[0])
-        way = "smiles=... names the column of strings"
-        raise ValueError(
-            f"Expected {path} to have a column {smiles} and one or more targets, but got "
-            f"{', '.join(header)[:60] or 'nothing'!r}: "
-            f"{'columns are separated by commas' if mixed else way}"
-        )
+    mixed = len(header) == 1 and re.search(r"[;\t|]", header[0])
+    way = "columns are separated by commas" if mixed else "smiles=... names the column of strings"
+    got = f"{', '.join(header)[:60] or 'nothing'!r}: {way}"
+    expected = f"{path} to have a column {smiles} and one or more targets"
+    reject_if(len(places) != 1, expected, got)
     return places[0]
 
 
 def _check_columns(path: Path, header: list[str], name: str, columns: Collection[str]) -> None:
-    if isinstance(columns, str):
-        raise TypeError(f"Expected {name} to be a list of columns, but got {columns!r}")
+    reject_if(isinstance(columns, str), f"{name} to be a list of columns", repr(columns), TypeError)
     wrong = [column for column in columns if header.count(column) != 1]
     reject_if(wrong, f"{name} to be among the columns {header}", wrong)
 
@@ -222,10 +194,7 @@ def _number(where: str, column: str, field: str) -> float:
         return math.nan
     text = field.strip().lower()
     value = TRUTH.get(text, float(text) if FLOAT.fullmatch(text) else math.inf)
-    if math.isinf(value):
-        raise ValueError(
-            f"Expected {where}, to have numbers beside smiles, or nothing where a target is "
-            f"unknown, but got {field[:60]!r} of column {column!r}: targets=[...] names the "
-            f"columns of numbers, or leave it out by ignore=[{column!r}]"
-        )
+    expected = f"{where}, to have numbers beside smiles, or nothing where a target is unknown"
+    ways = f"targets=[...] names the columns of numbers, or leave it out by ignore=[{column!r}]"
+    reject_if(math.isinf(value), expected, f"{field[:60]!r} of column {column!r}: {ways}")
     return value

@@ -1,7 +1,7 @@
 """Readers of NumPy archives: gnn-benchmark, the heterophilous graphs, and GraphSAINT."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...checks import reject_if
-from ...graph import Graph
+from ...graph import MASKS, Graph
+from ...graph.fields import masks_of
 from ...sparse import SparseMatrix
 from ..features import one_hot_degree
 from ..undirected import directed, undirected
 from . import matrices
-from .parsing import need, read_json, warn_unread
+from .parsing import need, read_json, readable, warn_unread
 
+Arrays = dict[str, NDArray[Any]]
 CSR = ("data", "indices", "indptr", "shape")
 NAMES = re.compile(r".*(_names|_to_.*)|metadata.*|type|name")  # of gnn-benchmark, and of GraphData
 ROLES = ("train_masks", "val_masks", "test_masks")
@@ -68,47 +70,35 @@ def read_npz(
     return Graph(x, edges, y=labels)
 
 
-def _features(
-    path: Path, arrays: dict[str, NDArray[Any]], edges: Tensor, num_nodes: int
-) -> Tensor | SparseMatrix:
+def _features(path: Path, arrays: Arrays, edges: Tensor, n: int) -> Tensor | SparseMatrix:
     """The sparse or dense features in an archive of gnn-benchmark, or one-hot degrees."""
     if any(f"attr_{part}" in arrays for part in CSR):
         matrix = _csr(path, arrays, "attr_")
-        matrices.check_size(path, matrix.shape[0], num_nodes, "rows of features")
+        matrices.check_size(path, matrix.shape[0], n, "rows of features")
         return matrices.sparse_features(path, matrix)
     if "attr_matrix" not in arrays:
-        return one_hot_degree(edges, num_nodes)
-    dense = matrices.checked_array(
-        f"attr_matrix in {path}", arrays["attr_matrix"], "biuf", (num_nodes, None)
-    )
-    return matrices.dense_features(path, dense)
+        return one_hot_degree(edges, n)
+    what, matrix = f"attr_matrix in {path}", arrays["attr_matrix"]
+    return matrices.dense_features(path, matrices.checked_array(what, matrix, "biuf", (n, None)))
 
 
-def _heterophilous(
-    path: Path, arrays: dict[str, NDArray[Any]], is_directed: bool, split: int
-) -> Graph:
+def _heterophilous(path: Path, arrays: Arrays, is_directed: bool, split: int) -> Graph:
     """Build one of the heterophilous graphs from its archive, with one of the archive's splits."""
     features, labels, edges, *roles = (_one(path, arrays, key) for key in HETEROPHILOUS)
     x = matrices.checked_array(f"node_features in {path}", features, "biuf", (None, None))
-    n, what = len(x), f"edges in {path}"
-    ends = matrices.checked_edges(
-        what, matrices.checked_array(what, edges, "iu", (None, 2)).astype(np.int64).T, n
-    )
-    splits, masks = None, []
-    for key, role in zip(ROLES, roles, strict=True):
-        masks.append(
-            matrices.checked_array(f"{key} in {path}", role, "biu", (splits, n)).astype(bool)
-        )
-        splits = len(masks[0])
-    if not 0 <= split < len(masks[0]):
-        raise ValueError(
-            f"Expected split to be in [0, {len(masks[0])}) for {path}, but got {split}"
-        )
+    n, splits = len(x), roles[0].shape[:1]
+    ends = matrices.checked_ids(f"edges in {path}", edges, (None, 2), n)
+    masks = [
+        matrices.checked_masks(f"{key} in {path}", role, (*splits, n))
+        for key, role in zip(ROLES, roles, strict=True)
+    ]
+    count = len(masks[0])
+    reject_if(not 0 <= split < count, f"split to be in [0, {count}) for {path}", split)
     return Graph(
         matrices.dense_features(path, x),
         directed(ends, n) if is_directed else undirected(ends, n),
         y=matrices.checked_labels(f"node_labels in {path}", labels, n),
-        **matrices.masks_of([torch.from_numpy(mask[split]) for mask in masks], n),  # type: ignore[arg-type]
+        **{name: mask[split] for name, mask in zip(MASKS, masks, strict=True)},  # type: ignore[arg-type]
     )
 
 
@@ -129,37 +119,33 @@ def read_saint(folder: Path, name: str, *, ignore: Collection[str] = ()) -> Grap
     adj, feats, class_map, role = need(folder, files)
     arrays = _load(adj, CSR)[0]
     edges, n = _edges(adj, arrays, "")
-    matrix = matrices.checked_array(str(feats), _array(feats), "biuf", (n, None))
+    with readable(f"{feats} to hold arrays that need no pickle"):
+        matrix = np.load(feats, allow_pickle=False)
+    matrix = matrices.checked_array(str(feats), matrix, "biuf", (n, None))
     classes = read_json(class_map)
-    if not isinstance(classes, dict) or {*classes} != {str(node) for node in range(n)}:
-        raise ValueError(f"Expected {class_map} to map the nodes 0 to {n - 1}, but got other keys")
+    wrong = not isinstance(classes, dict) or {*classes} != {str(node) for node in range(n)}
+    reject_if(wrong, f"{class_map} to map the nodes 0 to {n - 1}", "other keys")
     labels = matrices.checked_labels(str(class_map), [classes[str(node)] for node in range(n)], n)
     roles = read_json(role)
     parts = []
     for key in ("tr", "va", "te"):
         if not isinstance(roles, dict) or key not in roles:
             raise ValueError(f"Expected {role} to have 'tr', 'va' and 'te', but got no {key!r}")
-        what = f"{key!r} in {role}"
-        nodes = matrices.checked_array(what, roles[key], "iu", (None,)).astype(np.int64)
-        parts.append(matrices.checked_edges(what, nodes, n))
-    masks: dict[str, Any] = matrices.masks_of(parts, n)
+        parts.append(matrices.checked_ids(f"{key!r} in {role}", roles[key], (None,), n))
+    masks: dict[str, Any] = masks_of(parts, n)
     warn_unread(adj, _weights(arrays, "data"), ignore)
     return Graph(matrices.dense_features(feats, matrix), edges, y=labels, **masks)
 
 
-def _load(
-    path: Path, keys: list[str] | tuple[str, ...]
-) -> tuple[dict[str, NDArray[Any]], list[str]]:
+def _load(path: Path, keys: Sequence[str]) -> tuple[Arrays, list[str]]:
     """The requested arrays of an archive, and the names of all arrays that are not requested."""
-    try:
-        with path.open("rb") as content, np.load(content, allow_pickle=False) as file:
-            others = [key for key in file.files if key not in keys]
-            return {key: file[key] for key in keys if key in file}, others
-    except Exception as error:  # a malformed archive can raise any exception
-        raise _not_arrays(path, error) from error
+    whole = readable(f"{path} to hold arrays that need no pickle")
+    with whole, path.open("rb") as content, np.load(content, allow_pickle=False) as file:
+        others = [key for key in file.files if key not in keys]
+        return {key: file[key] for key in keys if key in file}, others
 
 
-def _weights(arrays: dict[str, NDArray[Any]], name: str) -> list[str]:
+def _weights(arrays: Arrays, name: str) -> list[str]:
     """The name of an array of weights in a list; an empty list if all nonzero weights are equal."""
     data = arrays.get(name)
     if data is None or data.dtype.kind not in "iuf":
@@ -168,24 +154,12 @@ def _weights(arrays: dict[str, NDArray[Any]], name: str) -> list[str]:
     return [name] if weights.size and bool((weights != weights[0]).any()) else []
 
 
-def _array(path: Path) -> Any:
-    try:
-        return np.load(path, allow_pickle=False)
-    except Exception as error:  # a malformed file can raise any exception
-        raise _not_arrays(path, error) from error
-
-
-def _not_arrays(path: Path, error: Exception) -> ValueError:
-    got = str(error) or type(error).__name__
-    return ValueError(f"Expected {path} to hold arrays that need no pickle, but got {got}")
-
-
-def _one(path: Path, arrays: dict[str, NDArray[Any]], key: str) -> NDArray[Any]:
+def _one(path: Path, arrays: Arrays, key: str) -> NDArray[Any]:
     reject_if(key not in arrays, f"{path} to hold {key}", ", ".join(arrays) or "nothing")
     return arrays[key]
 
 
-def _csr(path: Path, arrays: dict[str, NDArray[Any]], prefix: str) -> Any:
+def _csr(path: Path, arrays: Arrays, prefix: str) -> Any:
     parts = [_one(path, arrays, f"{prefix}{part}") for part in CSR]
     kinds = ("biuf", "iu", "iu", "iu")
     data, indices, indptr, shape = (
@@ -195,7 +169,7 @@ def _csr(path: Path, arrays: dict[str, NDArray[Any]], prefix: str) -> Any:
     return matrices.checked_csr(path, data, indices, indptr, tuple(shape.tolist()))
 
 
-def _edges(path: Path, arrays: dict[str, NDArray[Any]], prefix: str) -> tuple[Tensor, int]:
+def _edges(path: Path, arrays: Arrays, prefix: str) -> tuple[Tensor, int]:
     """Undirected edges of an adjacency matrix, and the number of nodes."""
     matrix = _csr(path, arrays, prefix)
     reject_if(matrix.shape[0] != matrix.shape[1], f"{path} to hold a square matrix", matrix.shape)

@@ -12,15 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...checks import check_length, reject_if
+from ...checks import check_index, check_length, reject_if
 from ...graph import Graph
-from ...graph.checks import check_index
+from ...graph.fields import masks_of
 from ...progress import shown
 from ..features import one_hot_degree
 from ..splits.reverses import all_reversed
 from ..undirected import undirected
-from .matrices import check_size, checked_edges, checked_labels, dense_features, masks_of
-from .parsing import need, warn_unread
+from .matrices import check_size, checked_ids, checked_labels, dense_features
+from .parsing import need, readable, warn_unread
 from .pickles import read_pickle
 
 FILES = ("num-node-list", "num-edge-list", "edge")
@@ -130,24 +130,20 @@ def _tensors(path: Path, ignore: Collection[str]) -> dict[str, Tensor]:
 
 def _arrays(path: Path) -> dict[str, Tensor]:
     """Read NumPy's arrays from a file of `torch.save`, as in OGB's files; no pickle is run."""
-    try:
-        with path.open("rb") as file:
-            if zipfile.is_zipfile(file):
-                with zipfile.ZipFile(file) as archive:
-                    names = [name for name in archive.namelist() if name.endswith("/data.pkl")]
-                    content = read_pickle(archive.read(names[0]))
-            else:  # before torch 1.6: a number, a version and the system's sizes come first
-                file.seek(0)
-                content = [read_pickle(file) for _ in range(4)][-1]
+    way = "torch.save(content, file) by its own pickle_protocol writes these"
+    expected = f"{path} to hold only tensors, or only NumPy's arrays of numbers ({way})"
+    with readable(expected), path.open("rb") as file:
+        if zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as archive:
+                names = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+                content = read_pickle(archive.read(names[0]))
+        else:  # before torch 1.6: a number, a version and the system's sizes come first
+            file.seek(0)
+            content = [read_pickle(file) for _ in range(4)][-1]
         return {
             name: torch.from_numpy(array.astype(np.int64 if array.dtype.kind in "iu" else float))
             for name, array in content.items()
         }
-    except Exception as error:  # a malformed pickle can raise any exception
-        raise ValueError(
-            f"Expected {path} to hold only tensors, or only NumPy's arrays of numbers, but got "
-            f"{error}: torch.save(content, file) by its own pickle_protocol writes these"
-        ) from error
 
 
 def _pairs_in(path: Path, content: dict[str, Tensor], num_nodes: int) -> tuple[Tensor, Tensor]:
@@ -252,25 +248,24 @@ def _masks(folder: Path, num_examples: int, ignore: Collection[str]) -> dict[str
         ids = {path / role: split[role] for role in ROLES}
     else:
         return {}
-    parts = [checked_edges(str(path), own.numpy(), num_examples) for path, own in ids.items()]
+    parts = [checked_ids(str(path), own, (None,), num_examples) for path, own in ids.items()]
     return masks_of(parts, num_examples)
 
 
 def _only(folder: Path, file: str) -> Path | None:
     """The split that has this file, or None; an error if several splits have the file."""
     splits = sorted(path.parent for path in folder.glob(f"*/{file}"))
-    reject_if(
-        len(splits) > 1, f"{folder} to hold one split", ", ".join(path.name for path in splits)
-    )
+    expected = f"{folder} to hold one split"
+    reject_if(len(splits) > 1, expected, ", ".join(path.name for path in splits))
     return splits[0] if splits else None
 
 
 def _counts(path: Path, one: bool) -> NDArray[np.int64]:
     """For each graph, the number of nodes or the number of edges, as the file states it."""
     table = _table(path, np.int64, 1)[:, 0]
-    if (one and len(table) != 1) or table.min() < 0:
-        what = "the size of one graph" if one else "sizes of graphs"
-        raise ValueError(f"Expected {path} to hold {what}, but got {table.tolist()[:3]}")
+    wrong = (one and len(table) != 1) or table.min() < 0
+    what = "the size of one graph" if one else "sizes of graphs"
+    reject_if(wrong, f"{path} to hold {what}", table[:3].tolist())
     return table
 
 
@@ -288,14 +283,10 @@ def _table(
     """Read rows of numbers by NumPy, which also decompresses; with `gaps`, fields may be empty."""
     long = path.stat().st_size > 50_000_000
     parse: dict[str, Any] = {"converters": _number, "encoding": "utf-8"} if gaps else {}
-    with warnings.catch_warnings(), shown(f"reading {path.name}", long=long):
+    rows = readable(f"{path} to be rows of {np.dtype(dtype).name}")
+    with warnings.catch_warnings(), shown(f"reading {path.name}", long=long), rows:
         warnings.simplefilter("error")  # for an empty file, or a float among integers
-        try:
-            table = np.loadtxt(path, dtype, None, ",", ndmin=2, **parse)
-        except (ValueError, Warning, OSError, EOFError) as error:
-            raise ValueError(
-                f"Expected {path} to be rows of {np.dtype(dtype).name}, but got {error}"
-            ) from error
-    if columns not in (None, table.shape[1]):
-        raise ValueError(f"Expected {path} to have {columns} columns, but got {table.shape[1]}")
+        table = np.loadtxt(path, dtype, None, ",", ndmin=2, **parse)
+    width = table.shape[1]
+    reject_if(columns not in (None, width), f"{path} to have {columns} columns", width)
     return table

@@ -3,10 +3,12 @@
 Errors name the file and line.
 """
 
+import csv
 import json
 import re
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,8 @@ def need(folder: Path, files: Sequence[str]) -> list[Path]:
     """The paths of required files; raise an error if a file is missing."""
     paths = [there(folder, file) for file in files]
     missing = [file for file, path in zip(files, paths, strict=True) if path is None]
-    if missing:
-        what = "1 file" if len(files) == 1 else f"{len(files)} files"
-        raise ValueError(f"Expected {folder} to hold {what}, but got none named {missing}")
+    what = "1 file" if len(files) == 1 else f"{len(files)} files"
+    reject_if(missing, f"{folder} to hold {what}", f"none named {missing}")
     return [path for path in paths if path is not None]
 
 
@@ -49,6 +50,45 @@ def warn_unread(path: Path, names: Iterable[str], ignore: Collection[str], reads
     if left:
         how = f"{reads}, or leave them out by " if reads else "leave them out by "
         warn(f"{path} holds {left}, which are not read: {how}ignore={left}")
+
+
+@contextmanager
+def readable(expected: str) -> Iterator[None]:
+    """A context that turns any error of a malformed file into "Expected ..., but got ...".
+
+    Args:
+        expected: the text after "Expected", such as "a.json to be JSON".
+
+    Example:
+        >>> with readable("a.json to be JSON"):
+        ...     json.loads("{")
+        Traceback (most recent call last):
+        ValueError: Expected a.json to be JSON, but got Expecting property name ...
+    """
+    try:
+        yield
+    except Exception as error:  # a malformed file can raise any exception
+        got = str(error) or type(error).__name__
+        raise ValueError(f"Expected {expected}, but got {got}") from error
+
+
+def read_csv(path: Path) -> tuple[list[str], list[int], list[list[str]]]:
+    """The header of a table with commas, then the line number and the fields of each row."""
+    lines, rows = [], []
+    with (
+        readable(f"{path} to be a table with commas"),
+        path.open(encoding="utf-8-sig", newline="") as file,
+    ):
+        table = csv.reader(file, strict=True)
+        own = filter(None, table)  # without blank lines
+        header = [column.strip() for column in next(own, [])]
+        for row in own:
+            lines.append(table.line_num)
+            rows.append(row)
+    for line, row in zip(lines, rows, strict=True):
+        expected = f"{path}, line {line}, to have {len(header)} fields"
+        reject_if(len(row) != len(header), expected, len(row))
+    return header, lines, rows
 
 
 INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
@@ -123,14 +163,8 @@ def contiguous(path: Path, values: NDArray[np.int64]) -> tuple[Tensor, int]:
 
 def read_json(path: Path) -> Any:
     """The unchecked content of a JSON file."""
-    try:
+    with readable(f"{path} to be JSON"):
         return json.loads(path.read_bytes())
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"Expected {path}, line {error.lineno}, to be JSON, but got {error.msg}"
-        ) from error
-    except (UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise ValueError(f"Expected {path} to be JSON, but got {error}") from error
 
 
 def read_keys(folder: Path, file: str, keys: Sequence[str]) -> tuple[Path, Any]:
@@ -147,10 +181,8 @@ def _text(path: Path) -> str:
     if path.suffix == ".xz":
         import lzma
 
-        try:
+        with readable(f"{path} to be an xz file"):
             content = lzma.decompress(content)
-        except (lzma.LZMAError, EOFError) as error:
-            raise ValueError(f"Expected {path} to be an xz file, but got {error}") from error
     return content.decode("utf-8-sig", errors="replace")
 
 

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...checks import reject_if
 from ...graph import Graph
 from ...sparse import SparseMatrix
 from ..typed import typed_graph
@@ -109,11 +110,8 @@ def read_bitcoin(folder: Path, name: str) -> Graph:
     """
     (path,) = need(folder, ["soc-sign-bitcoinotc.csv"])
     table = floats(path, 4, ",", header=HEADER)
-    bad = table[:, :2] != table[:, :2].astype(np.int64)
-    if bad.any():
-        raise ValueError(
-            f"Expected {path} to have whole ids of nodes, but got {table[:, :2][bad][0]:g}"
-        )
+    part = table[:, :2][table[:, :2] % 1 != 0]
+    reject_if(part.size, f"{path} to have whole ids of nodes", f"{part[:1].sum():g}")
     table = table[table[:, 3].argsort(kind="stable")]
     ids, edges = np.unique(table[:, :2].T.astype(np.int64), return_inverse=True)
     return Graph(
@@ -156,10 +154,7 @@ def read_dblp_four_area(folder: Path, name: str) -> Graph:
     terms, words = np.unique(term[:, 1], return_inverse=True)
     confs, venues = np.unique(conf[:, 1], return_inverse=True)
     unknown = label[~np.isin(label[:, 0], authors), 0]
-    if unknown.size:
-        raise ValueError(
-            f"Expected authors in {paths[0]} to have papers, but {unknown[0]} has none"
-        )
+    reject_if(unknown.size, f"authors in {paths[0]} to have papers", f"none of {unknown[:3]}")
     areas, num_classes = contiguous(paths[0], label[:, 1])
     labelled = torch.from_numpy(np.searchsorted(authors, label[:, 0]))
     y = torch.zeros(len(authors), dtype=torch.int64).index_put((labelled,), areas)

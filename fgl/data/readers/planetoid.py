@@ -8,11 +8,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ...checks import reject_if
 from ...graph import Graph
+from ...graph.fields import masks_of
 from ...sparse import SparseMatrix
 from ..undirected import undirected
 from .matrices import check_inside, checked_csr
-from .parsing import need
+from .parsing import need, readable
 from .pickles import read_pickle
 
 PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
@@ -37,16 +39,11 @@ def read_planetoid(folder: Path, name: str) -> Graph:
     for features, labels, part in ((x, y, "y"), (tx, ty, "ty"), (allx, ally, "ally")):
         same = (features.shape[0], allx.shape[1], ally.shape[1])
         sizes = (labels.shape[0], features.shape[1], labels.shape[1])
-        if sizes != same:
-            raise ValueError(
-                f"Expected {paths[part]} and its features to have (rows, features, classes) "
-                f"{same}, but got {sizes}"
-            )
+        expected = f"{paths[part]} and its features to have (rows, features, classes) {same}"
+        reject_if(sizes != same, expected, sizes)
     num_known = allx.shape[0]
-    if len(y) > num_known:
-        raise ValueError(
-            f"Expected {paths['y']} to have at most {num_known} rows, as ally, but got {len(y)}"
-        )
+    expected = f"{paths['y']} to have at most {num_known} rows, as ally"
+    reject_if(len(y) > num_known, expected, len(y))
     edges, num_listed = _edges(paths["graph"])
     n = max(num_known + tx.shape[0], num_listed)
     check_inside(paths["graph"], edges, 0, n)
@@ -55,29 +52,21 @@ def read_planetoid(folder: Path, name: str) -> Graph:
     node = np.concatenate([np.arange(num_known), test])  # node of each row of allx, then of tx
     onehot = np.zeros((n, ally.shape[1]), np.float32)
     onehot[node] = np.concatenate([ally, ty])
-    masks = np.zeros((3, n), np.bool_)
-    masks[0, : len(y)] = True
-    masks[1, len(y) : min(len(y) + NUM_VAL, num_known)] = True
-    masks[2, test] = True
+    train, others = torch.arange(len(y)), torch.arange(len(y), num_known)
+    parts = train, others[:NUM_VAL], torch.from_numpy(test)
+    masks: dict[str, Any] = masks_of(parts, n)
     return Graph(
         _stack(allx, tx, node, n),
         undirected(torch.from_numpy(edges), n),
         torch.from_numpy(onehot.argmax(1)),
         ally.shape[1],
-        *torch.from_numpy(masks),
+        **masks,
     )
 
 
 def _unpickle(path: Path) -> Any:
-    try:
+    with readable(f"{path} to be a pickle of arrays, csr_matrix or lists"):
         return read_pickle(path.read_bytes())
-    except OSError:
-        raise
-    except Exception as error:  # a malformed pickle can raise any exception
-        raise ValueError(
-            f"Expected {path} to be a pickle of arrays, csr_matrix or lists, "
-            f"but got {str(error) or type(error).__name__}"
-        ) from error
 
 
 def _array(path: Path, value: object, dim: int) -> NDArray[Any]:
@@ -99,8 +88,8 @@ def _features(path: Path) -> Any:
         _array(path, fields.get(name), 1) for name in ("data", "indices", "indptr")
     )
     shape = fields.get("_shape")
-    if not isinstance(shape, tuple) or [type(size) for size in shape] != [int, int]:
-        raise ValueError(f"Expected {path} to hold a csr_matrix, but got one without a shape")
+    wrong = not isinstance(shape, tuple) or [type(size) for size in shape] != [int, int]
+    reject_if(wrong, f"{path} to hold a csr_matrix", "one without a shape")
     return checked_csr(path, data, indices, indptr, shape)
 
 
@@ -118,8 +107,8 @@ def _stack(allx: Any, tx: Any, node: NDArray[np.int64], num_nodes: int) -> Spars
 def _edges(path: Path) -> tuple[NDArray[np.int64], int]:
     """Pairs of a node and a listed neighbour, int64 ``[2, *]``, and the number of listed nodes."""
     graph = _unpickle(path)
-    if not isinstance(graph, dict) or not all(isinstance(v, list) for v in graph.values()):
-        raise ValueError(f"Expected {path} to map nodes to lists, but got something else")
+    wrong = not isinstance(graph, dict) or not all(isinstance(v, list) for v in graph.values())
+    reject_if(wrong, f"{path} to map nodes to lists", "something else")
     if sum(map(len, graph.values())) > path.stat().st_size:  # one list is stored for many keys
         raise ValueError(f"Expected {path} to list each edge once, but got more than its bytes")
     ids = [*graph, *(target for targets in graph.values() for target in targets)]
@@ -133,13 +122,11 @@ def _edges(path: Path) -> tuple[NDArray[np.int64], int]:
 def _test_index(path: Path, size: int, low: int, high: int) -> NDArray[np.int64]:
     """Node id of each row of tx: `size` distinct ids, at least `low` and below `high`."""
     words = path.read_bytes().split()
-    if not all(word.isdigit() and len(word) < 19 for word in words):
-        raise ValueError(f"Expected {path} to hold one node id a line, but got something else")
+    wrong = not all(word.isdigit() and len(word) < 19 for word in words)
+    reject_if(wrong, f"{path} to hold one node id a line", "something else")
     index = np.array([int(word) for word in words], np.int64)
-    if len(index) != size or len(np.unique(index)) != size:
-        raise ValueError(
-            f"Expected {path} to hold {size} different ids, but got "
-            f"{len(np.unique(index))} in {len(index)} lines"
-        )
+    distinct, lines = len(np.unique(index)), len(index)
+    got = f"{distinct} in {lines} lines"
+    reject_if({distinct, lines} != {size}, f"{path} to hold {size} different ids", got)
     check_inside(path, index, low, high)
     return index

@@ -4,12 +4,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ...graph import Graph
-from .matrices import checked_array, checked_edges, dense_features
+from .matrices import checked_array, checked_ids, dense_features
 from .parsing import read_keys
 
 
@@ -27,7 +26,8 @@ def read_chickenpox(folder: Path, name: str) -> Graph:
     """
     path, data = read_keys(folder, "chickenpox.json", ["FX", "edges"])
     y = _series(path, "FX", data)
-    return Graph(y[:, :, None].clone(), _edges(path, data["edges"], len(y)), y=y)
+    edges = checked_ids(f"edges in {path}", data["edges"], (None, 2), len(y))
+    return Graph(y[:, :, None].clone(), edges, y=y)
 
 
 def read_england_covid(folder: Path, name: str) -> Graph:
@@ -58,7 +58,7 @@ def read_england_covid(folder: Path, name: str) -> Graph:
     )
     return Graph(
         y[:, :, None].clone(),
-        _edges(path, [*chain(*pairs)], len(y)),
+        checked_ids(f"edges in {path}", [*chain(*pairs)], (None, 2), len(y)),
         y=y,
         edge_weight=torch.from_numpy(weights).float(),
         edge_time=torch.arange(len(days)).repeat_interleave(counts),
@@ -69,8 +69,3 @@ def _series(path: Path, key: str, data: Any) -> Tensor:
     """Convert a file's ``[num_times, num_nodes]`` to float32 ``[num_nodes, num_times]``."""
     array = checked_array(f"{key} in {path}", data[key], "biuf", (None, None))
     return dense_features(path, array.T)
-
-
-def _edges(path: Path, rows: Any, num_nodes: int) -> Tensor:
-    array = checked_array(f"edges in {path}", rows, "iu", (None, 2)).astype(np.int64)
-    return checked_edges(f"edges in {path}", np.ascontiguousarray(array.T), num_nodes)

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...checks import reject_if
 from ...graph import Graph
 from ..features import one_hot_degree
 from ..undirected import undirected
@@ -100,11 +101,8 @@ def _check_indicator(path: Path, graph_of: NDArray[np.int64], labels: Path, size
         be = f"graph {before} or {before + 1}" if row else "graph 1"
         raise bad_row(path, row, f"{be}, as every graph has nodes", graph_of[row])
     last = int(graph_of[-1]) if len(graph_of) else 0
-    if last < size:
-        raise ValueError(
-            f"Expected {path} to have nodes of all {size} graphs in {labels.name}, "
-            f"but got none of graph {last + 1}"
-        )
+    expected = f"{path} to have nodes of all {size} graphs in {labels.name}"
+    reject_if(last < size, expected, f"none of graph {last + 1}")
     check_size(labels, size, last, f"lines, one per graph in {path.name}")
 
 

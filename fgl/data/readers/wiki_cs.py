@@ -6,14 +6,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from ...checks import reject_if
-from ...graph import Graph
+from ...graph import MASKS, Graph
 from ...kinds import typed
 from ..undirected import undirected
-from .matrices import checked_array, checked_edges, checked_labels, dense_features, masks_of
+from .matrices import checked_array, checked_ids, checked_labels, checked_masks, dense_features
 from .parsing import read_keys, warn_unread
 
 KNOWN = ("stopping_masks",)
@@ -22,7 +21,7 @@ KEYS = ("features", "labels", "links", "train_masks", "val_masks", "test_mask")
 
 @typed
 def read_wiki_cs(
-    folder: str | os.PathLike[str], *, split: int = 0, ignore: Collection[str] = ()
+    folder: str | os.PathLike[str], _: str = "", *, split: int = 0, ignore: Collection[str] = ()
 ) -> Graph:
     """Read the graph in ``data.json`` of Wiki-CS, with the masks of one of the file's splits.
 
@@ -57,33 +56,18 @@ def read_wiki_cs(
     """
     path, data = read_keys(Path(folder), "data.json", KEYS)
     warn_unread(path, (key for key in data if key not in (*KEYS, *KNOWN)), ignore)
-    x = dense_features(path, _array(path, data, "features", "biuf", (None, None)))
-    n = len(x)
+    features = checked_array(f"features in {path}", data["features"], "biuf", (None, None))
+    x, n = dense_features(path, features), len(features)
     links = data["links"]
     if not (isinstance(links, list) and len(links) == n and all(type(v) is list for v in links)):
         raise ValueError(f"Expected links in {path} to be {n} lists, but got something else")
-    what = f"links in {path}"
-    target = checked_array(what, [*chain(*links)], "iu", (None,)).astype(np.int64)
-    source = np.repeat(np.arange(n), [len(targets) for targets in links])
-    edges = torch.stack([torch.from_numpy(source), checked_edges(what, target, n)])
-    train = _masks(path, data, "train_masks", (None, n))
-    val = _masks(path, data, "val_masks", (len(train), n))
-    test = _masks(path, data, "test_mask", (n,))
+    target = checked_ids(f"links in {path}", [*chain(*links)], (None,), n)
+    source = torch.arange(n).repeat_interleave(torch.tensor([len(own) for own in links]))
+    edges = torch.stack([source, target])
+    train = checked_masks(f"train_masks in {path}", data["train_masks"], (None, n))
+    val = checked_masks(f"val_masks in {path}", data["val_masks"], (len(train), n))
+    test = checked_masks(f"test_mask in {path}", data["test_mask"], (n,))
     reject_if(not 0 <= split < len(train), f"split to be in [0, {len(train)})", split)
-    roles = [torch.tensor(mask, dtype=torch.bool) for mask in (train[split], val[split], test)]
-    masks: dict[str, Any] = masks_of(roles, n)
+    masks: dict[str, Any] = dict(zip(MASKS, (train[split], val[split], test), strict=True))
     y = checked_labels(f"labels in {path}", data["labels"], n)
     return Graph(x, undirected(edges, n), y=y, **masks)
-
-
-def _array(path: Path, data: Any, key: str, kinds: str, shape: tuple[int | None, ...]) -> Any:
-    return checked_array(f"{key} in {path}", data[key], kinds, shape)
-
-
-def _masks(path: Path, data: Any, key: str, shape: tuple[int | None, ...]) -> Any:
-    """Read masks that are stored as booleans, or as 0 and 1."""
-    array = _array(path, data, key, "biu", shape)
-    other = array[array.astype(bool) != array]
-    if other.size:
-        raise ValueError(f"Expected {key} in {path} to be 0 or 1, but got {other[0]}")
-    return array

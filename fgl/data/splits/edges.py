@@ -6,9 +6,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ...checks import reject_if
+from ...checks import check_index, reject_if
 from ...graph import EDGE_FIELDS, Graph
-from ...graph.checks import check_index
 from ...kinds import typed
 from ...warn import warn
 from . import free_pairs
@@ -61,11 +60,8 @@ class EdgeSplit:
             num_edges, num_pairs = (
                 getattr(self, f"{part}_{kind}").shape[1] for kind in ("edges", "negatives")
             )
-            reject_if(
-                0 < num_edges != num_pairs > 0,
-                f"{part}_negatives to have {num_edges} columns, as {part}_edges has",
-                num_pairs,
-            )
+            expected = f"{part}_negatives to have {num_edges} columns, as {part}_edges has"
+            reject_if(0 < num_edges != num_pairs > 0, expected, num_pairs)
 
     @property
     def trains_only(self) -> bool:
@@ -125,13 +121,10 @@ def edge_split(
 
     Source: Kipf and Welling 2016, https://arxiv.org/abs/1611.07308
     """
-    reject_if(
-        not (val >= 0 and test >= 0 and val + test < 1),
-        "val and test to be at least 0 and their sum below 1",
-        f"{val} and {test}",
-    )
-    if graph.edge_label_index is not None:
-        raise ValueError("Expected a graph whose edges have no fields, but got edge_label_index")
+    expected = "val and test to be at least 0 and their sum below 1"
+    reject_if(not (val >= 0 and test >= 0 and val + test < 1), expected, f"{val} and {test}")
+    wrong = graph.edge_label_index is not None
+    reject_if(wrong, "a graph whose edges have no fields", "edge_label_index")
     fields = [name for name in EDGE_FIELDS[1:] if graph.has(name)]
     if fields and not directed:
         raise ValueError(
@@ -240,11 +233,8 @@ def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
         raise ValueError(turned_round(across))
     share = reversed_share(pairs[0] * graph.num_nodes + pairs[1], graph.num_nodes)
     call = "directed=False" if plain else "pair_split(graph, is_undirected=True)"
-    if share == 1:
-        raise ValueError(
-            "Expected directed edges, but got the reverse of every edge, which would stay and tell "
-            f"which pairs are edges: {call} keeps both out together"
-        )
+    way = f"which would stay and tell which pairs are edges: {call} keeps both out together"
+    reject_if(share == 1, "directed edges", f"the reverse of every edge, {way}")
     if share:
         warn(
             f"Expected directed edges, but {share:.0%} have their reverse, which stays where they "
@@ -271,8 +261,7 @@ def _without(graph: Graph, held_out: Tensor) -> Graph:
     stays = ~torch.isin(free_pairs.key_of_each(edges, n), free_pairs.directed_keys(held_out, n)) | (
         edges[0] == edges[1]
     )
-    without: Graph = graph.with_edges(stays.to(graph.device))
-    return without
+    return graph.with_edges(stays.to(graph.device))
 
 
 @typed
@@ -329,25 +318,6 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
         held_out = val
     negatives = free(generator=generator)
     return _split_of(type(split), graph, train, held_out, negatives, val.shape[1])
-
-
-def each_once(edge_index: Tensor) -> Tensor:
-    """Distinct undirected edges without self-loops, sorted by the larger node of the edge.
-
-    Args:
-        edge_index: int64 ``[2, num_edges]``. An edge may be stored in one direction or in both
-            directions.
-
-    Returns:
-        int64 ``[2, *]``. An edge is stored as (smaller node, larger node), as in
-        `EdgeSplit.train_edges`.
-
-    Example:
-        >>> each_once(torch.tensor([[2, 1, 0, 1], [0, 2, 2, 1]]))
-        tensor([[0, 1],
-                [2, 2]])
-    """
-    return free_pairs.pairs_of(free_pairs.keys_of(edge_index))
 
 
 @typed

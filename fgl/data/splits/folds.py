@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...checks import Several, reject_if
+from ...checks import Several, check_index, reject_if
 from ...graph import Graph
-from ...graph.checks import check_index
 from ...graph.windows import check_no_series
 from ...kinds import typed
 from ..partitions.checks import check_labels
@@ -103,11 +102,8 @@ def fold_clients(
                 f"Expected parts to be disjoint, but got a graph in those of {other} and {client}"
             )
         owner[part] = client
-        reject_if(
-            part.numel() < num_folds,
-            f"client {client} to have at least {num_folds} graphs, one per fold",
-            part.numel(),
-        )
+        expected = f"client {client} to have at least {num_folds} graphs, one per fold"
+        reject_if(part.numel() < num_folds, expected, part.numel())
         own = stratified_folds(y[part], num_folds, seed=seed)
         train.append(graph.select(part[own != fold]))
         test.append(graph.select(part[own == fold]))

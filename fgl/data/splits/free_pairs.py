@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...checks import reject_if
-from ...graph.checks import check_index
+from ...checks import check_index, reject_if
 from ...transfer import to_device
 
+Draws = torch.Generator | None
 SWAPS = 100  # attempts to swap columns whose cells are taken
 
 
@@ -24,12 +24,9 @@ class _Free:
         self._keys, self.count = keys, total - keys.numel()
         self._before = keys - torch.arange(keys.numel(), device=keys.device)  # each key
 
-    def _drawn(self, num: int, replacement: bool, generator: torch.Generator | None) -> Tensor:
-        reject_if(
-            num < 0 or num > self.count * (num if replacement else 1),
-            f"num to be in [0, {self.count}], the pairs without an edge",
-            num,
-        )
+    def _drawn(self, num: int, replacement: bool, generator: Draws) -> Tensor:
+        expected = f"num to be in [0, {self.count}], the pairs without an edge"
+        reject_if(num < 0 or num > self.count * (num if replacement else 1), expected, num)
         return self._ranked(_ranks(self.count, num, replacement, generator))
 
     def _ranked(self, rank: Tensor) -> Tensor:
@@ -62,9 +59,7 @@ class FreePairs(_Free):
         super().__init__(keys, num_nodes * (num_nodes - 1) // (1 if directed else 2))
         self.num_nodes, self.directed = num_nodes, directed
 
-    def __call__(
-        self, num: int, *, replacement: bool = False, generator: torch.Generator | None = None
-    ) -> Tensor:
+    def __call__(self, num: int, *, replacement: bool = False, generator: Draws = None) -> Tensor:
         """Draw `num` pairs; the arguments are as for `negative_edges`."""
         keys = self._drawn(num, replacement, generator)
         return directed_pairs(keys, self.num_nodes) if self.directed else pairs_of(keys)
@@ -87,9 +82,7 @@ class FreeCells(_Free):
         super().__init__((taken[0] * num_columns + taken[1]).unique(), num_rows * num_columns)
         self.num_columns = num_columns
 
-    def __call__(
-        self, num: int, *, replacement: bool = False, generator: torch.Generator | None = None
-    ) -> Tensor:
+    def __call__(self, num: int, *, replacement: bool = False, generator: Draws = None) -> Tensor:
         """Draw empty cells ``[2, num]``; all empty cells are equally likely.
 
         Raises:
@@ -100,7 +93,7 @@ class FreeCells(_Free):
         return torch.stack([key // columns, key % columns])
 
     def of_rows(
-        self, rows: Tensor, like: Tensor | None = None, *, generator: torch.Generator | None = None
+        self, rows: Tensor, like: Tensor | None = None, *, generator: Draws = None
     ) -> tuple[Tensor, Tensor]:
         """Draw a column for each given row; all empty cells of a row are equally likely.
 
@@ -129,7 +122,7 @@ class FreeCells(_Free):
         return columns, free > 0
 
     def _reordered(
-        self, first: Tensor, like: Tensor, otherwise: Tensor, generator: torch.Generator | None
+        self, first: Tensor, like: Tensor, otherwise: Tensor, generator: Draws
     ) -> Tensor:
         """Permute the columns `like` among the rows; use `otherwise` if the cell is nonempty."""
 
@@ -198,9 +191,7 @@ class FreePairsLike:
         """Whether there are enough free pairs to draw a separate free pair for each given pair."""
         return all(free.count >= len(own) for free, _, _, own in self.parts)
 
-    def __call__(
-        self, *, replacement: bool = False, generator: torch.Generator | None = None
-    ) -> Tensor:
+    def __call__(self, *, replacement: bool = False, generator: Draws = None) -> Tensor:
         """Draw one free pair for each given pair, ``[2, *]``; draw none if no free pair exists."""
         drawn, places = [], []
         for free, rows, columns, own in self.parts:
@@ -301,7 +292,7 @@ def _two_sides(pairs: Tensor, num_nodes: int) -> Tensor | None:
     return torch.from_numpy(side).to(pairs.device)
 
 
-def _ranks(free: int, num: int, replacement: bool, generator: torch.Generator | None) -> Tensor:
+def _ranks(free: int, num: int, replacement: bool, generator: Draws) -> Tensor:
     """Draw `num` integers from 0 to ``free - 1``, in random order."""
     if num == 0:
         return torch.zeros(0, dtype=torch.int64)

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from ...checks import reject_if
 from ...graph import MASKS, Graph
+from ...graph.fields import mask_of, present
 from ...kinds import typed
 from ...warn import warn
-from .free_pairs import FreeCells, sides_of
+from .free_pairs import Draws, FreeCells, sides_of
 from .reverses import symmetric
 
 
@@ -80,17 +81,16 @@ def _without_loops(graph: Graph, mask: Tensor) -> Graph:
     """Remove self-loops from validation and test masks, since no negative pair is a self-loop."""
     source, target = graph.edge_label_index  # type: ignore[misc]  # checked
     loops = mask & (source == target)
-    masks = {name: own for name in MASKS[1:] if (own := getattr(graph, name)) is not None}
     if not loops.any():
         return graph
-    return graph.replace(**{name: own & ~loops for name, own in masks.items()})
+    return graph.replace(**{n: own & ~loops for n, own in present(graph, MASKS[1:]).items()})
 
 
 def _longer(graph: Graph, mask: str, pairs: Tensor, like: Tensor) -> Graph:
     """Append unlinked pairs to the graph's pairs, and mark them in the mask named `mask`."""
     rows = torch.zeros_like(like, dtype=torch.bool)
-    masks = {name: own for name in MASKS if (own := getattr(graph, name)) is not None}
-    longer = {name: torch.cat([own, rows | (name == mask)]) for name, own in masks.items()}
+    masks = present(graph, MASKS).items()
+    longer = {name: torch.cat([own, rows | (name == mask)]) for name, own in masks}
     if graph.edge_label_type is not None:
         longer["edge_label_type"] = torch.cat([graph.edge_label_type, graph.edge_label_type[like]])
     y: Any = graph.y
@@ -106,10 +106,8 @@ def checked_answers(graph: Graph) -> Tensor:
     y = graph.y
     if graph.edge_label_index is None or y is None:
         raise ValueError("Expected a graph with pairs and their y, but got none: see split_by_time")
-    if not y.is_floating_point() or y.dim() != 1 or bool(((y != 0) & (y != 1)).any()):
-        raise ValueError(
-            "Expected y to be 1. for pairs that are an edge and 0. for others, but got other values"
-        )
+    wrong = not y.is_floating_point() or y.dim() != 1 or bool(((y != 0) & (y != 1)).any())
+    reject_if(wrong, "y to be 1. for pairs that are an edge and 0. for others", "other values")
     return y
 
 
@@ -129,11 +127,9 @@ class Window:
     def __init__(self, graph: Graph, names: Sequence[str], *, by_degree: bool = False) -> None:
         pairs: Any = graph.edge_label_index
         n, self.pairs, self.by_degree = graph.num_nodes, pairs, by_degree
-        masks = [mask for name in names if (mask := getattr(graph, name)) is not None]
+        masks = [*present(graph, names).values()]
         examples = torch.stack(masks).any(0) if masks else graph.example_mask
-        active = torch.zeros(n, dtype=torch.bool, device=graph.device)
-        active[graph.edge_index.flatten()] = True
-        active[pairs[:, examples].flatten()] = True
+        active = mask_of(torch.cat([graph.edge_index, pairs[:, examples]], 1).flatten(), n)
         side = sides_of(graph.node_type, torch.cat([graph.edge_index, pairs], 1), n)
         side = torch.zeros_like(active, dtype=torch.int64) if side is None else side
         self.kind, self.relation = side[pairs[1]], torch.zeros_like(pairs[0])
@@ -155,9 +151,7 @@ class Window:
                     among,
                 )
 
-    def __call__(
-        self, positive: Tensor, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def __call__(self, positive: Tensor, generator: Draws = None) -> tuple[Tensor, Tensor]:
         """Draw a new target for each pair in a mask; return new pairs and original pairs' ids."""
         chosen = positive.nonzero().squeeze(1)
         target, drawn = torch.zeros_like(chosen), torch.zeros_like(chosen, dtype=torch.bool)

@@ -6,10 +6,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ...checks import Natural, reject_if
+from ...checks import Natural, check_mask, reject_if
 from ...graph import MASKS, Graph
-from ...graph.checks import check_mask
-from ...graph.fields import present
+from ...graph.fields import masks_of, present
 from ...kinds import typed
 from ...warn import warn
 from ..scaffolds import scaffold_groups
@@ -93,11 +92,9 @@ def class_capped_split(
     labels = None if graph.y is None else graph.labels
     if labels is None or not graph.num_classes:
         raise ValueError("Expected graph to have labels, but got none")
-    if graph.edge_label_index is not None:
-        raise ValueError(
-            "Expected examples to be nodes or graphs, but got edge_label_index: "
-            "random_split(graph) keeps copies of a pair together"
-        )
+    way = "random_split(graph) keeps copies of a pair together"
+    of_pairs = graph.edge_label_index is not None
+    reject_if(of_pairs, "examples to be nodes or graphs", f"edge_label_index: {way}")
     examples = _of_types(graph)
     n = len(examples)
     shares = (train_per_class != 0, num_val != 0, num_test != 0)
@@ -206,11 +203,8 @@ def warn_of_empty(shares: Sequence[float | bool], sizes: Sequence[int]) -> None:
 
 def check_shares(train: float, val: float) -> None:
     """Raise a ValueError unless both numbers are valid fractions and their sum is at most 1."""
-    reject_if(
-        not (train >= 0 and val >= 0 and train + val <= 1),
-        "train and val to be at least 0 and their sum at most 1",
-        f"{train} and {val}",
-    )
+    expected = "train and val to be at least 0 and their sum at most 1"
+    reject_if(not (train >= 0 and val >= 0 and train + val <= 1), expected, f"{train} and {val}")
 
 
 @typed
@@ -233,15 +227,11 @@ def public_split(graph: Graph) -> Graph:
 
 
 def _with_masks(graph: Graph, *nodes: Tensor) -> Graph:
-    if graph.window_index is not None:
-        raise ValueError(
-            "Expected examples that can be split at random, but got windows, which others read: "
-            "fgl.data.splits.windows(graph, shares=...) splits them in the order of time"
-        )
-    masks = torch.zeros(len(MASKS), graph.num_examples, dtype=torch.bool)
-    for mask, chosen in zip(masks, nodes, strict=True):
-        mask[chosen] = True
-    return graph.replace(**dict(zip(MASKS, masks.to(graph.device), strict=True)))
+    way = "fgl.data.splits.windows(graph, shares=...) splits them in the order of time"
+    got = f"windows, which others read: {way}"
+    reject_if(graph.has("window_index"), "examples that can be split at random", got)
+    masks = masks_of(nodes, graph.num_examples)
+    return graph.replace(**{name: mask.to(graph.device) for name, mask in masks.items()})
 
 
 @typed
@@ -280,15 +270,14 @@ def scaffold_split(
     n = graph.num_examples
     reject_if(len(scaffolds) != n, f"scaffolds to be {n}, one a molecule", len(scaffolds))
     check_shares(train, val)
-    masks = torch.zeros(len(MASKS), n, dtype=torch.bool)
-    trained = validated = 0
+    parts: list[list[int]] = [[], [], []]
     for group in scaffold_groups(scaffolds):
+        trained, validated = len(parts[0]), len(parts[1])
         if trained + len(group) <= train * n:
-            role, trained = 0, trained + len(group)
+            parts[0] += group
         elif trained + validated + len(group) <= (train + val) * n:
-            role, validated = 1, validated + len(group)
+            parts[1] += group
         else:
-            role = 2
-        masks[role, group] = True
-    warn_of_empty((train, val, 1 - train - val > 1e-9), masks.sum(1).tolist())
-    return graph.replace(**dict(zip(MASKS, masks.to(graph.device), strict=True)))
+            parts[2] += group
+    warn_of_empty((train, val, 1 - train - val > 1e-9), list(map(len, parts)))
+    return _with_masks(graph, *(torch.tensor(part, dtype=torch.int64) for part in parts))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...checks import check_length, reject_if
 from ...graph import EDGE_FIELDS, MASKS, Graph
-from ...graph.fields import taken
+from ...graph.fields import mask_of, taken
 from ...kinds import typed
 from ...transfer import to_device
 from ...warn import warn
@@ -112,8 +112,7 @@ def _with_other_relations(
     A message edge whose relation is not split must be earlier than all pairs.
     """
     times, relation, n = graph.edge_time, graph.edge_type, graph.num_nodes
-    early = torch.zeros_like(times, dtype=torch.bool)  # type: ignore[arg-type]  # checked
-    early[messages] = True
+    early = mask_of(messages, graph.num_edges)
     early |= (relation != edge_type) & (times < times[pairs].min() if len(pairs) else True)  # type: ignore[index, operator]
     if presence:
         reverses.warn_of_copies(graph.edge_index, graph.edge_type, edge_type, n)  # type: ignore[arg-type]
@@ -136,9 +135,8 @@ def _at_once(graph: Graph, own: Tensor) -> tuple[Graph, Tensor]:
     late = times[_earliest(key, times)] > times[_earliest(both, times)]
     if not late.any():
         return graph, own
-    stays = torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)
-    stays[own[late]] = False
-    early: Graph = graph.with_edges(stays)
+    stays = ~mask_of(own[late], graph.num_edges)
+    early = graph.with_edges(stays)
     own = (stays.cumsum(0) - 1)[own[~late]]
     longer, _, own = _with_reverses(early, None, own)
     return longer, own
@@ -184,12 +182,10 @@ def _check_windows(
     """Raise an error if a window gets no edge although its fraction is positive."""
     for which, (name, a, b) in enumerate(zip(PARTS, [0, *bounds], [*bounds, total], strict=True)):
         own = window == which if which == 0 else is_example & (window == which)
-        if a < b and not own.any():
-            raise ValueError(
-                f"Expected edge_time to leave {b - a} of {total} edges to {name}, but got 0, "
-                f"since edges of one time are not torn apart and {num_times} times "
-                "differ: give other shares, or split at random by pair_split"
-            )
+        expected = f"edge_time to leave {b - a} of {total} edges to {name}"
+        cause = f"since edges of one time are not torn apart and {num_times} times differ"
+        way = "give other shares, or split at random by pair_split"
+        reject_if(a < b and not own.any(), expected, f"0, {cause}: {way}")
 
 
 @typed
@@ -272,8 +268,7 @@ def pair_split(
     rank = torch.empty_like(order)
     rank[order] = torch.arange(len(order), device=graph.device)
     rank = rank if unit is None else rank[unit]
-    messages = torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)
-    messages[own[rank >= ends[0]]] = False
+    messages = ~mask_of(own[rank >= ends[0]], graph.num_edges)
     if rev_edge_type is not None:
         messages &= ~_reverse_of(graph, own[rank >= ends[0]], rev_edge_type)
     if unit is None:
@@ -294,15 +289,12 @@ def pair_split(
 
 def _check_split(graph: Graph, y: Tensor | None, shares: Sequence[float]) -> None:
     """Raise an error unless the graph's edges can be split into these fractions."""
-    if graph.edge_label_index is not None or graph.batch is not None:
-        got = "a batch" if graph.edge_label_index is None else "edge_label_index"
-        raise ValueError(f"Expected a graph whose examples are nodes, but got {got}")
+    others = [name for name in ("edge_label_index", "batch") if graph.has(name)]
+    reject_if(others, "a graph whose examples are nodes", " and ".join(others))
     if y is not None:
         check_length(graph.num_edges, y=y)
-    if len(shares) != 4 or min(shares) < 0 or not abs(sum(shares) - 1) <= 1e-6:
-        raise ValueError(
-            f"Expected shares to be four numbers of sum 1, none below 0, but got {shares}"
-        )
+    wrong = len(shares) != 4 or min(shares) < 0 or not abs(sum(shares) - 1) <= 1e-6
+    reject_if(wrong, "shares to be four numbers of sum 1, none below 0", shares)
 
 
 def _ends(shares: Sequence[float], total: int) -> list[int]:
@@ -378,7 +370,5 @@ def _split(
     answers = ones if y is None else y.to(graph.device)[pairs]
     ends = graph.edge_index[:, pairs]
     ends = ends if flipped is None else torch.where(flipped, ends.flip(0), ends)
-    result: Graph = graph.with_edges(messages).replace(
-        edge_label_index=ends, y=answers, num_classes=None, **masks
-    )
-    return result
+    fields: dict[str, Any] = {"y": answers, "num_classes": None, **masks}
+    return graph.with_edges(messages).replace(edge_label_index=ends, **fields)

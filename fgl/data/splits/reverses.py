@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...checks import reject_if
 from ...graph import Graph
 from ...sparse.gather import ranges
 from ...warn import warn
@@ -205,19 +206,16 @@ def check_relations(
     graph: Graph, edge_type: int | None, rev_edge_type: int | None, is_undirected: bool | None
 ) -> None:
     """Raise an error if a given relation is not in the graph, or if both relations are equal."""
-    if rev_edge_type is not None and edge_type is None:
-        raise ValueError("Expected edge_type beside rev_edge_type, but got none")
-    if rev_edge_type is not None and rev_edge_type == edge_type:
-        raise ValueError(
-            f"Expected rev_edge_type to be another relation than edge_type, but got "
-            f"{edge_type} twice: pair_split(graph, edge_type={edge_type}, is_undirected=True)"
-        )
+    alone = rev_edge_type is not None and edge_type is None
+    reject_if(alone, "edge_type beside rev_edge_type", "none")
+    same = rev_edge_type is not None and rev_edge_type == edge_type
+    twice = f"{edge_type} twice: pair_split(graph, edge_type={edge_type}, is_undirected=True)"
+    reject_if(same, "rev_edge_type to be another relation than edge_type", twice)
     for name, value in {"edge_type": edge_type, "rev_edge_type": rev_edge_type}.items():
         if value is None:
             continue
-        if graph.edge_type is None or not (graph.edge_type == value).any():
-            some = [] if graph.edge_type is None else graph.edge_type.unique().tolist()
-            raise ValueError(f"Expected {name} to be one of the relations {some}, but got {value}")
+        some = [] if graph.edge_type is None else graph.edge_type.unique().tolist()
+        reject_if(value not in some, f"{name} to be one of the relations {some}", value)
 
 
 def check_reverses(
