@@ -60,6 +60,7 @@ from .method.message import first_not_finite as first_not_finite
 from .method.message import leaves as leaves
 from .method.message import one_for_all as one_for_all
 from .method.message import pick as pick
+from .method.message import same as same
 from .method.method import Evaluate
 from .method.method import Loss as Loss
 from .method.method import Method as Method

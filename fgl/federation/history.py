@@ -18,7 +18,7 @@ from ..predict import predict
 from ..targets import less_is_better, lower_of, selected
 from ..warn import warn
 from .method.fedavg import deploy_received
-from .method.message import Message, Params, State
+from .method.message import Message, Params, State, same
 from .method.method import Method
 
 LONGEST = 300  # characters of a reason that a history keeps
@@ -317,7 +317,7 @@ class Result:
         for client in range(1, len(self.outbox)):
             other = self._deployed(client)
             reject_if(
-                other is not first and not _equal(first, other),
+                other is not first and not same(first, other),
                 "clients to use one model",
                 f"another of client {client}: result.model_of(client) is that of one client",
             )
@@ -496,11 +496,6 @@ def _told(record: Round) -> str:
 def _spelled(value: float) -> str:
     """A number with four decimals; a small number, such as a delta of 1e-05, has more than four."""
     return f"{value:.4f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.2g}"
-
-
-def _equal(one: Params, other: Params) -> bool:
-    """Whether two models have equal tensors."""
-    return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
 
 
 def reason(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """Own models: each client keeps and uses the model that it trained."""
 
 import copy
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -76,7 +76,7 @@ def own_models(
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         sent = message.get("model", {})
-        if draw and same(sent, initial):  # nothing is aggregated yet
+        if draw and fed.same(sent, initial):  # nothing is aggregated yet
             sent = {}
         return fedavg.receive({**message, "model": {**kept_by(state, graph), **sent}}, state, graph)
 
@@ -150,16 +150,6 @@ def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
     functions: dict[str, Any] = {"loss": loss, "receive": receive, "send": send, "deploy": deploy}
     parts = replace(plain.own, modules=tuple(own), models=models)
     return replace(plain, **functions, own=parts)
-
-
-def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    """Whether two models have equal tensors.
-
-    Example:
-        >>> same({"w": torch.zeros(2)}, {"w": torch.zeros(2)}), same({}, {"w": torch.zeros(2)})
-        (True, False)
-    """
-    return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
 
 
 def check_drawable(model: nn.Module, but: Collection[str] = ()) -> None:

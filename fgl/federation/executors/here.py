@@ -57,22 +57,18 @@ class Place(Protocol):
 
         The list is empty if the clients run in other processes.
         """
-        ...
 
     def check(self, method: Method) -> None:
         """Raise an error if these clients cannot run the method."""
-        ...
 
     def evaluate(self, method: Method, *, each: bool = False) -> Evaluate | None:
         """The default score of a method for the clients of this executor.
 
         For `each`, see `fgl.run`.
         """
-        ...
 
     def identity(self, method: Method) -> Mapping[str, Any]:
         """JSON values that must be equal in a saved run and in the run that resumes it."""
-        ...
 
     def __call__(
         self, method: Method, *, seed: int, states: Mapping[int, State], config: Mapping[str, Any]

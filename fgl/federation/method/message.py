@@ -600,17 +600,21 @@ def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
         >>> one_for_all([{"w": torch.zeros(1)}, {"w": torch.zeros(1)}], "model")
         {'w': tensor([0.])}
     """
-    want = dict(leaves(sent[0]))
-    for other in sent[1:]:
-        if other is sent[0]:
-            continue
-        got = dict(leaves(other))
-        reject_if(
-            got.keys() != want.keys() or any(not got[path].equal(want[path]) for path in want),
-            f"everybody to have been sent the same {what}",
-            "one for each: this server does not average",
-        )
+    first = dict(leaves(sent[0]))
+    differ = any(each is not sent[0] and not same(dict(leaves(each)), first) for each in sent)
+    want = f"everybody to have been sent the same {what}"
+    reject_if(differ, want, "one for each: this server does not average")
     return sent[0]
+
+
+def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Whether two dicts hold equal tensors under the same names.
+
+    Example:
+        >>> same({"w": torch.zeros(1)}, {"w": torch.ones(1)})
+        False
+    """
+    return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
 
 
 Aggregate = Callable[[Inbox, State], tuple[Mapping[int, Message], State]]

@@ -144,12 +144,9 @@ class Holdings:
         return [*reached, type(value)]
 
     def _contents(self, container: Any, keys: Any) -> list[Any]:
-        self._sized(container)
-        return [self._entry(container, key) for key in keys]
-
-    def _sized(self, container: Any) -> None:
         self._containers.append(container)
         self._lengths.append(len(container))
+        return [self._entry(container, key) for key in keys]
 
     def _entry(self, container: Any, key: Any) -> Any:
         self._of.append(container)

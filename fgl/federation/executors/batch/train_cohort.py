@@ -17,7 +17,7 @@ from ....graph import Graph
 from ....predict import reads, with_ties
 from ....progress import shown
 from ...method.message import Params
-from ...method.method import Method, OptimizerFactory
+from ...method.method import Method
 from ...training.optimizer import (
     SCALARS,
     Layout,
@@ -276,7 +276,7 @@ def _alone(method: Method, params: Params, cohort: Cohort) -> Template:
     names = trainable(method, cohort.graphs[0])
     own = {n: p.detach().clone().requires_grad_() for n, p in params.items() if n in names}
     optimizer = made(method.train.optimizer, own)
-    _check_optimizer(optimizer)
+    check_optimizer(optimizer)
     return Template(own, optimizer)
 
 
@@ -291,12 +291,8 @@ def _optimizer(alone: Template, leaves: Mapping[str, Tensor]) -> optim.Optimizer
     return fused(kind(groups))
 
 
-def check_optimizer(factory: OptimizerFactory) -> None:
-    """Raise a ValueError unless the method's optimiser is element-wise and has no hooks."""
-    _check_optimizer(factory([torch.zeros(1, requires_grad=True)]))
-
-
-def _check_optimizer(optimizer: optim.Optimizer) -> None:
+def check_optimizer(optimizer: optim.Optimizer) -> None:
+    """Raise a ValueError unless an optimiser is element-wise and has no hooks."""
     if any(getattr(optimizer, name) for name in HOOKS):
         raise ValueError(
             "Expected the optimizer to have no hooks of its own, "

@@ -181,7 +181,7 @@ def answer(
     note: Note,
     message: Message,
     shelf: Shelf,
-    ledger: Ledger | None = None,
+    ledger: Ledger,
 ) -> tuple[Answer, bool]:
     """Execute a client's round as `Loop` does, and return the client's answer.
 
@@ -204,11 +204,11 @@ def answer(
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
         >>> method = fgl.fedavg(fgl.nn.GCN(2, 8, 2))
         >>> note, shelf = Note(7, 0, 0, 1, -1), StateFolder(tempfile.mkdtemp(), 7, 1)
-        >>> made, keeps = answer(method, graph, note, {"model": method.initial()}, shelf)
+        >>> message, ledger = {"model": method.initial()}, Ledger(None, {})
+        >>> made, keeps = answer(method, graph, note, message, shelf, ledger)
         >>> list(made.message), keeps
         (['model', 'num_examples'], False)
     """
-    ledger = Ledger(None, {}) if ledger is None else ledger
     costs = method.privacy.costs(message)
     question = hashlib.sha256(json.dumps(note).encode() + pack(message)).hexdigest()
     before = _marks(shelf, note)  # first: what another process writes from here on is noticed below
@@ -252,9 +252,7 @@ def answer(
     return client_answer, bool(state)
 
 
-def joined(
-    method: Method, graph: Graph, note: Note, shelf: Shelf, ledger: Ledger | None = None
-) -> Answer:
+def joined(method: Method, graph: Graph, note: Note, shelf: Shelf, ledger: Ledger) -> Answer:
     """A client's message before the first round.
 
     The joining message has no noise and is not stored.
@@ -268,12 +266,11 @@ def joined(
         >>> method = fgl.methods.feddyn(fgl.fedavg(torch.nn.Linear(1, 1)))
         >>> graph = fgl.Graph(torch.eye(1), torch.zeros(2, 0).long())
         >>> note, shelf = Note(7, 0, 0, 1, -1), StateFolder(tempfile.mkdtemp(), 7, 1)
-        >>> joined(method, graph, note, shelf).message
+        >>> joined(method, graph, note, shelf, Ledger(None, {})).message
         {'num_examples': tensor(1)}
     """
     want = "a method whose clients are asked when they join"
     reject_if(method.rules.joining is None, want, method, Refusal)
-    ledger = Ledger(None, {}) if ledger is None else ledger
     ledger.check(without_noise({}))
     with _loop(method, graph, note, shelf) as loop:
         ((_, client_answer),) = loop.join()
