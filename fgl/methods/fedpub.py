@@ -13,7 +13,6 @@ from ..checks import Weight
 from ..client_network import probe_graphs
 from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
-from ..kinds import typed
 from ..nn.observe import gives_embeddings
 from ..predict import check_reads
 from .mix_models import mix_similar
@@ -187,7 +186,6 @@ def masked(params: Mapping[str, Tensor], *, bound: float = 0.0) -> Params:
     return out
 
 
-@typed
 def proxy_graph(
     like: Graph,
     *,

@@ -14,7 +14,6 @@ from ..checks import Count, Natural, Weight, check_number, reject_if
 from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..graph.fields import learned
-from ..kinds import typed
 from ..nn.node_generator import NodeGenerator
 from ..properties.encodings import walk_returns
 from ..seeds import drawing_from
@@ -239,7 +238,6 @@ def lesson_of(
     return Lesson(model, generator, teachers, labels, weight, present, neighbours)
 
 
-@typed
 def node_generator(like: Graph, *, seed: int = 0, **sizes: Any) -> NodeGenerator:
     """FedTAD's generator, for graphs with the features and classes of a client's graph.
 

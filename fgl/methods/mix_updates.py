@@ -11,7 +11,6 @@ from ..aggregate import mix
 from ..checks import Share, reject_if
 from ..client_network import normalize_rows
 from ..federation import Inbox, Method, Outbox, State, check_averages, layer, pair
-from ..kinds import typed
 
 Network = Callable[[Inbox, Tensor], tuple[Tensor, Tensor]]
 
@@ -78,7 +77,6 @@ def _checked(result: Any, size: int) -> tuple[Tensor, Tensor]:
     return both
 
 
-@typed
 def uniform(inbox: Inbox, known: Tensor) -> tuple[Tensor, Tensor]:
     """A network for `mix_updates` in which every client learns from all clients with equal weights.
 

@@ -18,7 +18,6 @@ from torch import Tensor
 from ...checks import check_kind, reject_if
 from ...federation import Message, leaves
 from ...graph import Graph
-from ...kinds import typed
 from ...privacy import masks as parts
 from ...privacy import signatures as ed25519
 
@@ -26,7 +25,6 @@ Key = bytes | Callable[[Graph], bytes] | None
 SIGNATURE = ed25519.SIGNATURE
 
 
-@typed
 class Signatures:
     """All clients' public keys, and this client's private key.
 
