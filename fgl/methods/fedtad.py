@@ -107,7 +107,6 @@ def fedtad(
     """
     check_number("num_nodes", num_nodes, at_least=max(generator.num_classes, neighbours))
     model, classes = fedavg.model, generator.num_classes
-    prepare = partial(lesson_of, num_nodes=num_nodes, neighbours=neighbours)
     first = fed.combine(lambda value: value.detach().clone(), generator.state_dict())
     adam = partial(torch.optim.Adam, weight_decay=distil_decay)
 
@@ -134,11 +133,19 @@ def fedtad(
         teachers: list[Any] = [{n: t.contiguous() for n, t in model} for model in models]
         mean: Any = next(iter(outbox.values()))["model"]
         fed.check_model(mean, fedavg.initial())
-        lesson = prepare(model, generator, teachers, inbox.stack("reliability"))
+        lesson = prepared(teachers, inbox.stack("reliability"))
         with torch.enable_grad():
             learnt, more = distil(mean, lesson, state)
         messages = fed.changed_messages(outbox, lambda message: {**message, "model": learnt})
         return messages, {**new, "model": learnt, **more}
+
+    def prepared(teachers: list[Any], reliable: Tensor) -> Lesson:
+        """The lesson of a round, for labels as evenly distributed as possible."""
+        labels = torch.arange(num_nodes, device=reliable.device)
+        labels = (labels // (num_nodes // classes)).clamp(max=classes - 1)
+        weight = shares(reliable)[:, labels] / labels.bincount()[labels]
+        present = (reliable != 0).any(1).sum()
+        return Lesson(model, generator, teachers, labels, weight, present, neighbours)
 
     def distil(mean: Params, lesson: Lesson, state: State) -> tuple[Params, State]:
         net: Any = state.get("generator", first)
@@ -218,24 +225,6 @@ class Lesson:
     def of_student(self, params: Params, graph: Graph, taught: Tensor) -> Tensor:
         """The student's loss: ``L_div``."""
         return distance(fed.predict(self.model, params, graph), taught, self.weight)
-
-
-def lesson_of(
-    model: nn.Module,
-    generator: NodeGenerator,
-    teachers: list[Params],
-    reliable: Any,
-    *,
-    num_nodes: int,
-    neighbours: int,
-) -> Lesson:
-    """The losses of one round, for generated graphs in which all classes have the same size."""
-    classes = generator.num_classes
-    labels = torch.arange(num_nodes, device=reliable.device)
-    labels = (labels // (num_nodes // classes)).clamp(max=classes - 1)
-    weight = shares(reliable)[:, labels] / labels.bincount()[labels]
-    present = (reliable != 0).any(1).sum()
-    return Lesson(model, generator, teachers, labels, weight, present, neighbours)
 
 
 def node_generator(like: Graph, *, seed: int = 0, **sizes: Any) -> NodeGenerator:
