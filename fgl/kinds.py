@@ -238,19 +238,16 @@ def explain_public(package: str) -> None:
     named = (each for module in modules for each in _functions(module))
     public = {each for each in named if isinstance(each, FunctionType | type)}
     functions = {each: _wrapper(each)(each) for each in public if _bare(each)}
-    rooms = [module.__name__ for module in modules if hasattr(module, "__all__")]
     for module in modules:
-        for key, value in list(vars(module).items()):
-            if isinstance(value, FunctionType) and value in functions:
-                setattr(module, key, functions[value])
-        if module.__name__ in rooms:
-            own = vars(module)
-            own["__getattr__"] = _finder(module.__name__, rooms, own.get("__getattr__"))
-    kinds = {each for m in modules for each in vars(m).values() if isinstance(each, type)}
-    for kind in kinds:
-        inside = kind.__module__.split(".")[0] == package and not kind.__name__.startswith("_")
-        if inside and not getattr(kind, "_is_protocol", False) and not issubclass(kind, NOT_NAMED):
-            _explain_methods(kind, _wrapper(kind) if kind in public else explained)
+        own = vars(module)
+        bare = {key: value for key, value in own.items() if isinstance(value, FunctionType)}
+        own |= {key: functions[value] for key, value in bare.items() if value in functions}
+    for kind in {each for m in modules for each in vars(m).values() if isinstance(each, type)}:
+        _explain_methods(kind, package, kind in public)
+    rooms = [module.__name__ for module in modules if hasattr(module, "__all__")]
+    for room in rooms:
+        own = vars(sys.modules[room])
+        own["__getattr__"] = _finder(room, rooms, own.get("__getattr__"))
 
 
 def _wrapper(value: Any) -> Callable[[Any], Any]:
@@ -270,11 +267,15 @@ def _functions(module: ModuleType) -> list[Any]:
     return [each for each in own if getattr(each, "__module__", "") == module.__name__]
 
 
-def _explain_methods(kind: type, constructor: Callable[[Any], Any]) -> None:
+def _explain_methods(kind: type, package: str, public: bool) -> None:
+    inside = kind.__module__.split(".")[0] == package and not kind.__name__.startswith("_")
+    if not inside or getattr(kind, "_is_protocol", False) or issubclass(kind, NOT_NAMED):
+        return
+    constructor = _wrapper(kind) if public else explained
     for key, value in list(vars(kind).items()):
         function = getattr(value, "__func__", value)  # of a class method or a static method
-        public = key in ("__init__", "__call__", "__matmul__") or not key.startswith("_")
-        if public and _bare(function):
+        called = key in ("__init__", "__call__", "__matmul__") or not key.startswith("_")
+        if called and _bare(function):
             new = (constructor if key == "__init__" else explained)(function)
             setattr(kind, key, new if function is value else type(value)(new))
 
