@@ -316,11 +316,9 @@ class Result:
         first = self._deployed(0)
         for client in range(1, len(self.outbox)):
             other = self._deployed(client)
-            reject_if(
-                other is not first and not same(first, other),
-                "clients to use one model",
-                f"another of client {client}: result.model_of(client) is that of one client",
-            )
+            want = "clients to use one model"
+            got = f"another of client {client}: result.model_of(client) is that of one client"
+            reject_if(other is not first and not same(first, other), want, got)
         return self._module(0, first)
 
     def model_of(self, client: int) -> nn.Module:
@@ -377,11 +375,9 @@ class Result:
         reject_if(client not in self.outbox, f"client to be < {len(self.outbox)}", client)
         message, state = self.outbox[client], self.client_states.get(client, {})
         if not self.clients:
-            reject_if(
-                self.method.deploy is not deploy_received or self.method.own.models is not None,
-                "the clients to be in this process, since their models depend on what they keep",
-                "clients elsewhere",
-            )
+            wrong = self.method.deploy is not deploy_received or self.method.own.models is not None
+            want = "the clients to be in this process, since their models depend on what they keep"
+            reject_if(wrong, want, "clients elsewhere")
             return deploy_received(message, state, None)  # type: ignore[arg-type]
         graph = self.clients[client]
         with self.method.at(graph), torch.no_grad():

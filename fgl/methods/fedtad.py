@@ -119,11 +119,9 @@ def fedtad(
     def accept(message: Message, client: int, state: State) -> None:
         fedavg.accept(message, client, state)
         reliable = check_entry(message, "reliability", [classes])
-        reject_if(
-            reliable.abs().max() > fedavg.rules.max_examples,
-            f"reliability to be at most {fedavg.rules.max_examples:g}",
-            f"{float(reliable.abs().max()):g}",
-        )
+        want = f"reliability to be at most {fedavg.rules.max_examples:g}"
+        got = f"{float(reliable.abs().max()):g}"
+        reject_if(reliable.abs().max() > fedavg.rules.max_examples, want, got)
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         outbox, new = fedavg.aggregate(inbox, state)

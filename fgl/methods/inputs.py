@@ -118,9 +118,8 @@ def check_prototypes(message: Message, most: float) -> tuple[Tensor, Tensor]:
         raise ValueError("Expected a row of prototypes for each count, but got other shapes")
     together = counts.double().sum()  # integers would wrap around
     odd = counts.is_floating_point() or not len(counts) or counts.min() < 0
-    reject_if(
-        odd or together > most, f"counts to be integers from 0, {most:g} together", counts.tolist()
-    )
+    want = f"counts to be integers from 0, {most:g} together"
+    reject_if(odd or together > most, want, counts.tolist())
     return rows, counts
 
 

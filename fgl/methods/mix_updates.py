@@ -69,11 +69,8 @@ def _checked(result: Any, size: int) -> tuple[Tensor, Tensor]:
     """Check the shapes of the two matrices that a network returned, and return both."""
     both = pair(result, "network", "matrix, known")
     for name, each in zip(("matrix", "known"), both, strict=True):
-        reject_if(
-            list(each.shape) != [size, size],
-            f"network's {name} to have shape {[size, size]}, one row per client that is here",
-            list(each.shape),
-        )
+        want = f"network's {name} to have shape {[size, size]}, one row per client that is here"
+        reject_if(list(each.shape) != [size, size], want, list(each.shape))
     return both
 
 

@@ -101,11 +101,9 @@ def own_models(
 
 
 def _check_differ(fedavg: Method, own: Collection[str], models: Any, draw: bool) -> None:
-    reject_if(
-        models is None or not own or isinstance(own, str),
-        "own to be names of modules and models a function of a graph, both or none",
-        f"own={own!r} and models={models!r}",
-    )
+    want = "own to be names of modules and models a function of a graph, both or none"
+    got = f"own={own!r} and models={models!r}"
+    reject_if(models is None or not own or isinstance(own, str), want, got)
     reject_if(not callable(models), "models to be a function of a graph", repr(models), TypeError)
     reject_if(draw, "draw to be left out beside models, which draw", "True")
     fed.refuse(fedavg, ONE_ARCHITECTURE, "own_models", "it knows one architecture alone")

@@ -209,11 +209,8 @@ def check_same(
 ) -> None:
     """Raise an error if a method, setting or other value has changed but kept its name."""
     other = [name for name, text in now.items() if known.get(name, text) != text]
-    reject_if(
-        other,
-        f"{', '.join(other)} to be as when the study in {folder} was begun",
-        f"another: {advice}",
-    )
+    want = f"{', '.join(other)} to be as when the study in {folder} was begun"
+    reject_if(other, want, f"another: {advice}")
 
 
 def load_plan(folder: str | os.PathLike[str], name: str = "plan.pkl") -> Plan:

@@ -239,11 +239,8 @@ def counted(
         return {**state, "privacy": with_answers(record, paid(inbox, state))}
 
     def with_record(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
-        reject_if(
-            "privacy" in new,
-            "one transform that adds noise and counts",
-            "another inside: their epsilons would have to be composed",
-        )
+        got = "another inside: their epsilons would have to be composed"
+        reject_if("privacy" in new, "one transform that adds noise and counts", got)
         return outbox, {**new, "privacy": account(means.inbox, state)["privacy"]}
 
     aggregate = fed.after(_without_record(method.aggregate), with_record)

@@ -385,15 +385,11 @@ class Limits:
             Traceback (most recent call last):
             ValueError: Expected the names of metrics to have at most 100 letters, but got 200
         """
-        reject_if(
-            len(names) > self.metrics, f"a score to have at most {self.metrics} metrics", len(names)
-        )
+        want = f"a score to have at most {self.metrics} metrics"
+        reject_if(len(names) > self.metrics, want, len(names))
         for name in names:
-            reject_if(
-                len(name) > self.metric_length,
-                f"the names of metrics to have at most {self.metric_length} letters",
-                len(name),
-            )
+            want = f"the names of metrics to have at most {self.metric_length} letters"
+            reject_if(len(name) > self.metric_length, want, len(name))
             reject_if(not name.isprintable(), "the names of metrics to be printable", f"{name!a}")
 
     def too_many(self, scores: Mapping[int, Mapping[str, Any]]) -> set[str]:

@@ -212,11 +212,8 @@ def check_no_joining(method: Method, outer: str, why: str) -> None:
     Example:
         >>> check_no_joining(fgl.fedavg(torch.nn.Linear(1, 1)), "local", "nobody would answer")
     """
-    reject_if(
-        method.rules.joining is not None,
-        f"{outer} to be given a method whose clients say nothing when they join",
-        f"{method}: {why}",
-    )
+    want = f"{outer} to be given a method whose clients say nothing when they join"
+    reject_if(method.rules.joining is not None, want, f"{method}: {why}")
 
 
 def check_one_architecture(method: Method, outer: str) -> None:
@@ -232,11 +229,9 @@ def check_one_architecture(method: Method, outer: str) -> None:
     Example:
         >>> check_one_architecture(fgl.fedavg(torch.nn.Linear(1, 1)), "moon")
     """
-    reject_if(
-        method.own.models is not None,
-        f"{outer} to be given a method whose clients have one architecture",
-        f"{method}, whose clients have models of their own",
-    )
+    want = f"{outer} to be given a method whose clients have one architecture"
+    got = f"{method}, whose clients have models of their own"
+    reject_if(method.own.models is not None, want, got)
 
 
 def unsealed(method: Method) -> Method:

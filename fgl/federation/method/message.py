@@ -241,9 +241,8 @@ def check_like(tensor: Tensor, other: Tensor, name: str) -> None:
         Traceback (most recent call last):
         ValueError: Expected client 1's w to have shape [3], but got [2]
     """
-    reject_if(
-        tensor.shape != other.shape, f"{name} to have shape {list(other.shape)}", list(tensor.shape)
-    )
+    want = f"{name} to have shape {list(other.shape)}"
+    reject_if(tensor.shape != other.shape, want, list(tensor.shape))
     reject_if(tensor.dtype != other.dtype, f"{name} to be {other.dtype}", tensor.dtype, TypeError)
 
 
@@ -263,9 +262,8 @@ def check_names(what: str, metrics: Any) -> None:
         TypeError: Expected score to name metrics by strings, but got 3
     """
     got, named = type(metrics).__name__, f"{what} to name metrics by strings"
-    reject_if(
-        not isinstance(metrics, Mapping), f"{what} to return a dict of metrics", got, TypeError
-    )
+    want = f"{what} to return a dict of metrics"
+    reject_if(not isinstance(metrics, Mapping), want, got, TypeError)
     for key in metrics:
         reject_if(not isinstance(key, str), named, repr(key), TypeError)
 
@@ -396,11 +394,8 @@ class Inbox(Mapping[int, Message]):
                     f"Expected client {client} to have been sent {key} as a dict, but got a {got}"
                 )
             missing = [name for name in stacks if name not in value]
-            reject_if(
-                missing,
-                f"client {client} to have been sent all of {key} that it sends",
-                f"no {missing}",
-            )
+            want = f"client {client} to have been sent all of {key} that it sends"
+            reject_if(missing, want, f"no {missing}")
         return {
             name: stack
             - self._before({c: v[name] for c, v in went.items()}, stack, f"{key}/{name}")
@@ -449,11 +444,8 @@ class Inbox(Mapping[int, Message]):
         return out
 
     def _rows(self, stack: Tensor, path: str) -> tuple[Tensor, ...]:
-        reject_if(
-            stack.shape[:1] != (len(self),),
-            f"{path} to have {len(self)} rows, one per client",
-            f"shape {list(stack.shape)}",
-        )
+        want = f"{path} to have {len(self)} rows, one per client"
+        reject_if(stack.shape[:1] != (len(self),), want, f"shape {list(stack.shape)}")
         return stack.unbind()
 
     def _of_each(self, key: str) -> dict[int, Any]:

@@ -90,12 +90,8 @@ class Training:
         unused = self.epochs is not None and self.batches is None
         hint = f"num_steps={self.epochs} makes as many steps, each on all training examples"
         reject_if(unused, "epochs to be left out without batches", f"{self.epochs}: {hint}")
-        reject_if(
-            not callable(self.optimizer),
-            "optimizer to be a function, such as partial(torch.optim.Adam, lr=0.01)",
-            shown(self.optimizer),
-            TypeError,
-        )
+        want = "optimizer to be a function, such as partial(torch.optim.Adam, lr=0.01)"
+        reject_if(not callable(self.optimizer), want, shown(self.optimizer), TypeError)
         for name, arguments in TRAINING.items():
             if (function := getattr(self, name)) is not None:
                 check_takes(name, function, arguments)

@@ -125,11 +125,8 @@ def named(name: str, hook: Adjust) -> Adjust:
         check_kind(f"{name}'s result", returned, Mapping)
         shapes, new = ({k: getattr(t, "shape", t) for k, t in x.items()} for x in (first, returned))
         wrong = [key for key in shapes | new if key not in shapes or shapes[key] != new.get(key)]
-        reject_if(
-            wrong,
-            f"{name} to return tensors like those it is given",
-            f"{wrong} missing, extra or of another shape",
-        )
+        want = f"{name} to return tensors like those it is given"
+        reject_if(wrong, want, f"{wrong} missing, extra or of another shape")
         return dict(returned)
 
     return call

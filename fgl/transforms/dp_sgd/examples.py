@@ -126,11 +126,8 @@ def check_method(method: Method) -> None:
     """Raise a ValueError if the method mixes examples or changes gradients."""
     want = "no adjust, since gradients are clipped example by example and it would be dropped"
     reject_if(method.train.adjust is not None, f"the method's training to have {want}", "one")
-    reject_if(
-        method.train.max_grad_norm is not None,
-        "max_grad_norm to be None, since gradients are clipped example by example",
-        method.train.max_grad_norm,
-    )
+    want = "max_grad_norm to be None, since gradients are clipped example by example"
+    reject_if(method.train.max_grad_norm is not None, want, method.train.max_grad_norm)
     kind = nn.modules.batchnorm._BatchNorm
     mixing = [name for name, part in method.model.named_modules() if isinstance(part, kind)]
     reject_if(mixing, "the model to have no batch norm, by which examples see each other", mixing)

@@ -188,11 +188,8 @@ class Client:
 
 def _encoded(message: Message, terms: wire.Terms, num_clients: int) -> Params:
     """A client's weighted upload in fixed point: dict from a tensor's path to the numbers."""
-    reject_if(
-        set(message) != set(terms.names),
-        f"every exchange's upload to be {list(terms.names)}, which a secure sum covers",
-        sorted(message) or "an empty one",
-    )
+    want = f"every exchange's upload to be {list(terms.names)}, which a secure sum covers"
+    reject_if(set(message) != set(terms.names), want, sorted(message) or "an empty one")
     count = message["num_examples"]
     how: Any = {"bits": terms.bits, "bound": terms.bound}
     if count.numel() != 1 or not bool((count.floor() == count) & (count >= 0) & count.isfinite()):
@@ -228,11 +225,9 @@ def _rows(keys: Tensor, exchange: Params) -> list[int]:
 
 def _check_among(which: Tensor, row: int, threshold: int, number: int) -> None:
     check_kind("who is in the sum", which, torch.bool, (number,))
-    reject_if(
-        not which[row] or int(which.sum()) < threshold,
-        f"a sum of at least {threshold} clients, this one among them",
-        f"{int(which.sum())}{('' if which[row] else ' others')}",
-    )
+    want = f"a sum of at least {threshold} clients, this one among them"
+    got = f"{int(which.sum())}{('' if which[row] else ' others')}"
+    reject_if(not which[row] or int(which.sum()) < threshold, want, got)
 
 
 def of_seed(count: int) -> bytes:
