@@ -93,11 +93,8 @@ def fedpub(
     check_reads(fedavg.model, probes, "fedpub")
     reader, statistics = copy.deepcopy(fedavg.model).eval(), dict(fedavg.model.named_buffers())
     weights = {name: p for name, p in fedavg.model.named_parameters() if p.requires_grad}
-    ones = {
-        MASK + name: torch.ones_like(p).detach()
-        for name, p in weights.items()
-        if p.dim() > 1 or masks == "all"
-    }
+    masked_weights = {n: p for n, p in weights.items() if p.dim() > 1 or masks == "all"}
+    ones = {MASK + name: torch.ones_like(p).detach() for name, p in masked_weights.items()}
     first = {**ones, **{name: value.detach().clone() for name, value in statistics.items()}}
     embeds = of == "embedding" or (of == "auto" and gives_embeddings(reader))
 

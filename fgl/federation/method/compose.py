@@ -193,9 +193,9 @@ def check_model_alone(method: Method, outer: str) -> None:
     """
     want, first = (
         f"{outer} to be given a method that trains the model alone",
-        [*method.own.personal][:1],
+        [*method.own.personal],
     )
-    reject_if(first, want, f"{first} and its like besides: put that method around {outer}")
+    reject_if(first, want, f"{first[:1]} and its like besides: put that method around {outer}")
 
 
 def check_no_joining(method: Method, outer: str, why: str) -> None:
@@ -268,11 +268,8 @@ def check_seals(method: Method) -> None:
     """
     sealed: set[str] = set()
     for each in (inner for layer in reversed(method.layers) for inner in layer.all):
-        names = [
-            name
-            for name in sorted(each.sealed - sealed)
-            if attrgetter(name)(method) is not each.left[name]
-        ]
+        new = sorted(each.sealed - sealed)
+        names = [name for name in new if attrgetter(name)(method) is not each.left[name]]
         if names:
             verb = "is another" if len(names) == 1 else "are others"
             raise ValueError(

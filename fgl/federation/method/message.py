@@ -87,7 +87,7 @@ def num_bytes(message: Mapping[str, Any]) -> int:
     return total
 
 
-def compact(message: Message) -> Message:
+def compact(message: Any) -> Any:
     """Replace views in a message by copies, so that the larger tensors behind them can be freed.
 
     Example:
@@ -95,19 +95,12 @@ def compact(message: Message) -> Message:
         >>> kept["w"].untyped_storage().nbytes()
         12
     """
-
-    def own(tensor: Tensor) -> Tensor:
-        if tensor.layout != torch.strided:
-            return tensor
-        size = tensor.numel() * tensor.element_size()
-        return tensor.clone() if tensor.untyped_storage().nbytes() > size else tensor
-
-    return {
-        key: {name: own(tensor) for name, tensor in value.items()}
-        if isinstance(value, Mapping)
-        else own(value)
-        for key, value in message.items()
-    }
+    if isinstance(message, Mapping):
+        return {key: compact(value) for key, value in message.items()}
+    if message.layout != torch.strided:
+        return message
+    size = message.numel() * message.element_size()
+    return message.clone() if message.untyped_storage().nbytes() > size else message
 
 
 def to(message: Any, device: torch.device) -> Any:

@@ -17,6 +17,11 @@ FUSED = (optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad)
 SCALARS = ("step", "mu_product", "eta", "mu")  # scalars in an optimiser's state
 
 
+def is_scalar(path: str) -> bool:
+    """Whether an entry of an optimiser's state is one number, such as the steps so far."""
+    return path.split("/")[0] in SCALARS
+
+
 class Layout:
     """The way in which parameters are stored in memory.
 

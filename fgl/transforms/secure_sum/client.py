@@ -65,12 +65,9 @@ class Client:
         if phase == wire.KEYS:
             own = {name: parts.as_tensor(self.draw(parts.KEY)) for name in ("seal", "mask")}
             pair = b"".join(parts.public_key(parts.as_bytes(secret)) for secret in own.values())
-            new_state = {
-                **plain,
-                wire.ASKED: {**own, "phase": torch.tensor(wire.KEYS)},
-                wire.TOLD: context[wire.TOLD],
-            }
-            return wire.envelope(wire.KEYS, self._said(parts.as_tensor(pair), graph)), new_state
+            said = wire.envelope(wire.KEYS, self._said(parts.as_tensor(pair), graph))
+            exchange = {**own, "phase": torch.tensor(wire.KEYS)}
+            return said, {**plain, wire.ASKED: exchange, wire.TOLD: context[wire.TOLD]}
         exchange = state.get(wire.ASKED, {"phase": torch.tensor(wire.REST)})
         if not self.terms.follows(phase, int(exchange["phase"])):
             got = wire.NAMES.get(phase, str(phase))
@@ -93,11 +90,8 @@ class Client:
             inner = drop(context, (wire.ASKED, wire.TOLD))
             message, plain = self.method.send(params, inner, plain, graph)
             payload, exchange = self._masked(message, request, exchange)
-        return wire.envelope(phase, payload), {
-            **plain,
-            wire.ASKED: exchange,
-            wire.TOLD: state[wire.TOLD],
-        }
+        new_state = {**plain, wire.ASKED: exchange, wire.TOLD: state[wire.TOLD]}
+        return wire.envelope(phase, payload), new_state
 
     def _said(self, pair: Tensor, graph: Graph) -> Params:
         """The public keys of this client.

@@ -23,6 +23,7 @@ from ...training.optimizer import (
     Layout,
     change_grads,
     fused,
+    is_scalar,
     load_state,
     made,
     state_of,
@@ -295,10 +296,9 @@ def check_optimizer(optimizer: optim.Optimizer) -> None:
     """Raise a ValueError unless an optimiser is element-wise and has no hooks."""
     if any(getattr(optimizer, name) for name in HOOKS):
         raise ValueError(
-            "Expected the optimizer to have no hooks of its own, "
-            f"but got a {type(optimizer).__name__} "
-            "with some, which would see the tensors of all clients in one: Training's adjust and "
-            f"settle change a step of each client{ONE_BY_ONE}"
+            "Expected the optimizer to have no hooks of its own, but got a "
+            f"{type(optimizer).__name__} with some, which would see the tensors of all clients in "
+            f"one: Training's adjust and settle change a step of each client{ONE_BY_ONE}"
         )
     if type(optimizer) not in ELEMENTWISE:
         names = ", ".join(kind.__name__ for kind in ELEMENTWISE)
@@ -339,8 +339,7 @@ def _stacked(tensors: Sequence[Tensor]) -> Tensor:
 def _own(state: Mapping[str, Tensor], client: int) -> Params:
     """A client's part of an optimiser's state."""
     return {
-        path: (value if path.split("/")[0] in SCALARS else value[client]).clone()
-        for path, value in state.items()
+        path: (value if is_scalar(path) else value[client]).clone() for path, value in state.items()
     }
 
 

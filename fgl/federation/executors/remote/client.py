@@ -16,7 +16,7 @@ from ....graph import Graph
 from ....predict import OtherWidth, predict
 from ....seeds import stage
 from ...gate.guard import checked
-from ...method.message import Message, State, check_message, to
+from ...method.message import Message, State, check_message, drop, to
 from ...method.method import Method
 from ...method.rules import without_noise
 from ...saved.identity import identity
@@ -227,13 +227,8 @@ def answer(
         loop.keep(note.round, [note.client])
     state = loop.states[note.client]
     onward = {name: state.pop(name) for name in method.privacy.onward if name in state}
-    reply = _Reply(
-        question,
-        bool(state),
-        client_answer.losses,
-        client_answer.num_examples,
-        pack(client_answer.message or {}),
-    )
+    packed = pack(client_answer.message or {})
+    reply = _Reply(question, bool(state), client_answer.losses, client_answer.num_examples, packed)
     with shelf.alone():
         if _marks(shelf, note) != before:  # another process of this site was quicker
             other = _kept(shelf, note, question)
@@ -382,9 +377,5 @@ def _state(method: Method, note: Note, shelf: Shelf) -> State:
     payload = shelf.read(note.base) if note.base >= 0 else pack({})
     want = f"client {note.client} to have kept its state of round {note.base}"
     reject_if(payload is None, want, shelf.rounds() or "none", Refusal)
-    state = {
-        key: value
-        for key, value in unpack(payload or b"").items()
-        if key not in method.privacy.onward
-    }
+    state = drop(unpack(payload or b""), method.privacy.onward)
     return {**state, **unpack(shelf.read(0, "onward") or pack({}))}
