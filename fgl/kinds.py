@@ -76,6 +76,7 @@ WAYS = {
     ("Training", "partial"): "fgl.Training(partial(...), num_steps=3)",
     ("Training", "function"): "fgl.Training({value})",
     ("Callable", "Optimizer"): "partial(torch.optim.{value}, lr=0.01)",
+    ("optimizer", "object"): "partial(torch.optim.Adam, lr=0.01)",
     ("methods", "list"): '{{"FedAvg": lambda task: task.fedavg, "SCAFFOLD": fgl.methods.scaffold}}',
     ("VGAE", "Module"): "fgl.tasks.node_task and fgl.tasks.pair_task take any model",
 }

@@ -108,10 +108,6 @@ class Store:
         write(self.path(name), json.dumps(plain(record)).encode())
         self._names.add(name)
 
-    def locked(self, name: str) -> FileLock:
-        """A run's lock, which the operating system releases if the process dies."""
-        return FileLock(self.folder / "locks" / name, timeout=0)
-
 
 def write(path: Path, content: bytes) -> None:
     """Write a file under a temporary name, then rename it."""
@@ -258,7 +254,8 @@ def begun(store: Store, name: str) -> Iterator[int | None]:
     a process works on the run, there is a mark file next to the lock. If the process dies, the mark
     remains.
     """
-    lock, mark = store.locked(name), store.folder / "locks" / f"{name}.begun"
+    locks = store.folder / "locks"
+    lock, mark = FileLock(locks / name, timeout=0), locks / f"{name}.begun"
     try:
         with writing(store.folder):
             lock.acquire()

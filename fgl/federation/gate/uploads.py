@@ -368,14 +368,9 @@ class Limits:
             Traceback (most recent call last):
             ValueError: Expected the upload to have at most 1000 bytes, but got 1001
         """
-        for name, most, got in (
-            ("the upload", self.of_upload, upload),
-            ("what stands beside it", self.of_note, note),
-        ):
-            if got and got > most(method):
-                raise ValueError(
-                    f"Expected {name} to have at most {most(method)} bytes, but got {got}"
-                )
+        most, beside = self.of_upload(method), self.of_note(method)
+        reject_if(upload > most, f"the upload to have at most {most} bytes", upload)
+        reject_if(note > beside, f"what stands beside it to have at most {beside} bytes", note)
 
     def check_metrics(self, names: Mapping[str, Any]) -> None:
         """Raise a ValueError if a score has too many metrics, or a metric with an unreadable name.

@@ -191,11 +191,9 @@ def check_model_alone(method: Method, outer: str) -> None:
         Traceback (most recent call last):
         ValueError: Expected local to be given a method that trains the model alone, but got ...
     """
-    want, first = (
-        f"{outer} to be given a method that trains the model alone",
-        [*method.own.personal],
-    )
-    reject_if(first, want, f"{first[:1]} and its like besides: put that method around {outer}")
+    want = f"{outer} to be given a method that trains the model alone"
+    first = [*method.own.personal][:1]
+    reject_if(first, want, f"{first} and its like besides: put that method around {outer}")
 
 
 def check_no_joining(method: Method, outer: str, why: str) -> None:

@@ -205,12 +205,9 @@ def usable(method: Method, graph: Graph, context: Any, examples: Tensor) -> Tens
     """
     with _asking(method, graph) as params:
         left = _asked(lambda some: method.loss(params, alone(graph, some), context), examples)
-    if len(left) < len(examples):
-        LOG.warning(
-            "The loss of %d of %d examples raises: they count for nothing in DP-SGD",
-            len(examples) - len(left),
-            len(examples),
-        )
+    lost, text = len(examples) - len(left), "The loss of %d of %d examples raises"
+    if lost:
+        LOG.warning(f"{text}: they count for nothing in DP-SGD", lost, len(examples))
     return left
 
 
