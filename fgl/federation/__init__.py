@@ -19,7 +19,6 @@ from .executors.batch.choice import choose
 from .executors.batch.cohort import Cohort
 from .executors.batch.cohort import batch_norms as batch_norms
 from .executors.here import Here
-from .executors.here import Place as Place
 from .executors.loop import Loop
 from .executors.loop import Score as Score
 from .gate.guard import check_whole as check_whole
