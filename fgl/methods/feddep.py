@@ -127,9 +127,14 @@ def feddep(
     """
     model = network_of(fedavg, DeepNeighbours, "feddep", "model='deep' in a task")
     base = fedper(fedavg, shared=("classifier",))
-    how: Any = {"targets": targets, "optimizer": fedavg.train.optimizer}
-    how |= {"weights": (count_weight, embedding_weight, label_weight)}
-    learn = partial(generated, model, epochs=(gen_local_epochs, gen_epochs), **how)
+    learn = partial(
+        generated,
+        model,
+        epochs=(gen_local_epochs, gen_epochs),
+        weights=(count_weight, embedding_weight, label_weight),
+        targets=targets,
+        optimizer=fedavg.train.optimizer,
+    )
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         check_client(graph)

@@ -368,7 +368,7 @@ class Limits:
             Traceback (most recent call last):
             ValueError: Expected the upload to have at most 1000 bytes, but got 1001
         """
-        most, beside = self.of_upload(method), self.of_note(method)
+        most, beside = self.of_upload(method), self.of_note(method) if note else 0
         reject_if(upload > most, f"the upload to have at most {most} bytes", upload)
         reject_if(note > beside, f"what stands beside it to have at most {beside} bytes", note)
 
