@@ -65,9 +65,9 @@ class Client:
         if phase == wire.KEYS:
             own = {name: parts.as_tensor(self.draw(parts.KEY)) for name in ("seal", "mask")}
             pair = b"".join(parts.public_key(parts.as_bytes(secret)) for secret in own.values())
-            said = wire.envelope(wire.KEYS, self._said(parts.as_tensor(pair), graph))
+            answer = wire.envelope(wire.KEYS, self._said(parts.as_tensor(pair), graph))
             exchange = {**own, "phase": torch.tensor(wire.KEYS)}
-            return said, {**plain, wire.ASKED: exchange, wire.TOLD: context[wire.TOLD]}
+            return answer, {**plain, wire.ASKED: exchange, wire.TOLD: context[wire.TOLD]}
         exchange = state.get(wire.ASKED, {"phase": torch.tensor(wire.REST)})
         if not self.terms.follows(phase, int(exchange["phase"])):
             got = wire.NAMES.get(phase, str(phase))
