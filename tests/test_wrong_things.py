@@ -188,6 +188,7 @@ MEANT: dict[str, tuple[Callable[[], Any], str]] = {
     "two values": (lambda: fgl.fedavg(model(), model=model()), "values for argument 'model'"),
     "robust mean of a sum": (lambda: fgl.transforms.robust(SUM, MEDIAN), "choose one"),
     "sum of a robust mean": (lambda: fgl.transforms.secure_sum(ROBUST, threshold=3), "choose one"),
+    "clipped sum": (lambda: fgl.transforms.clipped(SUM, length=1.0), "write secure_sum(clipped(m"),
     "shared": (lambda: fgl.methods.fedper(METHOD), "; shared: names of modules, such as"),
     "settings": (fgl.kinds.explained(usage),
         "a, b to be given, but got none: usage(a, b, c=..., d=..., ...)"),
