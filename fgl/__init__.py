@@ -25,7 +25,6 @@ from . import (
     tasks,
     transforms,
 )
-from ._names import suggest_names
 from .experiment.plots import plot
 from .federation import Message, Method, Ragged, Result, Training, evaluate_on, fedavg, layer, run
 from .graph import Graph
@@ -80,4 +79,3 @@ __all__ = [
 ]
 
 kinds.explain_public(__name__)
-suggest_names(__name__)

@@ -77,6 +77,7 @@ WAYS = {
     ("Training", "partial"): "fgl.Training(partial(...), num_steps=3)",
     ("Training", "function"): "fgl.Training({value})",
     ("Callable", "Optimizer"): "partial(torch.optim.{value}, lr=0.01)",
+    ("optimizer", "object"): "partial(torch.optim.Adam, lr=0.01)",
     ("methods", "list"): '{{"FedAvg": lambda task: task.fedavg, "SCAFFOLD": fgl.methods.scaffold}}',
     ("VGAE", "Module"): "fgl.tasks.node_task and fgl.tasks.pair_task take any model",
 }
@@ -109,6 +110,11 @@ MEANT = {
     "num_features": ("in_channels",),
     "num_classes": ("out_channels",),
     "hidden": ("hidden_channels",),
+}
+# Names of other libraries -> what they are here.
+ELSEWHERE = {
+    "fedavg": "task.fedavg, or fgl.fedavg(model)",
+    "fedbn": "fgl.methods.fedper(fedavg, shared=[...]) with all modules but the norms",
 }
 # Arguments of local training: if a function takes none of them, these two do.
 LOCAL = ("lr", "learning_rate", "optimizer", "momentum", "weight_decay", "epochs", "local_epochs")
@@ -210,28 +216,44 @@ def _number(value: Any) -> Any:
     return value.item() if isinstance(value, np.integer | np.floating) else value
 
 
-def explain_public(package: str) -> None:
-    """Apply `explained` to the public functions of a package, and to methods of its public classes.
+# Packages whose public functions and classes check the arguments of every call.
+CHECKED = ("fgl.data.", "fgl.methods.", "fgl.tasks.", "fgl.transforms.")
 
-    A function that a module stores at import, for example as a default, has the decorator itself.
+
+def explain_public(package: str) -> None:
+    """Explain wrong calls of a package's public functions and classes, and unknown names in it.
+
+    Each public function, and each method of a public class, gets `explained`; in `CHECKED` packages
+    functions and constructors get `typed`. A function that a module stores at import, for example
+    as a default, has the decorator itself.
 
     Example:
         >>> explain_public("fgl")
         >>> fgl.nn.GCN(4, 8, 2, layers=3)
         Traceback (most recent call last):
         TypeError: Expected an argument of GCN, but got layers=3: did you mean num_layers=3? ...
+        >>> getattr(fgl.data, "louvain_partition")
+        Traceback (most recent call last):
+        AttributeError: module 'fgl.data' has no ...: did you mean ...louvain_partition?
     """
     modules = [m for name, m in sys.modules.items() if name.split(".")[0] == package]
-    functions = {each: explained(each) for m in modules for each in _functions(m) if _bare(each)}
+    named = (each for module in modules for each in _functions(module))
+    public = {each for each in named if isinstance(each, FunctionType | type)}
+    functions = {each: _wrapper(each)(each) for each in public if _bare(each)}
     for module in modules:
-        for key, value in list(vars(module).items()):
-            if isinstance(value, FunctionType) and value in functions:
-                setattr(module, key, functions[value])
-    kinds = {each for m in modules for each in vars(m).values() if isinstance(each, type)}
-    for own in kinds:
-        inside = own.__module__.split(".")[0] == package and not own.__name__.startswith("_")
-        if inside and not getattr(own, "_is_protocol", False) and not issubclass(own, NOT_NAMED):
-            _explain_methods(own)
+        own = vars(module)
+        bare = {key: value for key, value in own.items() if isinstance(value, FunctionType)}
+        own |= {key: functions[value] for key, value in bare.items() if value in functions}
+    for kind in {each for m in modules for each in vars(m).values() if isinstance(each, type)}:
+        _explain_methods(kind, package, kind in public)
+    rooms = [module.__name__ for module in modules if hasattr(module, "__all__")]
+    for room in rooms:
+        own = vars(sys.modules[room])
+        own["__getattr__"] = _finder(room, rooms, own.get("__getattr__"))
+
+
+def _wrapper(value: Any) -> Callable[[Any], Any]:
+    return typed if value.__module__.startswith(CHECKED) else explained
 
 
 def _functions(module: ModuleType) -> list[Any]:
@@ -247,13 +269,36 @@ def _functions(module: ModuleType) -> list[Any]:
     return [each for each in own if getattr(each, "__module__", "") == module.__name__]
 
 
-def _explain_methods(kind: type) -> None:
+def _explain_methods(kind: type, package: str, public: bool) -> None:
+    inside = kind.__module__.split(".")[0] == package and not kind.__name__.startswith("_")
+    if not inside or getattr(kind, "_is_protocol", False) or issubclass(kind, NOT_NAMED):
+        return
+    constructor = _wrapper(kind) if public else explained
     for key, value in list(vars(kind).items()):
         function = getattr(value, "__func__", value)  # of a class method or a static method
-        public = key in ("__init__", "__call__", "__matmul__") or not key.startswith("_")
-        if public and _bare(function):
-            new = explained(function)
+        called = key in ("__init__", "__call__", "__matmul__") or not key.startswith("_")
+        if called and _bare(function):
+            new = (constructor if key == "__init__" else explained)(function)
             setattr(kind, key, new if function is value else type(value)(new))
+
+
+def _finder(
+    room: str, rooms: list[str], other: Callable[[str], Any] | None
+) -> Callable[[str], Any]:
+    def find(name: str) -> Any:
+        if other is not None:
+            return other(name)
+        paths = {
+            each.lower(): f"{place}.{each}"
+            for place in (*rooms, "fgl.methods", "fgl", room)
+            for each in sys.modules[place].__all__
+        }
+        nearest = difflib.get_close_matches(name.lower(), paths, n=1, cutoff=0.7)
+        path = ELSEWHERE.get(name.lower(), paths[nearest[0]] if nearest else "")
+        meant = f": did you mean {path}?" if path else ""
+        raise AttributeError(f"module {room!r} has no attribute {name!r}{meant}")
+
+    return find
 
 
 def _bare(function: Any) -> bool:

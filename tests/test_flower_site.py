@@ -538,7 +538,7 @@ def test_a_rotated_ledger_forgets_nothing(tmp_path: Any, monkeypatch: pytest.Mon
     costs = [{"noise_multiplier": 5.0}, {"noise_multiplier": 3.0, "sample_rate": 0.1, "steps": 2}]
     for number in range(20):
         book.charge(costs[number % 2], num_bytes=9)
-    assert book.epsilon_after({}) == 10 / 5**2 + 20 / 3**2
+    assert book.afford({}) == 10 / 5**2 + 20 / 3**2
     *old, new = sorted(tmp_path.glob("ledger*.jsonl"))
     last = int(old[-1].stem[-6:])
     assert [path.name for path in old] == [f"ledger-{last - k:06d}.jsonl" for k in (2, 1, 0)]
@@ -557,7 +557,7 @@ def test_half_a_line_is_cut_off_and_a_damaged_one_refuses(tmp_path: Any) -> None
     path.write_bytes(whole + whole[:50])  # killed in the middle: the answer had not left
     book.charge({"noise_multiplier": 2.0}, num_bytes=9)
     want = fgl.privacy.epsilon(noise_multiplier=2.0, rounds=2, delta=1e-5)
-    assert book.epsilon_after({}) == want
+    assert book.afford({}) == want
     path.write_bytes(b"garbage\n" + whole)
     with pytest.raises(ValueError, match="Expected line 1 of .* to be one of a ledger"):
         book.charge({"noise_multiplier": 2.0}, num_bytes=9)
@@ -571,9 +571,9 @@ def test_without_an_accountant_a_ledger_has_no_epsilon_and_a_budget_raises(
 ) -> None:
     missing = Mock(side_effect=ImportError)
     monkeypatch.setattr("fgl.federation.executors.remote.ledger.composed_epsilon", missing)
-    assert math.isnan(Ledger(tmp_path, {}).epsilon_after({}))
+    assert math.isnan(Ledger(tmp_path, {}).afford({}))
     with pytest.raises(ImportError):
-        Ledger(tmp_path, {}, epsilon=9.0).epsilon_after({})
+        Ledger(tmp_path, {}, epsilon=9.0).afford({})
 
 
 def test_a_site_approves_one_run_and_refuses_another(tmp_path: Any, reached: Any) -> None:

@@ -439,11 +439,11 @@ def test_a_mask_that_does_not_fit_needs_another_trace() -> None:
     trace = traced.Trace.__new__(traced.Trace)
     trace.names, one, two = ["w"], torch.zeros(2, 3), torch.ones(2, 3)
     for masked, mask, fits in ((True, two, True), (True, two[:, :2], False), (False, two, False)):
-        trace.masked = masked
+        trace.form = traced.Form([], [], (not masked,))
         found = trace._with_mask([one, one, two], mask)
         assert ([found[0] is one, found[1] is mask] == [True, True]) if fits else found is None  # type: ignore[index]
     assert trace._with_mask([one], None) == [one]
-    trace.masked = True
+    trace.form = traced.Form([], [], (False,))
     assert trace._with_mask([one, one], None) is None
     for own, other, same in ((0.0, -0.0, False), (math.nan, math.nan, True), (0.5, 0.5, True)):
         pair = torch.tensor([own], requires_grad=True), torch.tensor([other], requires_grad=True)

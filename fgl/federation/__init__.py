@@ -19,7 +19,6 @@ from .executors.batch.choice import choose
 from .executors.batch.cohort import Cohort
 from .executors.batch.cohort import batch_norms as batch_norms
 from .executors.here import Here
-from .executors.here import Place as Place
 from .executors.loop import Loop
 from .executors.loop import Score as Score
 from .gate.guard import check_whole as check_whole
@@ -60,6 +59,7 @@ from .method.message import first_not_finite as first_not_finite
 from .method.message import leaves as leaves
 from .method.message import one_for_all as one_for_all
 from .method.message import pick as pick
+from .method.message import same as same
 from .method.method import Evaluate
 from .method.method import Loss as Loss
 from .method.method import Method as Method

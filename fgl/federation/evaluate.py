@@ -286,11 +286,7 @@ def _whole_score(
     reject_if(not graph.test_mask.any(), "test_mask to have a node", f"none{SPLIT}")
     checked_y(target, graph.y)
     validated = graph.val_mask is not None and bool(graph.val_mask.any())
-    without = {
-        f"{prefix}{name}"
-        for prefix in ("val_", "test_")
-        for name in _undefined(target, graph, prefix)
-    }
+    without = {f"{of}{name}" for of in ("val_", "test_") for name in _undefined(target, graph, of)}
 
     target = target.at(horizons(graph))
 

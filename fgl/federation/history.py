@@ -18,7 +18,7 @@ from ..predict import predict
 from ..targets import less_is_better, lower_of, selected
 from ..warn import warn
 from .method.fedavg import deploy_received
-from .method.message import Message, Params, State
+from .method.message import Message, Params, State, same
 from .method.method import Method
 
 LONGEST = 300  # characters of a reason that a history keeps
@@ -316,11 +316,9 @@ class Result:
         first = self._deployed(0)
         for client in range(1, len(self.outbox)):
             other = self._deployed(client)
-            reject_if(
-                other is not first and not _equal(first, other),
-                "clients to use one model",
-                f"another of client {client}: result.model_of(client) is that of one client",
-            )
+            want = "clients to use one model"
+            got = f"another of client {client}: result.model_of(client) is that of one client"
+            reject_if(other is not first and not same(first, other), want, got)
         return self._module(0, first)
 
     def model_of(self, client: int) -> nn.Module:
@@ -377,11 +375,9 @@ class Result:
         reject_if(client not in self.outbox, f"client to be < {len(self.outbox)}", client)
         message, state = self.outbox[client], self.client_states.get(client, {})
         if not self.clients:
-            reject_if(
-                self.method.deploy is not deploy_received or self.method.own.models is not None,
-                "the clients to be in this process, since their models depend on what they keep",
-                "clients elsewhere",
-            )
+            wrong = self.method.deploy is not deploy_received or self.method.own.models is not None
+            want = "the clients to be in this process, since their models depend on what they keep"
+            reject_if(wrong, want, "clients elsewhere")
             return deploy_received(message, state, None)  # type: ignore[arg-type]
         graph = self.clients[client]
         with self.method.at(graph), torch.no_grad():
@@ -496,11 +492,6 @@ def _told(record: Round) -> str:
 def _spelled(value: float) -> str:
     """A number with four decimals; a small number, such as a delta of 1e-05, has more than four."""
     return f"{value:.4f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.2g}"
-
-
-def _equal(one: Params, other: Params) -> bool:
-    """Whether two models have equal tensors."""
-    return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
 
 
 def reason(error: Exception) -> str:

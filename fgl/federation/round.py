@@ -113,11 +113,8 @@ def _cause(left_out: Mapping[int, Exception]) -> BaseException | None:
 def _invited(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:
     """The record of the next round: its participants, and the clients that drop out."""
     index = len(result.history)
-    invited = participants(
-        executor.num_clients,
-        plan.participation,
-        fold_in(plan.seed, index // method.rules.exchange, "who"),
-    )
+    seed = fold_in(plan.seed, index // method.rules.exchange, "who")
+    invited = participants(executor.num_clients, plan.participation, seed)
     record = Round(index, invited)
     if method.rules.joining is not None and not result.history:
         record.bytes_up = join(method, executor, result, plan)
@@ -218,12 +215,9 @@ def _without_blame(
     cause = _bad_model(refused, answers, history)
     if not cause:
         return refused
-    return {
-        client: BadModel(f"{cause}, so it is not this client's fault: {reason(error)}")
-        if isinstance(error, Diverged)
-        else error
-        for client, error in refused.items()
-    }
+    blame = f"{cause}, so it is not this client's fault"
+    diverged = {k: error for k, error in refused.items() if isinstance(error, Diverged)}
+    return refused | {k: BadModel(f"{blame}: {reason(each)}") for k, each in diverged.items()}
 
 
 def _bad_model(

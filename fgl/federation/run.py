@@ -317,11 +317,8 @@ def _check_rounds(method: Method, place: Place, num_rounds: int, start: Result |
     want = f"num_rounds to be a multiple of {exchange}, the rounds of one exchange of {name}"
     reject_if(num_rounds % exchange, want, num_rounds)
     reject_if(0 < num_rounds < least, f"num_rounds to be at least {least} for {method}", num_rounds)
-    reject_if(
-        0 < num_rounds <= first,
-        f"num_rounds to be above {first}, the rounds before late clients and classes appear",
-        num_rounds,
-    )
+    want = f"num_rounds to be above {first}, the rounds before late clients and classes appear"
+    reject_if(0 < num_rounds <= first, want, num_rounds)
 
 
 def _check_go_back(method: Method, go_back: int, state: State) -> None:
@@ -398,22 +395,17 @@ def _check_same_optimizer(method: Method, start: Result) -> None:
         return
     leaf = [torch.zeros(1, requires_grad=True)]
     before, now = (type(each.train.optimizer(leaf)) for each in methods)
-    reject_if(
-        before is not now,
-        f"the optimizer of start, {before.__name__}, whose state clients kept",
-        f"{now.__name__}: use {before.__name__} or keep_optimizer=False",
-    )
+    want = f"the optimizer of start, {before.__name__}, whose state clients kept"
+    got = f"{now.__name__}: use {before.__name__} or keep_optimizer=False"
+    reject_if(before is not now, want, got)
 
 
 def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:
     """Whether another round follows; False if a callback ended the run."""
     unscored = folder.unscored is not None
     rounds = len(result.history) + unscored
-    reject_if(
-        rounds > num_rounds,
-        f"num_rounds to be at least the {rounds} rounds of the checkpoint in {folder.path}",
-        num_rounds,
-    )
+    want = f"num_rounds to be at least the {rounds} rounds of the checkpoint in {folder.path}"
+    reject_if(rounds > num_rounds, want, num_rounds)
     if not unscored and rounds == num_rounds:
         return False
     if not unscored and folder.has_stopped(rounds):

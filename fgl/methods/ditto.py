@@ -92,13 +92,8 @@ def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
 def _check_alone(method: Method) -> None:
     """Raise an error if two models that share an optimiser would influence each other."""
     buffers = [name for name, _ in method.model.named_buffers()]
-    reject_if(
-        buffers,
-        "ditto to be given a model without buffers",
-        f"{buffers}: clients train two models, and the second one's statistics have no place",
-    )
-    reject_if(
-        method.train.max_grad_norm is not None,
-        "ditto to be given a method that clips no gradient",
-        f"max_grad_norm={method.train.max_grad_norm}, which would clip both models' as one",
-    )
+    got = f"{buffers}: clients train two models, and the second one's statistics have no place"
+    reject_if(buffers, "ditto to be given a model without buffers", got)
+    want = "ditto to be given a method that clips no gradient"
+    got = f"max_grad_norm={method.train.max_grad_norm}, which would clip both models' as one"
+    reject_if(method.train.max_grad_norm is not None, want, got)

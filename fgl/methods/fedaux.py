@@ -48,11 +48,8 @@ def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Meth
     Source: Zhuo et al. 2025, https://arxiv.org/abs/2505.23864; https://github.com/JhuoW/FedAux
     """
     parameter = dict(fedavg.model.named_parameters()).get(vector)
-    reject_if(
-        parameter is None or parameter.dim() != 1,
-        f"the model to have a vector {vector!r}, as fgl.nn.AuxSAGE has (model='aux' in a task)",
-        type(fedavg.model).__name__,
-    )
+    want = f"the model to have a vector {vector!r}, as fgl.nn.AuxSAGE has (model='aux' in a task)"
+    reject_if(parameter is None or parameter.dim() != 1, want, type(fedavg.model).__name__)
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:

@@ -229,13 +229,18 @@ def generated(
     Returns:
         A dict with the generator's tensors and `mends`; keys are names of the model's tensors.
     """
+    mask, number = graph.training_mask, missing.clamp(max=hidden.shape[1])
 
     def loss(params: Params, prototypes: Mapping[str, tuple[Tensor, Tensor]]) -> Tensor:
+        """``a SmoothL1(count, missing) + b near(made, hidden) + l CE`` and others' prototypes."""
         own, rest = within(params, "generator."), within(params, "classifier.")
         count, embeddings = functional_call(model.generator, own, (graph.x, graph.adj))
         read = graph.x, graph.adj, fused(count, embeddings)
         logits = functional_call(model.classifier, rest, read)
-        total = local_loss(count, embeddings, logits, graph, missing, hidden, weights)
+        apart = smooth_l1_loss(count, missing.to(count.dtype), reduction="none")
+        close = nearest_features(embeddings, count.round(), hidden, number, mask=mask)
+        total = weights[0] * weighted_mean(apart, mask) + weights[1] * close
+        total = total + weights[2] * cross_entropy(logits, graph.labels, mask)
         for rows, counts in prototypes.values():
             total = total + weights[1] * compared(embeddings, count, rows, counts, targets)
         return total / (len(prototypes) + 1)
@@ -248,26 +253,6 @@ def generated(
             params = fed.minimise(loss, params, step, optimizer=optimizer, names=learns).params
     trained = {n: p for n, p in params.items() if n.startswith("generator.")}
     return {**trained, "mends": torch.ones_like(params["mends"])}
-
-
-def local_loss(
-    count: Tensor,
-    embeddings: Tensor,
-    logits: Tensor,
-    graph: Graph,
-    missing: Tensor,
-    hidden: Tensor,
-    weights: tuple[float, float, float],
-) -> Tensor:
-    """``a SmoothL1(count, missing) + b near(made, hidden) + l CE`` over the training nodes."""
-    mask = graph.training_mask
-    apart = smooth_l1_loss(count, missing.to(count.dtype), reduction="none")
-    number = missing.clamp(max=hidden.shape[1])
-    return (
-        weights[0] * weighted_mean(apart, mask)
-        + weights[1] * nearest_features(embeddings, count.round(), hidden, number, mask=mask)
-        + weights[2] * cross_entropy(logits, graph.labels, mask)
-    )
 
 
 def compared(z: Tensor, count: Tensor, rows: Tensor, counts: Tensor, targets: Targets) -> Tensor:

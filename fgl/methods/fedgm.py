@@ -135,7 +135,8 @@ def fedgm(
         fed.check_keys(message, KEYS[has_graph], "the upload")
         if has_graph:
             check_gradients(message, {name: model.state_dict()[name] for name in names})
-            check_counts(message["count"], fedavg.rules.max_examples)
+            most = fedavg.rules.max_examples
+            reject_if((message["count"] > most).any(), f"count to be at most {most:g}", "more")
         else:
             check_condensed(message, fedavg.rules.max_examples)
 
@@ -148,13 +149,22 @@ def fedgm(
         with fed.in_mode(model, True), torch.enable_grad():
             uploads = with_gradients(inbox)
             if uploads:
-                target = class_means(uploads, names)
-                step = matched(model, graphs, target, state["probe"], adam, moments)
+                step = matched(graphs, uploads, state["probe"], moments)
                 graphs["x"], moments = step.params, step.optimizer
             probe, used = drawn(model), fit(drawn(model), side_by_side(graphs))
         sent: Message = {"model": used, "probe": probe}
         kept_moments = {"moments": moments} if moments else {}
         return Broadcast(sent, inbox.num_clients), {**sent, **graphs, **kept_moments}
+
+    def matched(graphs: Any, uploads: list[Any], probe: Params, moments: Any) -> fed.Trained:
+        """Take an Adam step on the condensed features, to match the gradients that clients sent."""
+        target, weight = class_means(uploads, names)
+
+        def loss(features: Params) -> Tensor:
+            whole = side_by_side({**graphs, "x": features}, len(weight))
+            return apart(model, list(target), probe, whole, target, weight)
+
+        return fed.minimise(loss, graphs["x"], [()], optimizer=adam, state=moments)
 
     changed: Any = {"receive": receive, "send": send, "accept": accept, "aggregate": aggregate}
     train = replace(fedavg.train, num_steps=0, batches=None, epochs=None)
@@ -173,11 +183,6 @@ def check_condensed(message: Message, most: float) -> None:
     wrong = x.dim() != 2 or y.shape != x.shape[:1] or adjacency.shape != (len(x), len(x))
     reject_if(wrong, "x, y and adjacency to be of the same nodes", "others")
     reject_if(len(x) > most, f"x to have at most {most:g} nodes", len(x))
-
-
-def check_counts(count: Tensor, most: float) -> None:
-    """Raise a ValueError if a class has more than `most` condensed nodes."""
-    reject_if((count > most).any(), f"count to be at most {most:g}", "more")
 
 
 def with_gradients(inbox: Inbox) -> list[Any]:
@@ -199,24 +204,6 @@ def class_means(uploads: list[Any], names: list[str]) -> tuple[Params, Tensor]:
     share = count / torch.where(of_class == 0, 1, of_class)
     target = fed.combine(partial(torch.einsum, "kc,kc...->c...", share), gradients)
     return target, of_class / of_class.max()
-
-
-def matched(
-    model: Any,
-    graphs: Any,
-    gradients: tuple[Params, Tensor],
-    probe: Params,
-    adam: Any,
-    moments: Any,
-) -> fed.Trained:
-    """Take an Adam step on the condensed features, to match the gradients that clients sent."""
-    target, weight = gradients
-
-    def loss(features: Params) -> Tensor:
-        whole = side_by_side({**graphs, "x": features}, len(weight))
-        return apart(model, list(target), probe, whole, target, weight)
-
-    return fed.minimise(loss, graphs["x"], [()], optimizer=adam, state=moments)
 
 
 def check_gradients(message: Mapping[str, Any], params: Params) -> None:

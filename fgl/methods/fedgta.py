@@ -117,9 +117,8 @@ def with_labels(rows: Tensor, graph: Graph) -> Tensor:
         tensor([[0.0000, 1.0000],
                 [0.5000, 0.5000]])
     """
-    reject_if(
-        graph.batch is not None, "examples to be nodes, along whose edges labels go", "graphs"
-    )
+    want = "examples to be nodes, along whose edges labels go"
+    reject_if(graph.batch is not None, want, "graphs")
     y, weight = labelled(rows, graph)
     one_hot = torch.nn.functional.one_hot(y, rows.shape[1]).to(rows.dtype)
     return torch.where(weight[:, None] > 0, one_hot, rows)

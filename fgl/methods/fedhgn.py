@@ -61,11 +61,8 @@ def fedhgn(
     """
     first = fedavg.initial()
     own = [name for name in first if name.rsplit(".", 1)[-1] == coefficients]
-    reject_if(
-        not own,
-        f"the model to have coefficients of bases, called {coefficients!r}",
-        f"{list(first)}: fgl.nn.RGCN has them with num_bases",
-    )
+    want = f"the model to have coefficients of bases, called {coefficients!r}"
+    reject_if(not own, want, f"{list(first)}: fgl.nn.RGCN has them with num_bases")
     empty = {name: first[name].new_zeros(1, first[name].shape[1]) for name in own}
 
     def whole(message: Message, state: State) -> Message:

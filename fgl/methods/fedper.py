@@ -89,9 +89,6 @@ def others(names: Collection[str], common: Collection[str]) -> list[str]:
         paths = [name[:end] for end in ends]
         alone = [p for p in paths if not any(each.startswith(f"{p}.") for each in common)]
         out[alone[0]] = None
-    reject_if(
-        not out,
-        "shared to leave something to the clients, whose models differ",
-        f"all of {list(names)}",
-    )
+    want = "shared to leave something to the clients, whose models differ"
+    reject_if(not out, want, f"all of {list(names)}")
     return list(out)

@@ -205,8 +205,7 @@ def labelled(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
     wrong = y is None or y.is_floating_point() or y.dim() != 1
     got = getattr(y, "dtype", "none")
     reject_if(wrong, "examples to have class labels, whose prototypes are sent", got)
-    reject_if(
-        len(embedding) != len(y), f"one embedding for each of the {len(y)} examples", len(embedding)
-    )
+    want = f"one embedding for each of the {len(y)} examples"
+    reject_if(len(embedding) != len(y), want, len(embedding))
     mask = torch.ones_like(y, dtype=torch.bool) if graph.train_mask is None else graph.train_mask
     return torch.where(mask, y, 0), mask.to(embedding.dtype)

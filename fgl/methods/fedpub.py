@@ -13,7 +13,6 @@ from ..checks import Weight
 from ..client_network import probe_graphs
 from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
-from ..kinds import typed
 from ..nn.observe import gives_embeddings
 from ..predict import check_reads
 from .mix_models import mix_similar
@@ -94,11 +93,8 @@ def fedpub(
     check_reads(fedavg.model, probes, "fedpub")
     reader, statistics = copy.deepcopy(fedavg.model).eval(), dict(fedavg.model.named_buffers())
     weights = {name: p for name, p in fedavg.model.named_parameters() if p.requires_grad}
-    ones = {
-        MASK + name: torch.ones_like(p).detach()
-        for name, p in weights.items()
-        if p.dim() > 1 or masks == "all"
-    }
+    masked_weights = {n: p for n, p in weights.items() if p.dim() > 1 or masks == "all"}
+    ones = {MASK + name: torch.ones_like(p).detach() for name, p in masked_weights.items()}
     first = {**ones, **{name: value.detach().clone() for name, value in statistics.items()}}
     embeds = of == "embedding" or (of == "auto" and gives_embeddings(reader))
 
@@ -187,7 +183,6 @@ def masked(params: Mapping[str, Tensor], *, bound: float = 0.0) -> Params:
     return out
 
 
-@typed
 def proxy_graph(
     like: Graph,
     *,

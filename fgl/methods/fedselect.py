@@ -113,11 +113,8 @@ def fedselect(
             return fedavg.aggregate(inbox, state)
         outbox, new = fedavg.aggregate(completed(inbox, weight, state["model"]), state)
         # In the next round, the model fills entries that no client shares.
-        reject_if(
-            "model" not in new,
-            "fedselect to be given a method whose server keeps one model for all",
-            f"a state with {list(new)}",
-        )
+        want = "fedselect to be given a method whose server keeps one model for all"
+        reject_if("model" not in new, want, f"a state with {list(new)}")
         return outbox, new
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:

@@ -174,11 +174,8 @@ def fisher(method: Method, params: Params, graph: Graph, names: list[str], mask:
 
 def distances(squares: Params, kind: str) -> Tensor:
     """Distance ``[K]`` between each client's F and the mean F, over tensors of one kind."""
-    far = [
-        widened(each - each.mean(0)).abs().flatten(1).sum(1)
-        for name, each in squares.items()
-        if kind_of(name) == kind
-    ]
+    own = [each for name, each in squares.items() if kind_of(name) == kind]
+    far = [widened(each - each.mean(0)).abs().flatten(1).sum(1) for each in own]
     return torch.stack(far).sum(0)
 
 

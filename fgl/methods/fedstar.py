@@ -43,11 +43,9 @@ def fedstar(fedavg: Method, *, shared: Sequence[str] = Star.STRUCTURE, draw: boo
 
     Source: Tan et al. 2023, https://arxiv.org/abs/2211.13009; yuetan031/FedStar
     """
-    reject_if(
-        shared == Star.STRUCTURE and not hasattr(fedavg.model, "structure_pre"),
-        "the model to have a structure channel, as fgl.nn.Star has (model='star' in a task)",
-        type(fedavg.model).__name__,
-    )
+    wrong = shared == Star.STRUCTURE and not hasattr(fedavg.model, "structure_pre")
+    want = "the model to have a structure channel, as fgl.nn.Star has (model='star' in a task)"
+    reject_if(wrong, want, type(fedavg.model).__name__)
     method = fedper(fedavg, shared=shared)
     if draw:
         check_drawable(fedavg.model, but=shared)

@@ -14,7 +14,6 @@ from ..checks import Count, Natural, Weight, check_number, reject_if
 from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..graph.fields import learned
-from ..kinds import typed
 from ..nn.node_generator import NodeGenerator
 from ..properties.encodings import walk_returns
 from ..seeds import drawing_from
@@ -108,7 +107,6 @@ def fedtad(
     """
     check_number("num_nodes", num_nodes, at_least=max(generator.num_classes, neighbours))
     model, classes = fedavg.model, generator.num_classes
-    prepare = partial(lesson_of, num_nodes=num_nodes, neighbours=neighbours)
     first = fed.combine(lambda value: value.detach().clone(), generator.state_dict())
     adam = partial(torch.optim.Adam, weight_decay=distil_decay)
 
@@ -121,11 +119,9 @@ def fedtad(
     def accept(message: Message, client: int, state: State) -> None:
         fedavg.accept(message, client, state)
         reliable = check_entry(message, "reliability", [classes])
-        reject_if(
-            reliable.abs().max() > fedavg.rules.max_examples,
-            f"reliability to be at most {fedavg.rules.max_examples:g}",
-            f"{float(reliable.abs().max()):g}",
-        )
+        want = f"reliability to be at most {fedavg.rules.max_examples:g}"
+        got = f"{float(reliable.abs().max()):g}"
+        reject_if(reliable.abs().max() > fedavg.rules.max_examples, want, got)
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         outbox, new = fedavg.aggregate(inbox, state)
@@ -135,11 +131,19 @@ def fedtad(
         teachers: list[Any] = [{n: t.contiguous() for n, t in model} for model in models]
         mean: Any = next(iter(outbox.values()))["model"]
         fed.check_model(mean, fedavg.initial())
-        lesson = prepare(model, generator, teachers, inbox.stack("reliability"))
+        lesson = prepared(teachers, inbox.stack("reliability"))
         with torch.enable_grad():
             learnt, more = distil(mean, lesson, state)
         messages = fed.changed_messages(outbox, lambda message: {**message, "model": learnt})
         return messages, {**new, "model": learnt, **more}
+
+    def prepared(teachers: list[Any], reliable: Tensor) -> Lesson:
+        """The lesson of a round, for labels as evenly distributed as possible."""
+        labels = torch.arange(num_nodes, device=reliable.device)
+        labels = (labels // (num_nodes // classes)).clamp(max=classes - 1)
+        weight = shares(reliable)[:, labels] / labels.bincount()[labels]
+        present = (reliable != 0).any(1).sum()
+        return Lesson(model, generator, teachers, labels, weight, present, neighbours)
 
     def distil(mean: Params, lesson: Lesson, state: State) -> tuple[Params, State]:
         net: Any = state.get("generator", first)
@@ -221,25 +225,6 @@ class Lesson:
         return distance(fed.predict(self.model, params, graph), taught, self.weight)
 
 
-def lesson_of(
-    model: nn.Module,
-    generator: NodeGenerator,
-    teachers: list[Params],
-    reliable: Any,
-    *,
-    num_nodes: int,
-    neighbours: int,
-) -> Lesson:
-    """The losses of one round, for generated graphs in which all classes have the same size."""
-    classes = generator.num_classes
-    labels = torch.arange(num_nodes, device=reliable.device)
-    labels = (labels // (num_nodes // classes)).clamp(max=classes - 1)
-    weight = shares(reliable)[:, labels] / labels.bincount()[labels]
-    present = (reliable != 0).any(1).sum()
-    return Lesson(model, generator, teachers, labels, weight, present, neighbours)
-
-
-@typed
 def node_generator(like: Graph, *, seed: int = 0, **sizes: Any) -> NodeGenerator:
     """FedTAD's generator, for graphs with the features and classes of a client's graph.
 

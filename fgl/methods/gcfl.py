@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -220,23 +219,16 @@ def gcfl_plus(
 
     Source: Xie et al. 2021, https://arxiv.org/abs/2106.13423
     """
-    cluster = partial(
-        gcfl,
-        eps1=eps1,
-        eps2=eps2,
-        first_round=first_round,
-        seq_length=seq_length,
-        similarity=trends,
-    )
+    how: Any = {"eps1": eps1, "eps2": eps2, "first_round": first_round, "seq_length": seq_length}
     if sequence == "updates":
-        return cluster(fedavg)
+        return gcfl(fedavg, similarity=trends, **how)
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, state = fedavg.send(params, context, state, graph)
         return {**message, "gradient_norm": gradient_norm(fedavg, params, context, graph)}, state
 
     measure: Measure = lambda inbox, updates: inbox.stack("gradient_norm")  # noqa: E731
-    return cluster(replace(fedavg, send=send), measure=measure)
+    return gcfl(replace(fedavg, send=send), similarity=trends, measure=measure, **how)
 
 
 def gradient_norm(method: Method, params: Params, context: Any, graph: Graph) -> Tensor:

@@ -127,11 +127,8 @@ def graphfl(
 
 def _check_model(fedavg: Method) -> None:
     """Raise an error if a batch norm has running statistics, which each adaptation would change."""
-    counting = [
-        name
-        for name, module in fedavg.model.named_modules()
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats
-    ]
+    kind, modules = nn.modules.batchnorm._BatchNorm, fedavg.model.named_modules()
+    counting = [n for n, own in modules if isinstance(own, kind) and own.track_running_stats]
     want = "no batch norm with running statistics, which an adaptation would count in each step"
     reject_if(counting, f"the model to have {want}", counting)
 
@@ -176,11 +173,8 @@ def side(graph: Graph, context: Any, of_support: bool) -> tuple[Graph, Mapping[s
         chosen: Tensor = context["support"][name].values
         return mask & (chosen if of_support else ~chosen)
 
-    changed = {
-        name: Ragged(context[name].values, part(context[name].mask, name))
-        for name in context["support"]
-        if name != EXAMPLES
-    }
+    names = fed.drop(context["support"], [EXAMPLES])
+    changed = {n: Ragged(context[n].values, part(context[n].mask, n)) for n in names}
     return fed.with_train_mask(graph, part(graph.training_mask, EXAMPLES)), ChainMap(
         changed, context
     )

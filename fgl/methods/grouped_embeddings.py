@@ -18,12 +18,8 @@ FANOUTS, BATCH = (5, 5), 64
 
 def grouped(model: DeepNeighbours, graph: Graph, number: int, epochs: int) -> dict[str, Tensor]:
     """A dict of prototypes, each prototype's number of nodes, and each node's prototype."""
-    encoder = DeepEncoder(
-        graph.num_features,
-        model.hidden_channels,
-        int(graph.num_classes or 1),
-        dropout=model.classifier.dropout,
-    )
+    sizes = graph.num_features, model.hidden_channels, int(graph.num_classes or 1)
+    encoder = DeepEncoder(*sizes, dropout=model.classifier.dropout)
     rows = embeddings(encoder.to(graph.device, graph.x.dtype), graph, epochs)
     cluster = clusters(rows, number)
     means, counts = group_means(rows, cluster, number)

@@ -1,13 +1,17 @@
 """Checks of the network, the client's graph and the upload that a method gets."""
 
-from collections.abc import Collection, Mapping, Sequence
+import copy
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from ..checks import reject_if
-from ..federation import Message, Method
+from ..federation import Message, Method, Params
 from ..graph import Graph
+from ..nn import observed
+from ..predict import predict
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -37,6 +41,30 @@ def network_of(method: Method, kind: type[Network], outer: str, way: str) -> Net
         f"Expected {outer} to be given a method that trains an fgl.nn.{kind.__name__}, but got "
         f"{type(method.model).__name__}: {way}"
     )
+
+
+def embedder(model: nn.Module) -> Callable[[Params, Graph], Tensor]:
+    """A function of parameters and a graph that returns the embeddings of a frozen model.
+
+    Raises:
+        TypeError: if the model has no embeddings.
+
+    Example:
+        >>> model = fgl.nn.GCN(4, 8, 2)
+        >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]))
+        >>> embedder(model)(model.state_dict(), graph).shape
+        torch.Size([4, 8])
+    """
+    frozen = copy.deepcopy(model).eval()
+    with observed(model):
+        pass  # raises if the model has no embeddings
+
+    @torch.no_grad()
+    def embed(params: Params, graph: Graph) -> Tensor:
+        embedding: Tensor = predict(frozen, params, graph, return_embedding=True)[1]
+        return embedding
+
+    return embed
 
 
 def check_one_graph(graph: Graph, outer: str) -> None:
@@ -90,9 +118,8 @@ def check_prototypes(message: Message, most: float) -> tuple[Tensor, Tensor]:
         raise ValueError("Expected a row of prototypes for each count, but got other shapes")
     together = counts.double().sum()  # integers would wrap around
     odd = counts.is_floating_point() or not len(counts) or counts.min() < 0
-    reject_if(
-        odd or together > most, f"counts to be integers from 0, {most:g} together", counts.tolist()
-    )
+    want = f"counts to be integers from 0, {most:g} together"
+    reject_if(odd or together > most, want, counts.tolist())
     return rows, counts
 
 

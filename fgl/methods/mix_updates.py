@@ -11,7 +11,6 @@ from ..aggregate import mix
 from ..checks import Share, reject_if
 from ..client_network import normalize_rows
 from ..federation import Inbox, Method, Outbox, State, check_averages, layer, pair
-from ..kinds import typed
 
 Network = Callable[[Inbox, Tensor], tuple[Tensor, Tensor]]
 
@@ -70,15 +69,11 @@ def _checked(result: Any, size: int) -> tuple[Tensor, Tensor]:
     """Check the shapes of the two matrices that a network returned, and return both."""
     both = pair(result, "network", "matrix, known")
     for name, each in zip(("matrix", "known"), both, strict=True):
-        reject_if(
-            list(each.shape) != [size, size],
-            f"network's {name} to have shape {[size, size]}, one row per client that is here",
-            list(each.shape),
-        )
+        want = f"network's {name} to have shape {[size, size]}, one row per client that is here"
+        reject_if(list(each.shape) != [size, size], want, list(each.shape))
     return both
 
 
-@typed
 def uniform(inbox: Inbox, known: Tensor) -> tuple[Tensor, Tensor]:
     """A network for `mix_updates` in which every client learns from all clients with equal weights.
 

@@ -1,6 +1,5 @@
 """MOON: a contrastive loss of the trained model, the received model and the client's last model."""
 
-import copy
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from ..federation import Message, Method, Params, Ragged, State
 from ..graph import Graph
 from ..losses import model_contrast
 from ..nn import observed
-from .inputs import check_sees_all
+from .inputs import check_sees_all, embedder
 
 
 @fed.layer
@@ -58,14 +57,7 @@ def moon(fedavg: Method, *, contrast: Weight = 1.0, temperature: Positive = 0.5)
     fed.refuse(fedavg, "moon", "moon", "both would keep their embeddings under one name")
     fed.check_model_alone(fedavg, "moon")
     fed.check_one_architecture(fedavg, "moon")
-    frozen = copy.deepcopy(fedavg.model).eval()
-    with observed(fedavg.model):
-        pass  # raises if the model has no embeddings
-
-    @torch.no_grad()
-    def embed(params: Params, graph: Graph) -> Tensor:
-        embedding: Tensor = fed.predict(frozen, params, graph, return_embedding=True)[1]
-        return embedding
+    embed = embedder(fedavg.model)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(message, state, graph)

@@ -1,7 +1,7 @@
 """Own models: each client keeps and uses the model that it trained."""
 
 import copy
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -76,7 +76,7 @@ def own_models(
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         sent = message.get("model", {})
-        if draw and same(sent, initial):  # nothing is aggregated yet
+        if draw and fed.same(sent, initial):  # nothing is aggregated yet
             sent = {}
         return fedavg.receive({**message, "model": {**kept_by(state, graph), **sent}}, state, graph)
 
@@ -101,11 +101,9 @@ def own_models(
 
 
 def _check_differ(fedavg: Method, own: Collection[str], models: Any, draw: bool) -> None:
-    reject_if(
-        models is None or not own or isinstance(own, str),
-        "own to be names of modules and models a function of a graph, both or none",
-        f"own={own!r} and models={models!r}",
-    )
+    want = "own to be names of modules and models a function of a graph, both or none"
+    got = f"own={own!r} and models={models!r}"
+    reject_if(models is None or not own or isinstance(own, str), want, got)
     reject_if(not callable(models), "models to be a function of a graph", repr(models), TypeError)
     reject_if(draw, "draw to be left out beside models, which draw", "True")
     fed.refuse(fedavg, ONE_ARCHITECTURE, "own_models", "it knows one architecture alone")
@@ -150,16 +148,6 @@ def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
     functions: dict[str, Any] = {"loss": loss, "receive": receive, "send": send, "deploy": deploy}
     parts = replace(plain.own, modules=tuple(own), models=models)
     return replace(plain, **functions, own=parts)
-
-
-def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    """Whether two models have equal tensors.
-
-    Example:
-        >>> same({"w": torch.zeros(2)}, {"w": torch.zeros(2)}), same({}, {"w": torch.zeros(2)})
-        (True, False)
-    """
-    return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
 
 
 def check_drawable(model: nn.Module, but: Collection[str] = ()) -> None:

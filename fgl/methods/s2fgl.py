@@ -1,6 +1,5 @@
 """S2FGL: two terms of a client's loss align its embeddings with those of the received model."""
 
-import copy
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +13,8 @@ from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
 from ..nn import observed
 from ..sparse import gather_rows
-from .fedproto import prototypes
-from .inputs import check_prototypes, check_sees_all
+from .fedproto import mean_prototypes, prototypes
+from .inputs import check_prototypes, check_sees_all, embedder
 
 RAMP = 1e-6  # separates eigenvectors of the same eigenvalue
 
@@ -110,14 +109,7 @@ def s2fgl(
     Source: Tan et al. 2025, https://arxiv.org/abs/2507.02409;
     https://github.com/Wonder7racer/S2FGL
     """
-    frozen = copy.deepcopy(fedavg.model).eval()
-    with observed(fedavg.model):
-        pass  # raises if the model has no embeddings
-
-    @torch.no_grad()
-    def embed(params: Params, graph: Graph) -> Tensor:
-        embedding: Tensor = fed.predict(frozen, params, graph, return_embedding=True)[1]
-        return embedding
+    embed = embedder(fedavg.model)
 
     @torch.no_grad()
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -169,7 +161,7 @@ def s2fgl(
         rows, count = means.inbox.stack("prototypes"), means.inbox.stack("counts")
         number = max(1, int(book_share * len(rows)))
         draws = [torch.randperm(len(rows), device=rows.device)[:number] for _ in range(books)]
-        new_books = torch.stack([class_means(rows[drawn], count[drawn]) for drawn in draws])
+        new_books = torch.stack([mean_prototypes(rows[drawn], count[drawn])[0] for drawn in draws])
         messages = fed.changed_messages(outbox, lambda message: {**message, "books": new_books})
         return messages, {**new, "books": new_books}
 
@@ -292,15 +284,3 @@ def cosines(x: Tensor, y: Tensor) -> Tensor:
     """
     unit, other = (torch.nn.functional.normalize(each, dim=1, eps=1e-8) for each in (x, y))
     return unit @ other.T
-
-
-def class_means(rows: Tensor, count: Tensor) -> Tensor:
-    """Mean embedding ``[C, d]`` of each class, weighted by the clients' numbers of nodes.
-
-    Absent classes have mean 0.
-
-    Example:
-        >>> class_means(torch.tensor([[[1.0]], [[4.0]]]), torch.tensor([[2], [1]]))
-        tensor([[2.]])
-    """
-    return (rows * count[..., None]).sum(0) / count.sum(0).clamp(min=1)[:, None]

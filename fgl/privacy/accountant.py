@@ -12,11 +12,11 @@ import numpy as np
 from ..checks import (
     Chance,
     Count,
+    Natural,
     Positive,
     PositiveShare,
-    check_number,
-    check_share,
-    check_weight,
+    Share,
+    Weight,
     imported,
     install,
 )
@@ -84,12 +84,9 @@ def epsilon(
     return _by_loss(*how) if orders is None else _by_orders(*how, list(orders))
 
 
-def _check(noise_multiplier: float, rounds: int, delta: float, sample_rate: float) -> None:
+@typed
+def _check(noise_multiplier: Weight, rounds: Natural, delta: Chance, sample_rate: Share) -> None:
     """Raise a ValueError for numbers that are out of range."""
-    check_weight(noise_multiplier=noise_multiplier)
-    check_number("rounds", rounds, at_least=0, integer=True)
-    check_number("delta", delta, above=0, below=1)
-    check_share(sample_rate=sample_rate)
 
 
 @functools.lru_cache(maxsize=1024)  # a run calls this in every round

@@ -17,9 +17,8 @@ SAME = ", whose data are the same for every seed: lambda seed: task says that th
 
 def tuned(methods: Methods) -> dict[str, Tuned]:
     """The methods, each with its search space."""
-    reject_if(
-        not methods, 'methods to be functions by name, {"SCAFFOLD": fgl.methods.scaffold}', "none"
-    )
+    want = 'methods to be functions by name, {"SCAFFOLD": fgl.methods.scaffold}'
+    reject_if(not methods, want, "none")
     for name, build in methods.items():
         if not isinstance(build, Tuned) and not callable(build):
             raise TypeError(

@@ -106,11 +106,8 @@ def compare(
             played.append(advance(1))
 
         for job, method, task in _ready(plan):
-            reject_if(
-                patience is not None and not task.select,
-                "patience to be None for a task that has no validation score",
-                patience,
-            )
+            want = "patience to be None for a task that has no validation score"
+            reject_if(patience is not None and not task.select, want, patience)
             played.clear()
             calls: list[Callback] = [count]
             calls += [] if callbacks is None else callbacks(job.method, job.seed)
@@ -153,9 +150,7 @@ def _folders(methods: Iterable[str], checkpoint: Any) -> dict[str, Path] | None:
     if checkpoint is None:
         return None
     folders = {name: Path(checkpoint) / re.sub(r"[^\w.=,+-]+", "_", name) for name in methods}
-    reject_if(
-        len({str(folder).lower() for folder in folders.values()}) < len(folders),
-        "names of methods to differ in letters or digits where there is a checkpoint",
-        ", ".join(folders),
-    )
+    wrong = len({str(folder).lower() for folder in folders.values()}) < len(folders)
+    want = "names of methods to differ in letters or digits where there is a checkpoint"
+    reject_if(wrong, want, ", ".join(folders))
     return folders

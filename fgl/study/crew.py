@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ..checks import install
+from ..checks import imported, install
 from ..progress import shown
 from .execute import about, execute
 from .folder import Store, begun, write
@@ -181,12 +181,7 @@ class Worker:
 
 def on_ray(folder: Path, plan: Plan, store: Store, count: Count) -> None:
     """Send runs to a Ray cluster; only this process reads and writes the folder."""
-    try:
-        import ray
-    except ImportError as error:
-        raise ImportError(
-            f'Expected ray to be installed for workers="ray", but got none: {install("ray")}'
-        ) from error
+    ray = imported("ray", 'for workers="ray"', install("ray"))
     if not ray.is_initialized():
         ray.init(log_to_driver=False)
     remote = ray.remote(num_cpus=1, max_retries=0)(_remote)

@@ -154,11 +154,7 @@ def _class(kind: type, memo: Memo) -> Iterator[str]:
     if is_installed(kind.__module__):
         yield f"class {kind.__module__}.{kind.__qualname__}"
         return
-    own = {
-        name: getattr(item, "__func__", item)
-        for name, item in vars(kind).items()
-        if name not in HIDDEN
-    }
+    own = {n: getattr(item, "__func__", item) for n, item in vars(kind).items() if n not in HIDDEN}
     yield from _all(f"class {kind.__qualname__}", (kind.__bases__, own), memo)
 
 

@@ -108,10 +108,6 @@ class Store:
         write(self.path(name), json.dumps(plain(record)).encode())
         self._names.add(name)
 
-    def locked(self, name: str) -> FileLock:
-        """A run's lock, which the operating system releases if the process dies."""
-        return FileLock(self.folder / "locks" / name, timeout=0)
-
 
 def write(path: Path, content: bytes) -> None:
     """Write a file under a temporary name, then rename it."""
@@ -209,11 +205,8 @@ def check_same(
 ) -> None:
     """Raise an error if a method, setting or other value has changed but kept its name."""
     other = [name for name, text in now.items() if known.get(name, text) != text]
-    reject_if(
-        other,
-        f"{', '.join(other)} to be as when the study in {folder} was begun",
-        f"another: {advice}",
-    )
+    want = f"{', '.join(other)} to be as when the study in {folder} was begun"
+    reject_if(other, want, f"another: {advice}")
 
 
 def load_plan(folder: str | os.PathLike[str], name: str = "plan.pkl") -> Plan:
@@ -261,7 +254,8 @@ def begun(store: Store, name: str) -> Iterator[int | None]:
     a process works on the run, there is a mark file next to the lock. If the process dies, the mark
     remains.
     """
-    lock, mark = store.locked(name), store.folder / "locks" / f"{name}.begun"
+    locks = store.folder / "locks"
+    lock, mark = FileLock(locks / name, timeout=0), locks / f"{name}.begun"
     try:
         with writing(store.folder):
             lock.acquire()

@@ -69,11 +69,8 @@ class Uniform:
         check_number("low", self.low)
         check_number("high", self.high, above=self.low)
         least, most = self.bounds
-        reject_if(
-            not least <= self.low < self.high <= most,
-            f"bounds to hold the range {self.low} to {self.high}",
-            self.bounds,
-        )
+        want = f"bounds to hold the range {self.low} to {self.high}"
+        reject_if(not least <= self.low < self.high <= most, want, self.bounds)
 
     def _scaled(self, value: float) -> float:
         return float(value)

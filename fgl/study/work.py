@@ -58,7 +58,8 @@ def work(
 def _try(plan: Plan, job: Job, store: Store, where: str, index: int | None) -> bool:
     """Execute a run, or skip the run if another process has locked it or if memory is too small."""
     free = available_memory() if index else None
-    if free is not None and free < SPARE * _needs(job, store):
+    peaks = [r.get("peak", 0) for r in store.read() if r["setting"] == job.setting]
+    if free is not None and free < SPARE * max(peaks, default=0):
         return False
     with begun(store, job.id) as deaths:
         if deaths is None:
@@ -78,11 +79,6 @@ def origin(job: Job, folder: Path, where: str) -> dict[str, Any]:
     process = f"{platform.node()} {os.getpid()}"
     about = {"environment": where, "process": process, "ended": time.time()}
     return {**about, "command": command}
-
-
-def _needs(job: Job, store: Store) -> float:
-    """The largest peak memory in the records of the setting that this process has read."""
-    return max((r.get("peak", 0) for r in store.read() if r["setting"] == job.setting), default=0)
 
 
 def available_memory() -> float | None:

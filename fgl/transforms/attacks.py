@@ -117,7 +117,6 @@ def _each_tensor(forge: Callable[[Tensor, Tensor], Tensor]) -> Attack:
     return each_model(model)
 
 
-@typed
 def scaled_updates(factor: float = -10.0) -> Attack:
     """Multiply attackers' updates by a factor. For example, the factor -1 reverses all updates.
 

@@ -99,8 +99,5 @@ def _check_covered(message: Message) -> None:
 
 def _refuse_others(subject: str, keys: Iterable[str]) -> None:
     others = [key for key in keys if key not in COVERED]
-    reject_if(
-        others,
-        f"{subject} 'model' and 'num_examples' alone, which clipping and noise cover",
-        f"{others} too, which would leave the client as it is",
-    )
+    want = f"{subject} 'model' and 'num_examples' alone, which clipping and noise cover"
+    reject_if(others, want, f"{others} too, which would leave the client as it is")

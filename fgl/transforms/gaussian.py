@@ -12,7 +12,6 @@ from .. import federation as fed
 from ..checks import Chance, Positive, reject_if
 from ..federation import Inbox, Means, Message, Method, OfMeans, Outbox, Params, State
 from ..graph import Graph
-from ..kinds import typed
 from ..privacy import clip
 from ..privacy.gaussian import on_grid, plus_noise
 from ..privacy.record import Noise, spent_epsilon, with_answers, with_noise
@@ -159,7 +158,6 @@ def _counted_once(inbox: Inbox, state: State) -> Mapping[int, float]:
     return Counter(inbox.clients)
 
 
-@typed
 def privacy_spent(state: State) -> dict[str, float]:
     """A run's privacy cost so far, for ``fgl.run(..., watch=privacy_spent)``.
 
@@ -241,11 +239,8 @@ def counted(
         return {**state, "privacy": with_answers(record, paid(inbox, state))}
 
     def with_record(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
-        reject_if(
-            "privacy" in new,
-            "one transform that adds noise and counts",
-            "another inside: their epsilons would have to be composed",
-        )
+        got = "another inside: their epsilons would have to be composed"
+        reject_if("privacy" in new, "one transform that adds noise and counts", got)
         return outbox, {**new, "privacy": account(means.inbox, state)["privacy"]}
 
     aggregate = fed.after(_without_record(method.aggregate), with_record)

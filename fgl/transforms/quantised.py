@@ -57,11 +57,9 @@ def quantised(
 
     def decode(tensors: Sequence[Tensor], like: Tensor) -> Tensor:
         codes, scales = tensors
-        reject_if(
-            codes.dtype != torch.uint8 or scales.dtype != torch.float32 or (scales < 0).any(),
-            "codes to be uint8 and scales float32 and >= 0",
-            f"{codes.dtype} and {scales.dtype}",
-        )
+        wrong = codes.dtype != torch.uint8 or scales.dtype != torch.float32 or (scales < 0).any()
+        want = "codes to be uint8 and scales float32 and >= 0"
+        reject_if(wrong, want, f"{codes.dtype} and {scales.dtype}")
         numbers = {"bits": bits, "bucket": bucket}
         return dequantise(codes, scales, like.shape, **numbers, dtype=like.dtype)
 

@@ -130,11 +130,8 @@ def mean_server(method: Method, outer: str) -> OfMeans:
 def _check_covered(served: OfMeans, untouched: Collection[str]) -> None:
     """Raise an error if the server reads an entry other than the model and those in `untouched`."""
     others = [key for key in (*served.equally, *served.reads) if key not in untouched]
-    reject_if(
-        others,
-        "the server to read the mean of the models alone, which a robust mean covers",
-        f"{others} too: name in untouched what shall pass as it is",
-    )
+    want = "the server to read the mean of the models alone, which a robust mean covers"
+    reject_if(others, want, f"{others} too: name in untouched what shall pass as it is")
 
 
 def _counts(message: Message) -> bool:

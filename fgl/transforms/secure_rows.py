@@ -14,7 +14,6 @@ from .. import federation as fed
 from ..checks import Several, reject_if
 from ..federation import Means, Message, Method, Outbox, Params, State, Training
 from ..graph import Graph
-from ..kinds import typed
 from ..privacy import masks as parts
 from .secure_sum.client import of_seed
 from .secure_sum.transform import secure_sum
@@ -29,7 +28,6 @@ class AddsUp(Protocol):
     def __call__(self, graphs: Sequence[Graph], /) -> tuple[list[Tensor], int]: ...
 
 
-@typed
 def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
     """Secure sums of rows, for the argument `total` of `fgl.data.neighbour_sums`.
 

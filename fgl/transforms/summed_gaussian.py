@@ -1,9 +1,8 @@
 """Gaussian noise in a secure sum: each client adds a part, so clients need not trust the server."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -100,8 +99,21 @@ def summed_gaussian(
     )
     summed = secure_sum(sharing, threshold=threshold, colluders=colluders, signed=signed, **both)
     noise = Noise(0.0 if unprotected else noise_multiplier)
-    credit = _credit(summed, planned=threshold - colluders, colluders=colluders)
-    return counted(summed, noise, credit, kind="summed_gaussian", delta=delta, colluders=colluders)
+
+    def paid(inbox: Inbox, state: State) -> Mapping[int, float]:
+        """The privacy cost of a sum for each client.
+
+        Each client adds one part of the noise. If q of the n clients in a sum reveal their parts,
+        ``n - q`` parts are secret. The unit of the cost is the cost of a sum with ``t - q`` secret
+        parts, t the threshold, for which the noise multiplier is defined. The cost of a Gaussian
+        mechanism is inversely proportional to the variance of the secret noise, so the sum costs
+        ``(t - q) / (n - q)`` units. It is counted as soon as shares are requested, even if no sum
+        follows.
+        """
+        clients = told_shares(inbox, state, summed.rules.exchange)
+        return {k: (threshold - colluders) / (len(clients) - colluders) for k in clients}
+
+    return counted(summed, noise, paid, kind="summed_gaussian", delta=delta, colluders=colluders)
 
 
 @layer(sealed=("receive", "send", "aggregate"))
@@ -118,6 +130,19 @@ def _with_shares(
     """Make clients clip their updates, round them to a grid, and add their parts of the noise."""
     generator = torch.default_generator if unprotected else None  # seeded by the round
     base, names = clipped(method, length=length), trainable(method)
+    room, scale = bound - length - FARTHEST * sigma, 2.0**bits
+
+    def on_grid(update: Tensor, sent: Tensor) -> Tensor:
+        """The sent tensor plus the update plus noise, all of them multiples of ``2^-bits``.
+
+        If an entry of the sent tensor is larger than `room`, the sum is infinite. The server's
+        message decides this, so it reveals nothing.
+        """
+        if not bool((sent.abs() <= room).all()):
+            return torch.full_like(update, math.inf)
+        noise = discrete_gaussian(update.shape, sigma=sigma * scale, unprotected=generator)
+        digits = (sent.double() * scale).round() + truncated(update, 1 / scale) * scale
+        return (digits + to_device(noise, digits.device)) / scale
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
@@ -125,10 +150,7 @@ def _with_shares(
         model, sent = message["model"], context["was_sent"]
         # The change is clipped again, since adding and subtracting rounds.
         update = clip(combine(torch.sub, pick(model, names), sent), length=length)
-        # The server's message decides whether an upload fits, which reveals nothing.
-        room = bound - length - FARTHEST * sigma
-        add = partial(_on_grid, sigma=sigma, bits=bits, room=room, generator=generator)
-        noisy = combine(add, update, sent)
+        noisy = combine(on_grid, update, sent)
         return {**message, "model": {n: noisy.get(n, sent[n]) for n in model}}, new_state
 
     def costs(message: Message) -> Mapping[str, float]:
@@ -136,44 +158,3 @@ def _with_shares(
         return {"noise_multiplier": 0.0 if unprotected else noise_multiplier}
 
     return replace(base, send=send, privacy=replace(base.privacy, costs=costs))
-
-
-def _on_grid(
-    update: Tensor,
-    sent: Tensor,
-    *,
-    sigma: float,
-    bits: int,
-    room: float,
-    generator: torch.Generator | None,
-) -> Tensor:
-    """The sent tensor plus the update plus noise.
-
-    The tensor, the update and the noise are multiples of ``2^-bits``. The sum is infinite if an
-    entry of the sent tensor is larger than `room`.
-    """
-    if not bool((sent.abs() <= room).all()):
-        return torch.full_like(update, math.inf)
-    scale = 2.0**bits
-    noise = discrete_gaussian(update.shape, sigma=sigma * scale, unprotected=generator)
-    digits = (sent.double() * scale).round() + truncated(update, 1 / scale) * scale
-    return (digits + to_device(noise, digits.device)) / scale
-
-
-def _credit(
-    method: Method, *, planned: int, colluders: int
-) -> Callable[[Inbox, State], Mapping[int, float]]:
-    """Return a function that computes the privacy cost of a sum for each client.
-
-    Each client adds one part of the noise. If q of the n clients in a sum reveal their parts,
-    ``n - q`` parts are secret. The unit of the cost is the cost of a sum with `planned` secret
-    parts, for which the noise multiplier is defined. The cost of a Gaussian mechanism is inversely
-    proportional to the variance of the secret noise, so the sum costs ``planned / (n - q)`` units.
-    The cost is counted as soon as shares are requested, even if no sum follows.
-    """
-
-    def paid(inbox: Inbox, state: State) -> Mapping[int, float]:
-        summed = told_shares(inbox, state, method.rules.exchange)
-        return {client: planned / (len(summed) - colluders) for client in summed}
-
-    return paid

@@ -63,14 +63,12 @@ class Executor(Protocol):
 
         A client that has never taken part has no state.
         """
-        ...
 
     def join(self) -> Iterable[tuple[int, Answer]]:
         """Request the joining message of every client.
 
         Return the answers in any order.
         """
-        ...
 
     def train(
         self, index: int, outbox: Mapping[int, Message], who: Sequence[int]
@@ -79,18 +77,15 @@ class Executor(Protocol):
 
         Return their answers in any order.
         """
-        ...
 
     def keep(self, index: int, accepted: Sequence[int]) -> None:
         """Keep the new states of the clients in `accepted`.
 
         Discard all other new states.
         """
-        ...
 
     def score(self, index: int, outbox: Mapping[int, Message]) -> dict[int, dict[str, Value]]:
         """Each client's score of the model that this client deploys.
 
         The result is empty if clients have no score function.
         """
-        ...

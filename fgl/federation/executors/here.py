@@ -57,22 +57,18 @@ class Place(Protocol):
 
         The list is empty if the clients run in other processes.
         """
-        ...
 
     def check(self, method: Method) -> None:
         """Raise an error if these clients cannot run the method."""
-        ...
 
     def evaluate(self, method: Method, *, each: bool = False) -> Evaluate | None:
         """The default score of a method for the clients of this executor.
 
         For `each`, see `fgl.run`.
         """
-        ...
 
     def identity(self, method: Method) -> Mapping[str, Any]:
         """JSON values that must be equal in a saved run and in the run that resumes it."""
-        ...
 
     def __call__(
         self, method: Method, *, seed: int, states: Mapping[int, State], config: Mapping[str, Any]
@@ -222,19 +218,15 @@ def _check_fields(clients: Sequence[Graph], model: nn.Module) -> None:
     """
     for name in (*EDGE_FIELDS[1:], *NODE_FIELDS, *TIME_FIELDS, "u"):
         lacking = [client for client, graph in enumerate(clients) if not graph.has(name)]
-        reject_if(
-            0 < len(lacking) < len(clients) and name in reads(model).names,
-            f"all clients to have {name}, which {type(model).__name__} reads, or none of them",
-            f"none for clients {lacking}",
-        )
+        want = f"all clients to have {name}, which {type(model).__name__} reads, or none of them"
+        got = f"none for clients {lacking}"
+        reject_if(0 < len(lacking) < len(clients) and name in reads(model).names, want, got)
 
 
 def _check_widths(clients: Sequence[Graph]) -> None:
     """Raise an error unless all graphs have the same number of features."""
     widths = [graph.num_features for graph in clients]
     for client, width in enumerate(widths):
-        reject_if(
-            width != widths[0],
-            f"client {client} to have {widths[0]} features as client 0",
-            f"{width}: fgl.methods.fedper(shared=..., models=...) takes clients that differ",
-        )
+        want = f"client {client} to have {widths[0]} features as client 0"
+        got = f"{width}: fgl.methods.fedper(shared=..., models=...) takes clients that differ"
+        reject_if(width != widths[0], want, got)

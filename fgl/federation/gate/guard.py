@@ -233,8 +233,7 @@ class unchanged:  # a class costs half of what `contextmanager` does
             path = min({*now.places()} ^ {*before.places()})[1]
             raise ChangedInPlace(
                 f"{path!r} of a message, a state or a graph was changed in place, but others hold "
-                "it too: "
-                "make a copy"
+                "it too: make a copy"
             )
 
 

@@ -368,14 +368,9 @@ class Limits:
             Traceback (most recent call last):
             ValueError: Expected the upload to have at most 1000 bytes, but got 1001
         """
-        for name, most, got in (
-            ("the upload", self.of_upload, upload),
-            ("what stands beside it", self.of_note, note),
-        ):
-            if got and got > most(method):
-                raise ValueError(
-                    f"Expected {name} to have at most {most(method)} bytes, but got {got}"
-                )
+        most, beside = self.of_upload(method), self.of_note(method) if note else 0
+        reject_if(upload > most, f"the upload to have at most {most} bytes", upload)
+        reject_if(note > beside, f"what stands beside it to have at most {beside} bytes", note)
 
     def check_metrics(self, names: Mapping[str, Any]) -> None:
         """Raise a ValueError if a score has too many metrics, or a metric with an unreadable name.
@@ -385,15 +380,11 @@ class Limits:
             Traceback (most recent call last):
             ValueError: Expected the names of metrics to have at most 100 letters, but got 200
         """
-        reject_if(
-            len(names) > self.metrics, f"a score to have at most {self.metrics} metrics", len(names)
-        )
+        want = f"a score to have at most {self.metrics} metrics"
+        reject_if(len(names) > self.metrics, want, len(names))
         for name in names:
-            reject_if(
-                len(name) > self.metric_length,
-                f"the names of metrics to have at most {self.metric_length} letters",
-                len(name),
-            )
+            want = f"the names of metrics to have at most {self.metric_length} letters"
+            reject_if(len(name) > self.metric_length, want, len(name))
             reject_if(not name.isprintable(), "the names of metrics to be printable", f"{name!a}")
 
     def too_many(self, scores: Mapping[int, Mapping[str, Any]]) -> set[str]:

@@ -191,10 +191,8 @@ def check_model_alone(method: Method, outer: str) -> None:
         Traceback (most recent call last):
         ValueError: Expected local to be given a method that trains the model alone, but got ...
     """
-    want, first = (
-        f"{outer} to be given a method that trains the model alone",
-        [*method.own.personal][:1],
-    )
+    want = f"{outer} to be given a method that trains the model alone"
+    first = [*method.own.personal][:1]
     reject_if(first, want, f"{first} and its like besides: put that method around {outer}")
 
 
@@ -212,11 +210,8 @@ def check_no_joining(method: Method, outer: str, why: str) -> None:
     Example:
         >>> check_no_joining(fgl.fedavg(torch.nn.Linear(1, 1)), "local", "nobody would answer")
     """
-    reject_if(
-        method.rules.joining is not None,
-        f"{outer} to be given a method whose clients say nothing when they join",
-        f"{method}: {why}",
-    )
+    want = f"{outer} to be given a method whose clients say nothing when they join"
+    reject_if(method.rules.joining is not None, want, f"{method}: {why}")
 
 
 def check_one_architecture(method: Method, outer: str) -> None:
@@ -232,11 +227,9 @@ def check_one_architecture(method: Method, outer: str) -> None:
     Example:
         >>> check_one_architecture(fgl.fedavg(torch.nn.Linear(1, 1)), "moon")
     """
-    reject_if(
-        method.own.models is not None,
-        f"{outer} to be given a method whose clients have one architecture",
-        f"{method}, whose clients have models of their own",
-    )
+    want = f"{outer} to be given a method whose clients have one architecture"
+    got = f"{method}, whose clients have models of their own"
+    reject_if(method.own.models is not None, want, got)
 
 
 def unsealed(method: Method) -> Method:
@@ -273,11 +266,8 @@ def check_seals(method: Method) -> None:
     """
     sealed: set[str] = set()
     for each in (inner for layer in reversed(method.layers) for inner in layer.all):
-        names = [
-            name
-            for name in sorted(each.sealed - sealed)
-            if attrgetter(name)(method) is not each.left[name]
-        ]
+        new = sorted(each.sealed - sealed)
+        names = [name for name in new if attrgetter(name)(method) is not each.left[name]]
         if names:
             verb = "is another" if len(names) == 1 else "are others"
             raise ValueError(

@@ -404,11 +404,8 @@ def _check_params(
     """Raise an error unless `params` contains all tensors of the model."""
     missing = [name for name in names if name not in params]
     others = [name for name, tensor in params.items() if shapes.get(name) != tensor.shape]
-    reject_if(
-        missing or others,
-        f"params to be all of the {type(model).__name__} that this loss is made of",
-        f"{others} of another shape or name, and {missing} missing",
-    )
+    want = f"params to be all of the {type(model).__name__} that this loss is made of"
+    reject_if(missing or others, want, f"{others} of another shape or name, and {missing} missing")
 
 
 def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -> None:
@@ -422,11 +419,8 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
             f"{type(output).__name__} of {type(model).__name__}"
         )
     pairs = graph.edge_label_index is not None
-    reject_if(
-        pairs and "edge_label_index" not in reads(model).names,
-        "a model whose forward reads edge_label_index, since the graph's examples are pairs",
-        type(model).__name__,
-    )
+    want = "a model whose forward reads edge_label_index, since the graph's examples are pairs"
+    reject_if(pairs and "edge_label_index" not in reads(model).names, want, type(model).__name__)
     name, y = type(model).__name__, graph.y
     if graph.has("window_index"):
         return  # `by_answer` compares the whole shape

@@ -87,7 +87,7 @@ def num_bytes(message: Mapping[str, Any]) -> int:
     return total
 
 
-def compact(message: Message) -> Message:
+def compact(message: Any) -> Any:
     """Replace views in a message by copies, so that the larger tensors behind them can be freed.
 
     Example:
@@ -95,19 +95,12 @@ def compact(message: Message) -> Message:
         >>> kept["w"].untyped_storage().nbytes()
         12
     """
-
-    def own(tensor: Tensor) -> Tensor:
-        if tensor.layout != torch.strided:
-            return tensor
-        size = tensor.numel() * tensor.element_size()
-        return tensor.clone() if tensor.untyped_storage().nbytes() > size else tensor
-
-    return {
-        key: {name: own(tensor) for name, tensor in value.items()}
-        if isinstance(value, Mapping)
-        else own(value)
-        for key, value in message.items()
-    }
+    if isinstance(message, Mapping):
+        return {key: compact(value) for key, value in message.items()}
+    if message.layout != torch.strided:
+        return message
+    size = message.numel() * message.element_size()
+    return message.clone() if message.untyped_storage().nbytes() > size else message
 
 
 def to(message: Any, device: torch.device) -> Any:
@@ -241,9 +234,8 @@ def check_like(tensor: Tensor, other: Tensor, name: str) -> None:
         Traceback (most recent call last):
         ValueError: Expected client 1's w to have shape [3], but got [2]
     """
-    reject_if(
-        tensor.shape != other.shape, f"{name} to have shape {list(other.shape)}", list(tensor.shape)
-    )
+    want = f"{name} to have shape {list(other.shape)}"
+    reject_if(tensor.shape != other.shape, want, list(tensor.shape))
     reject_if(tensor.dtype != other.dtype, f"{name} to be {other.dtype}", tensor.dtype, TypeError)
 
 
@@ -263,9 +255,8 @@ def check_names(what: str, metrics: Any) -> None:
         TypeError: Expected score to name metrics by strings, but got 3
     """
     got, named = type(metrics).__name__, f"{what} to name metrics by strings"
-    reject_if(
-        not isinstance(metrics, Mapping), f"{what} to return a dict of metrics", got, TypeError
-    )
+    want = f"{what} to return a dict of metrics"
+    reject_if(not isinstance(metrics, Mapping), want, got, TypeError)
     for key in metrics:
         reject_if(not isinstance(key, str), named, repr(key), TypeError)
 
@@ -396,11 +387,8 @@ class Inbox(Mapping[int, Message]):
                     f"Expected client {client} to have been sent {key} as a dict, but got a {got}"
                 )
             missing = [name for name in stacks if name not in value]
-            reject_if(
-                missing,
-                f"client {client} to have been sent all of {key} that it sends",
-                f"no {missing}",
-            )
+            want = f"client {client} to have been sent all of {key} that it sends"
+            reject_if(missing, want, f"no {missing}")
         return {
             name: stack
             - self._before({c: v[name] for c, v in went.items()}, stack, f"{key}/{name}")
@@ -449,11 +437,8 @@ class Inbox(Mapping[int, Message]):
         return out
 
     def _rows(self, stack: Tensor, path: str) -> tuple[Tensor, ...]:
-        reject_if(
-            stack.shape[:1] != (len(self),),
-            f"{path} to have {len(self)} rows, one per client",
-            f"shape {list(stack.shape)}",
-        )
+        want = f"{path} to have {len(self)} rows, one per client"
+        reject_if(stack.shape[:1] != (len(self),), want, f"shape {list(stack.shape)}")
         return stack.unbind()
 
     def _of_each(self, key: str) -> dict[int, Any]:
@@ -600,17 +585,21 @@ def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
         >>> one_for_all([{"w": torch.zeros(1)}, {"w": torch.zeros(1)}], "model")
         {'w': tensor([0.])}
     """
-    want = dict(leaves(sent[0]))
-    for other in sent[1:]:
-        if other is sent[0]:
-            continue
-        got = dict(leaves(other))
-        reject_if(
-            got.keys() != want.keys() or any(not got[path].equal(want[path]) for path in want),
-            f"everybody to have been sent the same {what}",
-            "one for each: this server does not average",
-        )
+    first = dict(leaves(sent[0]))
+    differ = any(each is not sent[0] and not same(dict(leaves(each)), first) for each in sent)
+    want = f"everybody to have been sent the same {what}"
+    reject_if(differ, want, "one for each: this server does not average")
     return sent[0]
+
+
+def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Whether two dicts hold equal tensors under the same names.
+
+    Example:
+        >>> same({"w": torch.zeros(1)}, {"w": torch.ones(1)})
+        False
+    """
+    return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
 
 
 Aggregate = Callable[[Inbox, State], tuple[Mapping[int, Message], State]]

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...checks import check_number, reject_if
+from ...checks import Natural, Positive, reject_if
 from ...graph import Graph
-from ...kinds import check_kind, check_takes, shown
+from ...kinds import check_kind, check_takes, typed
 from ...predict import standing_in
 from .describe import FUNCTIONS, HOOKS, Layer, hides, short, written
 from .message import Aggregate, Message, Params, State
@@ -31,6 +31,7 @@ Evaluate = Callable[[Mapping[int, Message], Mapping[int, State]], dict[str, floa
 Watch = Callable[[State], Mapping[str, float]]
 
 
+@typed
 @dataclass(frozen=True)
 class Training:
     """Settings of a client's local training.
@@ -70,32 +71,21 @@ class Training:
     """
 
     optimizer: OptimizerFactory = partial(torch.optim.SGD, lr=0.1)
-    num_steps: int | None = None
+    num_steps: Natural | None = None
     batches: Batches | None = None
-    epochs: int | None = None
-    max_grad_norm: float | None = None
+    epochs: Natural | None = None
+    max_grad_norm: Positive | None = None
     keep_optimizer: bool = False
     adjust: Adjust | None = None
     settle: Settle | None = None
     settle_moments: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("num_steps", "epochs"):
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), at_least=0, integer=True)
-        if self.max_grad_norm is not None:
-            check_number("max_grad_norm", self.max_grad_norm, above=0)
         both = self.num_steps is not None and self.batches is not None
         reject_if(both, "num_steps to be left out beside batches", self.num_steps)
         unused = self.epochs is not None and self.batches is None
         hint = f"num_steps={self.epochs} makes as many steps, each on all training examples"
         reject_if(unused, "epochs to be left out without batches", f"{self.epochs}: {hint}")
-        reject_if(
-            not callable(self.optimizer),
-            "optimizer to be a function, such as partial(torch.optim.Adam, lr=0.01)",
-            shown(self.optimizer),
-            TypeError,
-        )
         for name, arguments in TRAINING.items():
             if (function := getattr(self, name)) is not None:
                 check_takes(name, function, arguments)

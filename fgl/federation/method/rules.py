@@ -17,7 +17,7 @@ from ...kinds import check_kind, typed
 from ...seeds import drawing_from
 from ...sparse import SparseMatrix
 from .describe import architecture, bytes_of
-from .message import Aggregate, Inbox, Message, Params, State, check_model
+from .message import Aggregate, Inbox, Message, Params, State, check_model, same
 
 
 class _Own(NamedTuple):
@@ -117,7 +117,7 @@ class Models:
         kind = json.dumps(architecture(module)), shapes
         models = self._kinds.setdefault(kind, [])
         for other in models:
-            if all(first[name].equal(tensor) for name, tensor in other.first.items()):
+            if same(first, other.first):
                 return other
         models.append(_Own(kind, module, first))
         return models[-1]

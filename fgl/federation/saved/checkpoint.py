@@ -124,17 +124,14 @@ class Folder:
             disk.try_writing(path, _sealed(content))
             needed = len(content) * (KEEP + 1 - len(self._newest_first()))
             free = shutil.disk_usage(self.path).free
-            reject_if(
-                free < needed, expected, f"{free} free bytes where {needed} are needed", OSError
-            )
+            got = f"{free} free bytes where {needed} are needed"
+            reject_if(free < needed, expected, got, OSError)
             with self._history.open("a+b") as file:
                 file.seek(0)
                 head = file.read(len(HISTORY_HEAD))
-        reject_if(
-            not HISTORY_HEAD.startswith(head),
-            f"checkpoint history {self._history} to be of format {FORMAT}",
-            "a file of something else: take another folder",
-        )
+        want = f"checkpoint history {self._history} to be of format {FORMAT}"
+        got = "a file of something else: take another folder"
+        reject_if(not HISTORY_HEAD.startswith(head), want, got)
 
     def save(self, result: Result, unscored: Round | None = None) -> Path:
         """Append to the history, and write ``round-N.ckpt`` atomically.
@@ -351,11 +348,8 @@ def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any])
         if isinstance(value, dict) and isinstance(other, dict):  # name the entry that differs
             keys = [k for k in value | other if value.get(k) != other.get(k)]
             value, other = ({k: each.get(k) for k in keys} for each in (value, other))
-        reject_if(
-            other != value,
-            f"checkpoint {path} to be of this run with {key}={value}",
-            f"{other}{HINTS.get(key, ': take another folder for another run')}",
-        )
+        got = f"{other}{HINTS.get(key, ': take another folder for another run')}"
+        reject_if(other != value, f"checkpoint {path} to be of this run with {key}={value}", got)
 
 
 def _unpack(content: dict[str, Any], history: list[Round], device: torch.device) -> Result:

@@ -17,20 +17,11 @@ from ..method.describe import DEPTH, architecture, bytes_of, described, hides, s
 from ..method.fedavg import OfSums, average
 from ..method.message import Message, leaves
 from ..method.method import Method, OptimizerFactory
+from ..method.old_names import GROUPS
 from ..method.rules import without_noise
 
 # Fields of `Method` and of its rules that have their own comparison.
-NOT_FIELDS = (
-    "model",
-    "train",
-    "layers",
-    "rules",
-    "privacy",
-    "own",
-    "participants",
-    "rounds",
-    "joining",
-)
+NOT_FIELDS = ("model", "train", "layers", *GROUPS, "participants", "rounds", "joining")
 
 
 def identity(

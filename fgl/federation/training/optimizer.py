@@ -17,6 +17,11 @@ FUSED = (optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad)
 SCALARS = ("step", "mu_product", "eta", "mu")  # scalars in an optimiser's state
 
 
+def is_scalar(path: str) -> bool:
+    """Whether an entry of an optimiser's state is one number, such as the steps so far."""
+    return path.split("/")[0] in SCALARS
+
+
 class Layout:
     """The way in which parameters are stored in memory.
 
@@ -125,11 +130,8 @@ def named(name: str, hook: Adjust) -> Adjust:
         check_kind(f"{name}'s result", returned, Mapping)
         shapes, new = ({k: getattr(t, "shape", t) for k, t in x.items()} for x in (first, returned))
         wrong = [key for key in shapes | new if key not in shapes or shapes[key] != new.get(key)]
-        reject_if(
-            wrong,
-            f"{name} to return tensors like those it is given",
-            f"{wrong} missing, extra or of another shape",
-        )
+        want = f"{name} to return tensors like those it is given"
+        reject_if(wrong, want, f"{wrong} missing, extra or of another shape")
         return dict(returned)
 
     return call

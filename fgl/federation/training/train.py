@@ -148,19 +148,11 @@ def minimise(
     if names is None:
         names = [name for name, value in params.items() if value.is_floating_point()]
     names = set(names)
-    local = {
-        name: value.detach()
-        .clone(memory_format=torch.contiguous_format)
-        .requires_grad_(name in names)
-        for name, value in layout.turn(params).items()
-    }
+    turned = contiguous(layout.turn(params))
+    local = {name: value.requires_grad_(name in names) for name, value in turned.items()}
     leaves = {name: value for name, value in local.items() if name in names}
     stepper = fused(made(optimizer, leaves))
-    moments = {
-        path: value.clone(memory_format=torch.contiguous_format)
-        for path, value in layout.turn(state or {}).items()
-    }
-    load_state(stepper, leaves, moments)
+    load_state(stepper, leaves, contiguous(layout.turn(state or {})))
     losses: list[Tensor] = []
     with torch.enable_grad():
         for batch in batches:
@@ -188,6 +180,12 @@ def minimise(
     ends = {name: value.detach() for name, value in local.items()}
     optimizer_state = state_of(stepper, leaves) if keep else {}
     return Trained(layout.turn(ends), history, layout.turn(optimizer_state))
+
+
+def contiguous(tensors: Mapping[str, Tensor]) -> Params:
+    """Copies of tensors in the usual order of memory, without their history."""
+    form = torch.contiguous_format
+    return {name: value.detach().clone(memory_format=form) for name, value in tensors.items()}
 
 
 def check_scalar(value: Any) -> None:

@@ -126,11 +126,8 @@ def check_method(method: Method) -> None:
     """Raise a ValueError if the method mixes examples or changes gradients."""
     want = "no adjust, since gradients are clipped example by example and it would be dropped"
     reject_if(method.train.adjust is not None, f"the method's training to have {want}", "one")
-    reject_if(
-        method.train.max_grad_norm is not None,
-        "max_grad_norm to be None, since gradients are clipped example by example",
-        method.train.max_grad_norm,
-    )
+    want = "max_grad_norm to be None, since gradients are clipped example by example"
+    reject_if(method.train.max_grad_norm is not None, want, method.train.max_grad_norm)
     kind = nn.modules.batchnorm._BatchNorm
     mixing = [name for name, part in method.model.named_modules() if isinstance(part, kind)]
     reject_if(mixing, "the model to have no batch norm, by which examples see each other", mixing)
@@ -208,12 +205,9 @@ def usable(method: Method, graph: Graph, context: Any, examples: Tensor) -> Tens
     """
     with _asking(method, graph) as params:
         left = _asked(lambda some: method.loss(params, alone(graph, some), context), examples)
-    if len(left) < len(examples):
-        LOG.warning(
-            "The loss of %d of %d examples raises: they count for nothing in DP-SGD",
-            len(examples) - len(left),
-            len(examples),
-        )
+    lost, text = len(examples) - len(left), "The loss of %d of %d examples raises"
+    if lost:
+        LOG.warning(f"{text}: they count for nothing in DP-SGD", lost, len(examples))
     return left
 
 

@@ -65,12 +65,9 @@ class Client:
         if phase == wire.KEYS:
             own = {name: parts.as_tensor(self.draw(parts.KEY)) for name in ("seal", "mask")}
             pair = b"".join(parts.public_key(parts.as_bytes(secret)) for secret in own.values())
-            new_state = {
-                **plain,
-                wire.ASKED: {**own, "phase": torch.tensor(wire.KEYS)},
-                wire.TOLD: context[wire.TOLD],
-            }
-            return wire.envelope(wire.KEYS, self._said(parts.as_tensor(pair), graph)), new_state
+            answer = wire.envelope(wire.KEYS, self._said(parts.as_tensor(pair), graph))
+            exchange = {**own, "phase": torch.tensor(wire.KEYS)}
+            return answer, {**plain, wire.ASKED: exchange, wire.TOLD: context[wire.TOLD]}
         exchange = state.get(wire.ASKED, {"phase": torch.tensor(wire.REST)})
         if not self.terms.follows(phase, int(exchange["phase"])):
             got = wire.NAMES.get(phase, str(phase))
@@ -93,11 +90,8 @@ class Client:
             inner = drop(context, (wire.ASKED, wire.TOLD))
             message, plain = self.method.send(params, inner, plain, graph)
             payload, exchange = self._masked(message, request, exchange)
-        return wire.envelope(phase, payload), {
-            **plain,
-            wire.ASKED: exchange,
-            wire.TOLD: state[wire.TOLD],
-        }
+        new_state = {**plain, wire.ASKED: exchange, wire.TOLD: state[wire.TOLD]}
+        return wire.envelope(phase, payload), new_state
 
     def _said(self, pair: Tensor, graph: Graph) -> Params:
         """The public keys of this client.
@@ -188,11 +182,8 @@ class Client:
 
 def _encoded(message: Message, terms: wire.Terms, num_clients: int) -> Params:
     """A client's weighted upload in fixed point: dict from a tensor's path to the numbers."""
-    reject_if(
-        set(message) != set(terms.names),
-        f"every exchange's upload to be {list(terms.names)}, which a secure sum covers",
-        sorted(message) or "an empty one",
-    )
+    want = f"every exchange's upload to be {list(terms.names)}, which a secure sum covers"
+    reject_if(set(message) != set(terms.names), want, sorted(message) or "an empty one")
     count = message["num_examples"]
     how: Any = {"bits": terms.bits, "bound": terms.bound}
     if count.numel() != 1 or not bool((count.floor() == count) & (count >= 0) & count.isfinite()):
@@ -228,11 +219,9 @@ def _rows(keys: Tensor, exchange: Params) -> list[int]:
 
 def _check_among(which: Tensor, row: int, threshold: int, number: int) -> None:
     check_kind("who is in the sum", which, torch.bool, (number,))
-    reject_if(
-        not which[row] or int(which.sum()) < threshold,
-        f"a sum of at least {threshold} clients, this one among them",
-        f"{int(which.sum())}{('' if which[row] else ' others')}",
-    )
+    want = f"a sum of at least {threshold} clients, this one among them"
+    got = f"{int(which.sum())}{('' if which[row] else ' others')}"
+    reject_if(not which[row] or int(which.sum()) < threshold, want, got)
 
 
 def of_seed(count: int) -> bytes:

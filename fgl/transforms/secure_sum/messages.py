@@ -84,18 +84,12 @@ class Terms:
         from the other group the client's second secret. With `signed`, the threshold must be so
         high that any two groups that reach it have an honest common member.
         """
-        reject_if(
-            2 * self.threshold <= number,
-            f"threshold to be more than half of the {number} clients",
-            self.threshold,
-        )
+        want = f"threshold to be more than half of the {number} clients"
+        reject_if(2 * self.threshold <= number, want, self.threshold)
         if not self.signed:
             return
-        reject_if(
-            3 * self.threshold <= 2 * number,
-            f"threshold to be more than two thirds of the {number} clients, since they sign",
-            self.threshold,
-        )
+        want = f"threshold to be more than two thirds of the {number} clients, since they sign"
+        reject_if(3 * self.threshold <= 2 * number, want, self.threshold)
         reject_if(
             2 * self.threshold <= number + self.colluders,
             f"threshold to be more than half of the {number} clients and the {self.colluders} "

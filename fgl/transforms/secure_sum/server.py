@@ -53,11 +53,9 @@ class Server:
             _check_public_keys(payload["keys"])
         if self.terms.signed and "signature" in payload:
             text = signed.of_keys(payload["keys"]) if phase == wire.KEYS else self._seen(exchange)
-            reject_if(
-                not self.terms.signed.holds(client, payload["signature"], text),
-                f"the signature of client {client} under what it was told",
-                "another",
-            )
+            want = f"the signature of client {client} under what it was told"
+            got = "another"
+            reject_if(not self.terms.signed.holds(client, payload["signature"], text), want, got)
 
     def _sizes(
         self, phase: int, number: int, payload: Mapping[str, Tensor]

@@ -18,7 +18,6 @@ from torch import Tensor
 from ...checks import check_kind, reject_if
 from ...federation import Message, leaves
 from ...graph import Graph
-from ...kinds import typed
 from ...privacy import masks as parts
 from ...privacy import signatures as ed25519
 
@@ -26,7 +25,6 @@ Key = bytes | Callable[[Graph], bytes] | None
 SIGNATURE = ed25519.SIGNATURE
 
 
-@typed
 class Signatures:
     """All clients' public keys, and this client's private key.
 
@@ -145,11 +143,9 @@ def check_keys(signed: Signatures, asked: Mapping[str, Tensor], row: int, own: i
     wrong = len({*clients}) < len(clients) or clients[row] != own
     reject_if(wrong, f"every client once in the list of keys, this one as {own}", clients)
     for client, pair, sign in zip(clients, keys, asked["signatures"], strict=True):
-        reject_if(
-            not signed.holds(client, sign, of_keys(pair)),
-            f"keys that client {client} has signed",
-            "keys that somebody else put in their place",
-        )
+        want = f"keys that client {client} has signed"
+        got = "keys that somebody else put in their place"
+        reject_if(not signed.holds(client, sign, of_keys(pair)), want, got)
 
 
 def check_lists(
@@ -175,8 +171,6 @@ def check_lists(
     count = sum(
         signed.holds(clients[row], signs[row], what) for row in sent.nonzero().flatten().tolist()
     )
-    reject_if(
-        count < threshold,
-        f"at least {threshold} clients to sign the list of the sum that this client was told",
-        f"{count}: the server told others another list of clients or keys, or another message",
-    )
+    want = f"at least {threshold} clients to sign the list of the sum that this client was told"
+    got = f"{count}: the server told others another list of clients or keys, or another message"
+    reject_if(count < threshold, want, got)

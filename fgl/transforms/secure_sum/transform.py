@@ -8,7 +8,6 @@ from typing import Any
 from ... import federation as fed
 from ...checks import Natural, Positive, Several, check_number, reject_if
 from ...federation import Method, OfMeans, OfSums, Privacy, Round, State
-from ...kinds import typed
 from ...warn import warn
 from ..robust import WITH_SUMS
 from .client import Client, of_seed
@@ -142,7 +141,6 @@ def _check_means(method: Method) -> None:
     reject_if(reasons, want, f"{method}: {'; '.join(reasons)}")
 
 
-@typed
 def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Round]:
     """Join each exchange's rounds, so that the history has one record per sum.
 
@@ -177,7 +175,6 @@ def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Roun
     return rounds
 
 
-@typed
 def clients_summed(state: State) -> dict[str, float]:
     """Number of clients in the latest sum, for ``fgl.run(..., watch=clients_summed)``.
 

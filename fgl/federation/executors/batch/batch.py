@@ -10,9 +10,9 @@ from ....graph import Graph
 from ....seeds import fold_in
 from ....transfer import to_host
 from ...gate.guard import unchanged
-from ...method.message import State
+from ...method.message import State, pick
 from ...method.method import Method
-from ...training.optimizer import SCALARS
+from ...training.optimizer import is_scalar
 from ...training.train import Trained
 from ..loop import Loop, Ready, Score, kept_optimizer
 from .cohort import Cohort
@@ -82,13 +82,8 @@ class Batch(Loop):
         slots = sum(len(group) * max(size[c] for c in group) for group in groups)
         self.padding = 1 - sum(size[c] for c in who) / slots if slots else 0.0
         # Cohorts that this round does not use are dropped, or they would grow without bound.
-        old_cohorts = self._cohorts
-        around = set(groups)
-        self._cohorts = {
-            members: cohort
-            for members, cohort in old_cohorts.items()
-            if any(set(members) <= set(group) for group in around)
-        }
+        used = [own for own in self._cohorts if any({*own} <= {*group} for group in groups)]
+        self._cohorts = pick(self._cohorts, used)
         return groups
 
     def _trained(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
@@ -160,16 +155,9 @@ def _ages(states: Mapping[int, State]) -> dict[int, tuple[tuple[str, float], ...
     kept_by: dict[int, Any] = {k: state.get("optimizer", {}) for k, state in states.items()}
     # A method may keep a tensor of its own under this name.
     optimizers = {k: {} if isinstance(own, Tensor) else own for k, own in kept_by.items()}
-    counts = [
-        value
-        for own in optimizers.values()
-        for path, value in own.items()
-        if path.split("/")[0] in SCALARS
-    ]
+    counts = [value for own in optimizers.values() for p, value in own.items() if is_scalar(p)]
     ages = iter(to_host(*counts))
     return {
-        client: tuple(
-            (path, float(next(ages)) if path.split("/")[0] in SCALARS else 0.0) for path in own
-        )
+        client: tuple((path, float(next(ages)) if is_scalar(path) else 0.0) for path in own)
         for client, own in optimizers.items()
     }

@@ -156,7 +156,7 @@ def _refused(method: Method, clients: Sequence[Graph]) -> str:
         return f"{type(alone[0]).__name__} takes one client at a time"
     try:
         check_kind(clients, range(len(clients)))
-        check_optimizer(method.train.optimizer)
+        check_optimizer(method.train.optimizer([torch.zeros(1, requires_grad=True)]))
     except Exception as error:
         return str(error).split(";")[0]
     return ""

@@ -247,18 +247,14 @@ class Cohort:
         first = values[0]
         if all(value is first for value in values):
             return Stacked(lambda client: first, *taken_apart(first))
-        for client, value in zip(self.clients, values, strict=True):
-            if type(value) is not type(first):
-                raise TypeError(
-                    f"Expected client {client}'s {name} to be a {type(first).__name__} as client "
-                    f"{self.clients[0]}'s, but got {type(value).__name__}{ONE_BY_ONE}"
-                )
+        self._check_equal(f"{name} to be a", [type(each).__name__ for each in values], TypeError)
         if isinstance(first, Ragged):
             return self._stack_ragged(name, values)
-        if not pad:
-            self._check_shapes(name, values)
+        if not pad:  # padding without a mask could change the loss
+            shapes = [list(getattr(each, "shape", ())) for each in values]
+            self._check_equal(f"{name} to be fgl.Ragged, with a mask, or to have shape", shapes)
         if isinstance(first, SparseMatrix):
-            self._check_dtypes(name, values)
+            self._check_equal(f"{name} to be", [each.dtype for each in values])
             return Stacked(MatrixStack(values).of, (), values)
         if isinstance(first, Mapping):
             return self._stack_dicts(name, values)
@@ -278,37 +274,19 @@ class Cohort:
             lambda client: Ragged(values_of(client), mask_of(client)), [values_of, mask_of]
         )
 
-    def _check_shapes(self, name: str, values: Sequence[Any]) -> None:
-        """Raise an error unless the values of all clients have the same shape.
-
-        Values of different shapes would be padded, and padding without a mask could change the
-        loss.
-        """
-        for client, value in zip(self.clients, values, strict=True):
-            shape: Any = getattr(value, "shape", None)
-            want: Any = getattr(values[0], "shape", None)
-            if shape != want:
-                raise ValueError(
-                    f"Expected client {client}'s {name} to have shape {list(want)} as client "
-                    f"{self.clients[0]}'s, or to be fgl.Ragged, which brings a mask of "
-                    f"what is not padding, but got {list(shape)}{ONE_BY_ONE}"
-                )
-
-    def _check_dtypes(self, name: str, values: Sequence[SparseMatrix]) -> None:
-        for client, value in zip(self.clients, values, strict=True):
-            if value.dtype != values[0].dtype:
-                raise ValueError(
-                    f"Expected client {client}'s {name} to be {values[0].dtype} as client "
-                    f"{self.clients[0]}'s, but got {value.dtype}{ONE_BY_ONE}"
+    def _check_equal(
+        self, name: str, forms: Sequence[Any], error: type[Exception] = ValueError
+    ) -> None:
+        """Raise an error unless a value of each client has the form of the first client's."""
+        for client, form in zip(self.clients, forms, strict=True):
+            if form != forms[0]:
+                raise error(
+                    f"Expected client {client}'s {name} {forms[0]} as client {self.clients[0]}'s, "
+                    f"but got {form}{ONE_BY_ONE}"
                 )
 
     def _stack_dicts(self, name: str, values: Sequence[Any]) -> Stacked:
-        for client, value in zip(self.clients, values, strict=True):
-            if list(value) != list(values[0]):
-                raise ValueError(
-                    f"Expected client {client}'s {name} to have keys {list(values[0])} as client "
-                    f"{self.clients[0]}'s, but got {list(value)}{ONE_BY_ONE}"
-                )
+        self._check_equal(f"{name} to have keys", list(map(list, values)))
         stacks = {
             key: self.stack(f"{name}[{key!r}]", [v[key] for v in values]) for key in values[0]
         }
@@ -318,14 +296,8 @@ class Cohort:
 
     def _padded(self, name: str, tensors: Sequence[Tensor]) -> Tensor:
         first = tensors[0]
-        for client, tensor in zip(self.clients, tensors, strict=True):
-            fits = tensor.dim() == first.dim() and tensor.shape[1:] == first.shape[1:]
-            if tensor.dtype != first.dtype or not fits:
-                raise ValueError(
-                    f"Expected client {client}'s {name} to be {first.dtype} of shape "
-                    f"{['*', *first.shape[1:]]} as client {self.clients[0]}'s, but got "
-                    f"{tensor.dtype} {list(tensor.shape)}{ONE_BY_ONE}"
-                )
+        forms = [[each.dtype, *["*"][: each.dim()], *each.shape[1:]] for each in tensors]
+        self._check_equal(f"{name} to have dtype and shape", forms)
         if all(tensor.shape == first.shape for tensor in tensors):
             stack = stacked(tensors)  # a number may lie beside tensors of a GPU
             return stack if first.dim() else to_device(stack, self.index.device)

@@ -25,15 +25,8 @@ from ....sparse import SparseMatrix
 from ....sparse.pattern import Pattern
 
 # The globals of these do not change.
-LIBRARIES = {
-    "torch",
-    "fgl",
-    "numpy",
-    "scipy",
-    "networkx",
-    "torch_geometric",
-    *sys.stdlib_module_names,
-}
+LIBRARIES = {"torch", "fgl", "numpy", "scipy", "networkx", "torch_geometric"}
+LIBRARIES |= sys.stdlib_module_names
 EFFECTS = {
     *("print", "breakpoint", "open"),  # what a traced step would not do
     *("environ", "getenv", "perf_counter", "monotonic", "now"),  # read from outside of Python
@@ -130,12 +123,9 @@ class Holdings:
         if isinstance(value, types.FunctionType):
             return self._of_function(value)
         if isinstance(value, type):
-            from_library = _of_library(value.__module__)
-            return (
-                []
-                if from_library
-                else [*self._contents(vars(value), list(vars(value))), *value.__mro__]
-            )
+            if _of_library(value.__module__):
+                return []
+            return [*self._contents(vars(value), list(vars(value))), *value.__mro__]
         parts = ("func", "args", "keywords", "__func__", "__self__", "fget")  # of what is callable
         reached = [getattr(value, part) for part in parts if _is_part(value, part)]
         own = getattr(value, "__dict__", None)
@@ -144,12 +134,9 @@ class Holdings:
         return [*reached, type(value)]
 
     def _contents(self, container: Any, keys: Any) -> list[Any]:
-        self._sized(container)
-        return [self._entry(container, key) for key in keys]
-
-    def _sized(self, container: Any) -> None:
         self._containers.append(container)
         self._lengths.append(len(container))
+        return [self._entry(container, key) for key in keys]
 
     def _entry(self, container: Any, key: Any) -> Any:
         self._of.append(container)

@@ -269,7 +269,8 @@ class StepPlan:
         if any(new is not old for new, old in zip(contexts, self.given, strict=True)):
             self.given = contexts
         graphs = [pair[0] if pair else None for pair in pairs]
-        if all(g is None or _base(g) is mine for g, mine in zip(graphs, own, strict=True)):
+        whole = [None if g is None else g.__dict__.get("masked", g) for g in graphs]
+        if all(g is None or g is mine for g, mine in zip(whole, own, strict=True)):
             return self.cohort, self.given, self._masks(graphs)
         return self.cohort.of_step(graphs), self.given, None
 
@@ -285,9 +286,3 @@ class StepPlan:
                 mask = graph.training_mask
                 row[: mask.numel()] = mask
         return masks
-
-
-def _base(graph: Graph) -> Graph:
-    """Undo `with_train_mask`: return the original graph; any other graph is returned unchanged."""
-    base: Graph = graph.__dict__.get("masked", graph)
-    return base

@@ -9,9 +9,9 @@ buffers, contexts and masks. On a GPU, a CUDA graph replays the list.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -174,6 +174,7 @@ class Tracer:
         return losses
 
 
+@dataclass(eq=False)
 class Trace:
     """The recorded operations of a step.
 
@@ -188,23 +189,17 @@ class Trace:
             These inputs must stay the same objects.
     """
 
-    def __init__(
-        self,
-        call: Callable[..., Sequence[Tensor | None]],
-        names: Sequence[str],
-        leaves: Sequence[str],
-        keys: Sequence[str],
-        form: Form,
-        holdings: Holdings,
-        pinned: Sequence[tuple[int, Tensor]],
-    ) -> None:
-        self.call, self.names, self.leaves, self.keys = call, names, leaves, keys
-        self.form, self.holdings, self.pinned = form, holdings, pinned
-        self.masked = not form.settings[0]
-        self.uses = 0
-        self.compact: CompactTrace | None = None
-        self.last: tuple[Any, Params, list[Tensor]] | None = None
-        self._shared: set[int] = set()  # gradients that are views of something else
+    call: Call
+    names: Sequence[str]
+    leaves: Sequence[str]
+    keys: Sequence[str]
+    form: Form
+    holdings: Holdings
+    pinned: Sequence[tuple[int, Tensor]]
+    uses: int = 0
+    compact: CompactTrace | None = None
+    last: tuple[Any, Params, list[Tensor]] | None = None
+    _shared: set[int] = field(default_factory=set)  # gradients that are views of something else
 
     def inputs(self, step: Step) -> list[Tensor] | None:
         """The inputs of the operations at this step, or None if the trace does not fit the step."""
@@ -224,10 +219,10 @@ class Trace:
 
     def _with_mask(self, inputs: list[Tensor], mask: Tensor | None) -> list[Tensor] | None:
         """The previous step's inputs, in which this step's mask replaces the previous mask."""
-        place = len(self.names)
+        place, unmasked = len(self.names), self.form.settings[0]
         if mask is None:
-            return None if self.masked else inputs
-        if not self.masked or inputs[place].shape != mask.shape:
+            return inputs if unmasked else None
+        if unmasked or inputs[place].shape != mask.shape:
             return None
         return [*inputs[:place], mask, *inputs[place + 1 :]]
 

@@ -17,12 +17,13 @@ from ....graph import Graph
 from ....predict import reads, with_ties
 from ....progress import shown
 from ...method.message import Params
-from ...method.method import Method, OptimizerFactory
+from ...method.method import Method
 from ...training.optimizer import (
     SCALARS,
     Layout,
     change_grads,
     fused,
+    is_scalar,
     load_state,
     made,
     state_of,
@@ -276,7 +277,7 @@ def _alone(method: Method, params: Params, cohort: Cohort) -> Template:
     names = trainable(method, cohort.graphs[0])
     own = {n: p.detach().clone().requires_grad_() for n, p in params.items() if n in names}
     optimizer = made(method.train.optimizer, own)
-    _check_optimizer(optimizer)
+    check_optimizer(optimizer)
     return Template(own, optimizer)
 
 
@@ -291,18 +292,13 @@ def _optimizer(alone: Template, leaves: Mapping[str, Tensor]) -> optim.Optimizer
     return fused(kind(groups))
 
 
-def check_optimizer(factory: OptimizerFactory) -> None:
-    """Raise a ValueError unless the method's optimiser is element-wise and has no hooks."""
-    _check_optimizer(factory([torch.zeros(1, requires_grad=True)]))
-
-
-def _check_optimizer(optimizer: optim.Optimizer) -> None:
+def check_optimizer(optimizer: optim.Optimizer) -> None:
+    """Raise a ValueError unless an optimiser is element-wise and has no hooks."""
     if any(getattr(optimizer, name) for name in HOOKS):
         raise ValueError(
-            "Expected the optimizer to have no hooks of its own, "
-            f"but got a {type(optimizer).__name__} "
-            "with some, which would see the tensors of all clients in one: Training's adjust and "
-            f"settle change a step of each client{ONE_BY_ONE}"
+            "Expected the optimizer to have no hooks of its own, but got a "
+            f"{type(optimizer).__name__} with some, which would see the tensors of all clients in "
+            f"one: Training's adjust and settle change a step of each client{ONE_BY_ONE}"
         )
     if type(optimizer) not in ELEMENTWISE:
         names = ", ".join(kind.__name__ for kind in ELEMENTWISE)
@@ -343,8 +339,7 @@ def _stacked(tensors: Sequence[Tensor]) -> Tensor:
 def _own(state: Mapping[str, Tensor], client: int) -> Params:
     """A client's part of an optimiser's state."""
     return {
-        path: (value if path.split("/")[0] in SCALARS else value[client]).clone()
-        for path, value in state.items()
+        path: (value if is_scalar(path) else value[client]).clone() for path, value in state.items()
     }
 
 

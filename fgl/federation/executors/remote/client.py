@@ -16,7 +16,7 @@ from ....graph import Graph
 from ....predict import OtherWidth, predict
 from ....seeds import stage
 from ...gate.guard import checked
-from ...method.message import Message, State, check_message, to
+from ...method.message import Message, State, check_message, drop, to
 from ...method.method import Method
 from ...method.rules import without_noise
 from ...saved.identity import identity
@@ -181,7 +181,7 @@ def answer(
     note: Note,
     message: Message,
     shelf: Shelf,
-    ledger: Ledger | None = None,
+    ledger: Ledger,
 ) -> tuple[Answer, bool]:
     """Execute a client's round as `Loop` does, and return the client's answer.
 
@@ -204,11 +204,11 @@ def answer(
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
         >>> method = fgl.fedavg(fgl.nn.GCN(2, 8, 2))
         >>> note, shelf = Note(7, 0, 0, 1, -1), StateFolder(tempfile.mkdtemp(), 7, 1)
-        >>> made, keeps = answer(method, graph, note, {"model": method.initial()}, shelf)
+        >>> message, ledger = {"model": method.initial()}, Ledger(None, {})
+        >>> made, keeps = answer(method, graph, note, message, shelf, ledger)
         >>> list(made.message), keeps
         (['model', 'num_examples'], False)
     """
-    ledger = Ledger(None, {}) if ledger is None else ledger
     costs = method.privacy.costs(message)
     question = hashlib.sha256(json.dumps(note).encode() + pack(message)).hexdigest()
     before = _marks(shelf, note)  # first: what another process writes from here on is noticed below
@@ -227,13 +227,8 @@ def answer(
         loop.keep(note.round, [note.client])
     state = loop.states[note.client]
     onward = {name: state.pop(name) for name in method.privacy.onward if name in state}
-    reply = _Reply(
-        question,
-        bool(state),
-        client_answer.losses,
-        client_answer.num_examples,
-        pack(client_answer.message or {}),
-    )
+    packed = pack(client_answer.message or {})
+    reply = _Reply(question, bool(state), client_answer.losses, client_answer.num_examples, packed)
     with shelf.alone():
         if _marks(shelf, note) != before:  # another process of this site was quicker
             other = _kept(shelf, note, question)
@@ -252,9 +247,7 @@ def answer(
     return client_answer, bool(state)
 
 
-def joined(
-    method: Method, graph: Graph, note: Note, shelf: Shelf, ledger: Ledger | None = None
-) -> Answer:
+def joined(method: Method, graph: Graph, note: Note, shelf: Shelf, ledger: Ledger) -> Answer:
     """A client's message before the first round.
 
     The joining message has no noise and is not stored.
@@ -268,12 +261,11 @@ def joined(
         >>> method = fgl.methods.feddyn(fgl.fedavg(torch.nn.Linear(1, 1)))
         >>> graph = fgl.Graph(torch.eye(1), torch.zeros(2, 0).long())
         >>> note, shelf = Note(7, 0, 0, 1, -1), StateFolder(tempfile.mkdtemp(), 7, 1)
-        >>> joined(method, graph, note, shelf).message
+        >>> joined(method, graph, note, shelf, Ledger(None, {})).message
         {'num_examples': tensor(1)}
     """
     want = "a method whose clients are asked when they join"
     reject_if(method.rules.joining is None, want, method, Refusal)
-    ledger = Ledger(None, {}) if ledger is None else ledger
     ledger.check(without_noise({}))
     with _loop(method, graph, note, shelf) as loop:
         ((_, client_answer),) = loop.join()
@@ -385,9 +377,5 @@ def _state(method: Method, note: Note, shelf: Shelf) -> State:
     payload = shelf.read(note.base) if note.base >= 0 else pack({})
     want = f"client {note.client} to have kept its state of round {note.base}"
     reject_if(payload is None, want, shelf.rounds() or "none", Refusal)
-    state = {
-        key: value
-        for key, value in unpack(payload or b"").items()
-        if key not in method.privacy.onward
-    }
+    state = drop(unpack(payload or b""), method.privacy.onward)
     return {**state, **unpack(shelf.read(0, "onward") or pack({}))}

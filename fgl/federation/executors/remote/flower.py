@@ -287,11 +287,8 @@ class Flower:
         check_count(num_clients=self.num_clients)
         check_number("timeout", self.timeout, above=0)
         check_number("poll", self.poll, at_least=0)
-        reject_if(
-            self.names and len(self.names) != self.num_clients,
-            f"names to be {self.num_clients}, one per client",
-            len(self.names),
-        )
+        want = f"names to be {self.num_clients}, one per client"
+        reject_if(self.names and len(self.names) != self.num_clients, want, len(self.names))
 
     @property
     def devices(self) -> Sequence[torch.device]:

@@ -45,11 +45,11 @@ class Ledger:
 
     Example:
         >>> import tempfile
-        >>> ledger = Ledger(tempfile.mkdtemp(), {"round": 0}, epsilon=2.0)
+        >>> ledger = Ledger(tempfile.mkdtemp(), {"round": 0})
         >>> ledger.charge({"noise_multiplier": 4.0}, num_bytes=120)
-        >>> 0 < ledger.epsilon_after({}) < 2
+        >>> 0 < ledger.afford({}) < 2
         True
-        >>> ledger.epsilon_after({"noise_multiplier": 0.0})
+        >>> ledger.afford({"noise_multiplier": 0.0})
         inf
     """
 
@@ -67,14 +67,10 @@ class Ledger:
         self.folder = None if folder is None else Path(folder)
         self.about, self.epsilon, self.delta = dict(about), epsilon, float(delta)
 
-    def epsilon_after(self, costs: Mapping[str, float]) -> float:
-        """Epsilon of all earlier answers and one further answer, whose cost is given."""
-        return self._epsilon(self._uses() + _uses(costs))
-
     def check(self, costs: Mapping[str, float]) -> None:
         """Raise a ValueError if an answer with the given cost would exceed the budget."""
         if self.epsilon is not None:
-            self._afford(costs)
+            self.afford(costs)
 
     def charge(self, costs: Mapping[str, float], *, num_bytes: int, question: str = "") -> None:
         """Record an answer's cost before the answer is sent.
@@ -90,7 +86,7 @@ class Ledger:
         if self.folder is None:
             return
         with self._locked():
-            spent = self._afford(costs)
+            spent = self.afford(costs)
             kinds = [[*kind, times] for kind, times in _uses(costs).items()]
             about = {"question": question} if question else {}
             self._write({"bytes": num_bytes, "noise": kinds, **about, **self._spent(spent)})
@@ -124,7 +120,7 @@ class Ledger:
             with self._locked():
                 self._write(what)
 
-    def _afford(self, costs: Mapping[str, float]) -> float:
+    def afford(self, costs: Mapping[str, float]) -> float:
         """Epsilon after one more answer.
 
         Raise an error if this epsilon exceeds the budget.

@@ -41,34 +41,27 @@ class Post(Protocol):
 
     def nodes(self) -> dict[int, tuple[str, ...]]:
         """Dict from each registered node to the names that were verified for this node."""
-        ...
 
     def letters(self, notes: Mapping[int, Any], messages: Mapping[int, Message]) -> dict[int, Any]:
         """Pack each client's note and message into one object of the network, the content."""
-        ...
 
     def push(self, kind: str, contents: Mapping[int, Any], ttl: float) -> dict[int, str]:
         """Send each node its own content. Return the ids of the requests that were accepted."""
-        ...
 
     def pull(self, numbers: Sequence[str]) -> Iterable[Reply]:
         """The replies that have arrived."""
-        ...
 
     def note(self, content: Any) -> Mapping[str, Any]:
         """Unpack the note, which is a dict of numbers and texts, from the content of a reply.
 
         Integers in the note are strings of digits.
         """
-        ...
 
     def message(self, content: Any) -> Message:
         """Unpack the message, which is a dict of tensors, from the content of a reply."""
-        ...
 
     def size(self, content: Any) -> tuple[int, int]:
         """Two sizes in bytes: the message in a reply's content, and all other data in it."""
-        ...
 
 
 LOG = logging.getLogger("fgl")
