@@ -563,6 +563,8 @@ def test_errors_are_better_when_small(tmp_path: Path) -> None:
     found = made_up(tmp_path, scores, "pooled_test_rmse")
     test = found.tests["a", "good"]
     assert not found.in_points("a") and test.better > 0.5
+    one = made_up(tmp_path / "one", {"a": {"FedAvg": [0.5], "good": [0.6]}})
+    assert one.sentences() == []
     bounds = [dataclasses.replace(test, holm=p).survives for p in (0.049, 0.05)]
     assert bounds == [True, False]
     latex = found.to_latex().splitlines()
