@@ -4,6 +4,7 @@ import difflib
 import functools
 import inspect
 import numbers
+import re
 import sys
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -182,7 +183,7 @@ def explained(function: Function) -> Function:
                 raise
             inherited = function.__name__ == "forward" and args  # GCN's forward is Stack's
             name = f"{type(args[0]).__name__}.forward" if inherited else _short(function)
-            cause = _misnamed(name, signature, args, kwargs)
+            cause = _misnamed(name, signature, args, kwargs, function.__doc__ or "")
             if cause is not None:
                 raise cause from None
             binder(function)(*args, **kwargs)  # raises if an argument has another type
@@ -269,8 +270,18 @@ def _short(function: Any) -> str:
     return name.rsplit("<locals>.", 1)[-1]
 
 
+def _about(document: str, key: str) -> str:
+    """The first sentence on an argument in a docstring's section Args; "" if there is none."""
+    match = re.search(rf"^ +{key}: (.+?)(?:[.;:]\s|\n\n|\n +\w+: |$)", document, re.M | re.S)
+    return " ".join(match[1].replace("``", "").split()) if match else ""
+
+
 def _misnamed(
-    name: str, signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+    name: str,
+    signature: inspect.Signature,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    document: str = "",
 ) -> TypeError | None:
     """The error for a call that does not fit a signature, or None if the call fits."""
     try:
@@ -306,7 +317,8 @@ def _misnamed(
     if absent:
         instead = next((k for k in unknown if absent[0] in _meant(k, kwargs[k], absent[:1])), None)
         got = "none" if instead is None else f"{instead}={shown(kwargs[instead])}"
-        return TypeError(f"Expected {', '.join(absent)} to be given, but got {got}: {usage}")
+        about = "".join(f"; {key}: {text}" for key in absent if (text := _about(document, key)))
+        return TypeError(f"Expected {', '.join(absent)} to be given, but got {got}: {usage}{about}")
     return TypeError(f"Expected arguments that fit {usage}, but got {sentence}")
 
 
@@ -372,7 +384,7 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
         try:
             arguments = dict(signature.bind(*args, **kwargs).arguments)
         except TypeError:
-            error = _misnamed(name, signature, args, kwargs)
+            error = _misnamed(name, signature, args, kwargs, function.__doc__ or "")
             arguments = _bound_partly(signature, args, kwargs)
         hints = _hints(function)
         checks = {k: hints.get(k, (first.get(k, Any), [])) for k in names if k in arguments}

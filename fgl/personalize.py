@@ -265,8 +265,8 @@ def adaptive_aggregation(
         delta: limit on the drop of the score; a larger drop leads to mixing.
         max_adjust: largest number of mixing steps. With 0, the received model is scored but never
             mixed.
-        strict: whether a drop of exactly `delta` is accepted, as in the paper's text. If False, the
-            function mixes after a drop of exactly `delta`. For Algorithm 1 as printed, use
+        strict: whether only a drop of more than `delta` leads to mixing, as in the paper's text. If
+            False, a drop of exactly `delta` leads to mixing too. For Algorithm 1 as printed, use
             ``strict=False`` and ``delta=0``.
 
     Returns:

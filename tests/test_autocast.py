@@ -63,7 +63,8 @@ def test_every_method_runs_in_mixed_precision(name: str, at_once: Any) -> None:
     method = ROWS[name].build(task)
     at_once = 1 if first in ROWS[name].alone else at_once
     with half():
-        result = fgl.run(method, task, num_rounds=2, clients_at_once=at_once, strict=True)
+        rounds = 2 * method.rules.exchange
+        result = fgl.run(method, task, num_rounds=rounds, clients_at_once=at_once, strict=True)
     assert all(value == value for value in result.history[-1].metrics.values())
 
 

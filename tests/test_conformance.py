@@ -81,7 +81,9 @@ def test_pure(name: str, task: str) -> None:
     """The same call twice gives the same; inputs, states, messages, model and graph stay."""
     method, made = case(name, task)
     k, own = 2, made.clients[2]
-    result = one_by_one(method, made.clients, num_rounds=2 * row(name).exchange, seed=1)
+    ends = [lambda record, _: record.round + 1 == 2 * row(name).exchange]
+    num_rounds = 2 * method.rules.exchange
+    result = one_by_one(method, made.clients, num_rounds=num_rounds, seed=1, callbacks=ends)
     server = result.server_state
     message, state = result.outbox[k], result.client_states[k]
     params, context = receive_as_a_run(method, message, state, own)
@@ -287,11 +289,12 @@ def near_in(task: str) -> float:
 def test_batch_is_the_loop(name: str, task: str) -> None:
     """In double: a threshold and the largest so many turn rounding into other labels and edges."""
     own = row(name)
-    options: Any = {"num_rounds": 2 * own.exchange, "seed": 1, "participation": 0.75}
+    options: Any = {"seed": 1, "participation": 0.75}
     ends = []
     for at_once in (1, "all"):
         method, made = case(name, task, dropout=0.0, dtype=F64)
         options |= {"dropouts": lambda index, client: (index // own.exchange, client) == (1, 0)}
+        options["num_rounds"] = 2 * method.rules.exchange
         bad = diverging(method, [made.clients[3]] * own.sends, from_round=1)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Round .* client 3: ")
@@ -341,7 +344,7 @@ def test_a_client_without_a_training_example_counts_for_nothing(name: str, task:
 def test_what_is_deployed_is_whole_and_is_what_is_scored(name: str, task: str) -> None:
     method, made = case(name, task)
     start, absent = one_by_one(method, made, num_rounds=0), {"dropouts": lambda _, k: k == 1}
-    result = one_by_one(method, made, num_rounds=2 * row(name).exchange, **absent)
+    result = one_by_one(method, made, num_rounds=2 * method.rules.exchange, **absent)
     asked: list[Any] = []
 
     def deploy(message: Any, state: Any, own: fgl.Graph) -> Any:

@@ -196,9 +196,11 @@ def test_feature_skew_refuses_rows_that_all_have_the_same_mean() -> None:
 
 
 def test_label_skew_is_dirichlets() -> None:
-    own = Skew(skew_by="labels", skew_alpha=0.1).parts(SMALL, 4, seed=3)
-    other = data.partitions.dirichlet_partition(SMALL.labels, 4, alpha=0.1, seed=3)
-    assert all(map(torch.equal, own, other))
+    for equal in (True, False):
+        own = Skew(skew_by="labels", skew_alpha=0.1, equal_sizes=equal).parts(SMALL, 4, seed=3)
+        how: Any = {"alpha": 0.1, "equal_sizes": equal, "seed": 3}
+        other = data.partitions.dirichlet_partition(SMALL.labels, 4, **how)
+        assert all(map(torch.equal, own, other))
 
 
 @pytest.fixture
@@ -343,6 +345,7 @@ def test_unseen_clients_have_nodes_with_classes_to_be_tested_on() -> None:
 
 def test_a_skew_says_what_does_not_fit() -> None:
     refuses("skew_by to be 'labels' beside skew_alpha, 0.1, but got", lambda: Skew(skew_alpha=0.1))
+    refuses("skew_by to be 'labels' beside equal_sizes", lambda: Skew(equal_sizes=False))
     pairs = data.splits.pair_split(DENSE, is_undirected=True)
     with pytest.raises(ValueError, match="'features' or 'degrees' where pairs have the labels"):
         Skew(skew_by="labels").parts(pairs, 2)

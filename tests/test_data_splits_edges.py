@@ -106,6 +106,8 @@ def test_a_client_that_holds_next_to_nothing_only_trains(size: int) -> None:
     whole = EdgeSplit(graph, train, **held_out, **negatives)
     with pytest.raises(ValueError, match="val_negatives to have 1 columns.*, but got 2"):
         replace(whole, val_negatives=free)
+    with pytest.raises(ValueError, match=r"test_edges to be in \[0, 30\), but got 45"):
+        replace(whole, test_edges=kept[:, 1:] + 25)
     with pytest.raises(TypeError, match="at most 2 of EdgeSplit"):
         EdgeSplit(graph, train, *held_out.values(), *negatives.values())
     own = subgraph_split(whole, torch.arange(size))

@@ -171,7 +171,7 @@ def test_nobody_says_something_around_a_transform_that_protects() -> None:
         "secure_sum": secure_sum(plain(), threshold=3),
     }.items():
         with pytest.raises(ValueError, match=f"{name} to be the outermost .*joining is another"):
-            fgl.run(ruled(method, joining=joining), clients(SIZES), num_rounds=1)
+            fgl.run(ruled(method, joining=joining), clients(SIZES), num_rounds=4)
 
 
 @pytest.mark.filterwarnings("ignore:Round 0")

@@ -345,7 +345,8 @@ def test_equal_to_the_plain_mean_to_the_last_digit(number: int, bits: int) -> No
 
 def ran(number: int, threshold: int, participation: float = 1.0, **how: Any) -> Any:
     method = secure_sum(tiny(), threshold=threshold, **how)
-    return fgl.run(method, lines(number), num_rounds=1, participation=participation)
+    how = {"participation": participation, "callbacks": [lambda *_: True]}  # of one round
+    return fgl.run(method, lines(number), num_rounds=4, **how)
 
 
 def test_thresholds_and_digits_that_can_have_no_sum_are_refused() -> None:
@@ -353,6 +354,10 @@ def test_thresholds_and_digits_that_can_have_no_sum_are_refused() -> None:
     wrong: list[tuple[Callable[[], Any], str]] = [
         (lambda: secure_sum(tiny(), threshold=1), "threshold to be an integer >= 2, but got 1"),
         (lambda: ran(1, 2), "at least 2 participants, as secure_sum .* got 1 of 1"),
+        (
+            lambda: fgl.run(secure_sum(tiny(), threshold=3), lines(4), num_rounds=5),
+            "to be a multiple of 4, .* of secure_sum, but got 5",
+        ),
         (lambda: ran(4, 2), "more than half of the 4 clients, but got 2"),
         (lambda: ran(3, 4), "at least 4 participants, as secure_sum .* got 3 of 3"),
         (lambda: ran(3, 3, 0.6), "at least 3 participants, as secure_sum .* got 2 of 3"),
@@ -442,7 +447,9 @@ def test_a_round_without_any_upload_ends_the_exchange_and_not_the_next(index: in
 
 @pytest.mark.filterwarnings("ignore:Secure sum")
 @pytest.mark.parametrize(("num_rounds", "ends"), [(4, 3), (9, 7), (40, 10)])
-def test_a_run_whose_exchanges_all_come_to_nothing_raises(num_rounds: int, ends: int) -> None:
+def test_a_run_whose_exchanges_all_come_to_nothing_raises(
+    num_rounds: int, ends: int, tmp_path: Any
+) -> None:
     """Keys and letters count, but nobody ever sends an upload: at sites whose training raises."""
     method = secure_sum(tiny(), threshold=3)
 
@@ -451,7 +458,7 @@ def test_a_run_whose_exchanges_all_come_to_nothing_raises(num_rounds: int, ends:
 
     said = f"Round {ends}: no upload counted in a round of the exchange: "
     with pytest.raises(RuntimeError, match=said):
-        fgl.run(method, lines(4), num_rounds=num_rounds, dropouts=lost)
+        fgl.run(method, lines(4), num_rounds=num_rounds, dropouts=lost, checkpoint=tmp_path)
     once = fgl.run(
         method, lines(4), num_rounds=8, dropouts=lambda index, client: index >= 6
     )  # the first exchange had its sum

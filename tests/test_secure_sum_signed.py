@@ -98,7 +98,7 @@ def test_who_has_another_key_is_refused() -> None:
         Signatures(all_keys(5).public).number_of(None)
     everybody = secure_sum(own_models(), threshold=4, signed=stranger)
     with pytest.raises(ValueError, match="Expected the signature of client 0"):
-        fgl.run(everybody, lines(5), num_rounds=1, strict=True)
+        fgl.run(everybody, lines(5), num_rounds=5, strict=True)
 
 
 @pytest.mark.parametrize(("number", "threshold", "follows", "lies"), [

@@ -162,6 +162,9 @@ def usage(a: int, b: int, *more: int, c: int = 1, d: int = 2, **how: int) -> Non
 # A wrong call, and what its error says.
 NODES = fgl.tasks.Nodes
 ADAM: Any = torch.optim.Adam
+SUM = fgl.transforms.secure_sum(METHOD, threshold=3)
+MEDIAN = fgl.aggregate.robust.median
+ROBUST = fgl.transforms.robust(METHOD, MEDIAN)
 MEANT: dict[str, tuple[Callable[[], Any], str]] = {
     "run": (lambda: fgl.run(METHOD, CLIENTS, rounds=2), "rounds=2: did you mean num_rounds=2?"),
     "model": (lambda: fgl.nn.GCN(8, 8, 3, layers=3), "did you mean num_layers=3?"),
@@ -183,6 +186,10 @@ MEANT: dict[str, tuple[Callable[[], Any], str]] = {
     "in place of a needed one": (lambda: compared(rounds=1),
         "num_rounds to be given, but got rounds=1: compare("),
     "two values": (lambda: fgl.fedavg(model(), model=model()), "values for argument 'model'"),
+    "robust mean of a sum": (lambda: fgl.transforms.robust(SUM, MEDIAN), "choose one"),
+    "sum of a robust mean": (lambda: fgl.transforms.secure_sum(ROBUST, threshold=3), "choose one"),
+    "clipped sum": (lambda: fgl.transforms.clipped(SUM, length=1.0), "write secure_sum(clipped(m"),
+    "shared": (lambda: fgl.methods.fedper(METHOD), "; shared: names of modules, such as"),
     "settings": (fgl.kinds.explained(usage),
         "a, b to be given, but got none: usage(a, b, c=..., d=..., ...)"),
     "client": (lambda: RESULT.model_of("a"), "client to be an integer >= 0, but got 'a'"),

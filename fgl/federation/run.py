@@ -111,8 +111,8 @@ def run(
             is bad if most clients of a round diverged when they trained this model. By default the
             server never goes back. The server keeps this number of older outboxes and states, also
             in checkpoints. The clients' own states do not change.
-        each: whether rounds also record each metric for each client and as the worst value over all
-            clients. For example, ``test_accuracy/3`` is the accuracy of client 3, and
+        each: whether a round also records the metrics of every client, and the worst client's value
+            of each metric. For example, ``test_accuracy/3`` is the accuracy of client 3, and
             ``worst_test_accuracy`` is the lowest accuracy of all clients. These metrics come from
             the task's score and from `score`; see `fgl.experiment.spread`. If you give an
             `evaluate` function, `each` does not change its metrics.
@@ -308,10 +308,14 @@ def _check_participants(method: Method, num_clients: int, participation: float) 
 
 
 def _check_rounds(method: Method, place: Place, num_rounds: int, start: Result | None) -> None:
-    """Raise an error if a run ends before its method unlearns, or before late clients join."""
+    """Raise an error if a run ends within an exchange, before unlearning, or before joining."""
     least, first = method.rules.rounds, getattr(place, "first_rounds", 0)
     if start is not None and start.method is not None and start.method.rules.rounds == least:
         least -= len(start.history)
+    exchange = method.rules.exchange
+    name = method.layers[-1].name if method.layers else "the method"
+    want = f"num_rounds to be a multiple of {exchange}, the rounds of one exchange of {name}"
+    reject_if(num_rounds % exchange, want, num_rounds)
     reject_if(0 < num_rounds < least, f"num_rounds to be at least {least} for {method}", num_rounds)
     reject_if(
         0 < num_rounds <= first,

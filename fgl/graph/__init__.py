@@ -434,8 +434,8 @@ class Graph(Facts):
             edge_weight, edge_attr, edge_time: numeric edge attributes.
             classes: all possible values of `y`. The first value becomes label 0, the second value
                 becomes label 1, and so on.
-            ignore: unread attributes that need no warning; a warning names all unread attributes
-                that are not in this list.
+            ignore: attributes that may be left unread in silence. A warning names all other
+                attributes that are not read.
 
         Raises:
             ValueError: if a node or an edge lacks an attribute, or if labels are strings but

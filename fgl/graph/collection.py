@@ -42,7 +42,7 @@ def joined(graphs: Sequence[Any]) -> dict[str, Any]:
 
 
 def _check_parts(graphs: Sequence[Any]) -> None:
-    """Raise an error if a graph has a `batch` or no nodes, or if `num_features` is not the same."""
+    """Raise an error unless each graph has nodes, no `batch`, and the same `num_features`."""
     for i, graph in enumerate(graphs):
         check_no_series(graph, "join")
         if graph.batch is not None or graph.num_nodes == 0:

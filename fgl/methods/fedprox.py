@@ -20,7 +20,7 @@ def fedprox(fedavg: Method, *, mu: Weight, distance: Distance = proximal) -> Met
     """FedAvg with ``mu / 2 ||theta - theta_received||^2`` in the loss (FedProx, Eq. 2).
 
     Args:
-        fedavg: any method; the term is added to the loss of this method.
+        fedavg: FedAvg or another method; the term is added to its loss.
         mu: weight of the term, at least 0.
         distance: a function that returns the distance between trained and received parameters. The
             default is ``1/2 ||theta - theta_received||^2``, as in the formula.
@@ -56,7 +56,7 @@ def adaptive_fedprox(
     ``fit < mu distance / 2`` and ``mu >= 1e-4``.
 
     Args:
-        fedavg: any method; the term is added to the loss of this method.
+        fedavg: FedAvg or another method; the term is added to its loss.
         fit: ``(params, graph) -> scalar``, the loss on a client's training examples.
         mu: the initial weight, at least 0.
         distance: a function that returns the distance between trained and received parameters.

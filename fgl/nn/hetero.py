@@ -40,7 +40,7 @@ class Hetero(nn.Module):
         edge_columns: dict from relation to number of edge features, in the order of the columns in
             the graph. With ``both=True``, reverse relations are listed last. A reverse relation has
             the number of the relation that it reverses, since the two relations use the same
-            columns. A relation without edge features has the number 0 or is not listed.
+            columns. Leave out a relation without edge features, or give it 0 columns.
 
     Shapes:
         - x: float ``[num_nodes, sum of columns]``, dense.

@@ -47,8 +47,8 @@ class SSP(nn.Module):
           `fgl.properties.laplacian_spectrum` (see `fgl.tasks.with_spectrum`).
         - edges: ``edge_index`` or a `SparseMatrix` with ``A[target, source]`` and any values.
         - pool: as for `GIN`.
-        - output: logits ``[num_graphs, out_channels]``. With ``return_embedding=True``, the
-          embedding e, ``[num_graphs, hidden_channels]``, is returned too.
+        - output: logits ``[num_graphs, out_channels]``. With ``return_embedding=True``, e is
+          returned too: ``[num_graphs, hidden_channels]``.
 
     Raises:
         TypeError, ValueError: if a number is out of range. A call raises the error if x is a

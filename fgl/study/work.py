@@ -81,7 +81,7 @@ def origin(job: Job, folder: Path, where: str) -> dict[str, Any]:
 
 
 def _needs(job: Job, store: Store) -> float:
-    """The largest peak memory on the job's setting, in the records that this process has read."""
+    """The largest peak memory in the records of the setting that this process has read."""
     return max((r.get("peak", 0) for r in store.read() if r["setting"] == job.setting), default=0)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..data.copies import fingerprints, mixed, node_fingerprints, rows_fingerprints
 from ..data.splits import EdgeSplit
-from ..data.splits.free_pairs import keys_of
+from ..data.splits.free_pairs import directed_keys, keys_of
 from ..graph import Graph
 from ..graph.facts import check_graphs
 from ..graph.fields import present
@@ -20,11 +20,26 @@ from ..warn import warn
 
 SCORED = ("val_mask", "test_mask")
 MOST_COPIES = 4  # of an example that somebody repeats; common features occur more often
-LEAK_REMEDIES = {
-    "held-out edges": "remove them from split.graph and split.train_edges, as "
-    "fgl.data.splits.edge_split(graph) does",
-    "pairs without an edge": "fgl.data.splits.negative_edges(edges, num_nodes, num) draws others",
-}
+LEAKS = (  # edges, what they must be, and what their number means
+    (
+        "held-out edges",
+        "no edges of its graph",
+        "whose answers the model is told: remove them from split.graph and split.train_edges, as "
+        "fgl.data.splits.edge_split(graph) does",
+    ),
+    (
+        "pairs without an edge",
+        "no edges of its graph",
+        "whose answers the model is told: fgl.data.splits.negative_edges(edges, num_nodes, num) "
+        "draws others",
+    ),
+    ("test edges", "no validation edges", "whose test scores choose the best round"),
+    (
+        "edges",
+        "in split.graph in both directions",
+        "which have no reverse: torch.cat([edge_index, edge_index.flip(0)], 1), or a DirectedSplit",
+    ),
+)
 MOST = 10**8  # entries of features, which take a second or two to hash
 
 
@@ -319,25 +334,28 @@ def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
     Example:
         >>> warn_of_known_edges([fgl.data.splits.edge_split(fgl.data.load("synthetic"))])
     """
-    leaks: dict[str, list[tuple[int, int]]] = {name: [] for name in LEAK_REMEDIES}
-    for client, split in enumerate(splits):
-        held_out = keys_of(torch.cat([split.val_edges, split.test_edges], 1))
-        negatives = keys_of(torch.cat([split.val_negatives, split.test_negatives], 1))
-        train = keys_of(torch.cat([split.graph.edge_index, split.train_edges], 1))
-        pairs = (held_out, train), (negatives, torch.cat([held_out, train]))
-        for leaking, (one, two) in zip(leaks.values(), pairs, strict=True):
-            count = int(torch.isin(one, two).sum())
-            leaking += [(client, count)] * (count > 0)
-    for name, leaking in leaks.items():
-        if leaking:
-            client, count = leaking[0]
-            others = "" if len(leaking) == 1 else f" (so in {len(leaking)} clients)"
+    counts = [_known_edges(split) for split in splits]
+    for (name, want, meaning), numbers in zip(LEAKS, zip(*counts, strict=True), strict=True):
+        clients = [client for client, count in enumerate(numbers) if count]
+        if clients:
+            others = "" if len(clients) == 1 else f" (so in {len(clients)} clients)"
             warn(
-                f"Expected {name} of client {client} to be no edges of its graph, but got {count}"
-                f"{others}, whose answers the model is told: {LEAK_REMEDIES[name]}"
+                f"Expected {name} of client {clients[0]} to be {want}, but got "
+                f"{numbers[clients[0]]}{others}, {meaning}"
             )
             return
     _warn_of_edges_elsewhere(splits)
+
+
+def _known_edges(split: EdgeSplit) -> tuple[int, ...]:
+    """The number of edges for each of `LEAKS`."""
+    edges, size = split.graph.edge_index, split.graph.num_nodes
+    val, test = keys_of(split.val_edges), keys_of(split.test_edges)
+    negatives = keys_of(torch.cat([split.val_negatives, split.test_negatives], 1))
+    held_out, train = torch.cat([val, test]), keys_of(torch.cat([edges, split.train_edges], 1))
+    pairs = (held_out, train), (negatives, torch.cat([held_out, train])), (test, val)
+    alone = 0 if split.directed else 2 * len(keys_of(edges)) - len(directed_keys(edges, size))
+    return *(int(torch.isin(one, two).sum()) for one, two in pairs), alone
 
 
 def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit]) -> None:

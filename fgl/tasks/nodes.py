@@ -97,6 +97,8 @@ class Nodes(Networks):
     split: Literal["random", "class_capped", "public"] = "random"
     """The split into training, validation and test nodes; the paper's split is random, with 60, 20
     and 20 %."""
+    scored: Literal["whole", "own"] = "whole"
+    """Nodes that are scored: those of the whole graph, or each client's own nodes."""
 
     published: ClassVar[dict[str, dict[str, Any]]] = {
         "cora": {"lr": 0.5},
@@ -116,5 +118,6 @@ class Nodes(Networks):
         if self.clients > 1:
             parts = self.cut(whole, seed)
         whole, clients, model, sent = self.network(whole, parts, seed)
-        task = node_task(whole, clients, model, self.local.training())
+        scored = whole if self.scored == "whole" else None
+        task = node_task(scored, clients, model, self.local.training())
         return with_unseen(replace(task, bytes_before=sent), self.skew.unseen)

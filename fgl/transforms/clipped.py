@@ -48,8 +48,9 @@ def clipped(method: Method, *, length: Positive) -> Method:
 
     Source: McMahan et al. 2018, https://arxiv.org/abs/1710.06963
     """
-    reason = "its messages have no plain model: put rounded_downloads around"
-    fed.refuse(method, "rounded_downloads", "clipped", reason)
+    for name in ("rounded_downloads", "quantised", "sparsified", "secure_sum"):
+        reason = f"its messages have no plain model: write {name}(clipped(method, ...), ...)"
+        fed.refuse(method, name, "clipped", reason)
     _check_reads(method)
     names = fed.trainable(method)
 

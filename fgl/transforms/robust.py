@@ -13,10 +13,11 @@ from ..kinds import check_takes
 from ..warn import warn
 
 Rule = Callable[[Mapping[str, Tensor]], Params]
-NOISY_SUM = (
-    "for noise inside a secure sum, write fgl.transforms.summed_gaussian(method, threshold=..., "
-    "length=..., noise_multiplier=...)"
-)
+WITH_SUMS = {
+    "central_gaussian": "for noise inside a secure sum, write fgl.transforms.summed_gaussian("
+    "method, threshold=..., length=..., noise_multiplier=...)",
+    "robust": "a robust mean reads each client's update, and a secure sum hides it: choose one",
+}
 
 
 @layer
@@ -114,11 +115,10 @@ def mean_server(method: Method, outer: str) -> OfMeans:
     layers = [each for layer in method.layers for each in layer.all]
     sealed = [each.name for each in layers if "aggregate" in each.sealed]
     if sealed:
-        noisy_sum = outer == "central_gaussian" and "secure_sum" in sealed
         way = f"write {sealed[-1]}({outer}(method, ...), ...)"
+        way = WITH_SUMS[outer] if "secure_sum" in sealed else way
         raise ValueError(
-            f"Expected {sealed[-1]} to be the outermost wrapper, but got {outer} around it: "
-            f"{NOISY_SUM if noisy_sum else way}"
+            f"Expected {sealed[-1]} to be the outermost wrapper, but got {outer} around it: {way}"
         )
     raise ValueError(
         f"Expected {outer} to be given a method whose server reads the mean of the models, which "

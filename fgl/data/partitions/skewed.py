@@ -131,8 +131,8 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
     class distributions are drawn first. The following steps are then repeated until all clients are
     full. A client is drawn from *all* clients; if it is full, a client is drawn again. For the
     drawn client, a class is drawn by inverting the cumulative sum of the client's distribution. If
-    no example of this class is left, a class is drawn again. The resulting clients are therefore
-    the clients of the paper's Table 2.
+    no example of this class is left, the class is drawn once more. The resulting clients are
+    therefore the clients of the paper's Table 2.
 
     Suppose that a client draws the classes that still have examples with a total probability below
     1e-4. The public implementation may then repeat its draw for hours. This function instead draws
@@ -258,8 +258,8 @@ class Skew:
         >>> [round(float(degree[part].float().mean()), 1) for part in parts]
         [1.5, 2.8, 7.3]
 
-    Source: the settings of OpenFGL, https://github.com/xkLi-Allen/OpenFGL; where labels differ,
-    clients have equal sizes here, and unequal sizes in OpenFGL
+    Source: the settings of OpenFGL, https://github.com/xkLi-Allen/OpenFGL; for labels, OpenFGL's
+    setting is ``equal_sizes=False``
     """
 
     skew_by: Literal["nothing", "labels", "features", "degrees"] = "nothing"
@@ -267,16 +267,18 @@ class Skew:
     replaces the partition."""
     skew_alpha: Positive = 0.5
     """Concentration of the Dirichlet distribution; the smaller it is, the more clients differ."""
+    equal_sizes: bool = True
+    """Whether clients that differ in labels have equal sizes, see `dirichlet_partition`."""
     unseen: Natural = 0
     """Number of clients that never train; these are the last clients. They are scored with other
     clients' models."""
 
     def __post_init__(self) -> None:
-        reject_if(
-            self.skew_alpha != Skew.skew_alpha and self.skew_by != "labels",
-            f"skew_by to be 'labels' beside skew_alpha, {self.skew_alpha}",
-            f"{self.skew_by!r}",
-        )
+        by, labels = repr(self.skew_by), self.skew_by == "labels"
+        alone = self.skew_alpha != Skew.skew_alpha and not labels
+        reject_if(alone, f"skew_by to be 'labels' beside skew_alpha, {self.skew_alpha}", by)
+        alone = not self.equal_sizes and not labels
+        reject_if(alone, "skew_by to be 'labels' beside equal_sizes=False", by)
 
     def parts(self, graph: Graph, num_clients: int, *, seed: int = 0) -> list[Tensor]:
         """Ids of each client's nodes or graphs; only the Dirichlet partition uses `seed`.
@@ -291,7 +293,8 @@ class Skew:
                 "skew_by to be 'features' or 'degrees' where pairs have the labels",
                 "'labels'",
             )
-            return dirichlet_partition(graph.labels, num_clients, alpha=self.skew_alpha, seed=seed)
+            how: dict[str, Any] = {"alpha": self.skew_alpha, "equal_sizes": self.equal_sizes}
+            return dirichlet_partition(graph.labels, num_clients, **how, seed=seed)
         return sorted_partition(graph, num_clients, by=self.skew_by)
 
 

@@ -14,6 +14,8 @@ from ...warn import warn
 from . import free_pairs
 from .reverses import reversed_share, symmetric, turned_relations, turned_round
 
+HELD_OUT = ("val_edges", "val_negatives", "test_edges", "test_negatives")
+
 
 @dataclass(frozen=True, eq=False)
 class EdgeSplit:
@@ -31,13 +33,15 @@ class EdgeSplit:
             types of nodes as the held-out edges.
 
     Raises:
-        ValueError: if there are not as many negative pairs as held-out edges, and neither is empty.
+        TypeError, ValueError: if edges or pairs are not int64 ``[2, *]`` with nodes of `graph`, or
+            if there are not as many negative pairs as held-out edges, and neither is empty.
 
     Example:
         >>> empty = torch.zeros(2, 0, dtype=torch.int64)
+        >>> graph = fgl.Graph(torch.eye(2), empty)
         >>> held_out = {"val_edges": empty, "test_edges": empty}
         >>> negatives = {"val_negatives": empty, "test_negatives": empty}
-        >>> EdgeSplit(None, empty, **held_out, **negatives).trains_only
+        >>> EdgeSplit(graph, empty, **held_out, **negatives).trains_only
         True
     """
 
@@ -51,6 +55,8 @@ class EdgeSplit:
     directed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        for name in ("train_edges", *HELD_OUT):
+            check_index(name, getattr(self, name), (2, None), self.graph.num_nodes)
         for part in ("val", "test"):
             num_edges, num_pairs = (
                 getattr(self, f"{part}_{kind}").shape[1] for kind in ("edges", "negatives")

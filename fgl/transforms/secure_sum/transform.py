@@ -10,7 +10,7 @@ from ...checks import Natural, Positive, Several, check_number, reject_if
 from ...federation import Method, OfMeans, OfSums, Privacy, Round, State
 from ...kinds import typed
 from ...warn import warn
-from ..robust import NOISY_SUM
+from ..robust import WITH_SUMS
 from .client import Client, of_seed
 from .messages import ASKED, KEYS, LETTERS, MASKED, NAMES, ROUNDS, TOLD, Terms
 from .server import Server
@@ -123,9 +123,10 @@ def _check_means(method: Method) -> None:
     """Raise an error if the method's server needs more than means or sums of uploads."""
     served, reasons = method.aggregate, []
     if not isinstance(served, OfMeans | OfSums):
-        noisy = any(e.name == "central_gaussian" for layer in method.layers for e in layer.all)
+        names = [each.name for layer in method.layers for each in layer.all]
         way = "write replace(method, aggregate=fgl.federation.OfMeans(serve))"
-        way = NOISY_SUM if noisy else f"if means are all that it needs, {way}"
+        way = f"if means are all that it needs, {way}"
+        way = next((WITH_SUMS[name] for name in names if name in WITH_SUMS), way)
         reasons.append(f"its server reads the whole inbox; {way}")
     if isinstance(served, OfMeans) and served.reads:
         reasons.append(f"its server reads {list(served.reads)} of each upload")
