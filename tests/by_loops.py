@@ -75,6 +75,16 @@ def supervised(params: Params, own: fgl.Graph) -> Tensor:
     return torch.stack(each).mean()
 
 
+def biased(seed: int = 0) -> Any:
+    """A GCN without dropout, in double, whose biases are not 0."""
+    torch.manual_seed(seed)
+    net = fgl.nn.GCN(FEATURES, 5, CLASSES, dropout=0.0).double()
+    for name, value in net.named_parameters():
+        if "bias" in name:
+            value.data = torch.randn(value.shape).double()
+    return net
+
+
 def gradient(loss: Loss, params: Params) -> Params:
     leaves = {name: value.detach().clone().requires_grad_() for name, value in params.items()}
     found = torch.autograd.grad(loss(leaves), list(leaves.values()), allow_unused=True)

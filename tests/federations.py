@@ -25,6 +25,11 @@ from fgl.federation.saved.identity import identity
 
 ROOT = Path(__file__).parents[1]
 FEATURES, CLASSES = 6, 3
+REPORT = [  # keys of a report
+    *("recipe", "dataset", "clients", "rounds", "seed", "metrics"),
+    *("seconds_per_round", "bytes_up", "bytes_down", "config"),
+    *("best_round", "curves", "dropped", "layers"),
+]
 
 
 def data_folder(name: str) -> Path:

@@ -166,6 +166,13 @@ def test_mean_is_this_sum(clients: int, kind: Any) -> None:
     assert got.tolist() == [float(x) for x in want]
 
 
+def test_a_list_of_long_halves_is_added_in_singles() -> None:
+    rows = [torch.rand(2**13 + 1).bfloat16() for _ in range(300)]
+    exact = torch.stack(rows).double().mean(0)
+    got = mean({"w": rows}, torch.ones(300))["w"]
+    assert (got.double() - exact).abs().max() < torch.finfo(torch.bfloat16).eps / 3
+
+
 @pytest.mark.parametrize("rule", ["sgd", "adam", "yogi", "adagrad"])
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_loops import operator
+from by_loops import gradient, operator
 from federations import CLASSES, FEATURES, double, graphs
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -37,11 +37,9 @@ def drawn(make: Any) -> Any:
 
 def descend(params: Params, loss: Any, moving: Any = None) -> Params:
     """A step of SGD with weight decay on all tensors, or on those entries that may move."""
-    leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
-    grads = torch.autograd.grad(loss(leaves), list(leaves.values()), allow_unused=True)
-    new = {}
-    for (name, value), grad in zip(params.items(), grads, strict=True):
-        step = (torch.zeros_like(value) if grad is None else grad) + DECAY * value
+    grads, new = gradient(loss, params), {}
+    for name, value in params.items():
+        step = grads[name] + DECAY * value
         new[name] = value - LR * step * (1.0 if moving is None else moving[name])
     return new
 

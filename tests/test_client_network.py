@@ -9,6 +9,7 @@ from federations import refuses
 from torch import Tensor
 
 from fgl import client_network as cn
+from fgl.client_network.grouping import nearest_rows
 
 K = 6
 DOUBLE = torch.float64
@@ -214,3 +215,8 @@ def test_rows_whose_sum_overflows_are_normalised(dtype: torch.dtype, big: float)
     network = torch.tensor([[big, big, big], [0, 0, 0], [1, 3, 0]], dtype=dtype)
     want = torch.tensor([[1 / 3, 1 / 3, 1 / 3], [0, 0, 0], [0.25, 0.75, 0]])
     torch.testing.assert_close(cn.normalize_rows(network).float(), want, rtol=1e-3, atol=0)
+
+
+def test_few_rows_have_few_neighbours() -> None:
+    rows = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
+    assert nearest_rows(rows, 5).tolist() == [[1, 2], [0, 2], [1, 0]]

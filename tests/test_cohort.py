@@ -183,3 +183,8 @@ def test_gradients_are_clipped_as_torch_does_for_each_client() -> None:
         torch.nn.utils.clip_grad_norm_(params, 5e-6)
         for leaf, param in zip(leaves, params, strict=True):
             torch.testing.assert_close(leaf.grad[k], param.grad, rtol=1e-12, atol=0)  # type: ignore[index]
+
+
+def test_what_all_clients_share_may_be_anything() -> None:
+    shared = {"name": "all"}
+    assert stacked([shared, shared])(None) is shared

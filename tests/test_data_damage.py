@@ -192,7 +192,7 @@ def test_feature_skew_refuses_rows_that_all_have_the_same_mean() -> None:
     for graph in (SMALL, DENSE, MANY):
         scaled = data.normalize_features(graph)
         with pytest.raises(ValueError, match="means differ .* cut before features are normalized"):
-            data.partitions.sorted_partition(scaled, 4, by="features")
+            data.partitions.sorted_partition(scaled, 2, by="features")
 
 
 def test_label_skew_is_dirichlets() -> None:

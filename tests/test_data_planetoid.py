@@ -190,6 +190,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("tx", parts()["tx"][:, :4], r"ty and its features .* but got \(4, 4, 3\)"),
     ("ty", parts()["ty"][:, :2], r"ty and its features .* but got \(4, 5, 2\)"),
     ("ty", parts()["ty"][0], r"ty to hold arrays of 2 dimensions, but got int32 \(3,\)"),
+    ("ty", parts()["ty"][None], r"ty to hold arrays of 2 dimensions, but got int32 \(1, \d+, 3\)"),
     ("ty", {1: [2]}, "ty to hold arrays of 2 dimensions, but got <class 'dict'>"),
     ("graph", [1], "graph to map nodes to lists"),
     ("graph", {0: 1}, "graph to map nodes to lists"),

@@ -91,3 +91,9 @@ def test_a_split_of_no_example_says_so() -> None:
     with pytest.warns(UserWarning, match="got 0 of 0"):
         random_split(typed, among=torch.zeros(18, dtype=torch.bool))
     assert random_split(typed, among=typed.node_type == 0).num_train == 5  # the remedy
+
+
+def test_a_split_has_its_datasets_sizes() -> None:
+    named = split(labelled(300, 900), "class_capped", dataset="cora")
+    assert counts(named) == (2 * 232, 542, 1200 - 464 - 542)
+    assert counts(split(labelled(300, 900), "class_capped")) == (300 + 360, 240, 300)

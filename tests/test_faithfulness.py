@@ -7,6 +7,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import by_loops
 import pytest
 import torch
 from federations import close, fgssl, graph, model
@@ -23,13 +24,8 @@ KINDS = pytest.mark.parametrize("kind", [fgl.nn.GCN, fgl.nn.GAT], ids=["gcn", "g
 
 
 def gradient(loss: Callable[[Params], Tensor], params: Params, seed: int = 3) -> Params:
-    leaves = {name: value.detach().clone().requires_grad_() for name, value in params.items()}
     torch.manual_seed(seed)
-    grads = torch.autograd.grad(loss(leaves), list(leaves.values()), allow_unused=True)
-    return {
-        name: torch.zeros_like(params[name]) if grad is None else grad
-        for name, grad in zip(params, grads, strict=True)
-    }
+    return by_loops.gradient(loss, params)
 
 
 def two_models(net: torch.nn.Module) -> tuple[Params, Params]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from by_loops import sgd
 from federations import close, double, graphs, refuses
 from torch import Tensor
 
@@ -46,6 +47,11 @@ def logits(params: dict[str, Tensor], own: fgl.Graph) -> Tensor:
     return both @ params["head.weight"].T + params["head.bias"]
 
 
+def fit(params: dict[str, Tensor], own: fgl.Graph) -> Tensor:
+    out = logits(params, own)[own.train_mask]
+    return torch.nn.functional.cross_entropy(out, own.y[own.train_mask])  # type: ignore[index]
+
+
 def twin(who: list[list[int]]) -> list[dict[str, Tensor]]:
     """Each client's model after the rounds of these clients."""
     start = {name: value.detach().clone() for name, value in net().state_dict().items()}
@@ -53,14 +59,7 @@ def twin(who: list[list[int]]) -> list[dict[str, Tensor]]:
     for here in who:
         trained = []
         for own, model in [(CLIENTS[k], models[k]) for k in here]:
-            params = {name: value.clone().requires_grad_() for name, value in model.items()}
-            for _ in range(2):
-                out = logits(params, own)[own.train_mask]
-                loss = torch.nn.functional.cross_entropy(out, own.y[own.train_mask])  # type: ignore[index]
-                grads = torch.autograd.grad(loss, list(params.values()))
-                pairs = zip(params.items(), grads, strict=True)
-                params = {n: (v - LR * g).detach().requires_grad_() for (n, v), g in pairs}
-            trained.append({name: value.detach() for name, value in params.items()})
+            trained.append(sgd(partial(fit, own=own), model, LR, 2))
         seen |= set(here)
         for k, mine in zip(here, trained, strict=True):
             row = []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_loops import adjacency, gcn, normalised
+from by_loops import adjacency, biased, gcn, normalised
 from federations import close, double, graphs
 from torch import Tensor
 
@@ -22,17 +22,8 @@ HOW = {"reduction": 0.7, "condense_steps": STEPS, "adjacency_steps": 2, "feature
 HOW |= {"condense_lr": LR, "condense_width": WIDTH, "fit_steps": FIT, "fit_lr": LR}
 
 
-def net(seed: int = 0) -> Any:
-    torch.manual_seed(seed)
-    made = fgl.nn.GCN(6, 5, 3, dropout=0.0).double()
-    for name, value in made.named_parameters():
-        if "bias" in name:
-            value.data = torch.randn(value.shape).double()
-    return made
-
-
 def model(turn: int) -> dict[str, Tensor]:
-    return {name: value.detach() for name, value in net(1 + turn).state_dict().items()}
+    return {name: value.detach() for name, value in biased(1 + turn).state_dict().items()}
 
 
 def start(own: fgl.Graph, y: Tensor) -> Tensor:
@@ -51,7 +42,7 @@ def edge_net() -> fgl.nn.pair_weights.PairWeights:
 
 def method(**options: Any) -> fgl.Method:
     how: dict[str, Any] = {**HOW, **options}
-    return fedgm(fgl.fedavg(net()), **how)
+    return fedgm(fgl.fedavg(biased()), **how)
 
 
 @pytest.fixture
@@ -194,7 +185,7 @@ def test_what_it_refuses() -> None:
 
 def test_a_gradient_of_another_form_is_refused_before_it_meets_the_others() -> None:
     """In the loop a missing name ended the round for all clients."""
-    bounded = fgl.fedavg(net())
+    bounded = fgl.fedavg(biased())
     made = fedgm(replace(bounded, rules=replace(bounded.rules, max_examples=9)), **HOW)
     rows = {name: p.new_zeros(3, *p.shape) for name, p in made.initial().items()}
     sound: Any = {"gradient": rows, "count": torch.tensor([2, 0, 1])}
@@ -234,4 +225,4 @@ def test_reports_without_a_condensed_node_change_nothing() -> None:
 
 def test_a_training_with_epochs_of_batches_is_left_out() -> None:
     training = fgl.Training(batches=fgl.federation.node_minibatches, epochs=1)
-    assert fedgm(fgl.fedavg(net(), train=training)).train.num_steps == 0
+    assert fedgm(fgl.fedavg(biased(), train=training)).train.num_steps == 0

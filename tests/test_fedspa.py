@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_loops import adjacency
+from by_loops import adjacency, gradient
 from federations import close, double, graphs, refuses
 from torch import Tensor
 
@@ -69,9 +69,7 @@ def likelihood(params: Any, own: fgl.Graph, mask: Tensor) -> Tensor:
 
 
 def grads(params: Any, own: fgl.Graph, mask: Any) -> dict[str, Tensor]:
-    leaves = {n: v.detach().requires_grad_() for n, v in params.items()}
-    found = torch.autograd.grad(likelihood(leaves, own, mask), list(leaves.values()))
-    return dict(zip(params, found, strict=True))
+    return gradient(partial(likelihood, own=own, mask=mask), params)
 
 
 def energy(own: fgl.Graph) -> float:

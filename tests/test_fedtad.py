@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_loops import gcn, normalised
+from by_loops import gcn, normalised, sgd
 from federations import close, double, graph, refuses
 from torch import Tensor
 
@@ -104,6 +104,11 @@ def unlike(z: Tensor, x: Tensor) -> Tensor:
     return torch.exp(sum(far) / len(far))  # type: ignore[arg-type]
 
 
+def fit_of(params: Any, own: fgl.Graph, edges: set[tuple[int, int]]) -> Tensor:
+    out = logits(params, own.x, edges)[own.train_mask]  # type: ignore[arg-type]
+    return torch.nn.functional.cross_entropy(out, own.y[own.train_mask])  # type: ignore[index]
+
+
 def twin(rounds: int, fit: float, diversity: float) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The model and the generator after some rounds."""
     net, generator = networks()
@@ -121,16 +126,9 @@ def twin(rounds: int, fit: float, diversity: float) -> tuple[dict[str, Tensor], 
     for _ in range(rounds):
         teachers = []
         for own in CLIENTS:
-            local = {k: v.detach().clone().requires_grad_() for k, v in theta.items()}
             edges = {(int(a), int(b)) for a, b in own.edge_index.T}
-            for _ in range(2):
-                out = logits(local, own.x, edges)[own.train_mask]  # type: ignore[arg-type]
-                loss = torch.nn.functional.cross_entropy(out, own.y[own.train_mask])  # type: ignore[index]
-                grads = torch.autograd.grad(loss, list(local.values()))
-                with torch.no_grad():
-                    for value, grad in zip(local.values(), grads, strict=True):
-                        value -= LR * grad
-            teachers.append({k: v.detach() for k, v in local.items()})
+            still = {k: v.detach() for k, v in theta.items()}
+            teachers.append(sgd(partial(fit_of, own=own, edges=edges), still, LR, 2))
         weight = [own.num_train / sum(each.num_train for each in CLIENTS) for own in CLIENTS]
         with torch.no_grad():
             for name in names:

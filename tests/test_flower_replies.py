@@ -23,6 +23,7 @@ from flwr.app import Array, ConfigRecord, Error
 from test_flower import flower, rate
 
 from fgl.federation import client_app
+from fgl.federation.executors.remote.replies import logged
 
 LIAR = 102
 GONE = object()
@@ -259,6 +260,11 @@ def test_a_large_upload_is_not_read(monkeypatch: pytest.MonkeyPatch, reached: An
 
 
 # What an operator is told.
+
+
+def test_a_clients_log_has_the_words(caplog: pytest.LogCaptureFixture) -> None:
+    logged(OSError("/data/patients.pt is not there"), "train")
+    assert "train failed" in caplog.text and "OSError: /data/patients.pt" in caplog.text
 
 
 def failing(who: int, until: int = 10**6) -> list[Any]:

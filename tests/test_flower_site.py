@@ -373,6 +373,13 @@ def test_the_server_counts_what_a_site_paid(tmp_path: Any, monkeypatch: pytest.M
     want[1] = 4  # three answers to the first question, each with other bits for all that is known
     assert counts(Grid(apps(method, clients), lose)) == want
 
+    def spoil(kind: str, node: int, times: int, reply: Any) -> Any:
+        if node == 101 and times == 3:
+            del reply.content["note"]
+        return lose(kind, node, times, reply)
+
+    assert counts(Grid(apps(method, clients), spoil)) == want
+
     def lies(kind: str, node: int, times: int, reply: Any) -> Any:
         if node == 101 and kind == "train":
             reply.content["note"]["paid"] = str(10**15)

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Any
 
+import by_loops
 import pytest
 import torch
 from conformance import known
@@ -51,10 +52,7 @@ def first_step(method: Method, data: fgl.Graph) -> tuple[fgl.Graph, Any]:
 
 
 def gradient(method: Method, params: Params, seen: fgl.Graph, context: Any) -> Params:
-    leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
-    loss = method.loss(leaves, seen, context)
-    found = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
-    return dict(zip(leaves, found, strict=True))
+    return by_loops.gradient(partial(method.loss, graph=seen, context=context), params)
 
 
 def test_validation_nodes_query_only_where_it_is_said() -> None:

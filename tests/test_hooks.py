@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from by_loops import gradient
 from federations import close, fedavg, graphs, model, refuses
 from torch import optim
 
@@ -49,9 +50,8 @@ def test_hooks_do_what_a_loop_by_hand_does(features: str) -> None:
     context: Any = {"model": method.initial()}
     params = method.initial()
     for _ in range(3):
-        leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
-        grads = torch.autograd.grad(method.loss(leaves, data, context), list(leaves.values()))
-        grads = scale(dict(zip(leaves, grads, strict=True)), params, context)
+        grads = gradient(lambda leaves: method.loss(leaves, data, context), params)
+        grads = scale(grads, params, context)
         new = {name: p - 0.05 * (grads[name] + 0.1 * p) for name, p in params.items()}
         params = half(new, params, context)
     close(train(method, method.initial(), data, context, seed=0).params, params)

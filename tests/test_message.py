@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from federations import refuses
 
 from fgl.federation import Inbox
-from fgl.federation.method.message import check_message, leaves
+from fgl.federation.method.message import check_message, leaves, whole
 
 MODEL = {"weight": torch.zeros(2, 3), "bias": torch.zeros(3)}
 
@@ -100,3 +101,10 @@ def test_a_stack_is_a_copy_to_be_changed_at_will() -> None:
     before = inbox.stack("model")["w"]
     inbox.stack("model")["w"][0] += 1
     assert torch.equal(inbox.stack("model")["w"], before)
+
+
+def test_tensors_side_by_side_in_two_storages_are_no_stack() -> None:
+    room = np.arange(6.0)
+    parts = [torch.from_numpy(room[:3]), torch.from_numpy(room[3:])]
+    assert whole(parts) is parts
+    assert torch.equal(whole([*torch.from_numpy(room).view(2, 3)]), torch.stack(parts))  # type: ignore[arg-type]

@@ -8,8 +8,9 @@ import torch_geometric.nn as pyg
 from torch import Tensor, nn
 from torch.func import vmap
 
-from fgl.nn import GAT, GCN
+from fgl.nn import GAT, GCN, AuxSAGE, EgoSAGE
 from fgl.nn.layers import shifted
+from fgl.nn.ssp import SSP
 
 N, F, C = 12, 7, 3
 
@@ -84,3 +85,12 @@ def test_bad_sizes() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             make()
+
+
+@pytest.mark.parametrize("kind", [AuxSAGE, EgoSAGE, SSP])
+def test_all_parameters_are_drawn_again(kind: Any) -> None:
+    net = kind(4, 8, 2)
+    for own in net.parameters():
+        own.data.fill_(7.0)
+    net.reset_parameters()
+    assert not any((own == 7).any() for own in net.parameters())

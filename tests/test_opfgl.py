@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from by_loops import biased
 from federations import close, double, graphs, refuses, sending
 from torch import Tensor
 
@@ -25,18 +26,9 @@ HOW: dict[str, Any] = {
 }
 
 
-def net() -> Any:
-    torch.manual_seed(0)
-    made = fgl.nn.GCN(D, 5, C, dropout=0.0).double()
-    for name, value in made.named_parameters():
-        if "bias" in name:
-            value.data = torch.randn(value.shape).double()
-    return made
-
-
 def method(**options: Any) -> fgl.Method:
     train = fgl.Training(partial(torch.optim.Adam, lr=LR), num_steps=2)
-    return opfgl(fgl.fedavg(net(), train=train), **{**HOW, **options})
+    return opfgl(fgl.fedavg(biased(), train=train), **{**HOW, **options})
 
 
 def first_features(number: int, width: int) -> Tensor:
@@ -209,7 +201,7 @@ def leaves(params: Any) -> dict[str, Tensor]:
 def global_model() -> tuple[dict[str, Tensor], list[Any]]:
     aim = statistics()
     x, weights = made_graph(aim)
-    params = leaves(net().state_dict())
+    params = leaves(biased().state_dict())
     adam = torch.optim.Adam(list(params.values()), lr=LR)
     for _ in range(HOW["fit_steps"]):
         out = logits(params, x, weights).log_softmax(1)
@@ -350,7 +342,7 @@ def test_a_sampled_step_that_holds_all_nodes_is_refused() -> None:
         return [(data.subgraph(nodes), context)]
 
     train = fgl.Training(partial(torch.optim.Adam, lr=LR), batches=own)
-    made = opfgl(fgl.fedavg(net(), train=train), **HOW)
+    made = opfgl(fgl.fedavg(biased(), train=train), **HOW)
     with pytest.raises(ValueError, match="to see all nodes, but got sampled ones"):
         fgl.run(made, CLIENTS, num_rounds=2, strict=True)
 

@@ -1,12 +1,14 @@
 """DP-SGD at clients whose rows are independent: its formula, its noise, and Opacus beside it."""
 
 import warnings
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from by_loops import gradient
 from conformance import CASES, ROWS, known, without_edges
 from federations import close, receive_as_a_run, refuses
 from torch.func import functional_call
@@ -67,22 +69,26 @@ def private(noise: float, net: Rows | None = None, **how: Any) -> fgl.Method:
         return per_example_gaussian(fgl.fedavg(net, train=SGD), **given)
 
 
+def clipped_sum(start: Any, losses: Iterable[Any], length: float) -> Any:
+    """Of gradients by one backward each; some are clipped and some are not."""
+    total, norms = {name: torch.zeros_like(value) for name, value in start.items()}, []
+    for loss in losses:
+        grads = gradient(loss, start)
+        norms.append(float(torch.cat([grad.flatten() for grad in grads.values()]).norm()))
+        total = {n: t + grads[n] * min(1.0, length / norms[-1]) for n, t in total.items()}
+    assert min(norms) < length < max(norms)
+    return total
+
+
 def test_one_step_is_the_sum_of_clipped_gradients() -> None:
     """Of all rows, since each is drawn; the noise is next to nothing."""
     method, own = private(1e-9, sample_rate=1.0, num_steps=1, expected_batch_size=24), rows()
     start = method.initial()
     params, context = receive_as_a_run(method, {"model": start}, {}, own)
     done = train(method, params, own, context, seed=0).params
-    total = {name: torch.zeros_like(value) for name, value in start.items()}
-    lengths = []
-    for x, y in zip(own.x, own.y, strict=True):
-        leaves = {name: value.clone().requires_grad_() for name, value in start.items()}
-        value = loss_of(method.model)(leaves, x, y)
-        grads = torch.autograd.grad(value, list(leaves.values()))
-        norm = float(torch.cat([grad.flatten() for grad in grads]).norm())
-        lengths.append(norm)
-        total = {n: t + g * min(1.0, 2.0 / norm) for (n, t), g in zip(total.items(), grads)}  # noqa: B905
-    assert min(lengths) < 2.0 < max(lengths)
+    loss = loss_of(method.model)
+    each = [lambda at, x=x, y=y: loss(at, x, y) for x, y in zip(own.x, own.y, strict=True)]
+    total = clipped_sum(start, each, 2.0)
     close(done, {n: start[n] - 0.2 * total[n] / 24 for n in start}, atol=1e-6)
 
 
@@ -136,17 +142,10 @@ def one_step(method: Method, own: fgl.Graph) -> Any:
 def by_one_backward_each(method: Method, own: fgl.Graph, length: float, lr: float) -> Any:
     """A step on the sum of clipped gradients, one backward for each graph of a collection."""
     start, context = receive_as_a_run(method, {"model": method.initial()}, {}, own)
-    total = {name: torch.zeros_like(value) for name, value in start.items()}
-    norms = []
-    for i in own.train_mask.nonzero().flatten().tolist():
-        leaves = {name: value.clone().requires_grad_() for name, value in start.items()}
-        value = method.loss(leaves, own.select(torch.tensor([i])), context)
-        grads = torch.autograd.grad(value, list(leaves.values()))
-        norms.append(float(torch.cat([grad.flatten() for grad in grads]).norm()))
-        short = min(1.0, length / norms[-1])
-        total = {n: t + short * grad for (n, t), grad in zip(total.items(), grads, strict=True)}
-    assert min(norms) < length < max(norms)  # some are clipped and some are not
-    return {name: start[name] - lr * total[name] / len(norms) for name in start}
+    rows = own.train_mask.nonzero()
+    each = [partial(method.loss, graph=own.select(row), context=context) for row in rows]
+    total = clipped_sum(start, each, length)
+    return {name: start[name] - lr * total[name] / len(rows) for name in start}
 
 
 def test_graphs_are_clipped_as_one_backward_each_would() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from by_loops import gradient
 from conformance import K, known
 from federations import close, same
 
@@ -70,9 +71,7 @@ def test_both_penalties_of_fedpub_have_their_gradient() -> None:
 
     def slope(at: Any, **options: Any) -> dict[str, torch.Tensor]:
         method = fedpub(FEDAVG, PROBES, masks="all", **options)
-        leaves = {name: value.clone().requires_grad_() for name, value in at.items()}
-        loss = method.loss(leaves, own, context)
-        return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+        return gradient(lambda leaves: method.loss(leaves, own, context), at)
 
     generator = torch.Generator().manual_seed(0)
     at = {n: v + 0.3 * torch.randn(v.shape, generator=generator).double()
@@ -87,9 +86,7 @@ def test_both_penalties_of_fedpub_have_their_gradient() -> None:
         close(on[name] - off[name], want, atol=1e-9)
         assert want.any()
     # The loss sees W * m: a weight's gradient is m times that of the product, a mask's W times.
-    leaves = {n: v.requires_grad_() for n, v in masked(at).items()}
-    of = torch.autograd.grad(FEDAVG.loss(leaves, own, {}), list(leaves.values()))
-    for name, value in zip(leaves, of, strict=True):
+    for name, value in gradient(partial(FEDAVG.loss, graph=own, context={}), masked(at)).items():
         close(off[name], at[MASK + name] * value, atol=1e-10)
         close(off[MASK + name], at[name] * value, atol=1e-10)
     assert all(grad.isfinite().all() for grad in slope(params).values())  # where nothing has moved

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from by_loops import sgd
 from federations import close, double, graph, receive_as_a_run, refuses, seeded
 from torch import Tensor
 
@@ -85,6 +86,13 @@ def terms(h: Tensor, g: Tensor, book: Tensor, focus: list[int]) -> Tensor:
     return total  # type: ignore[no-any-return]
 
 
+def fit(params: Any, own: fgl.Graph, g: Tensor, book: Any, focus: Any) -> Tensor:
+    out, h = forward(params, own)
+    mask: Any = own.train_mask
+    loss = torch.nn.functional.cross_entropy(out[mask], own.y[mask])  # type: ignore[index]
+    return loss if book is None else loss + terms(h, g, book, focus)
+
+
 @cache
 def twin(rounds: int, leak: bool) -> tuple[dict[str, Tensor], Any]:
     """The server's model and its book after some rounds, every client in every book."""
@@ -93,17 +101,10 @@ def twin(rounds: int, leak: bool) -> tuple[dict[str, Tensor], Any]:
     for _ in range(rounds):
         trained, rows = [], {}
         for own in CLIENTS:
-            ranking, params = order(own), model
+            ranking = order(own)
             g = forward(model, own)[1]
-            for _ in range(2):
-                leaves = {n: v.detach().requires_grad_() for n, v in params.items()}
-                out, h = forward(leaves, own)
-                mask: Any = own.train_mask
-                loss = torch.nn.functional.cross_entropy(out[mask], own.y[mask])  # type: ignore[index]
-                if book is not None:
-                    loss = loss + terms(h, g, book, ranking[: len(ranking) // 5])
-                grads = torch.autograd.grad(loss, list(leaves.values()))
-                params = {n: v - LR * d for (n, v), d in zip(params.items(), grads, strict=True)}
+            focus = ranking[: len(ranking) // 5]
+            params = sgd(partial(fit, own=own, g=g, book=book, focus=focus), model, LR, 2)
             trained.append(params)
             h = forward(params, own)[1]
             for i in ranking[: len(ranking) // 3]:

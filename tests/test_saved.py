@@ -9,6 +9,7 @@ from federations import CLASSES, FEATURES, graph, identified, model, same
 
 import fgl
 from fgl.federation import Broadcast
+from fgl.federation.method.describe import architecture
 from fgl.federation.saved import checkpoint
 from fgl.federation.saved.identity import DEPTH, _digest, scoring
 
@@ -29,6 +30,13 @@ def test_an_architecture_is_that_of_the_model_that_trains() -> None:
     other = replace(METHOD, model=sage)
     assert identified(other)["architecture"] == identified(fgl.fedavg(sage))["architecture"]
     assert identified(other)["architecture"] != identified(METHOD)["architecture"]
+
+
+def test_a_part_that_is_not_trained_is_named_where_it_is() -> None:
+    net = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(1, 1)))
+    net[0][0].bias.requires_grad_(False)
+    frozen = [path for path, text in architecture(net).items() if "bias is not trained" in text]
+    assert frozen == ["0.0"]
 
 
 def test_tensors_on_the_processor_are_named_in_a_run_elsewhere() -> None:

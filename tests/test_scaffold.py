@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import by_loops
 import pytest
 import torch
 from federations import close, fedavg, graphs, minibatches, model, refuses
@@ -36,9 +37,7 @@ def weights(result: Result, client: int = 0) -> Params:
 
 
 def gradient(method: Method, params: Params, own: fgl.Graph) -> Params:
-    leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
-    method.loss(leaves, own, {}).backward()
-    return {name: leaf.grad for name, leaf in leaves.items()}  # type: ignore[misc]
+    return by_loops.gradient(lambda leaves: method.loss(leaves, own, {}), params)
 
 
 def test_a_path_by_hand() -> None:

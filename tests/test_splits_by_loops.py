@@ -353,6 +353,13 @@ def test_negatives_join_what_edges_join(typed: bool, directed: bool) -> None:
     assert sides(graph, part.test_negatives) == {(True, False)}
 
 
+def test_negatives_of_a_directed_split_have_both_directions() -> None:
+    ring = tensor([(k, (k + 1) % 41) for k in range(41)])
+    split = edge_split(fgl.Graph(torch.eye(41), ring), directed=True, val=0.4, test=0.4)
+    found = listed(split.val_negatives) + listed(split.test_negatives)
+    assert {u < v for u, v in found} == {True, False} and not {*found} & {*listed(ring)}
+
+
 def test_negatives_of_types_are_as_frequent_as_edges() -> None:
     types = torch.tensor([0] * 10 + [1] * 10 + [2] * 10)
     edges = tensor([(k, 10 + k) for k in range(10)] + [(k, k + 1) for k in range(5)] + [(3, 3)])

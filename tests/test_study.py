@@ -32,7 +32,7 @@ from fgl.federation import Round, best_round
 from fgl.methods import fedprox, local, scaffold
 from fgl.study import Study
 from fgl.study.__main__ import main
-from fgl.study.crew import Worker, _watch, finish
+from fgl.study.crew import Worker, _watch, default_workers, finish
 from fgl.study.execute import _stops, about, execute, same_again
 from fgl.study.folder import Store, begun
 from fgl.study.plan import Job, Plan, Point
@@ -563,6 +563,8 @@ def test_errors_are_better_when_small(tmp_path: Path) -> None:
     found = made_up(tmp_path, scores, "pooled_test_rmse")
     test = found.tests["a", "good"]
     assert not found.in_points("a") and test.better > 0.5
+    one = made_up(tmp_path / "one", {"a": {"FedAvg": [0.5], "good": [0.6]}})
+    assert one.sentences() == []
     bounds = [dataclasses.replace(test, holm=p).survives for p in (0.049, 0.05)]
     assert bounds == [True, False]
     latex = found.to_latex().splitlines()
@@ -906,6 +908,14 @@ def test_a_cluster_makes_each_run_and_gives_up_who_dies(
     assert not list((tmp_path / "locks").glob("*.begun"))
 
 
+def test_workers_are_as_many_as_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda number: {1, 2, 5} if not number else {1})
+    assert default_workers() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert default_workers() == 1
+
+
 def test_a_worker_ends_with_its_parent(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module, end = sys.modules["fgl.study.__main__"], threading.Event()
     monkeypatch.setattr(module, "_end_with_parent", end.wait)
@@ -913,6 +923,7 @@ def test_a_worker_ends_with_its_parent(folder: Path, monkeypatch: pytest.MonkeyP
     main([str(folder), "--index", "0", "--plan", str(folder / "plan.pkl")])
     (waiting,) = {*threading.enumerate()} - before
     assert waiting.daemon  # else Python would wait for it
+    refuses("^$", signal.getsignal(signal.SIGTERM), module.Ended)  # type: ignore[arg-type]
     end.set()
     waiting.join()
     monkeypatch.undo()

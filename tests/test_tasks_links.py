@@ -85,3 +85,14 @@ def test_an_edge_that_trains_at_another_client_is_told() -> None:
     same = replace(first, val_edges=first.test_edges, val_negatives=first.test_negatives)
     with pytest.warns(UserWarning, match="no validation edges, but got 528"):
         fgl.tasks.link_task([same], model, train)
+
+
+def test_negatives_that_train_join_what_edges_join() -> None:
+    whole = both({(u, 6 + v) for u in range(6) for v in range(6) if (u + v) % 3})
+    kinds = torch.arange(12) // 6
+    graph = fgl.Graph(torch.eye(12), whole, node_type=kinds)
+    split = data.splits.edge_split(graph, val=0.1, test=0.1)
+    batches: Any = link_task([split], fgl.nn.VGAE(12, 3, 2), fgl.Training()).fedavg.train.batches
+    (_, context), *_ = batches(split.graph, {})
+    ends = kinds[context["negatives"].values]
+    assert len(ends) and (ends[:, 0] != ends[:, 1]).all()

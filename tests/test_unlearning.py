@@ -110,6 +110,8 @@ def test_the_usual_radius_is_a_third_of_the_way_to_random_models() -> None:
     method = unlearned(plain(), client=GONE, at=1)
     with pytest.raises(ValueError, match="num_rounds to be at least 2 .*at=1.* got 1"):
         fgl.run(method, clients(), num_rounds=1)
+    with pytest.raises(ValueError, match="num_rounds to be at least 2"):
+        fgl.run(method, clients(), num_rounds=1, start=fgl.run(plain(), clients(), num_rounds=1))
     method = replace(method, rules=plain().rules)
     result = fgl.run(method, clients(), num_rounds=1, clients_at_once=1)
     radius: Tensor = receive_as_a_run(method, result.outbox[0], {}, clients()[0])[1]["radius"]

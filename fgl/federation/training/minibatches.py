@@ -87,7 +87,7 @@ def heard(steps: Sequence[Step]) -> Iterator[Step]:
         >>> len(list(heard([(graph, {})] * 3)))
         3
     """
-    with shown("local training", len(steps), unit="steps") as advance:
+    with shown("local training", len(steps)) as advance:
         for number in range(len(steps)):
             yield steps[number]
             advance(1)

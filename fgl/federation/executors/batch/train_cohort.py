@@ -164,7 +164,7 @@ def _train(
     finished: dict[int, tuple[Params, Params]] = {}  # where a client was after its last step
     losses: list[Tensor] = []
     view = View(method, layout)
-    progress = shown(f"local training of {len(cohort)} clients", last, unit="steps")
+    progress = shown(f"local training of {len(cohort)} clients", last)
     with method.at(first), training(model, first.device, seeds[0]), progress as advance:
         for step in range(last + 1):
             done = [client for client, count in enumerate(plan.counts) if count == step]
