@@ -74,7 +74,7 @@ ENTRANTS = {
 
 
 def main(argv: list[str] | None = None) -> None:
-    args = study_flags(argv, entrants=9)
+    args = study_flags(argv, entrants=10)
     chosen = dict(list(ENTRANTS.items())[: args.entrants])
     play_study("leaderboard", args, chosen, SETTINGS, local=LOCAL, num_rounds=100, seeds=range(10))
 
