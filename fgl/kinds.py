@@ -78,6 +78,7 @@ WAYS = {
     ("Training", "function"): "fgl.Training({value})",
     ("Callable", "Optimizer"): "partial(torch.optim.{value}, lr=0.01)",
     ("optimizer", "object"): "partial(torch.optim.Adam, lr=0.01)",
+    ("batches", "object"): "a function of (graph, context), see fgl.federation.node_minibatches",
     ("methods", "list"): '{{"FedAvg": lambda task: task.fedavg, "SCAFFOLD": fgl.methods.scaffold}}',
     ("VGAE", "Module"): "fgl.tasks.node_task and fgl.tasks.pair_task take any model",
 }

@@ -237,7 +237,7 @@ FUNCTIONS: dict[str, tuple[Callable[[], Any], str]] = {
     "score": (lambda: ran(score=lambda params: {}), "score to be a function of (params, graph)"),
     "dropouts": (lambda: ran(dropouts=lambda: True), "dropouts to be a function of (round"),
     "their value": (lambda: ran(dropouts=lambda *of: "no"), "the value of dropouts to be a bool"),
-    "batches": (lambda: training(batches=32), "batches to be a function of (graph, context)"),
+    "batches": (lambda: training(batches=32), "but got 32: a function of (graph, context)"),
     "adjust": (lambda: training(adjust=lambda grads: grads), "adjust to be a function of (grads"),
     "optimiser": (
         lambda: ran(fgl.fedavg(model(), train=training(lambda params: None))),

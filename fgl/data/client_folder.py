@@ -16,7 +16,6 @@ from ..checks import check_number, reject_if
 from ..graph import Graph
 from ..graph.fields import FIELDS as TABLE
 from ..graph.fields import present
-from ..kinds import typed
 from ..sparse import SparseMatrix
 from ..sparse.pattern import Pattern
 from .download import replacing
@@ -30,7 +29,6 @@ FIELDS = (*TABLE, "y", "batch", "edge_label_index")
 KNOWN = ("x", *SPARSE, "edge_index", *FIELDS)
 
 
-@typed
 def save_client(graph: Graph, folder: str | os.PathLike[str]) -> Path:
     """Write a client's graph to a folder.
 
@@ -81,7 +79,6 @@ def save_client(graph: Graph, folder: str | os.PathLike[str]) -> Path:
     return folder
 
 
-@typed
 def open_client(
     folder: str | os.PathLike[str], *, mapped: bool = False, check: bool = True
 ) -> Graph:

@@ -8,13 +8,11 @@ from torch import Tensor
 from ..checks import reject_if
 from ..graph import Graph
 from ..graph.fields import mask_of
-from ..kinds import typed
 from ..sparse import SparseMatrix
 
 STEPS = 4  # of neighbourhood aggregation
 
 
-@typed
 def first_copies(graph: Graph) -> Tensor:
     """Mask of the graphs to keep: False for a graph that is a copy of an earlier graph.
 

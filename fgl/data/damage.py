@@ -12,7 +12,6 @@ from ..graph import Graph
 from ..graph.facts import answered, unscored
 from ..graph.fields import mask_of
 from ..graph.windows import check_no_series
-from ..kinds import typed
 from ..seeds import fold_in
 from ..sparse import SparseMatrix
 from ..sparse.matrix import dense
@@ -20,7 +19,6 @@ from ..warn import warn
 from .splits.free_pairs import Draws, FreePairs
 
 
-@typed
 def lose_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """Remove ``round(share n)`` of a graph's n training examples from the training mask.
 
@@ -45,7 +43,6 @@ def lose_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph
     return graph.replace(train_mask=mask)
 
 
-@typed
 def wrong_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """Change ``round(share n)`` of a graph's n training labels to other classes.
 
@@ -151,7 +148,6 @@ def wrong_nodes(graphs: Sequence[Graph], share: float, seed: int) -> list[Graph]
 Features = Callable[[Graph], Graph] | None
 
 
-@typed
 @dataclass(frozen=True)
 class Damage:
     """The damage to do to every client's data before training: its kinds and amounts.
@@ -195,7 +191,6 @@ def _with_damage(graph: Graph, how: Damage, draws: Draws, features: Features) ->
     return graph
 
 
-@typed
 def damaged(
     graphs: Sequence[Graph], how: Damage, *, seed: int = 0, features: Features = None
 ) -> list[Graph]:
@@ -238,7 +233,6 @@ def damaged(
     return [_with_damage(own, how, generator, features) for own in graphs]
 
 
-@typed
 def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """Remove ``round(share m)`` of a graph's m edges; an edge is removed in both directions.
 
@@ -258,7 +252,6 @@ def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     return graph.with_edges(~_drawn_edges(graph, share, generator))
 
 
-@typed
 def move_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """Move ``round(share m)`` of the m edges of a graph to other pairs of nodes.
 
@@ -324,7 +317,6 @@ def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
     return drawn[of_edge].to(graph.device)
 
 
-@typed
 def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """Set ``int(share k)`` of the k nonzero features of each node to 0.
 
@@ -376,7 +368,6 @@ def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
     return place >= lost[row]
 
 
-@typed
 def noisy_features(graph: Graph, deviation: Weight, *, generator: Draws = None) -> Graph:
     """Add normal noise to every feature of a graph, including features that are zero.
 

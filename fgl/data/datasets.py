@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ..checks import about, did_you_mean, reject_if
 from ..graph import Graph
-from ..kinds import typed
 from . import catalogue
 from .catalogue import Content, Entry, Reader
 from .download import download, download_members, verify
@@ -28,7 +27,6 @@ GENERATED: dict[str, tuple[Reader[Graph], dict[str, Any]]] = {
 }
 
 
-@typed
 def load(
     name: str,
     root: str | os.PathLike[str] | None = None,
@@ -111,7 +109,6 @@ def load(
     return _read(name, _places(root), catalogue.GRAPHS, catalogue.GRAPH_LAYOUTS, **options)
 
 
-@typed
 def load_graphs(
     name: str,
     root: str | os.PathLike[str] | None = None,
@@ -186,7 +183,6 @@ def load_graphs(
     return (collection.graphs, collection.y) if isinstance(collection, Molecules) else collection
 
 
-@typed
 def load_molecules(
     name: str,
     root: str | os.PathLike[str] | None = None,

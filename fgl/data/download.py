@@ -14,7 +14,6 @@ from urllib.request import urlopen
 from uuid import uuid4
 
 from ..checks import check_disk, reject_if
-from ..kinds import typed
 from ..progress import shown
 
 ELSEWHERE = "; FGL_DATA or XDG_CACHE_HOME may name another folder"
@@ -23,7 +22,6 @@ LIMIT = 2**28  # bytes after unpacking: three times the largest file of the cata
 DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
 
 
-@typed
 def download(
     url: str, path: str | os.PathLike[str], sha256: str, *, max_bytes: int = LIMIT
 ) -> Path:

@@ -12,7 +12,6 @@ from torch import Tensor
 from ..checks import reject_if
 from ..graph import Graph
 from ..graph.windows import check_no_series
-from ..kinds import typed
 from ..sparse import SparseMatrix, row_sum
 from ..sparse.pattern import Pattern
 from .download import replacing
@@ -20,7 +19,6 @@ from .download import replacing
 DEGREES = 64
 
 
-@typed
 def normalize_features(graph: Graph) -> Graph:
     """Divide each row of a graph's features by the row's sum, as in Kipf & Welling's GCN.
 
@@ -49,7 +47,6 @@ def normalize_features(graph: Graph) -> Graph:
     return graph.replace(x=graph.x / torch.where(total == 0, 1, total))
 
 
-@typed
 def degree_features(graph: Graph) -> Graph:
     """The graph with one-hot degrees as features, for nodes that have no features.
 
@@ -86,7 +83,6 @@ def one_hot_degree(edge_index: Tensor, num_nodes: int) -> SparseMatrix:
 ROWS = 2**16  # rows that are copied at a time
 
 
-@typed
 def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
     """Move a graph's features to a memory-mapped file; memory then holds only the parts in use.
 
@@ -128,7 +124,6 @@ def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
     return graph.replace(x=mapped.view(x.shape))
 
 
-@typed
 def one_space(graphs: Sequence[Graph]) -> list[Graph]:
     """Pad features and renumber classes, so that one network fits the graphs of several datasets.
 

@@ -10,7 +10,6 @@ from torch import Tensor
 from ..checks import check_index, reject_if
 from ..graph import MASKS, Graph, pyg
 from ..graph.fields import taken
-from ..kinds import typed
 from ..sparse import SparseMatrix
 from .copies import node_fingerprints
 from .splits.reverses import turned_relations, warn_of_copies
@@ -20,7 +19,6 @@ NODE_KEYS = ("x", "y", "num_nodes", *MASKS, *pyg.ALL_IDS)
 EDGE_KEYS = ("edge_index", "edge_attr", "edge_time", *pyg.PAIR_KEYS)
 
 
-@typed
 def from_hetero(
     data: Any,
     *,
@@ -281,7 +279,6 @@ def _check_apart(graphs: Mapping[str, Graph]) -> None:
 OF_PAIRS = ("edge_label_index", "edge_label_type")
 
 
-@typed
 def to_hetero(graph: Graph, like: Any) -> Any:
     """Convert a typed graph, or a client's part of a typed graph, back to PyG's `HeteroData`.
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from ..checks import check_index, reject_if
 from ..graph import Graph
 from ..graph.windows import check_no_series
-from ..kinds import typed
 from ..sparse import SparseMatrix
 from ..sparse.gather import ranges
 from ..sparse.matrix import dense, rows_of
@@ -45,7 +44,6 @@ class Borders(NamedTuple):
     degree: Tensor
 
 
-@typed
 def borders(graph: Graph, parts: Sequence[Tensor]) -> list[Borders]:
     """Find the edges into each client from all other clients; clients must be disjoint.
 
@@ -94,7 +92,6 @@ def borders(graph: Graph, parts: Sequence[Tensor]) -> list[Borders]:
 Total = Callable[[Sequence[Graph]], tuple[Sequence[Tensor], int]]
 
 
-@typed
 def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -> list[Graph]:
     """Build one graph per client, whose adjacency computes the client's part of requested sums.
 
@@ -179,7 +176,6 @@ class NeighbourSums(NamedTuple):
     num_bytes: int
 
 
-@typed
 def neighbour_sums(
     graph: Graph, parts: Sequence[Tensor], *, hops: Literal[0, 1, 2], total: Total | None = None
 ) -> NeighbourSums:

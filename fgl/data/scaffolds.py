@@ -6,10 +6,8 @@ import torch
 from torch import Tensor
 
 from ..checks import imported, install, reject_if
-from ..kinds import typed
 
 
-@typed
 def murcko_scaffolds(smiles: Sequence[str]) -> list[str]:
     """The Bemis-Murcko scaffold of every molecule: all rings and the chains between the rings.
 
@@ -65,7 +63,6 @@ def scaffold_groups(scaffolds: Sequence[Hashable]) -> list[list[int]]:
     return sorted(groups.values(), key=lambda group: (len(group), group[0]), reverse=True)
 
 
-@typed
 def scaffold_partition(scaffolds: Sequence[Hashable], num_clients: int) -> list[Tensor]:
     """Give all molecules of a scaffold to one client, without randomness.
 

@@ -190,7 +190,6 @@ def _words(
     return torch.where(kind < 2, special, (chance[1].square() * num_features).long())
 
 
-@typed
 def small_graphs(
     num_graphs: int = 240, *, num_features: int = 5, seed: int = 0
 ) -> tuple[list[Graph], Tensor]:
@@ -231,7 +230,6 @@ def small_graphs(
     return graphs, y
 
 
-@typed
 def small_molecules(
     num_graphs: int = 120, *, seed: int = 0
 ) -> tuple[list[Graph], Tensor, list[str]]:
@@ -282,7 +280,6 @@ def small_molecules(
     return graphs, torch.tensor(numbers), scaffolds
 
 
-@typed
 def ratings(num_nodes: int = 200, num_edges: int = 4000, *, seed: int = 0) -> Graph:
     """Generate ratings between people: directed edges with times and with values from -10 to 10.
 
@@ -325,7 +322,6 @@ def ratings(num_nodes: int = 200, num_edges: int = 4000, *, seed: int = 0) -> Gr
     )
 
 
-@typed
 def bibliography(num_papers: int = 400, *, seed: int = 0) -> Graph:
     """Generate a typed graph like DBLP's: papers, authors and conferences of four areas.
 

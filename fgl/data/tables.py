@@ -11,12 +11,10 @@ from torch import Tensor
 from ..checks import reject_if
 from ..graph import Graph
 from ..graph.tables import Table, is_unknown, targets_of
-from ..kinds import typed
 from .readers.parsing import read_csv
 from .typed import Relation, check_names, typed_graph
 
 
-@typed
 def from_tables(
     edges: Any,
     nodes: Any,
@@ -103,7 +101,6 @@ def from_tables(
     return Graph(edge_index=ends, **fields, **of_edges)
 
 
-@typed
 def typed_tables(
     edges: Mapping[Relation, Any],
     nodes: Mapping[str, Any],

@@ -10,14 +10,12 @@ import torch
 from ..checks import Count, reject_if
 from ..graph import MASKS, Graph
 from ..graph.fields import EXAMPLE_FIELDS, taken
-from ..kinds import typed
 from ..warn import warn
 
 FILES = ("train.txt", "valid.txt", "test.txt")
 Names = Sequence[str]
 
 
-@typed
 def load_triples(folder: str | os.PathLike[str]) -> tuple[Graph, Names, Names]:
     """Load a knowledge graph from ``train.txt``, ``valid.txt`` and ``test.txt`` in a folder.
 
@@ -112,7 +110,6 @@ def _read(path: Path) -> list[tuple[str, ...]]:
     return distinct
 
 
-@typed
 def relation_partition(graph: Graph, num_clients: Count, *, seed: int = 0) -> list[Graph]:
     """Partition a knowledge graph by relation: all triples of a relation go to one client.
 

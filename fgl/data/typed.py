@@ -11,7 +11,6 @@ from ..checks import check_index, check_kind, reject_if
 from ..graph import Graph
 from ..graph.checks import check_features
 from ..graph.fields import mask_of
-from ..kinds import typed
 from ..sparse import SparseMatrix
 
 Relation = tuple[str, str, str]  # type of the source, name, type of the target
@@ -20,7 +19,6 @@ OfEdges = Mapping[Relation, Tensor] | None
 Sizes = Mapping[str, int]
 
 
-@typed
 def typed_graph(
     nodes: Mapping[str, Tensor | SparseMatrix | int],
     relations: Mapping[Relation, Tensor],
@@ -110,7 +108,6 @@ def typed_graph(
     )
 
 
-@typed
 def with_shared(graph: Graph, parts: Sequence[Tensor], types: Collection[int]) -> list[Tensor]:
     """Add nodes of shared types to each part if an edge joins them to a node of the part.
 
@@ -256,7 +253,6 @@ def _one_by_one(relations: Mapping[Relation, Tensor], values: OfEdges) -> Tensor
     return torch.cat([values[of] for of in relations])
 
 
-@typed
 def metapaths(graph: Graph, paths: Sequence[Sequence[int]]) -> Graph:
     """Build a graph whose relations are meta-paths: sequences of a typed graph's relations.
 

@@ -5,7 +5,6 @@ from torch import Tensor
 
 from ..checks import reject_if
 from ..graph import Graph
-from ..kinds import typed
 
 
 def undirected(edges: Tensor, num_nodes: int) -> Tensor:
@@ -49,7 +48,6 @@ def _split(pair: Tensor, num_nodes: int, one: Tensor, two: Tensor) -> None:
     torch.remainder(pair, num_nodes, out=two)
 
 
-@typed
 def largest_component(graph: Graph) -> Graph:
     """The largest connected component of a graph.
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from ..checks import Natural
 from ..federation import Result, Round, best_round, fedavg, run
-from ..kinds import typed
 from ..methods.adafgl import adafgl
 from ..nn import AdaFGL
 from ..seeds import drawing_from
@@ -14,7 +13,6 @@ from .scores import evaluate_own, node_scores, validation
 from .task import Task, bounded
 
 
-@typed
 def adapted(
     task: Task,
     seed: int = 0,

@@ -14,7 +14,6 @@ from ..checks import Count, Share, reject_if
 from ..ego import EgoSampler
 from ..federation import OptimizerFactory, Params, Ragged, Training
 from ..graph import Graph
-from ..kinds import typed
 from ..losses import soft_cross_entropy
 from ..methods.own_models import own_models
 from ..nn import EgoSAGE
@@ -25,7 +24,6 @@ from .settings import Setting, setting
 from .task import Local, Once, Task, bounded, own_node_mask, weighed_equally
 
 
-@typed
 def ego_node_task(
     clients: Sequence[Graph],
     test: Graph,

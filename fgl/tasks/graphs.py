@@ -12,7 +12,6 @@ from ..checks import Count, Positive, Share, reject_if
 from ..data.partitions import Skew
 from ..federation import Evaluate, Method, Training, fedavg
 from ..graph import Graph
-from ..kinds import typed
 from ..nn import GIN, SSP, Star
 from ..targets import CLASSES, Target
 from .apart import warn_of_copies, warn_of_trained
@@ -24,7 +23,6 @@ from .task import Local, Task, bounded
 GRAPH_MODELS: dict[str, Any] = {"gin": GIN, "star": Star, "ssp": SSP}
 
 
-@typed
 def graph_task(
     clients: Sequence[Graph],
     tests: Sequence[Graph],

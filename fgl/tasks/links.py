@@ -13,7 +13,6 @@ from ..data.splits import EdgeSplit
 from ..data.splits.free_pairs import FreePairsLike, keys_of, pairs_of, sides_of
 from ..federation import Params, Ragged, Training, fold_in, num_steps
 from ..graph import Graph
-from ..kinds import typed
 from ..nn import VGAE
 from ..warn import warn
 from .apart import warn_of_known_edges
@@ -23,7 +22,6 @@ from .settings import setting
 from .task import Local, Once, Task
 
 
-@typed
 def link_task(
     splits: Sequence[EdgeSplit],
     model: VGAE,

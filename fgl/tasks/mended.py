@@ -16,7 +16,6 @@ from ..checks import Count, Natural, Share, Weight, check_number
 from ..data.hidden_nodes import HiddenNodes, hide_nodes
 from ..federation import Message, Method, Params, Ragged, Result, State, Training, fedavg
 from ..graph import Graph
-from ..kinds import typed
 from ..losses.weighted_mean import weighted_mean
 from ..methods.fedsage_plus import fedsage_plus, random_neighbours
 from ..methods.local import local
@@ -27,7 +26,6 @@ from .scores import evaluate_own, validation
 from .task import Task, bounded
 
 
-@typed
 def generator_task(
     clients: Sequence[Graph],
     model: NeighbourGenerator,
@@ -193,7 +191,6 @@ def _places(part: Graph, whole: Graph) -> Tensor:
     return order[torch.searchsorted(whole.node_id[order], part.node_id)]
 
 
-@typed
 def mended(
     task: Task,
     seed: int = 0,

@@ -12,7 +12,6 @@ from ..federation import Evaluate, Method, Training, evaluate_on, fedavg
 from ..graph import Graph
 from ..graph.facts import check_graph
 from ..graph.windows import check_same_windows
-from ..kinds import typed
 from ..targets import CLASSES, Target
 from .apart import warn_of_trained
 from .networks import Networks
@@ -22,7 +21,6 @@ from .task import Task, bounded
 from .unseen import with_unseen
 
 
-@typed
 def node_task(
     whole: Graph | None,
     clients: Sequence[Graph],

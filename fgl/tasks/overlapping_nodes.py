@@ -11,7 +11,6 @@ from .. import federation as fed
 from ..checks import Count, Share, Weight, reject_if
 from ..federation import Evaluate, Method, Params, Training
 from ..graph import Graph
-from ..kinds import typed
 from ..nn import GCN
 from ..targets import CLASSES, Target
 from .apart import warn_of_trained
@@ -20,7 +19,6 @@ from .settings import Setting, setting
 from .task import Local, Task, bounded, weighed_by_nodes
 
 
-@typed
 def overlapping_node_task(
     union: Graph,
     clients: Sequence[Graph],

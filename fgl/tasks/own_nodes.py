@@ -11,7 +11,6 @@ from .. import data, losses
 from ..checks import Weight
 from ..federation import Params, Training, fold_in, num_steps
 from ..graph import Graph
-from ..kinds import typed
 from ..nn import VGAE
 from .apart import warn_of_trained
 from .disjoint import Disjoint, encoded, noise, task_of
@@ -21,7 +20,6 @@ from .task import Task
 from .unseen import with_unseen
 
 
-@typed
 def own_node_task(
     clients: Sequence[Graph], model: VGAE, train: Training, *, kl: Weight = 1.0
 ) -> Task:

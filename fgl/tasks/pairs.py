@@ -15,7 +15,6 @@ from ..data.splits.negatives import Window, checked_answers
 from ..federation import Evaluate, Loss, Method, Params, Ragged, Score, Training
 from ..graph import Graph
 from ..graph.facts import answered, check_graphs
-from ..kinds import typed
 from ..nn import PairNet
 from ..predict import reads
 from ..targets import ANSWERS, Target
@@ -30,7 +29,6 @@ Negatives = bool | int | Literal["degree"]
 RATING = 10.0  # the largest rating, by which features of edges are divided
 
 
-@typed
 def pair_task(
     clients: Sequence[Graph],
     model: nn.Module,

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 from ..checks import reject_if
 from ..federation import Method
-from ..kinds import typed
 from ..nn import GCN, SAGE
 from .graphs import Graphs
 from .nodes import Nodes
@@ -32,7 +31,6 @@ NEEDS: dict[str, dict[type[Setting], dict[str, Any]]] = {
 }
 
 
-@typed
 def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
     """A setting with the values that a published method uses.
 
@@ -57,7 +55,6 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
     return kind(**{**NEEDS.get(method, {}).get(kind, {}), **values})
 
 
-@typed
 def fedgcn(fedavg: Method) -> Method:
     """FedGCN: clients sum neighbours' features across all clients, then run FedAvg.
 
@@ -85,7 +82,6 @@ def fedgcn(fedavg: Method) -> Method:
     return _of_network(fedavg, fits, "a GCN on sums (model gcn, hops 1 or 2)")
 
 
-@typed
 def fedsage(fedavg: Method) -> Method:
     """FedSage: FedAvg with a GraphSAGE network.
 

@@ -12,7 +12,6 @@ from ..checks import check_count, reject_if
 from ..data.splits.free_pairs import FreeCells
 from ..federation import Evaluate, Method, Params, Ragged, Score, Training
 from ..graph import Graph
-from ..kinds import typed
 from ..predict import reads
 from ..sparse.gather import ranges
 from .scores import validation
@@ -21,7 +20,6 @@ from .task import Once, Task, bounded
 CELLS = 2**20
 
 
-@typed
 def ranking(
     *, ks: Sequence[int] = (1, 3, 10), filtered: bool = True, both: bool = True
 ) -> Callable[..., Score]:

@@ -13,7 +13,6 @@ from ..blocks import logits_in_blocks
 from ..checks import Count, Natural, Share, check_fanouts
 from ..federation import Evaluate, Method, OptimizerFactory, Steps, Training
 from ..graph import Graph
-from ..kinds import typed
 from ..sampler import NeighbourSampler
 from ..targets import CLASSES, Target
 from ..transfer import to_device
@@ -25,7 +24,6 @@ from .task import Local, Once, Task, bounded
 from .unseen import with_unseen
 
 
-@typed
 def sampled_node_task(
     whole: Graph,
     clients: Sequence[Graph],

@@ -17,7 +17,6 @@ from ..data.splits import EdgeSplit
 from ..federation import Cohort, Evaluate, Inbox, Method, Outbox, Params, Score, State
 from ..graph import Graph
 from ..graph.windows import asked, by_answer, horizons
-from ..kinds import typed
 from ..losses import pair_scores, soft_cross_entropy
 from ..metrics import hit_rows
 from ..metrics.classes import hit_counts, on_host
@@ -27,7 +26,6 @@ from ..targets import CLASSES, Target
 from ..transfer import to_host
 
 
-@typed
 def node_scores(
     model: nn.Module,
     *,
@@ -74,7 +72,6 @@ def node_scores(
     return score
 
 
-@typed
 def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = True) -> Score:
     """A function that scores how well a model separates held-out edges from pairs without edge.
 
@@ -148,7 +145,6 @@ def validation(score: Score, select: str) -> Callable[[Params, Graph], float]:
     return validate
 
 
-@typed
 def evaluate_own(
     score: Score,
     method: Method,
@@ -294,7 +290,6 @@ def one_hot(graph: Graph) -> Tensor:
     return torch.eye(classes, dtype=graph.x.dtype, device=graph.device)[labels]
 
 
-@typed
 def evaluate_pooled(
     method: Method,
     clients: Sequence[Graph],
@@ -394,7 +389,6 @@ def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple
     return "; pooled_test_... are of all clients' answers together", lost
 
 
-@typed
 def evaluate_graphs(
     method: Method,
     tests: Sequence[Graph],

@@ -3,11 +3,9 @@
 import torch
 
 from ..graph import Graph
-from ..kinds import typed
 from ..properties import laplacian_spectrum, structure_encoding
 
 
-@typed
 def with_structure(graph: Graph) -> Graph:
     """A graph or collection with 32 added feature columns, computed by `structure_encoding`.
 
@@ -33,7 +31,6 @@ def with_structure(graph: Graph) -> Graph:
     return graph.replace(x=torch.cat([x, structure_encoding(graph.edge_index, nodes).to(x)], dim=1))
 
 
-@typed
 def with_spectrum(graph: Graph, width: int | None = None) -> Graph:
     """A graph or collection with added feature columns, computed by `laplacian_spectrum`.
 

@@ -11,7 +11,6 @@ from .. import data
 from ..checks import Count, Share, reject_if
 from ..federation import Training, fedavg, fold_in
 from ..graph import Graph
-from ..kinds import typed
 from ..methods.own_models import own_models
 from ..sparse import SparseMatrix
 from .apart import warn_of_trained
@@ -22,7 +21,6 @@ from .task import Local, Task, bounded, weighed_equally
 from .unseen import with_unseen
 
 
-@typed
 def subgraph_node_task(clients: Sequence[Graph], model: nn.Module, train: Training) -> Task:
     """Classify nodes.
 

@@ -15,13 +15,11 @@ from ..checks import Count, Natural, Weight, check_choice, check_number, reject_
 from ..federation import Evaluate, Message, Method, Params, State, Training
 from ..graph import Graph
 from ..graph.facts import check_graphs
-from ..kinds import typed
 from .apart import trained_nodes
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 
 
-@typed
 @dataclass(frozen=True)
 class Task:
     """A federation's learning problem: the clients, FedAvg for these clients, and the scores.
@@ -80,7 +78,6 @@ class Task:
         return self.scores(method, self.clients, each=True)
 
 
-@typed
 def centralized(task: Task) -> Task:
     """The task for centralized training: all data of the given task are at a single client.
 
@@ -103,7 +100,6 @@ def centralized(task: Task) -> Task:
     return replace(task, clients=[task.whole], fedavg=_bounded(task.fedavg, most))
 
 
-@typed
 def earlier(
     task: Task,
     *,
@@ -252,7 +248,6 @@ def _bounded(fedavg: Method, most: float) -> Method:
     return replace(fedavg, rules=replace(fedavg.rules, max_examples=most))
 
 
-@typed
 @dataclass(frozen=True)
 class Local:
     """Local training: the optimizer of a client, and the number of steps per round.

@@ -9,12 +9,10 @@ import torch
 from ..checks import check_number, reject_if
 from ..federation import Evaluate, Method, Outbox, Params, State, means, scored, together
 from ..graph import Graph
-from ..kinds import typed
 from .scores import node_scores
 from .task import Task
 
 
-@typed
 def with_unseen(task: Task, count: int) -> Task:
     """The given task with a change: the last `count` clients never train.
 

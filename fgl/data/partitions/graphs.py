@@ -11,12 +11,10 @@ from torch import Tensor
 from ...checks import check_index, reject_if
 from ...graph import Graph
 from ...graph.fields import mask_of
-from ...kinds import typed
 from ...warn import warn
 from ..features import map_features
 
 
-@typed
 def partition_graph(
     graph: Graph, parts: Sequence[Tensor], *, folder: str | os.PathLike[str] | None = None
 ) -> list[Graph]:
@@ -70,7 +68,6 @@ class CutLoss(NamedTuple):
     lost_pairs: int
 
 
-@typed
 def cut_loss(graph: Graph, parts: Sequence[Tensor]) -> CutLoss:
     """Count the edges, and the pairs of `edge_label_index`, that a partition removes.
 
@@ -164,7 +161,6 @@ def _edges_inside(edge_index: Tensor, owner: Tensor, num_parts: int) -> tuple[Te
     return edges[part.argsort(stable=True)], part.bincount(minlength=num_parts)
 
 
-@typed
 def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:
     """The union of the clients' graphs: every node and every edge that at least one client holds.
 

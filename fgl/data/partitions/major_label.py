@@ -9,10 +9,8 @@ from torch import Tensor
 from ...checks import Share, check_count, reject_if
 from ...graph import Graph
 from ...graph.fields import mask_of
-from ...kinds import typed
 
 
-@typed
 def major_label_partition(
     graph: Graph,
     num_clients: int,

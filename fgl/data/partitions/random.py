@@ -41,7 +41,6 @@ def random_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[T
     return [part.sort().values.to(graph.device) for part in order.tensor_split(num_clients)]
 
 
-@typed
 def community_clients(
     communities: Sequence[Tensor], clients: Count, *, share: Share = 0.5, seed: int = 0
 ) -> list[Tensor]:
@@ -92,7 +91,6 @@ PROPORTIONS = {
 }
 
 
-@typed
 def overlapping_partition(
     graph: Graph, proportions: Iterable[float], *, common: float | None = None, seed: int = 0
 ) -> list[Tensor]:

@@ -9,14 +9,12 @@ from torch import Tensor
 
 from ...checks import Natural, Positive, Several, check_choice, reject_if
 from ...graph import Graph
-from ...kinds import typed
 from ...sparse import SparseMatrix, row_sum
 from .checks import check_labels, check_num_clients, filled
 
 RARE = 1e-4  # a class with a smaller probability would take too many draws
 
 
-@typed
 def dirichlet_partition(
     y: Tensor,
     num_clients: int,
@@ -122,7 +120,6 @@ def _split_by_class(
     return torch.from_numpy(owner)
 
 
-@typed
 def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]:
     """Reproduce the partition that GPFL's public implementation makes with seed 0.
 
@@ -210,7 +207,6 @@ def _capped(mix: np.ndarray, cap: float) -> np.ndarray:
     return mix
 
 
-@typed
 def quantile_labels(y: Tensor, bins: Several) -> Tensor:
     """Label numbers by quantile; the labels are about equally frequent among the known numbers.
 
@@ -246,7 +242,6 @@ def quantile_labels(y: Tensor, bins: Several) -> Tensor:
     return torch.where(unknown, bins, labels)
 
 
-@typed
 @dataclass(frozen=True)
 class Skew:
     """Settings: in what way clients differ, and how many clients never train.
@@ -295,7 +290,6 @@ class Skew:
         return sorted_partition(graph, num_clients, by=self.skew_by)
 
 
-@typed
 def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]:
     """Sort examples by a number, and give each client one range of the sorted list.
 

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from ...checks import check_index, reject_if
 from ...graph import EDGE_FIELDS, Graph
-from ...kinds import typed
 from ...warn import warn
 from . import free_pairs
 from .reverses import reversed_share, symmetric, turned_relations, turned_round
@@ -78,7 +77,6 @@ class DirectedSplit(EdgeSplit):
     directed = True
 
 
-@typed
 def edge_split(
     graph: Graph, *, val: float = 0.05, test: float = 0.1, seed: int = 0, directed: bool = False
 ) -> EdgeSplit:
@@ -264,7 +262,6 @@ def _without(graph: Graph, held_out: Tensor) -> Graph:
     return graph.with_edges(stays.to(graph.device))
 
 
-@typed
 def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSplit:
     """Restrict a split to one client's nodes.
 
@@ -320,7 +317,6 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
     return _split_of(type(split), graph, train, held_out, negatives, val.shape[1])
 
 
-@typed
 def negative_edges(
     edge_index: Tensor,
     num_nodes: int,

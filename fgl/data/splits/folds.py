@@ -8,11 +8,9 @@ from torch import Tensor
 from ...checks import Several, check_index, reject_if
 from ...graph import Graph
 from ...graph.windows import check_no_series
-from ...kinds import typed
 from ..partitions.checks import check_labels
 
 
-@typed
 def stratified_folds(y: Tensor, num_folds: Several, *, seed: int = 0) -> Tensor:
     """Assign examples to folds of almost equal size with almost equal class distributions.
 
@@ -52,7 +50,6 @@ def stratified_folds(y: Tensor, num_folds: Several, *, seed: int = 0) -> Tensor:
     return fold
 
 
-@typed
 def fold_clients(
     graph: Graph, parts: Sequence[Tensor], *, fold: int, num_folds: int = 5, seed: int = 0
 ) -> tuple[list[Graph], list[Graph]]:
@@ -110,7 +107,6 @@ def fold_clients(
     return train, test
 
 
-@typed
 def balanced_classes(y: Tensor, *, seed: int = 0) -> Tensor:
     """Draw n examples from every class, where n is the size of the smallest class.
 

@@ -9,13 +9,11 @@ from torch import Tensor
 from ...checks import reject_if
 from ...graph import MASKS, Graph
 from ...graph.fields import mask_of, present
-from ...kinds import typed
 from ...warn import warn
 from .free_pairs import Draws, FreeCells, sides_of
 from .reverses import symmetric
 
 
-@typed
 def with_negatives(
     graph: Graph, *, seed: int = 0, negatives: Literal["uniform", "degree"] = "uniform"
 ) -> Graph:

@@ -9,7 +9,6 @@ from torch import Tensor
 from ...checks import Natural, check_mask, reject_if
 from ...graph import MASKS, Graph
 from ...graph.fields import masks_of, present
-from ...kinds import typed
 from ...warn import warn
 from ..scaffolds import scaffold_groups
 from .reverses import units_of
@@ -19,7 +18,6 @@ Split = Literal["class_capped", "random", "public"]
 CLASS_CAPPED = {"cora": (232, 542), "citeseer": (332, 665), "pubmed": (3943, 3943)}
 
 
-@typed
 def split(graph: Graph, name: Split, *, dataset: str | None = None, seed: int = 0) -> Graph:
     """Split a graph by one of three methods, chosen by name.
 
@@ -47,7 +45,6 @@ def split(graph: Graph, name: Split, *, dataset: str | None = None, seed: int = 
     return random_split(graph, seed=seed) if name == "random" else public_split(graph)
 
 
-@typed
 def class_capped_split(
     graph: Graph,
     *,
@@ -115,7 +112,6 @@ def class_capped_split(
     return _with_masks(graph, *parts)
 
 
-@typed
 def random_split(
     graph: Graph,
     *,
@@ -207,7 +203,6 @@ def check_shares(train: float, val: float) -> None:
     reject_if(not (train >= 0 and val >= 0 and train + val <= 1), expected, f"{train} and {val}")
 
 
-@typed
 def public_split(graph: Graph) -> Graph:
     """Return the graph unchanged if it has all three masks of its public split.
 
@@ -234,7 +229,6 @@ def _with_masks(graph: Graph, *nodes: Tensor) -> Graph:
     return graph.replace(**{name: mask.to(graph.device) for name, mask in masks.items()})
 
 
-@typed
 def scaffold_split(
     graph: Graph, scaffolds: Sequence[Hashable], *, train: float = 0.8, val: float = 0.1
 ) -> Graph:

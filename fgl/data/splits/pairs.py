@@ -10,7 +10,6 @@ from torch import Tensor
 from ...checks import check_length, reject_if
 from ...graph import EDGE_FIELDS, MASKS, Graph
 from ...graph.fields import mask_of, taken
-from ...kinds import typed
 from ...transfer import to_device
 from ...warn import warn
 from . import reverses
@@ -20,7 +19,6 @@ SHARES = (0.5, 0.25, 0.1, 0.15)  # message edges; training, validation and test 
 PARTS = ("messages", *MASKS)
 
 
-@typed
 def split_by_time(
     graph: Graph,
     y: Tensor | None = None,
@@ -188,7 +186,6 @@ def _check_windows(
         reject_if(a < b and not own.any(), expected, f"0, {cause}: {way}")
 
 
-@typed
 def pair_split(
     graph: Graph,
     y: Tensor | None = None,

@@ -8,12 +8,10 @@ from torch import Tensor
 
 from ...checks import Count, reject_if
 from ...graph import MASKS, Graph
-from ...kinds import typed
 from ...sparse.matrix import dense
 from ...warn import warn
 
 
-@typed
 def windows(
     graph: Graph,
     steps: Count = 12,
