@@ -314,6 +314,11 @@ def check_index(
     None in the shape allows any size.
 
     `hint` is appended to the error about a negative index.
+
+    Example:
+        >>> check_index("edge_index", torch.tensor([[0], [2]]), (2, None), 2)
+        Traceback (most recent call last):
+        ValueError: Expected edge_index to be in [0, 2), but got 2
     """
     if not isinstance(index, Tensor) or index.dtype != torch.int64:
         got = index.dtype if isinstance(index, Tensor) else type(index).__name__
@@ -328,7 +333,12 @@ def check_index(
 
 
 def has_shape(value: Any, shape: tuple[int | None, ...]) -> bool:
-    """Whether a tensor or an array has this shape; None in the shape allows any size."""
+    """Whether a tensor or an array has this shape; None in the shape allows any size.
+
+    Example:
+        >>> has_shape(torch.ones(2, 5), (2, None))
+        True
+    """
     return len(value.shape) == len(shape) and all(
         want in (None, size) for want, size in zip(shape, value.shape, strict=True)
     )

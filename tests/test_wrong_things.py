@@ -201,12 +201,12 @@ MEANT: dict[str, tuple[Callable[[], Any], str]] = {
     "graphs": (lambda: fgl.Graph.join(3), "graphs to be a sequence, each a fgl.Graph"),
     "seed": (lambda: NODES().load(seed="a"), "seed to be an integer, but got 'a'"),
     "its class": (lambda: fgl.fedavg(model(), train=ADAM), "Adam: fgl.Training(partial(torch."),
-    "one of tensors": (lambda: training(ADAM([torch.ones(1)])), "torch.optim.Adam, lr=0.01), but"),
+    "one of tensors": (lambda: training(ADAM([torch.ones(1)])), "but got Adam: partial(torch.optim.Adam, lr=0.01)"),
     "a method's": (lambda: fgl.methods.fedprox(METHOD, mu=1, lr=1), "lr=1: fgl.Training(...) or"),
     "a VGAE": (lambda: own_nodes(type("VGAE", (nn.Module,), {})()), "fgl.nn.VGAE, but got tests's"),
     "setting": (lambda: fgl.run(METHOD, NODES(), num_rounds=1), "a Nodes, whose load(seed=0)"),
     "start": (lambda: ran(start={}), "start to be a Result or None, but got dict"),
-    "optimizer": (lambda: fgl.Training("adam"), "partial(torch.optim.Adam, lr=0.01), but"),
+    "optimizer": (lambda: fgl.Training("adam"), "partial(torch.optim.Adam, lr=0.01)"),
 }  # fmt: skip
 RESULT = fgl.run(METHOD, CLIENTS, num_rounds=0)
 SCORED = fgl.Result({}, {}, {}, [fgl.federation.Round(0, [0], metrics={"val_accuracy": 0.5})])
