@@ -68,11 +68,7 @@ def test_a_complete_or_nearly_complete_graph() -> None:
     assert negative_edges(edges, 5, 0, replacement=True).shape == (2, 0)
     none = torch.zeros(2, 0, dtype=torch.int64)
     for given, replacement, message in (
-        (
-            (edges[:, 1:], 5, 2),
-            False,
-            r"num to be in \[0, 1\]",
-        ),
+        ((edges[:, 1:], 5, 2), False, r"num to be in \[0, 1\]"),
         ((edges[:, 1:], 5, -1), False, r"num to be in \[0, 1\]"),
         ((edges, 5, 1), True, r"num to be in \[0, 0\]"),
         ((torch.tensor([[0], [3]]), 3, 1), False, r"edge_index to be in \[0, 3\)"),

@@ -67,9 +67,7 @@ def test_unmarked_is_refused_in_a_batch_and_runs_alone(batches: Any, key: str) -
     """Clients of equal size; the second has its short step after one that needs no padding."""
     method = learner(partial(batches, marked=False))
     assert len(fgl.run(method, equals(), num_rounds=1).history) == 1
-    text = (
-        rf"Round 0, 3 clients.*client \d's context\['{key}'\] to be .*Ragged.*clients_at_once=1"
-    )
+    text = rf"Round 0, 3 clients.*client \d's context\['{key}'\] to be .*Ragged.*clients_at_once=1"
     refuses(text, lambda: fgl.run(method, equals(), num_rounds=1, clients_at_once="all"))
 
 
