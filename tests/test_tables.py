@@ -299,7 +299,6 @@ def test_keys_of_no_type_are_named() -> None:
     for how in ({"x": {"usr": ["age"]}}, {"y": {"usr": "age"}}):
         with pytest.raises(ValueError, match=r"\['user'\], but got \['usr'\]"):
             typed_tables(edges, nodes, ignore=["age"], **how)
-    with pytest.raises(ValueError, match="y beside classes"):
-        typed_tables(edges, nodes, ignore=["age"], classes=[0])
+    refuses("y beside classes", lambda: typed_tables(edges, nodes, ignore=["age"], classes=[0]))
     with pytest.raises(ValueError, match="another type"):
         typed_tables({("user", "user"): edges[next(iter(edges))]}, nodes, ignore=["age"])  # type: ignore[dict-item]

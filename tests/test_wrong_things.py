@@ -201,7 +201,7 @@ MEANT: dict[str, tuple[Callable[[], Any], str]] = {
     "graphs": (lambda: fgl.Graph.join(3), "graphs to be a sequence, each a fgl.Graph"),
     "seed": (lambda: NODES().load(seed="a"), "seed to be an integer, but got 'a'"),
     "its class": (lambda: fgl.fedavg(model(), train=ADAM), "Adam: fgl.Training(partial(torch."),
-    "one of tensors": (lambda: training(ADAM([torch.ones(1)])), "but got Adam: partial(torch.optim.Adam, lr=0.01)"),
+    "one of tensors": (lambda: training(ADAM([torch.ones(1)])), "got Adam: partial(torch.optim.Ad"),
     "a method's": (lambda: fgl.methods.fedprox(METHOD, mu=1, lr=1), "lr=1: fgl.Training(...) or"),
     "a VGAE": (lambda: own_nodes(type("VGAE", (nn.Module,), {})()), "fgl.nn.VGAE, but got tests's"),
     "setting": (lambda: fgl.run(METHOD, NODES(), num_rounds=1), "a Nodes, whose load(seed=0)"),
