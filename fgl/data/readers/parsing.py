@@ -56,7 +56,7 @@ def warn_unread(path: Path, names: Iterable[str], ignore: Collection[str], reads
 def readable(expected: str) -> Iterator[None]:
     """A context that turns any error of a malformed file into "Expected ..., but got ...".
 
-    Errors of the memory and of the disk pass unchanged.
+    Errors of the memory, and of files that cannot be opened, pass unchanged.
 
     Args:
         expected: the text after "Expected", such as "a.json to be JSON".
@@ -69,11 +69,9 @@ def readable(expected: str) -> Iterator[None]:
     """
     try:
         yield
-    except MemoryError:
+    except (MemoryError, FileNotFoundError, PermissionError):
         raise
     except Exception as error:  # a malformed file can raise any exception
-        if getattr(error, "errno", None) is not None:  # of the disk; not that of a broken gzip file
-            raise
         got = str(error) or type(error).__name__
         raise ValueError(f"Expected {expected}, but got {got}") from error
 
