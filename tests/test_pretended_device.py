@@ -146,7 +146,9 @@ def test_a_round_mixes_no_devices(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Secure sum")
         at_once = together(name, task, at_once)
-        result = fgl.run(method, made, num_rounds=2, clients_at_once=at_once, strict=True)
+        result = fgl.run(
+            method, made, num_rounds=2 * method.rules.exchange, clients_at_once=at_once, strict=True
+        )
     assert not gpu.mixed
     if task != "a PyG model":  # its own layers scatter
         assert not gpu.unordered  # so that a run has the same bits every time
@@ -168,7 +170,9 @@ def test_nothing_raises_under_deterministic_algorithms(
     torch.use_deterministic_algorithms(True)
     try:
         at_once = together(name, task)
-        fgl.run(method, made, num_rounds=2, clients_at_once=at_once, strict=True)
+        fgl.run(
+            method, made, num_rounds=2 * method.rules.exchange, clients_at_once=at_once, strict=True
+        )
     finally:
         torch.use_deterministic_algorithms(False)
     assert not gpu.mixed
