@@ -58,6 +58,7 @@ PATTERNS = {  # a word or phrase that was read twice: what to write
     r"(?:graph|metric|model|network|method) of (?:your|its|their) own": "your own graph",
     r"\d+ \w+ an? (?:batch|class|client|round|seed|step)": "per batch, per class",
 }
+CODE = re.compile(r"``[^`]*``|`[^`]*`")
 CLAUSE = re.compile(r"(?:What|Where|Who|Whoever|Whatever|However many)\b[^?]*$")
 # Accepted breaks per room; 0 for a room that is not listed.
 ALLOWED: dict[str, int] = {}
@@ -70,26 +71,31 @@ def breaks(source: str) -> Iterator[tuple[int, str]]:
     yield from sorted(_walk(ast.parse(source), private=False, owner=None))
 
 
-def sentences(page: str) -> Iterator[tuple[int, str]]:
-    """Line and text of every sentence of a page, without code, tables, headings and links."""
+def sentences(page: str, as_written: bool = False) -> Iterator[tuple[int, str]]:
+    """Line and text of every sentence of a page, without blocks, tables, headings and links.
+
+    A piece of code is the word "Code", unless the sentence is wanted as it is written.
+    """
     text = re.sub(r"```.*?```|<!--.*?-->", lambda m: "\n" * m[0].count("\n"), page, flags=re.S)
     start, parts = 1, []  # a paragraph or an entry of a list
     for number, line in enumerate([*text.splitlines(), ""], 1):
         bare = line.strip()
         outside = not bare or bare[0] in "|#!$" or line.startswith("    ")
         if outside or re.match(r"[-*] |\d+\. ", bare):
-            yield from ((start, part) for part in _split(" ".join(parts)))
+            yield from ((start, part) for part in _split(" ".join(parts), as_written))
             parts = []
         if not outside:
             start = start if parts else number
             parts.append(bare)
 
 
-def _split(paragraph: str) -> Iterator[str]:
-    """Sentences of a paragraph; code is a word."""
-    text = re.sub(r"``[^`]*``|`[^`]*`", "Code", re.sub(r"\]\([^)]*\)", "]", paragraph))
-    text = re.sub(r"[*\[\]]|^(?:- |\d+\. )", "", text).strip()
-    yield from filter(None, re.split(r"(?<=[.!?])\s+(?=[A-Z(*\"])", text))
+def _split(paragraph: str, as_written: bool) -> Iterator[str]:
+    """Sentences of a paragraph; no sentence ends inside a piece of code."""
+    text = re.sub(r"\]\([^)]*\)", "]", paragraph)
+    pieces = iter(CODE.findall(text))
+    text = re.sub(r"[*\[\]]|^(?:- |\d+\. )", "", CODE.sub("\0", text)).strip()
+    for sentence in filter(None, re.split(r"(?<=[.!?])\s+(?=[A-Z(*\"\0])", text)):
+        yield re.sub("\0", lambda _: next(pieces) if as_written else "Code", sentence)
 
 
 def prose(docstring: str) -> str:
@@ -109,7 +115,7 @@ def sample(files: list[Path], seed: int, number: int = 80) -> list[str]:
             nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, DOCUMENTED)]
             pages = [(getattr(n, "name", ""), prose(ast.get_docstring(n) or "")) for n in nodes]
         for name, page in pages:
-            texts = [text for _, text in sentences(page) if text.count(" ") > 2]
+            texts = [text for _, text in sentences(page, as_written=True) if text.count(" ") > 2]
             pool += [f"{where}:{name} | {text}" for text in texts]
     return random.Random(seed).sample(pool, number)
 
