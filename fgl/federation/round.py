@@ -353,7 +353,7 @@ def check_goes_on(
 
 
 def check_exchanges(history: Sequence[Round], most: int | None, exchange: int) -> None:
-    """Raise an error if each of the last `most` exchanges had at least one empty round.
+    """Raise an error if `most` exchanges in a row, the latest included, had an empty round.
 
     A round is empty if it used no upload. An exchange with an empty round has no result, even if
     its other rounds used uploads.

@@ -36,9 +36,9 @@ def fedselect(
 ) -> Method:
     """Average only shared entries; as training proceeds, fewer entries are shared (FedSelect).
 
-    A local epoch has two passes over the task's steps. The first pass changes only the client's
-    personal entries, and the second pass changes only its shared entries. The server averages each
-    entry over the clients that share this entry. After a client's 4th, 7th, 10th round and so on
+    A local epoch has two passes, and each pass runs all of the task's local steps. The first pass
+    changes only the client's personal entries, and the second pass changes only its shared entries.
+    The server averages each entry over the clients that share this entry. After a client's 4th, 7th, 10th round and so on
     (see `every`), some of the client's shared entries become personal. From n shared entries of a
     weight, the client selects ``n - round((1 - top) n)`` entries. The client selects the entries
     that changed most since the last selection. Entries that tie with a selected entry are also

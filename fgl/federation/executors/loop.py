@@ -185,7 +185,7 @@ class Loop:
         return [trained]
 
     def _differentiate(self) -> Differentiate | None:
-        """The function with which `train` repeats traced steps.
+        """The function that computes a step's gradients in `train`, by a trace where one exists.
 
         The result is None if the method trains on minibatches.
         """

@@ -136,7 +136,8 @@ def plan(agreed: Mapping[str, Any]) -> str:
 
     A site approves runs by this digest.
 
-    The digest does not include threads and versions, so a site may use a different computer.
+    The digest does not include the number of threads or the versions of packages. So approved runs
+    stay approved if a site changes them.
 
     Example:
         >>> one = agreement(fgl.fedavg(torch.nn.Linear(1, 1)))
