@@ -38,13 +38,14 @@ def fedselect(
 
     A local epoch has two passes, and each pass runs all of the task's local steps. The first pass
     changes only the client's personal entries, and the second pass changes only its shared entries.
-    The server averages each entry over the clients that share this entry. After a client's 4th, 7th, 10th round and so on
-    (see `every`), some of the client's shared entries become personal. From n shared entries of a
-    weight, the client selects ``n - round((1 - top) n)`` entries. The client selects the entries
-    that changed most since the last selection. Entries that tie with a selected entry are also
-    selected. A weight is a tensor with "weight" in its name. Other tensors are always shared. Each
-    client keeps its batch norm statistics. If a pass does not change an entry, the optimiser's
-    moments of this entry do not change either. Adam's step count includes both passes.
+    The server averages each entry over the clients that share this entry. After a client's 4th,
+    7th, 10th round and so on (see `every`), some of the client's shared entries become personal.
+    From n shared entries of a weight, the client selects ``n - round((1 - top) n)`` entries. The
+    client selects the entries that changed most since the last selection. Entries that tie with a
+    selected entry are also selected. A weight is a tensor with "weight" in its name. Other tensors
+    are always shared. Each client keeps its batch norm statistics. If a pass does not change an
+    entry, the optimiser's moments of this entry do not change either. Adam's step count includes
+    both passes.
 
     This method follows the public code, with two exceptions. In the public code, all clients have
     the same size and the same weight. Here clients have equal weights only with
