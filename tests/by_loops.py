@@ -112,3 +112,7 @@ def apart(one: Any, other: Any) -> float:
     """The largest difference of two models."""
     assert one.keys() == other.keys()
     return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+def cosine(a: Tensor, b: Tensor) -> Tensor:
+    return (a * b).sum() / (a.norm() * b.norm())

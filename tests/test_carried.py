@@ -16,13 +16,7 @@ import fgl
 from fgl import privacy
 from fgl.federation import Joining
 from fgl.privacy.record import Noise, spent_epsilon, with_answers, with_noise
-from fgl.transforms import (
-    central_gaussian,
-    local_gaussian,
-    privacy_spent,
-    secure_sum,
-    summed_gaussian,
-)
+from fgl.transforms import central_gaussian, local_gaussian, secure_sum, summed_gaussian
 
 DELTA = 1e-5
 
@@ -51,7 +45,9 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 
 def ran(method: fgl.Method, made: Any, times: int, start: Any = None, **how: Any) -> Any:
     rounds = times * method.rules.exchange
-    return fgl.run(method, made, num_rounds=rounds, start=start, watch=privacy_spent, **how)
+    return fgl.run(
+        method, made, num_rounds=rounds, start=start, watch=fgl.transforms.privacy_spent, **how
+    )
 
 
 def said(result: Any) -> float:

@@ -8,21 +8,10 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
+import federations
 import pytest
 import torch
-from federations import (
-    SGD,
-    end,
-    fedavg,
-    fedopt,
-    graph,
-    graphs,
-    minibatches,
-    model,
-    refuses,
-    ruled,
-    same,
-)
+from federations import SGD, end, fedavg, fedopt, graph, graphs, model, refuses, ruled, same
 
 import fgl
 from fgl import Result, Training
@@ -185,7 +174,7 @@ OTHERS: dict[str, Any] = {
     "num_steps": {"method": fedopt(model(), replace(SGD, num_steps=3))},
     "adjust": {"method": fedopt(model(), replace(SGD, adjust=lambda grads, *_: grads))},
     "settle": {"method": fedopt(model(), replace(SGD, settle=lambda new, *_: new))},
-    "num_steps ": {"method": fedopt(model(), minibatches(SGD, 3))},
+    "num_steps ": {"method": fedopt(model(), federations.minibatches(SGD, 3))},
     "exchange": {"method": ruled(fedopt(model()), exchange=2)},
     "max_change": {"method": ruled(fedopt(model()), max_change=10.0)},
     "clients_at_once": {"clients_at_once": 2},

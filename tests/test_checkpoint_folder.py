@@ -13,29 +13,24 @@ from typing import Any
 import pytest
 import torch
 from federations import SGD, end, fedavg, fedopt, graphs, identified, model, refuses, same
-from test_checkpoint import damage, names, sealed
+from test_checkpoint import ROUNDS, damage, go, names, sealed
 
 import fgl
-from fgl import Result, Training
+from fgl import Training
 from fgl.federation import Own
 from fgl.federation.saved import checkpoint, disk
 from fgl.federation.saved.identity import optimizer_settings
 
-ROUNDS = 4
 SYNC = os.fsync
-
-
-def go(folder: Path | None, num_rounds: int = ROUNDS, **options: Any) -> Result:
-    return fgl.run(fedopt(model()), graphs(), num_rounds=num_rounds, checkpoint=folder, **options)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 @pytest.fixture(scope="module")
 def undisturbed() -> dict[str, Any]:
     return end(go(None))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +168,7 @@ def test_an_empty_note_of_the_end_counts_and_is_named(note: str, folder: Path) -
     (folder / "stopped").write_text(note)
     with pytest.warns(UserWarning, match="after 3 of 4 rounds.*delete .*stopped") as caught:
         assert len(go(folder).history) == 3
-    assert caught[0].filename == __file__
+    assert caught[0].filename == go.__code__.co_filename
     (folder / "stopped").unlink()
     assert len(go(folder).history) == ROUNDS
 

@@ -3,22 +3,11 @@
 from functools import partial
 from typing import Any
 
+import federations
 import pytest
 import test_rows as touched
 import torch
-from federations import (
-    CLASSES,
-    FEATURES,
-    METHODS,
-    VIEWS,
-    close,
-    end,
-    fedavg,
-    graphs,
-    model,
-    same,
-    script,
-)
+from federations import METHODS, VIEWS, close, end, fedavg, graphs, model, same, script
 from test_rows import used  # noqa: F401
 
 import fgl
@@ -221,7 +210,7 @@ class Noisy(fgl.nn.GCN):
 
 @pytest.mark.parametrize("at_once", [1, "all"])
 def test_noise_of_the_processor_is_drawn_anew_at_each_step(at_once: Any, monkeypatch: Any) -> None:
-    method = METHODS["fedavg"](Noisy(FEATURES, 8, CLASSES).cuda())
+    method = METHODS["fedavg"](Noisy(federations.FEATURES, 8, federations.CLASSES).cuda())
     got, _ = run_traced(method, at_once, monkeypatch, 1, sparse=False)
     want, _ = run_traced(method, at_once, monkeypatch, 10**9, sparse=False)
     assert same(got["outbox"], want["outbox"])

@@ -5,7 +5,18 @@ from typing import Any
 
 import pytest
 import torch
-from by_loops import apart, clients, forward, label, mean, plain, sgd, supervised, train_nodes
+from by_loops import (
+    apart,
+    clients,
+    cosine,
+    forward,
+    label,
+    mean,
+    plain,
+    sgd,
+    supervised,
+    train_nodes,
+)
 from federations import CLASSES
 from torch import Tensor, nn
 
@@ -27,10 +38,6 @@ def noise(like: Tensor) -> Tensor:
 @pytest.fixture(autouse=True)
 def given_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["fgl.methods.fggp"], "uniform_noise", noise)
-
-
-def cosine(a: Tensor, b: Tensor) -> Tensor:
-    return (a * b).sum() / (a.norm() * b.norm())
 
 
 def union(params: Any, own: fgl.Graph) -> Tensor:

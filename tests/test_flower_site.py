@@ -21,13 +21,7 @@ from test_flower import flower, rate, stateful
 from test_secure_sum import lines, tiny
 
 import fgl
-from fgl.transforms import (
-    clients_summed,
-    local_gaussian,
-    privacy_spent,
-    secure_sum,
-    summed_gaussian,
-)
+from fgl.transforms import clients_summed, privacy_spent, secure_sum, summed_gaussian
 
 pytest.importorskip("flwr")
 
@@ -102,7 +96,9 @@ apps = partial(flower_grid.apps, full_errors=True)
 
 def noisy(noise_multiplier: float = 2.0) -> tuple[fgl.Method, list[fgl.Graph]]:
     made = known("nodes", 0.0, torch.float32)
-    method = local_gaussian(made.fedavg, length=1.0, noise_multiplier=noise_multiplier)
+    method = fgl.transforms.local_gaussian(
+        made.fedavg, length=1.0, noise_multiplier=noise_multiplier
+    )
     return method, list(made.clients)
 
 

@@ -13,13 +13,7 @@ from federations import Elsewhere, ruled
 import fgl
 from fgl.federation import Joining
 from fgl.methods import feddc, feddyn, fedprox, local, retrained
-from fgl.transforms import (
-    central_gaussian,
-    local_gaussian,
-    per_example_gaussian,
-    secure_sum,
-    summed_gaussian,
-)
+from fgl.transforms import central_gaussian, local_gaussian, secure_sum, summed_gaussian
 
 SIZES = (12, 20, 15, 33)
 
@@ -167,7 +161,7 @@ def test_nobody_says_something_around_a_transform_that_protects() -> None:
         "local_gaussian": local_gaussian(plain(), **how),
         "central_gaussian": central_gaussian(plain(), **how),
         "summed_gaussian": summed_gaussian(plain(), threshold=3, bound=64.0, **how),
-        "per_example_gaussian": per_example_gaussian(plain(), **how, **steps),
+        "per_example_gaussian": fgl.transforms.per_example_gaussian(plain(), **how, **steps),
         "secure_sum": secure_sum(plain(), threshold=3),
     }.items():
         with pytest.raises(ValueError, match=f"{name} to be the outermost .*joining is another"):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from by_loops import cosine
 from federations import refuses
 from torch import Tensor
 from torch.func import grad, vmap
@@ -17,12 +18,6 @@ N, D, Q = 6, 4, 3
 def rows(seed: int, *shape: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*(shape or (N, D)), dtype=torch.float64, generator=generator)
-
-
-def cosine(a: Tensor, b: Tensor) -> float:
-    a_, b_ = a.tolist(), b.tolist()
-    product = sum(x * y for x, y in zip(a_, b_, strict=True))
-    return product / math.sqrt(sum(x * x for x in a_)) / math.sqrt(sum(y * y for y in b_))
 
 
 def loops(z: Tensor, received: Tensor, previous: Tensor, temperature: float) -> float:

@@ -7,22 +7,11 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import federations
 import pytest
 import torch
 from conformance import case
-from federations import (
-    Elsewhere,
-    by_hand,
-    end,
-    fedavg,
-    fedopt,
-    graph,
-    graphs,
-    model,
-    refuses,
-    ruled,
-    same,
-)
+from federations import Elsewhere, by_hand, end, fedavg, fedopt, graphs, model, refuses, ruled, same
 
 import fgl
 from fgl import Method
@@ -37,7 +26,11 @@ WEIGHT = "convs.0.lin.weight"
 SHARE = "a number > 0 and <= 1"
 BAD_ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"clients": []}, ValueError, "clients to be at least one graph, but got none"),
-    ({"clients": [graph(), {"x": 1}]}, TypeError, "client 1 to be a Graph, but got dict"),
+    (
+        {"clients": [federations.graph(), {"x": 1}]},
+        TypeError,
+        "client 1 to be a Graph, but got dict",
+    ),
     ({"clients": [None]}, TypeError, "client 0 to be a Graph, but got NoneType"),
     ({"num_rounds": -1}, ValueError, "num_rounds to be an integer >= 0, but got -1"),
     ({"num_rounds": 1.5}, TypeError, "num_rounds to be an integer >= 0, but got 1.5"),

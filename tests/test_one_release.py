@@ -9,13 +9,7 @@ from conformance import known
 from federations import end, same
 
 import fgl
-from fgl.transforms import (
-    central_gaussian,
-    local_gaussian,
-    privacy_spent,
-    secure_sum,
-    summed_gaussian,
-)
+from fgl.transforms import central_gaussian, local_gaussian, privacy_spent, summed_gaussian
 
 
 class Killed(BaseException):
@@ -39,7 +33,7 @@ NOISE: dict[str, Any] = {"length": 1.0, "noise_multiplier": 2.0}
 BUILDERS = {
     "central": lambda method: central_gaussian(method, **NOISE),
     "local": lambda method: local_gaussian(method, **NOISE),
-    "local in a secure sum": lambda method: secure_sum(
+    "local in a secure sum": lambda method: fgl.transforms.secure_sum(
         local_gaussian(method, **NOISE), threshold=3
     ),
     "summed": lambda method: summed_gaussian(method, threshold=3, **NOISE),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_loops import biased
+from by_loops import adjacency, biased
 from federations import close, double, graphs, refuses, sending
 from torch import Tensor
 
@@ -119,13 +119,6 @@ def hops(operator: Tensor, x: Tensor) -> Tensor:
 def normal(weights: Tensor) -> Tensor:
     whole = weights + torch.eye(len(weights)).double()
     return whole / (whole.sum(1)[:, None] * whole.sum(1)).sqrt()
-
-
-def adjacency(own: fgl.Graph) -> Tensor:
-    out = torch.zeros(own.num_nodes, own.num_nodes).double()
-    for i, near in enumerate(neighbours(own)):
-        out[i, near] = 1
-    return out
 
 
 # The server's, as the public code has it: of means and deviations

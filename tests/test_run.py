@@ -9,22 +9,11 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
+import federations
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import (
-    CLASSES,
-    FEATURES,
-    close,
-    double,
-    fedavg,
-    graph,
-    graphs,
-    model,
-    refuses,
-    same,
-    sending,
-)
+from federations import CLASSES, FEATURES, close, fedavg, graph, graphs, model, refuses, same
 from torch import Tensor, nn
 
 import fgl
@@ -115,7 +104,7 @@ def plain_fedavg(net: nn.Module, clients: Sequence[fgl.Graph], optimizer: Any) -
 @pytest.mark.parametrize("rule", OPTIMIZERS)
 @pytest.mark.parametrize("kind", ["GCN", "GAT"])
 def test_fedavg_is_the_plain_loop(kind: str, rule: str) -> None:
-    net, clients = model(getattr(fgl.nn, kind), dropout=0.0).double(), double(graphs())
+    net, clients = model(getattr(fgl.nn, kind), dropout=0.0).double(), federations.double(graphs())
     result = fgl.run(fedavg(net, Training(OPTIMIZERS[rule], num_steps=3)), clients, num_rounds=5)
     close(weights(result), plain_fedavg(net, clients, OPTIMIZERS[rule]))
 
@@ -264,7 +253,7 @@ def test_one_network_for_all_clients_uploads_is_refused(clients_at_once: Any) ->
 @pytest.mark.parametrize("make", [torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr, torch.clone])
 def test_sparse_and_empty_tensors_may_be_sent(make: Any) -> None:
     more = {"matrix": make(torch.eye(3)), "none": torch.zeros(0)}
-    method = sending(fedavg(model()), lambda message, own: {**message, **more})
+    method = federations.sending(fedavg(model()), lambda message, own: {**message, **more})
     result = fgl.run(method, graphs(), num_rounds=2)
     assert same(weights(result), weights(fgl.run(fedavg(model()), graphs(), num_rounds=2)))
 

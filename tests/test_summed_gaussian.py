@@ -17,14 +17,7 @@ import fgl
 from fgl import Method, Training, privacy
 from fgl.federation import Limits
 from fgl.privacy.signatures import signing_key
-from fgl.transforms import (
-    Signatures,
-    clipped,
-    privacy_spent,
-    secure_sum,
-    summed_gaussian,
-    summed_rounds,
-)
+from fgl.transforms import clipped, privacy_spent, secure_sum, summed_gaussian, summed_rounds
 
 pytest.importorskip("cryptography")
 pytest.importorskip("Crypto")
@@ -295,7 +288,7 @@ def test_clients_that_sign_count_once_for_five_rounds() -> None:
     made = clients(4, size=30)
     secrets = [bytes([client]) * 32 for client in range(4)]
     public = {client: signing_key(secret) for client, secret in enumerate(secrets)}
-    signed = Signatures(public, lambda graph: secrets[graph.num_nodes - 1])
+    signed = fgl.transforms.Signatures(public, lambda graph: secrets[graph.num_nodes - 1])
     how: dict[str, Any] = {"threshold": 3, "colluders": 1, "length": LENGTH, "signed": signed}
     method = summed_gaussian(line(size=30), noise_multiplier=2.0, **how)
     lost = gone((7, 3))
