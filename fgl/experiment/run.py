@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 
-from ..checks import (
-    Count,
-    Natural,
-    PositiveShare,
-    about,
-    check_count,
-    check_disk,
-    check_number,
-    reject_if,
-)
+from .. import checks
 from ..federation import Callback, Evaluate, Method, Result, Round, State, choose, run
 from ..kinds import typed
 from .callbacks import early_stop, progress, tell_memory
@@ -59,17 +50,17 @@ class Run:
         ValueError: Expected rounds to be an integer >= 0, but got -1
     """
 
-    rounds: Natural = 200
+    rounds: checks.Natural = 200
     """The number of rounds, including the rounds before a resume."""
-    seed: Annotated[int, partial(check_number, at_least=0, below=2**63, integer=True)] = 0
+    seed: Annotated[int, partial(checks.check_number, at_least=0, below=2**63, integer=True)] = 0
     """The seed of the split, the partition, the initial model and all training."""
-    participation: PositiveShare = 1.0
+    participation: checks.PositiveShare = 1.0
     """The fraction of the clients that take part in a round."""
     clients_at_once: int | Literal["all", "auto"] = "auto"
     """The number of clients per training batch, all, or auto (see `fgl.federation.choose`)."""
-    threads: Count = 1
+    threads: checks.Count = 1
     """The number of torch threads; small graphs are fastest with one thread."""
-    patience: Count | None = None
+    patience: checks.Count | None = None
     """Stop after this number of rounds without a better validation score; by default never."""
     checkpoint: str | None = None
     """The folder where every round is saved; a run resumes from a saved round in this folder."""
@@ -82,7 +73,7 @@ class Run:
 
     def __post_init__(self) -> None:
         if self.clients_at_once not in ("all", "auto"):
-            check_count(clients_at_once=self.clients_at_once)
+            checks.check_count(clients_at_once=self.clients_at_once)
         for name in ("json", "plot"):
             if getattr(self, name):
                 try_writing(name, Path(getattr(self, name)))
@@ -121,7 +112,7 @@ class Run:
                 ValueError.
         """
         expected = "patience to be None for a task that has no validation score"
-        reject_if(self.patience is not None and not task.select, expected, self.patience)
+        checks.reject_if(self.patience is not None and not task.select, expected, self.patience)
         torch.set_num_threads(self.threads)
         origin = _ORIGIN.get({})
         origin["began"] = False
@@ -216,11 +207,11 @@ def try_writing(name: str, path: Path) -> None:
             path.unlink()
     except OSError as error:
         text = f"Expected {name} to name a file that can be written, but got {error}"
-        raise about(name, ValueError(text)) from error
+        raise checks.about(name, ValueError(text)) from error
 
 
 def write(path: Path, text: str) -> None:
-    with check_disk(f"json to be written to {path}"):
+    with checks.check_disk(f"json to be written to {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 

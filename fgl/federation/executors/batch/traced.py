@@ -24,12 +24,7 @@ from ....predict import stand_in
 from ....sparse.pattern import scalar
 from ....sparse.recording import Recorder
 from ...method.message import Params
-from ...training.train import (
-    check_has_gradient,
-    check_reached,
-    random_states,
-    set_random_states,
-)
+from ...training.train import check_has_gradient, check_reached, random_states, set_random_states
 from .captured import Call, captured
 from .cohort import Cohort
 from .holdings import Holdings
