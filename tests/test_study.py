@@ -530,8 +530,8 @@ def test_each_cell_and_sentence_of_a_table(tmp_path: Path) -> None:
         *lines,
         "With 3 seeds, 4 comparisons and a power of 80 %, the smallest detectable difference is "
         f"{sum(least) / 2:.1f} points in the median comparison, and {max(least):.1f} in the worst. "
-        f"To detect 1 point, the median comparison needs {few} seeds, and the worst "
-        f"{many if many < 1000 else '1000 or more'}",
+        f"To detect 1 point, the median comparison needs {few} seeds, and the worst comparison "
+        f"needs {many if many < 1000 else '1000 or more'}",
         "2 settings are too few to generalise to other data: a sign test over fewer than 6 "
         "settings cannot give p < 0.05",
     ]
@@ -547,7 +547,8 @@ def test_each_cell_and_sentence_of_a_table(tmp_path: Path) -> None:
     assert found._row("b", "x")[3] == "2 of 3" and found._row("a", "FedAvg")[8] == "2001"
     assert found.sentences()[-3:] == [
         "not finished: 17 of at most 18 runs",
-        f"1 runs failed or diverged. The first is {lost['id']}: `ValueError: no`",
+        f"1 runs failed or diverged. The first of these runs is {lost['id']}, with the error "
+        "`ValueError: no`",
         "2 different warnings, such as `first`",
     ]
     test = dataclasses.replace(found.tests["b", "Local"], holm=0.0004, better=math.nan)

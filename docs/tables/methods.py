@@ -58,8 +58,8 @@ arguments in your own runs.
 """
 MEASURED = """## Measured
 
-The table shows differences in percentage points from FedAvg with the same network (for FedSage+,
-from FedSage). The differences are means over seeds with standard errors. [The matrix](matrix.md)
+The table shows how many percentage points each method gains over FedAvg with the same network.
+The gain of FedSage+ is over FedSage. Gains are means over seeds with standard errors. [The matrix](matrix.md)
 gives the details. [The
 leaderboard](leaderboard.md) shows the scores of each client's own model on its own nodes.
 
@@ -236,9 +236,9 @@ def recipe(path: Path) -> Entry:
     return Entry(
         title=title,
         changes=changes[0].upper() + changes[1:],
-        published=published,
+        published=f"{published}; [equations](papers/{path.stem}.md)",
         runs_on=places().get(plain(title), "every task"),
-        call=f"{call_of(title)} of `examples/{path.name}` ([equations](papers/{path.stem}.md))",
+        call=f"{call_of(title)} from `examples/{path.name}`",
         measured=gains().get(plain(title), {}),
         pages=results(title),
     )
@@ -295,9 +295,9 @@ def section(e: Entry) -> str:
     """What the page says of a method."""
     call, such_as, task = e.call.partition(" on ")
     if e.runs_on != "every task":
-        call += " on [some tasks](#which-method-runs-where)"
-        such_as = such_as and ", such as "
-    lines = [f"### {e.title}\n", f"{e.changes}\n", f"- Use {call}{such_as}{task}."]
+        example = such_as and ", such as "
+        task = f" ([tasks](#which-method-runs-where){example}{task})"
+    lines = [f"### {e.title}\n", f"{e.changes}\n", f"- Use {call}{task}."]
     if e.published:
         lines.append(f"- {e.published}")
     if e.pages:

@@ -19,7 +19,7 @@ from ..graph import Graph
 def fedhgn(
     fedavg: Method, *, align: Weight = 0.5, coefficients: str = "comp", draw: bool = True
 ) -> Method:
-    """Average basis matrices; each client keeps its coefficients for every relation (FedHGN).
+    """Average the basis matrices of relations, but not the clients' coefficients (FedHGN).
 
     The matrix of relation r is ``W_r = sum_b c_rb V_b``. The server averages the bases V and all
     other tensors except the coefficients c. Each client keeps its own coefficients c. So relation

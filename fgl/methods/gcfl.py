@@ -191,7 +191,7 @@ def gcfl_plus(
     seq_length: Count = 5,
     sequence: Literal["updates", "gradients"] = "updates",
 ) -> Method:
-    """GCFL that splits clusters by the norms of each client's updates in several rounds (GCFL+).
+    """Split clusters by comparing the clients' sequences of update norms (GCFL+).
 
     Args:
         fedavg: FedAvg built for a task.

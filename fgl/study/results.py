@@ -246,7 +246,7 @@ class Study:
                 f"80 %, the smallest detectable difference is {statistics.median(least):.1f} "
                 f"points in the median comparison, and {least[-1]:.1f} in the worst. To detect 1 "
                 f"point, the median comparison needs {statistics.median_low(needed)} seeds, and "
-                f"the worst {most}"
+                f"the worst comparison needs {most}"
             )
         if 1 < count < SETTINGS_FOR_OTHERS:
             lines.append(
@@ -265,7 +265,8 @@ class Study:
         if errors:
             first = shorten(errors[0].get("error", "").splitlines()[0], 120, placeholder=" ...")
             lines.append(
-                f"{len(errors)} runs failed or diverged. The first is {errors[0]['id']}: `{first}`"
+                f"{len(errors)} runs failed or diverged. The first of these runs is "
+                f"{errors[0]['id']}, with the error `{first}`"
             )
         texts = dict.fromkeys(text for record in records for text in record.get("warnings", ()))
         if texts:

@@ -17,9 +17,10 @@ COVERED = ("model", "num_examples")
 
 @fed.layer(sealed=("receive", "send", "aggregate"))
 def clipped(method: Method, *, length: Positive) -> Method:
-    """Make clients send ``sent + clip(model - sent)``; all clients have the same weight.
+    """Clip each client's update to norm `length`, and give all clients the same weight.
 
-    The norm of ``model - sent``, over all trained tensors together, is at most `length`. For
+    A client sends ``sent + clip(model - sent)``, where ``sent`` is the server's model. The norm of
+    the clipped update, over all trained tensors together, is at most `length`. For
     buffers, such as a batch norm's mean, clients return the values that the server sent. Clients
     send 1 as ``"num_examples"``, since their true numbers of examples are private too. The history
     still contains the true numbers (see `Rules.silent`). Clipping alone does not protect data, but
