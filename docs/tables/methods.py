@@ -295,9 +295,9 @@ def section(e: Entry) -> str:
     """What the page says of a method."""
     call, such_as, task = e.call.partition(" on ")
     if e.runs_on != "every task":
-        example = such_as and ", such as "
-        task = f" ([tasks](#which-method-runs-where){example}{task})"
-    lines = [f"### {e.title}\n", f"{e.changes}\n", f"- Use {call}{task}."]
+        call += " on [supported tasks](#which-method-runs-where)"
+        such_as = such_as and ", such as "
+    lines = [f"### {e.title}\n", f"{e.changes}\n", f"- Use {call}{such_as}{task}."]
     if e.published:
         lines.append(f"- {e.published}")
     if e.pages:
