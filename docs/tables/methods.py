@@ -59,9 +59,9 @@ arguments in your own runs.
 MEASURED = """## Measured
 
 The table shows how many percentage points each method gains over FedAvg with the same network.
-The gain of FedSage+ is over FedSage. Gains are means over seeds with standard errors. [The matrix](matrix.md)
-gives the details. [The
-leaderboard](leaderboard.md) shows the scores of each client's own model on its own nodes.
+The gain of FedSage+ is over FedSage. Gains are means over seeds with standard errors. [The
+matrix](matrix.md) gives the details. [The leaderboard](leaderboard.md) shows the scores of each
+client's own model on its own nodes.
 
 """
 WHERE = """
