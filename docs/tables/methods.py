@@ -38,7 +38,7 @@ HEAD = """# All methods
   settings, and local training loses 2.7 points. FedProx and SCAFFOLD each have the highest mean on
   two of the six settings.
 - **Clients with different features, classes or networks**: use
-  [FedPer](guides/clients_that_differ.md). FedPer whose `shared` leaves out the norms is
+  [FedPer](guides/clients_that_differ.md). If `shared` leaves out the norms, FedPer is
   [FedBN](guides/personal.md).
 
 A function such as `fedprox` turns a task's FedAvg into another method. A transform, such as

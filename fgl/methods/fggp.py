@@ -27,7 +27,7 @@ AUGMENTOR = "augmentor."  # before the names of the augmentor's two matrices
 def fggp(
     fedavg: Method, *, neighbours: Count = 3, every: Count = 20, temperature: Positive = 0.5
 ) -> Method:
-    """FedAvg of a GCN that learns from two views; the server clusters the prototypes (FGGP).
+    """Train a GCN on two views of each graph; the server clusters class prototypes (FGGP).
 
     The second view connects each node to the nearest other nodes. These are the nodes whose
     embeddings have the largest cosine with the node's embedding. The received model computes the
