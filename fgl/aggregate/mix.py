@@ -1,4 +1,4 @@
-"""Mixes of clients' tensors by a matrix of weights; the matrix product has no rounding error."""
+"""Weighted sums of clients' tensors, given by a matrix; the matrix product has no rounding error."""
 
 from collections.abc import Mapping
 from math import inf
