@@ -29,8 +29,8 @@ def download(
 
     The content is first written to a temporary file in the folder of `path`. When the content is
     complete, the temporary file is renamed to `path`. An interrupted download therefore leaves no
-    file. A download of more than ten seconds shows its progress: by a bar if tqdm is installed and
-    stderr is a terminal, and otherwise by printed lines.
+    file. If tqdm is installed and stderr is a terminal, a progress bar is shown. Without tqdm or a
+    terminal, a line is printed when a download has taken more than ten seconds.
 
     Args:
         url: any address that `urllib` can open, including ``file://``.
