@@ -25,7 +25,7 @@ def drop_edges(
         generator: source of randomness; by default torch's global generator.
 
     Returns:
-        The remaining edges, of the type of `edges`.
+        The remaining edges, in the same format as `edges`.
 
     Raises:
         ValueError: if `p` is below 0 or above 1.
@@ -53,7 +53,7 @@ def mask_features(
         generator: source of randomness; by default torch's global generator.
 
     Returns:
-        The masked features, of the type and shape of `x`.
+        The masked features, with the type and the shape of `x`.
 
     Raises:
         ValueError: if `p` is below 0 or above 1.

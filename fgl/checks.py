@@ -265,7 +265,7 @@ def check_length(length: int, **tensors: torch.Tensor | None) -> None:
 
     Args:
         length: the number of rows.
-        tensors: tensors by name; None is skipped.
+        tensors: tensors by name; a value of None is not checked.
 
     Raises:
         ValueError: if a tensor has a different number of rows; the error names the first such

@@ -1,8 +1,7 @@
 """Aggregates: functions that combine the tensors of K clients, stacked as ``[K, ...]``.
 
-The bits of a result depend only on the values. The bits do not depend on the memory layout, on the
-type of CPU or on the number of threads. A stack and a list of the same K tensors give bit-identical
-results.
+Results for equal values are bit-identical. The memory layout, the type of CPU and the number of
+threads do not change a result. A stack and a list of the same K tensors give bit-identical results.
 """
 
 from . import robust

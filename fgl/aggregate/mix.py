@@ -1,4 +1,4 @@
-"""Mixes of clients' tensors by a matrix of weights; the matrix product has no rounding error."""
+"""Weighted sums of clients' tensors, computed as a matrix product without rounding errors."""
 
 from collections.abc import Mapping
 from math import inf

@@ -91,7 +91,8 @@ def reconstruct(
         steps: number of Adam steps.
         lr: learning rate.
         weight_decay: weight decay of Adam.
-        weight: weight of the penalty that grows with links, the w in the loss.
+        weight: w in the loss: the weight of the penalty ``-log(1 + e - a)``, which grows with the
+            link probability.
         generator: source of randomness for the initial weights.
 
     Returns:
@@ -138,7 +139,7 @@ Affine = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def _affine(flat: Tensor, sizes: tuple[int, int, int]) -> Affine:
-    """Views of all weights, in the order of `init_encoder`; the last row of each is the bias."""
+    """Views of all weights, in the order of `init_encoder`; a matrix's last row is the bias."""
     width, hidden, out = sizes
     parts = flat.split([(width + 1) * hidden, hidden, hidden, (hidden + 1) * out])
     return parts[0].view(-1, hidden), parts[1], parts[2], parts[3].view(-1, out)

@@ -155,9 +155,9 @@ def probe_graphs(
         features: one-hot degrees (GPFL), or numbers from N(0, 1) (FED-PUB).
 
     Returns:
-        Three tensors: x, float ``[num num_nodes, num_features]``; edge_index, int64
+        Three tensors: x, float ``[num * num_nodes, num_features]``; edge_index, int64
         ``[2, num_edges]``, which has both directions of each edge and is sorted by target; and
-        batch, int64 ``[num num_nodes]``.
+        batch, int64 ``[num * num_nodes]``.
 
     Raises:
         ValueError: if a number is not positive, if `p` is below 0 or above 1, or if `features` is

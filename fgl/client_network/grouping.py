@@ -131,7 +131,7 @@ def min_cut(weight: Tensor) -> Tensor:
 
     Returns:
         bool ``[k]``, True for the clients in the smaller part. If both parts have the same size,
-        the first client and all clients in its part are False.
+        the part without the first client is marked True.
 
     Raises:
         TypeError: if `weight` is not floating point.

@@ -1,7 +1,7 @@
 """Catalogue of the public datasets: the reader, the address and the checksums of each dataset.
 
-Instead of a file, the dataset may have the compressed file ``FILE.xz``. The catalogue must then
-list the checksums of both files.
+A dataset may have a compressed file ``FILE.xz`` in place of ``FILE``. The catalogue must then list
+the checksums of both files.
 """
 
 from collections.abc import Callable, Iterable

@@ -47,9 +47,10 @@ def first_copies(graph: Graph) -> Tensor:
 def fingerprints(graph: Graph) -> Tensor:
     """Hash of each graph in a collection; graphs with equal features and edges get equal hashes.
 
-    The order of a graph's nodes does not change the graph's hash. Two different graphs also get
-    equal hashes if four steps of neighbourhood aggregation cannot distinguish the graphs. Graphs
-    that these four steps can distinguish have equal hashes only with a probability of 2^-64.
+    The order of a graph's nodes does not change the graph's hash. The hash is computed by four
+    steps of neighbourhood aggregation. If these steps cannot distinguish two different graphs, both
+    graphs get one hash. If these steps can distinguish them, the probability of equal hashes is
+    only 2^-64.
 
     Example:
         >>> edges = torch.tensor([[0, 2], [1, 3]])

@@ -196,10 +196,10 @@ def damaged(
 ) -> list[Graph]:
     """Damage the clients' graphs: first the edges, then the features, then the labels.
 
-    Several clients may train on the same node of one graph, identified by `node_id`. In that case
-    the new labels are drawn once per node, not once per client, so all these clients get the node's
-    new label. The fraction then refers to the training nodes of all clients together. All damage
-    except changed labels is drawn for each client independently.
+    Several clients may train on the same node of one graph, identified by `node_id`. A new label
+    for such a node is drawn only once, and all clients that train on the node get this label. If
+    clients share training nodes, ``how.label_noise`` is a fraction of the training nodes of all
+    clients together. All damage except changed labels is drawn for each client independently.
 
     Args:
         graphs: one graph per client; random numbers are drawn client by client.
@@ -256,9 +256,9 @@ def move_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """Move ``round(share m)`` of the m edges of a graph to other pairs of nodes.
 
     A moved edge joins two nodes that no edge joined before. Both directions of a moved edge keep
-    their weights, features and times. In a collection, an edge's new nodes belong to the graph of
-    its old nodes. If the graph has too few unlinked pairs of nodes, as in an almost complete graph,
-    fewer edges than ``round(share m)`` are moved.
+    their weights, features and times. In a collection, an edge is moved only within its own graph.
+    If the graph has too few unlinked pairs of nodes, as in an almost complete graph, fewer edges
+    than ``round(share m)`` are moved.
 
     Args:
         graph: an undirected graph or a collection of such graphs. Edges must not have relations,

@@ -81,13 +81,13 @@ def load(
         split: index of one of the splits in the files, counted from 0. The default is the first
             split.
         targets: the node attribute in ``NAME.gml`` that holds the class; default ``"value"``.
-        ignore: names of unread content (attributes, arrays, edge weights or files) that warnings
-            should not mention. A warning names all unread content that is not in `ignore`.
+        ignore: names of attributes, arrays, edge weights or files that are not read. A warning
+            names everything that is not read, except the names in `ignore`.
 
     Returns:
-        The graph. Its x is a Tensor if the features in the file are dense, as in GraphSAINT,
-        Wiki-CS, the heterophilous graphs and ``attr_matrix`` of ``NAME.npz``. Otherwise x is a
-        float32 `SparseMatrix`, which ``x.to_dense()`` converts to a Tensor.
+        The graph. The features x are a Tensor if the file stores them as a dense matrix. Such files
+        belong to GraphSAINT, Wiki-CS, the heterophilous graphs and ``attr_matrix`` of ``NAME.npz``.
+        Otherwise x is a float32 `SparseMatrix`, which ``x.to_dense()`` converts to a Tensor.
 
     Raises:
         ValueError: if the name is unknown, if a file is malformed or has a wrong checksum, or if
@@ -140,8 +140,8 @@ def load_graphs(
             label. These counts are useful for networks that do not read edge features. An edge is
             counted at both of its nodes. An edge with several labels is counted once per label.
             Self-loops are not counted.
-        ignore: names of unread content, such as ``"edge_attributes"``, that warnings should not
-            mention.
+        ignore: names of attributes that are not read, such as ``"edge_attributes"``. No warning is
+            given for the names in `ignore`.
 
     Returns:
         The graphs and their targets. A graph's x is a float32 Tensor ``[num_nodes, num_features]``,
@@ -347,7 +347,7 @@ def _there(folder: Path, file: str, entry: Entry[Any]) -> Path | None:
 
 
 def _first_missing(folders: list[Path], files: list[str], entry: Entry[Any]) -> str:
-    """Return the first missing file of the folder that has the fewest missing files."""
+    """Find the folder that lacks the fewest of the files; return the first file that it lacks."""
     missing = [[file for file in files if not _there(f, file, entry)] for f in folders]
     return min(missing, key=len)[0]
 
@@ -355,7 +355,7 @@ def _first_missing(folders: list[Path], files: list[str], entry: Entry[Any]) -> 
 def _found(
     places: list[Path], layouts: Mapping[str, Reader[Content]]
 ) -> dict[str, tuple[Path, Reader[Content]]]:
-    """For each folder with a file of a known layout, the folder and the layout's reader."""
+    """Find folders whose files have a known layout; map each name to the folder and the reader."""
     folders: dict[str, tuple[Path, Reader[Content]]] = {}
     for place in filter(Path.is_dir, places):
         for child in sorted(filter(Path.is_dir, place.iterdir())):

@@ -29,8 +29,8 @@ def download(
 
     The content is first written to a temporary file in the folder of `path`. When the content is
     complete, the temporary file is renamed to `path`. An interrupted download therefore leaves no
-    file. If tqdm is installed and stderr is a terminal, a progress bar is shown. If not, a line is
-    printed when a download has taken more than ten seconds.
+    file. If tqdm is installed and stderr is a terminal, a progress bar is shown. Without tqdm or a
+    terminal, a line is printed when a download has taken more than ten seconds.
 
     Args:
         url: any address that `urllib` can open, including ``file://``.

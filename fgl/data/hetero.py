@@ -34,8 +34,8 @@ def from_hetero(
             may replace the masks. An edge type has `edge_index` or ``adj_t``, and may have
             `edge_attr` and `edge_time`. One edge type may have ``edge_label``, as after
             `RandomLinkSplit`. In that case the examples are the pairs in ``edge_label_index`` of
-            this edge type. If ``edge_label_index`` is missing, the examples are the edges of this
-            type. In both cases, the masks of this type have one entry per example.
+            this edge type. Without ``edge_label_index``, the examples are all edges of this edge
+            type. In both cases, the masks of this edge type have one entry per example.
         both: whether to add a reverse of each relation.
         split: column to read if masks have the shape ``[n, splits]``; the first column is 0.
         targets: node types whose `y` and masks are read, if several types have `y`. The class
@@ -49,8 +49,9 @@ def from_hetero(
     Raises:
         TypeError: if `data` has no types. For data without types, use `fgl.Graph.from_pyg`.
         ValueError: if a field has no equivalent in a typed graph, or if `typed_graph` raises a
-            ValueError. A ValueError is also raised if several node types, several relations, or
-            both nodes and pairs have labels.
+            ValueError. A ValueError is also raised if several node types have classes and `targets`
+            is None, if several relations have ``edge_label``, or if both nodes and pairs have
+            labels.
 
     Example:
         >>> from torch_geometric.data import HeteroData  # doctest: +SKIP
@@ -193,9 +194,8 @@ def _pairs(data: Any, fields: Fields) -> dict[str, Any]:
 def from_link_split(train: Any, val: Any, test: Any, **options: Any) -> Graph:
     """Convert the three parts of PyG's `RandomLinkSplit` to one graph with pairs and masks.
 
-    The message edges are the edges of `train`. A message edge must not be a pair of `val` or
-    `test`. If most edges of a relation have a reverse, a message edge must not be the reverse of a
-    pair of `val` or `test` either.
+    The message edges are the edges of `train`. No pair of `val` or `test` may be a message edge. If
+    most edges of a relation have a reverse, the reverses of these pairs may not be message edges.
 
     Args:
         train, val, test: the parts. Each part is a ``Data``, or a ``HeteroData`` in which one

@@ -53,11 +53,11 @@ def large_graph(
     where u is uniform between 0 and 1. The expected degree of a node is proportional to the node's
     weight, but at most `max_degree`. An edge joins two nodes of one community, two nodes of one
     class, or any two nodes. Both ends are drawn with probabilities proportional to the nodes'
-    weights. A hub (a node with a very high degree) is joined to at most about half of its community
-    and to at most about half of its class. All further edges of a hub may end at any node. Stray
-    nodes take the class of a random node but keep their edges. Node ids are random. A node of class
-    y has normal features with mean ``signal * centre[y]``. The centres themselves are drawn from
-    the standard normal distribution.
+    weights. A hub (a node with a very high degree) is joined to no more than about half of the
+    nodes in its community. The same limit applies to the nodes in its class. All further edges of a
+    hub may end at any node. A fraction `strays` of the nodes keep their edges, but get the class of
+    a random node. Node ids are random. A node of class y has normal features with mean
+    ``signal * centre[y]``. The centres themselves are drawn from the standard normal distribution.
 
     ``fgl.data.load("arxiv-like")`` and ``load("products-like")`` have the sizes of ogbn-arxiv and
     of ogbn-products. Generating ``products-like`` takes 7 GB of memory and one minute.
@@ -67,8 +67,8 @@ def large_graph(
         num_edges: number of undirected edges; each edge has two columns in `edge_index`.
         num_classes: number of classes.
         num_features: number of columns of `x`.
-        homophily: approximate fraction of edges within a class. Stray nodes and hubs make the
-            actual fraction lower.
+        homophily: approximate fraction of edges within a class. The actual fraction is lower
+            because of stray nodes and hubs.
         closeness: among the edges within a class, the approximate fraction whose two ends are in
             one community.
         strays: fraction of the nodes that take the class of a random node.
@@ -146,7 +146,8 @@ def _edges(
 ) -> Tensor:
     """At most `num_edges` distinct edges without self-loops, int64 ``[2, *]``.
 
-    `place` contains the new id of each node, since node ids are random in the result.
+    The function numbers the nodes by class. `place` contains each node's id in the result, where
+    ids are random.
 
     Each node is in two of the `groups`: a community, and a class that contains the community. An
     edge's second end is drawn from the first end's community with probability ``shares[0]``, from

@@ -26,8 +26,8 @@ class Borders(NamedTuple):
         node: int64 ``[m]``, the target of each edge. The target is a node of this client, given as
             an index into this client's part.
         client: int64 ``[m]``, the client that holds the edge's source.
-        neighbour: int64 ``[m]``, the source of each edge, given as an index into the part of the
-            client that holds the source.
+        neighbour: int64 ``[m]``, the source of each edge. The source is a node of another client,
+            given as an index into that client's part.
         degree: int64 ``[num_nodes]``, the in-degree that each node of this client has in the whole
             graph.
 
@@ -47,9 +47,9 @@ class Borders(NamedTuple):
 def borders(graph: Graph, parts: Sequence[Tensor]) -> list[Borders]:
     """Find the edges into each client from all other clients; clients must be disjoint.
 
-    An undirected edge is stored as two edges, one per direction. If the ends of the edge belong to
-    two clients, each of the two clients gets one of the two stored edges. An edge from a node that
-    no client holds is not returned, but the target's degree counts this edge.
+    An undirected edge is stored as two edges, one per direction. If the two ends belong to
+    different clients, each client gets the stored edge that leads to its own node. An edge from a
+    node that no client holds is not returned, but the target's degree counts this edge.
 
     Args:
         graph: the whole graph.
@@ -93,14 +93,14 @@ Total = Callable[[Sequence[Graph]], tuple[Sequence[Tensor], int]]
 
 
 def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -> list[Graph]:
-    """Build one graph per client, whose adjacency computes the client's part of requested sums.
+    """Build one graph per client; a product with its adjacency gives the client's part of the sums.
 
     Client k requests a row for a node v. This row (k, v) is ``sum_u [x_u / sqrt(d_u), 1]``, where u
     runs over v and the neighbours of v, and ``d_u`` is 1 plus the in-degree of u. A client's graph
-    has the client's own nodes, followed by one added node for each row of all clients. The added
-    nodes have only zeros as features. The added node for row (k, v) has an edge from each own node
-    u that occurs in the sum of this row. The client's part of the sums is ``adj @ x``, restricted
-    to the added nodes.
+    has the client's own nodes, followed by one added node for each row that any client requests.
+    The added nodes have only zeros as features. The added node for row (k, v) has an edge from each
+    own node u that occurs in the sum of this row. The client's part of the sums is ``adj @ x``,
+    restricted to the added nodes.
 
     Args:
         graph: the whole graph, without weights.
@@ -197,23 +197,23 @@ def neighbour_sums(
     All rows go through the server. Each row is sent with the id of its node. Rows are dense and
     have the dtype of `x`. Suppose that client A holds a node v, and client B holds neighbours u of
     v. Client B then sends ``sum_u x_u / sqrt(d_u)``, which is B's part of the sum for v. The server
-    adds up the parts of all clients, and A receives the total. With two hops, A also requests the
-    sum and the degree of each neighbour u. All clients, including A, then send their parts of the
-    sum for u. Features of individual nodes are not sent, with one exception: if v has only one
-    neighbour at B, then B's part equals the scaled features of this neighbour. In the paper, parts
-    are encrypted. In this function, parts are encrypted only if `total` encrypts them, as
-    `fgl.transforms.secure_rows` does.
+    adds up the parts of all clients, and sends the total to client A. With two hops, client A also
+    requests the sum and the degree of each neighbour u of its nodes. All clients, including client
+    A, then send their parts of the sum for u. Features of individual nodes are not sent, with one
+    exception: if v has only one neighbour at B, then B's part equals the scaled features of this
+    neighbour. In the paper, clients encrypt their parts of a sum. This function sends these parts
+    without encryption, unless `total` encrypts them, as `fgl.transforms.secure_rows` does.
 
     Args:
         graph: the whole graph.
         parts: int64 node ids, one tensor per client. No node may be in two parts.
         hops: 0, 1 or 2.
-        total: a function that adds up the requested rows from the graphs of `asked_rows`. This
-            function returns two values: the rows for each client (float64 ``[rows, F + 1]``), and
-            the number of bytes sent. With two hops, clients also request the rows of their
-            neighbours at other clients. The last entry of a row is the degree of the row's node.
-            The sums do not include nodes that no client holds. By default the rows are added
-            without encryption.
+        total: a function that adds up the clients' parts of the requested rows. Its argument is the
+            list of graphs that `asked_rows` returns. This function returns two values: the rows for
+            each client (float64 ``[rows, F + 1]``), and the number of bytes sent. With two hops,
+            clients also request the rows of their neighbours at other clients. The last entry of a
+            row is the degree of the row's node. The sums do not include nodes that no client holds.
+            By default the rows are added without encryption.
 
     Raises:
         ValueError: if `hops` is below 0 or above 2, if a node is in two parts, or if `total` is

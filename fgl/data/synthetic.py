@@ -36,13 +36,13 @@ def csbm(
 ) -> Graph:
     """Generate a contextual stochastic block model: nodes have communities, classes and words.
 
-    Every class has communities of equal size. An edge joins two nodes in the same community, in two
-    communities of one class, or in two classes. Every node is the first end of one edge. The first
-    ends of the remaining edges are drawn with probabilities proportional to the nodes' Pareto
-    weights, and so are the second ends of all edges. Stray nodes keep their edges, but take the
-    class of a random node. Each word of a node is drawn from the word set of its class, from the
-    word set of its community, or from all words. The word sets are random and may overlap. If a
-    word is drawn from all words, words with low ids are more likely than words with high ids.
+    Every class has communities of equal size. An edge joins two nodes of one community, two nodes
+    of one class in different communities, or two nodes of different classes. Every node is the
+    first end of one edge. All other ends of edges are drawn with probabilities proportional to the
+    nodes' Pareto weights. A fraction `strays` of the nodes keep their edges, but get the class of a
+    random node. Each word of a node is drawn from the word set of its class, from the word set of
+    its community, or from all words. The word sets are random and may overlap. If a word is drawn
+    from all words, words with low ids are more likely than words with high ids.
 
     The defaults resemble Cora in size, classes, degree, homophily and words per node. Words alone,
     or edges alone, are not enough to predict the classes well. Methods can therefore differ in
@@ -55,8 +55,8 @@ def csbm(
         class_weights: relative sizes of the classes.
         communities_per_class: number of communities in each class.
         degree: mean degree. With a mean degree below 2, some nodes have no edge.
-        homophily: approximate fraction of edges within a class. Stray nodes make the actual
-            fraction lower.
+        homophily: approximate fraction of edges within a class. The actual fraction is lower
+            because of stray nodes.
         closeness: among the edges within a class, the fraction whose two ends are in one community.
             This fraction applies before stray nodes change their class.
         strays: fraction of the nodes that take the class of a random node.
@@ -182,7 +182,7 @@ def _words(
     num_features: int,
     generator: Generator,
 ) -> Tensor:
-    """Draw a word for each column of `group`: from either set of the column, or from all words."""
+    """Draw a word for each column of `group`, from one of its two word sets or from all words."""
     chance = torch.rand(2, group.shape[1], generator=generator, dtype=torch.float64)
     kind = torch.bucketize(chance[0], chance.new_tensor(shares), right=True)
     index = (chance[1] * sets.shape[1]).long()
@@ -195,11 +195,11 @@ def small_graphs(
 ) -> tuple[list[Graph], Tensor]:
     """Generate small graphs of two classes: rings of 8 to 23 nodes with short or long chords.
 
-    A third of the nodes are starts of chords. In class 0, a chord ends two steps further along the
-    ring, which gives a triangle. In class 1, a chord ends three steps further, which gives a
-    square. Each node has one of `num_features` kinds, and the features are the one-hot kind. Kind 0
-    is more frequent in class 0 than in class 1. Chords and features do not always determine the
-    class.
+    A chord starts at each node with a probability of one third. In class 0, a chord ends two steps
+    further along the ring, which gives a triangle. In class 1, a chord ends three steps further,
+    which gives a square. Each node has one of `num_features` kinds; its features are the one-hot
+    encoding of this kind. Kind 0 is more frequent in class 0 than in class 1. Chords and features
+    do not always determine the class.
 
     Args:
         num_graphs: number of graphs; classes 0 and 1 alternate.

@@ -2,9 +2,9 @@
 
 Like `fgl.aggregate.mean`, each function takes a dict of stacked tensors ``[K, ...]`` and returns a
 dict of tensors ``[...]``. The input must not contain NaN. All functions ignore weights, because a
-client can claim any number of examples. Several functions need ``bad``, the largest number of
-hostile clients among the K clients. These functions raise an error if the robust mean cannot
-withstand ``bad`` hostile clients. The distance between two clients is computed in double precision
+client can claim any number of examples. Several functions have the argument ``bad``: an upper bound
+on the number of hostile clients. These functions raise an error if the robust mean cannot withstand
+this number of hostile clients. The distance between two clients is computed in double precision
 from all floating-point entries of both clients.
 """
 

@@ -18,10 +18,11 @@ def norm_bound(stack: Stack, *, bound: float | None = None) -> dict[str, Tensor]
     updates longer than b are also shortened, which slows down learning.
 
     Args:
-        stack: updates (new minus old), a dict from name to ``[K, ...]``, or to K tensors ``[...]``.
-        bound: b, above 0; by default the median of the clients' norms. If fewer than half of the
-            clients are bad, this median is at least the smallest and at most the largest norm of an
-            honest client's update.
+        stack: updates (new minus old): a dict from each name to a tensor ``[K, ...]`` or to K
+            tensors ``[...]``.
+        bound: b, above 0; by default the median norm of the clients' updates. If fewer than half of
+            the clients are bad, this median lies between the smallest and the largest norm of the
+            honest clients' updates.
 
     Returns:
         Dict from name to tensor ``[...]``, with the dtypes of the stack.

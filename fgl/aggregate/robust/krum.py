@@ -49,7 +49,8 @@ def multi_krum(
 ) -> dict[str, Tensor]:
     """The mean of the clients that Krum ranks first.
 
-    Drawback: a client that differs much from the other clients is ignored, even if it is honest.
+    Drawback: a client whose tensors are far from all other clients' tensors is ignored, even if the
+    client is honest.
 
     Args:
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.

@@ -1,4 +1,4 @@
-"""Common checks of several partitions, and a message on stderr before a slow partition."""
+"""Checks that several partition functions use, and a message on stderr before a slow partition."""
 
 from contextlib import AbstractContextManager
 from typing import Any

@@ -211,9 +211,8 @@ def metis_partition(
         graph: a graph. Directions and weights of edges are ignored.
         num_clients: number of clients. Each client gets at least one node.
         seed: random seed of METIS; -1 means METIS's default seed.
-        recursive: how METIS cuts the graph. True means recursive bisection. False means a k-way
-            cut, which makes all parts at once. The default is True for up to 8 clients, as in
-            pymetis.
+        recursive: how METIS cuts the graph: by recursive bisection (True), or into all parts at
+            once, by a k-way cut (False). The default is True for up to 8 clients, as in pymetis.
 
     Returns:
         One sorted int64 tensor of node ids per client; every node belongs to exactly one client.
@@ -328,7 +327,7 @@ def ldg_partition(
 
 
 def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """Sort the sources of edges by target; return each node's end in this order, and the sources.
+    """Sort edges by target; return where each node's edges end, and the sources of all edges.
 
     The edges of node v have the sources ``sources[ends[v - 1] : ends[v]]``.
     """

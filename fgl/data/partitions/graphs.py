@@ -32,7 +32,7 @@ def partition_graph(
             default features stay in memory.
 
     Returns:
-        One graph per part. The nodes of a graph have the order of the ids in the part.
+        One graph per part. The nodes of each graph are in the same order as their ids in the part.
 
     Warns:
         UserWarning: if more than half of the edges are lost, or more than half of the pairs in

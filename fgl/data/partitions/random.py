@@ -19,8 +19,8 @@ def random_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[T
     Args:
         graph: the graph.
         num_clients: number of clients.
-        seed: random seed. If a random split uses the same seed, the partition and the split are
-            still independent of each other.
+        seed: random seed. A random split with the same seed uses different random numbers, so the
+            split does not depend on the partition.
 
     Returns:
         One int64 tensor per client, with the ids of the client's nodes or graphs in ascending
@@ -103,8 +103,8 @@ def overlapping_partition(
         common: fraction of the nodes that all clients hold (the overlap ratio in the paper's Table
             6). The common nodes are drawn first. Any node that is not common is missing from at
             least one client. By default no common nodes are drawn, and clients draw independently.
-            The expected fraction of nodes that all clients hold is then the product of the
-            proportions.
+            The probability that all clients hold a given node is then the product of all
+            `proportions`.
         seed: random seed.
 
     Returns:

@@ -29,32 +29,34 @@ def dirichlet_partition(
     With n examples, every client gets ``floor(n / num_clients)`` examples. Each of the first
     ``n mod num_clients`` clients gets one further example. The class distribution of a client is
     ``p_i ~ Dirichlet(alpha 1)``. If a probability in p_i exceeds `cap`, it is lowered to `cap`, and
-    the excess is divided equally among the probabilities of all other classes. This step is done
-    only once. With three or more classes, the added excess may therefore raise a probability above
-    `cap`. In each step, a client is drawn from the clients that are not full, and draws a class
-    from its class distribution. If no example of this class is left, the client draws a class
-    again. The client gets the last of the remaining examples of the class.
+    the excess is divided equally among the probabilities of all other classes. The cap is applied
+    only once. With three or more classes, the added excess may raise another probability above
+    `cap`. The examples are assigned one by one: a client is drawn from the clients that are not
+    full, and this client draws a class from its class distribution. If no example of this class is
+    left, the client draws a class again. The client gets the last of the remaining examples of the
+    class.
 
-    The rule does not cover one case: all classes that have a positive probability for the client
-    are used up. In that case the client draws from the classes with remaining examples, with equal
-    probabilities.
+    Sometimes no class with a positive probability in p_i has examples left. Client i then draws one
+    of the classes with remaining examples, with equal probabilities.
 
-    Since classes are used up, clients differ less than their distributions do. With 3 classes of
-    1,000 examples, 4 clients and ``alpha=0.1``, the largest class has on average 89 % of a p_i, but
-    only 67 % of a client's examples. The cap alone lowers 89 % to 87 %.
+    The clients' examples differ less than the distributions p_i, since a class has only a limited
+    number of examples. Consider 3 classes of 1,000 examples, 4 clients and ``alpha=0.1``. The
+    largest probability in a p_i is 89 % on average before the cap, and 87 % after the cap. But the
+    largest class of a client has only 67 % of the client's examples on average.
 
-    With ``equal_sizes=False``, the rule is another one (OpenFGL). For each class, the proportions
-    over the clients with fewer than ``n / num_clients`` examples are drawn from Dirichlet(alpha 1),
-    and the shuffled examples of the class are split in these proportions. In the case above, the
-    largest class then has 91 % of a client's examples. A client without examples gets one example
-    of the largest client. OpenFGL draws again if a client has fewer than 5 examples.
+    With ``equal_sizes=False``, the function follows OpenFGL's rule. Each class is split among the
+    clients that so far have fewer than ``n / num_clients`` examples. The proportions of the split
+    are drawn from Dirichlet(alpha 1), and the examples of the class are shuffled. In the example
+    above, the largest class then has 91 % of a client's examples. Finally, one example of the
+    largest client is moved to each client without examples. OpenFGL instead draws again if a client
+    has fewer than 5 examples.
 
     Args:
         y: classes, int64 ``[n]``.
         num_clients: number of clients, at most n.
-        alpha: concentration. The smaller it is, the more the class distributions of clients differ.
+        alpha: concentration. With a smaller `alpha`, the clients' class distributions differ more.
         cap: largest probability of a class in a client's distribution, applied once as described
-            above. The rule with unequal sizes has no cap.
+            above. With ``equal_sizes=False``, probabilities have no cap.
         equal_sizes: whether the sizes of two clients differ by at most one.
         seed: random seed.
 
@@ -65,8 +67,9 @@ def dirichlet_partition(
     Raises:
         TypeError: if `y` is not int64.
         ValueError: if `y` has the wrong shape or a negative class, if `num_clients` is below 1 or
-            above n, if `alpha` is not positive, or if `cap` is below ``1 / num_classes`` or above
-            1, or is given although sizes are unequal.
+            above n, or if `alpha` is not positive. A ValueError is also raised if `cap` is below
+            ``1 / num_classes`` or above 1, or if `cap` is given together with
+            ``equal_sizes=False``.
 
     Example:
         >>> y = torch.arange(2).repeat(20)
@@ -76,7 +79,8 @@ def dirichlet_partition(
 
     Source: Hsu et al. 2019, https://arxiv.org/abs/1909.06335, for the Dirichlet distribution; the
     assignment is from https://github.com/Jiachen2cc/Graph-Personalized-Federated-Learning,
-    data_split.py. Unequal sizes: https://github.com/xkLi-Allen/OpenFGL, openfgl/data/simulation.py
+    data_split.py. The rule for unequal sizes is from https://github.com/xkLi-Allen/OpenFGL,
+    openfgl/data/simulation.py
     """
     check_labels(y)
     n = y.numel()
@@ -107,7 +111,7 @@ def dirichlet_partition(
 def _split_by_class(
     classes: list[list[int]], num_clients: int, alpha: float, rng: np.random.Generator
 ) -> Tensor:
-    """The client of each example: every class is split in drawn proportions."""
+    """The client of each example; each class is split among clients in random proportions."""
     n = sum(map(len, classes))
     owner, size = np.zeros(n, dtype=np.int64), np.zeros(num_clients, dtype=np.int64)
     for members in classes:
@@ -126,20 +130,21 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
     The function follows the rule of `dirichlet_partition` with ``cap=0.95``. Random numbers come
     from NumPy's legacy generator, and are drawn in the order of the public implementation. All
     class distributions are drawn first. The following steps are then repeated until all clients are
-    full. A client is drawn from *all* clients; if it is full, a client is drawn again. For the
-    drawn client, a class is drawn by inverting the cumulative sum of the client's distribution. If
-    no example of this class is left, the class is drawn once more. The resulting clients are
-    therefore the clients of the paper's Table 2.
+    full. A client is drawn from *all* clients. If the drawn client is full, the draw is repeated.
+    For the drawn client, a class is drawn by inverting the cumulative sum of the client's
+    distribution. If no example of this class is left, the class is drawn once more. The resulting
+    clients are therefore the clients of the paper's Table 2.
 
-    Suppose that a client draws the classes that still have examples with a total probability below
-    1e-4. The public implementation may then repeat its draw for hours. This function instead draws
-    one of these classes with equal probabilities. With two classes, the total probability is never
-    this small: both probabilities are at least 0.05, since the cap is 0.95.
+    In the drawn client's distribution, the classes that still have examples may have a total
+    probability below 1e-4. The public implementation may then repeat its draw of a class for hours.
+    In this case, this function draws a class that still has examples, with equal probabilities. The
+    case does not occur with two classes: since the cap is 0.95, each class has a probability of at
+    least 0.05.
 
     Args:
         y: classes, int64 ``[n]``, in the order of the dataset's files.
         num_clients: number of clients, at most n.
-        alpha: concentration. The smaller it is, the more the class distributions of clients differ.
+        alpha: concentration. With a smaller `alpha`, the clients' class distributions differ more.
 
     Returns:
         One int64 tensor per client, with the ids of the client's examples in ascending order. Every

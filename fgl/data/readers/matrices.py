@@ -61,7 +61,7 @@ def check_inside(name: object, numbers: NDArray[Any], low: int, high: int) -> No
 
 
 def checked_ids(name: str, value: Any, shape: tuple[int | None, ...], bound: int) -> Tensor:
-    """Ids as int64, turned if ``[*, 2]``; raise an error if one is outside ``[0, bound)``."""
+    """Convert ids to int64 and transpose pairs ``[*, 2]``; ids must be in ``[0, bound)``."""
     ids = checked_array(name, value, "iu", shape).astype(np.int64)
     check_inside(name, ids, 0, bound)
     return torch.from_numpy(np.ascontiguousarray(ids.T))

@@ -56,7 +56,7 @@ def read_molecules(
     An unknown target is written as an empty field, NA or NaN. True is read as 1, and false as 0. If
     a molecule cannot be read, it is left out. A warning gives the number of such molecules. A
     column that only counts the rows (pandas writes such columns) is a target only if `targets`
-    contains its name. If not, a warning names the column.
+    contains its name. A warning names such columns if `targets` is not given.
 
     Args:
         folder: folder of the file.
@@ -174,8 +174,7 @@ def _check_columns(path: Path, header: list[str], name: str, columns: Collection
 def _numbers_rows(column: str, rows: list[list[str]], place: int) -> bool:
     """Whether a column holds indices of the rows instead of a target.
 
-    Such a column counts the rows, or it holds distinct numbers under a name that is usual for an
-    index.
+    Such a column counts the rows, or its name is usual for an index and its numbers are distinct.
     """
     if UNNAMED.fullmatch(column):
         return True

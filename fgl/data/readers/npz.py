@@ -106,9 +106,9 @@ def read_saint(folder: Path, name: str, *, ignore: Collection[str] = ()) -> Grap
     """Read GraphSAINT's ``adj_full.npz``, ``feats.npy``, ``class_map.json`` and ``role.json``.
 
     The files contain, in this order, a SciPy CSR matrix, dense features, one class per node, and
-    the ids of training (``tr``), validation (``va``) and test nodes (``te``). The ids become the
-    masks. The graph is undirected, without self-loops and repeats. Edge weights are not read. A
-    warning is given, unless `ignore` contains ``"data"``. Pickle is not used.
+    the ids of training (``tr``), validation (``va``) and test nodes (``te``). The masks mark the
+    nodes with these ids. The graph is undirected, without self-loops and repeats. Edge weights are
+    not read. A warning is given, unless `ignore` contains ``"data"``. Pickle is not used.
 
     Raises:
         ValueError: if a file is missing or malformed, or if a node has more than one class.
@@ -146,7 +146,7 @@ def _load(path: Path, keys: Sequence[str]) -> tuple[Arrays, list[str]]:
 
 
 def _weights(arrays: Arrays, name: str) -> list[str]:
-    """The name of an array of weights in a list; an empty list if all nonzero weights are equal."""
+    """Return ``[name]`` if the array's nonzero weights differ, and otherwise an empty list."""
     data = arrays.get(name)
     if data is None or data.dtype.kind not in "iuf":
         return []

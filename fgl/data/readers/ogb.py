@@ -36,8 +36,8 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
     ``num-node-list.csv.gz`` and ``num-edge-list.csv.gz`` hold the numbers of nodes and of edges of
     each graph. Each line of ``edge.csv.gz`` holds a source and a target, and each line of
     ``node-feat.csv.gz`` holds the features of a node. Rows are read one after the other, so reading
-    needs little more memory than the graph itself. A warning names the unread tables in the folder.
-    The warning leaves out ``node_year``, the table from which OGB's authors derived the split of
+    needs little more memory than the graph itself. A warning names the tables in the folder that
+    are not read, except ``node_year``, the table from which OGB's authors derived the split of
     ogbn-arxiv.
 
     If ``node-label.csv.gz`` exists (ogbn), the folder holds one graph, and each line of
@@ -57,9 +57,10 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
 
     Args:
         folder: the folder ``raw``.
-        ignore: names of tables that the warning should not mention, such as ``"node_year"``. If a
-            table of negative pairs, such as ``"edge_neg"``, is named, its pairs are left out. If
-            ``"split_dict.pt"`` is named, the split in this file is not read.
+        ignore: names of tables that the warning should not mention, such as ``"node_year"``. If
+            `ignore` contains a table of negative pairs, such as ``"edge_neg"``, the pairs of this
+            table are left out. If `ignore` contains ``"split_dict.pt"``, the split in this file is
+            not read.
 
     Raises:
         ValueError: if a file is missing or malformed, if there are several graphs and nodes have
@@ -129,7 +130,7 @@ def _tensors(path: Path, ignore: Collection[str]) -> dict[str, Tensor]:
 
 
 def _arrays(path: Path) -> dict[str, Tensor]:
-    """Read NumPy's arrays from a file of `torch.save`, as in OGB's files; no pickle is run."""
+    """Read the NumPy arrays in a file that `torch.save` wrote; the file's pickle is not run."""
     way = "torch.save(content, file) by its own pickle_protocol writes these"
     expected = f"{path} to hold only tensors, or only NumPy's arrays of numbers ({way})"
     with readable(expected), path.open("rb") as file:
@@ -280,7 +281,7 @@ def _number(text: str) -> float:
 def _table(
     path: Path, dtype: type[Any], columns: int | None, *, gaps: bool = False
 ) -> NDArray[Any]:
-    """Read rows of numbers by NumPy, which also decompresses; with `gaps`, fields may be empty."""
+    """Read a table of numbers with NumPy, which can decompress it; `gaps` allows empty fields."""
     long = path.stat().st_size > 50_000_000
     parse: dict[str, Any] = {"converters": _number, "encoding": "utf-8"} if gaps else {}
     rows = readable(f"{path} to be rows of {np.dtype(dtype).name}")

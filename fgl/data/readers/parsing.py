@@ -56,7 +56,7 @@ def warn_unread(path: Path, names: Iterable[str], ignore: Collection[str], reads
 def readable(expected: str) -> Iterator[None]:
     """A context that turns any error of a malformed file into "Expected ..., but got ...".
 
-    Errors of the memory, and of files that cannot be opened, pass unchanged.
+    MemoryError, FileNotFoundError and PermissionError are raised unchanged.
 
     Args:
         expected: the text after "Expected", such as "a.json to be JSON".
@@ -77,7 +77,7 @@ def readable(expected: str) -> Iterator[None]:
 
 
 def read_csv(path: Path) -> tuple[list[str], list[int], list[list[str]]]:
-    """The header of a table with commas, then the line number and the fields of each row."""
+    """Read a comma-separated table: the header, and each row's line number and fields."""
     lines, rows = [], []
     with (
         readable(f"{path} to be a table with commas"),

@@ -104,7 +104,7 @@ def read_pickle(content: bytes | IO[bytes]) -> Any:
 
 
 class _Tuple(tuple[Any, ...]):
-    """A tuple without a hash, since computing the hash could take forever or overflow the stack."""
+    """A tuple that cannot be hashed, since hashing nested tuples can take hours or crash Python."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -126,7 +126,7 @@ def _build(reader: Any) -> None:
 
 
 class _Reader(pickle._Unpickler):
-    """Unpickler in pure Python, whose memo is a dict; a large index in a file needs no memory."""
+    """Unpickler in pure Python: its memo is a dict, so a large memo index takes no extra memory."""
 
     dispatch: ClassVar[dict[int, Any]] = {
         **pickle._Unpickler.dispatch,

@@ -100,7 +100,7 @@ def read_bitcoin(folder: Path, name: str) -> Graph:
 
     The graph is directed. Nodes are renumbered from 0 in the order of their ids, and all features
     are 1. `edge_attr` holds the ratings, which are nonzero numbers from -10 to 10. `edge_time`
-    holds the times in seconds since 1970, in float64. Edges are sorted by time.
+    holds float64 times, in seconds since 1970. Edges are sorted by time.
 
     Raises:
         ValueError: if a file is missing or malformed.
@@ -130,11 +130,11 @@ def read_dblp_four_area(folder: Path, name: str) -> Graph:
 
     ``author_label.txt``, ``paper_author.txt``, ``paper_conf.txt`` and ``paper_term.txt`` are tables
     with two ids in each line. Nodes of a type are numbered in the order of their ids. A paper has
-    one feature per word: 1 if the word is in the paper's title, otherwise 0. The only feature of an
-    author is 1. The features of conferences are one-hot, with one column per conference. Relation 0
-    leads from a paper to its authors, and relation 1 leads from a paper to its conference. Relation
-    2 is the reverse of relation 0, and relation 3 is the reverse of relation 1. The training mask
-    contains only the authors whose area is known.
+    one feature per word: 1 if the word is in the paper's title, otherwise 0. An author has a single
+    feature, which is always 1. The features of conferences are one-hot, with one column per
+    conference. Relation 0 leads from a paper to its authors, and relation 1 leads from a paper to
+    its conference. Relation 2 is the reverse of relation 0, and relation 3 is the reverse of
+    relation 1. The training mask contains only the authors whose area is known.
 
     For `fgl.nn.Hetero`, use ``columns={"paper": 8920, "author": 1, "conf":
     20}`` and the relations ``("paper", "by", "author"), ("paper", "at", "conf"), ("author",
@@ -177,5 +177,5 @@ def read_dblp_four_area(folder: Path, name: str) -> Graph:
 
 
 def _pairs(ids: NDArray[np.int64], first: NDArray[np.int64], second: NDArray[np.int64]) -> Tensor:
-    """Pairs ``[2, *]``: row 0 has the indices of `first` in `ids`, and row 1 is `second`."""
+    """Pairs ``[2, *]``: row 0 holds the positions of `first` in `ids`, and row 1 holds `second`."""
     return torch.from_numpy(np.stack([np.searchsorted(ids, first), second.reshape(-1)]))

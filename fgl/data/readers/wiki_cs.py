@@ -31,7 +31,7 @@ def read_wiki_cs(
     Args:
         folder: the folder with ``data.json``.
         split: index of the split; from 0 to 19 in the published file.
-        ignore: names of unread content that warnings should not mention.
+        ignore: unknown keys of ``data.json`` for which no warning is given.
 
     Returns:
         The graph; its x is a float32 Tensor ``[num_nodes, num_features]``.

@@ -31,8 +31,9 @@ class EdgeSplit:
             types of nodes as the held-out edges.
 
     Raises:
-        TypeError, ValueError: if edges or pairs are not int64 ``[2, *]`` with nodes of `graph`, or
-            if there are not as many negative pairs as held-out edges, and neither is empty.
+        TypeError, ValueError: if edges or pairs are not int64 ``[2, *]`` with nodes of `graph`. A
+            ValueError is also raised if a part has both held-out edges and negative pairs, but not
+            equally many.
 
     Example:
         >>> empty = torch.zeros(2, 0, dtype=torch.int64)
@@ -97,19 +98,21 @@ def edge_split(
         seed: random seed.
         directed: whether an edge and its reverse are different edges. If True, edges keep their
             weights and fields, and self-loops remain. Repeated edges from one node to a second node
-            are held out together. The reverse of a held-out edge remains in the training graph, so
-            an error is raised if every edge has its reverse.
+            are held out together. The reverse of a held-out edge remains in the training graph. An
+            error is raised if every edge has its reverse, since a model could then read each
+            held-out edge from its reverse.
 
     Returns:
-        The split. No edge is held out (`EdgeSplit.trains_only`) if a positive fraction gives no
-        edge, if no training edge would be left, or if there are fewer pairs without an edge than
-        edges to hold out. In these three cases a warning is given.
+        The split. In three cases, a warning is given and no edge is held out
+        (`EdgeSplit.trains_only`). A positive fraction is rounded to 0 edges, no training edge would
+        remain, or the graph has fewer pairs without an edge than edges to hold out.
 
     Raises:
         ValueError: if a fraction is negative, if the sum of the fractions is 1 or more, or if the
             graph has pairs. If `directed` is False, a ValueError is also raised for edges with
-            fields, such as `edge_attr`. If `directed` is True, a ValueError is also raised if every
-            edge has its reverse, or if a relation holds the reverses of a second relation.
+            fields, such as `edge_attr`. If `directed` is True, a ValueError is also raised for
+            graphs in which every edge has its reverse, and for graphs in which one relation holds
+            the reverses of another relation's edges.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -212,7 +215,7 @@ def _keeps_fields(graph: Graph) -> str:
 
 
 def _across(graph: Graph) -> dict[tuple[int, int], float]:
-    """Entries of `turned_relations` for two different relations; empty without relations."""
+    """Pairs of different relations in `turned_relations`; empty if the graph has no relations."""
     if graph.edge_type is None:
         return {}
     turned = turned_relations(graph.edge_index, graph.edge_type, graph.num_nodes)
@@ -266,10 +269,10 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
     """Restrict a split to one client's nodes.
 
     First split the whole graph, then assign the nodes of the training graph to clients, and then
-    call this function for each client. In this order, held-out edges cannot influence the
-    assignment. An edge between two clients is lost, both for training and for evaluation. Clients
-    have different fractions of held-out edges, since `edge_split` applies its fractions to the
-    whole graph.
+    call this function for each client. Since the assignment comes after the split, held-out edges
+    cannot influence the assignment. An edge between two clients is lost, both for training and for
+    evaluation. Clients have different fractions of held-out edges, since `edge_split` applies its
+    fractions to the whole graph.
 
     Args:
         split: the split of the whole graph.
@@ -278,8 +281,9 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
 
     Returns:
         The split of ``split.graph.subgraph(nodes)``. If no held-out edge joins two of the nodes,
-        this split has only training edges. The same applies if held-out edges outnumber the pairs
-        without an edge. The split may also have test edges and no validation edges.
+        this split has only training edges. This split also has only training edges if the client
+        has more held-out edges than pairs without an edge. The split may also have test edges and
+        no validation edges.
 
     Example:
         >>> whole = fgl.data.splits.edge_split(fgl.data.load("synthetic"))
@@ -329,9 +333,9 @@ def negative_edges(
 ) -> Tensor:
     """Draw pairs of different nodes that no edge joins; all such pairs are equally likely.
 
-    All pairs without an edge are numbered. The function draws numbers, and finds the pairs with
-    these numbers by binary search in the sorted edges. No draw is rejected, so the run time is
-    O((num_edges + num) log num_edges), even for nearly complete graphs.
+    Each pair without an edge has a number. The function draws some of these numbers, and finds the
+    pair of each drawn number by binary search in the sorted edges. No draw is rejected, so the run
+    time is O((num_edges + num) log num_edges), even for nearly complete graphs.
 
     Args:
         edge_index: int64 ``[2, num_edges]``. An edge may be stored in one direction or in both

@@ -99,14 +99,14 @@ class FreeCells(_Free):
 
         Args:
             rows: int64 ``[p]``, the rows for which columns are drawn; repeats are allowed.
-            like: int64 ``[p]``, a column for each of the given rows. If `like` is given, these
-                columns are permuted among the rows instead of drawn. If the permutation assigns a
-                nonempty cell to a row, an empty cell of this row is drawn instead.
+            like: int64 ``[p]``, one column for each entry of `rows`. If `like` is given, the result
+                is a random permutation of these columns. If the permuted column of a row is a
+                nonempty cell, a random empty cell of this row replaces it.
             generator: random generator on the CPU; by default torch's global generator.
 
         Returns:
             Two tensors: the columns, int64 ``[*]``, and a mask of the rows that got a column, bool
-            ``[p]``. Rows without an empty cell get no column.
+            ``[p]``. A row gets no column if all cells of the row are taken.
         """
         first = rows * self.num_columns
         ends = torch.stack([first, first + self.num_columns])
@@ -124,7 +124,7 @@ class FreeCells(_Free):
     def _reordered(
         self, first: Tensor, like: Tensor, otherwise: Tensor, generator: Draws
     ) -> Tensor:
-        """Permute the columns `like` among the rows; use `otherwise` if the cell is nonempty."""
+        """Permute the columns in `like` among the rows; `otherwise` replaces taken cells."""
 
         def is_taken(rows: Tensor, columns: Tensor) -> Tensor:
             return torch.isin(first[rows] + columns, self._keys)
@@ -147,7 +147,7 @@ class FreeCells(_Free):
 
 
 class FreePairsLike:
-    """Sampler of pairs without an edge, in which nodes have the same sides as in given pairs.
+    """Sampler of pairs without an edge; each drawn pair joins the same two sides as a given pair.
 
     Args:
         edge_index, num_nodes, directed: as for `FreePairs`.
@@ -188,7 +188,7 @@ class FreePairsLike:
 
     @property
     def enough(self) -> bool:
-        """Whether there are enough free pairs to draw a separate free pair for each given pair."""
+        """Whether there are enough free pairs to draw one for each given pair without repeats."""
         return all(free.count >= len(own) for free, _, _, own in self.parts)
 
     def __call__(self, *, replacement: bool = False, generator: Draws = None) -> Tensor:
@@ -219,7 +219,7 @@ def _by_side(edges: Tensor, side: Tensor, directed: bool) -> Tensor:
 def _free_between(
     edges: Tensor, first: Tensor, second: Tensor, directed: bool
 ) -> tuple[Any, Tensor, Tensor]:
-    """Sampler of pairs without an edge between two sets of nodes, and the nodes of each set."""
+    """Return a sampler of unlinked pairs between two sets of nodes, and the nodes of both sets."""
     rows, columns = (mask.nonzero().squeeze(1) for mask in (first, second))
     place = torch.stack([(mask.cumsum(0) - 1)[e] for mask, e in zip((first, second), edges)])  # noqa: B905
     if torch.equal(first, second):
@@ -262,9 +262,9 @@ def _two_sides(pairs: Tensor, num_nodes: int) -> Tensor | None:
 
     The sides are 1 and 2 in the first bipartite part, 3 and 4 in the second, and so on. The double
     cover of the graph joins ``(u, 0)`` with ``(v, 1)`` and ``(u, 1)`` with ``(v, 0)`` for each
-    edge. A connected part is bipartite if its double cover is not connected. Parts with fewer than
-    `CYCLES` independent cycles get 0, since they may be bipartite by chance. For example, every
-    tree is bipartite.
+    edge. A connected part is bipartite if its double cover is not connected. All nodes of a part
+    with fewer than `CYCLES` independent cycles get 0, since such a small part may be bipartite by
+    chance. For example, every tree is bipartite.
 
     Args:
         pairs: int64 ``[2, *]``, distinct undirected edges without self-loops.

@@ -23,19 +23,20 @@ def with_negatives(
     of the original pair and a new target. The new target has the node type of the original target.
     Neither an edge nor a pair leads from the source to the new target. If every message edge has
     its reverse, the directions of edges and pairs are ignored. The new target must also occur in a
-    message edge or in a pair that is not in a later window. Nodes that occur only in later windows
-    are therefore never drawn.
+    message edge, or in a pair of the same window or an earlier window. Nodes that occur only in
+    later windows are therefore never drawn.
 
     In a graph of users and items without node types, edges lead only from one group of nodes to a
     second group. In such a graph, new targets are drawn only from the targets of edges.
 
     Args:
         graph: a graph with pairs and masks, such as the result of `split_by_time`. If the graph has
-            `edge_label_type`, only the edges of a pair's relation count for this pair.
+            `edge_label_type`, a new pair may be an edge of a different relation.
         seed: random seed.
-        negatives: distribution of the new targets. With "uniform", all targets are equally likely,
-            so a model can recognise edges by the degrees of their targets. With "degree", the
-            original targets of the window are randomly reassigned to the sources.
+        negatives: distribution of the new targets. With "uniform", all targets are equally likely.
+            True edges lead to nodes of high degree more often than the new pairs do, so a model can
+            recognise true edges by the target's degree. With "degree", the original targets of the
+            window are randomly reassigned to the sources.
 
     Returns:
         The graph with the new pairs at the end. A new pair is in the mask of its original pair.
@@ -110,7 +111,7 @@ def checked_answers(graph: Graph) -> Tensor:
 
 
 class Window:
-    """Sampler of pairs without an edge, for one window of validation or test pairs.
+    """Sampler of pairs without an edge for one window: the validation pairs or the test pairs.
 
     The targets of drawn pairs occur in this window or in an earlier window. A pair of the graph is
     never drawn, whatever its window and its label are. Otherwise a model that memorises training
@@ -119,7 +120,8 @@ class Window:
     Args:
         graph: a graph with pairs and masks.
         names: names of the masks of this window and of all earlier windows.
-        by_degree: whether each target is drawn as often as it occurs in the pairs of the window.
+        by_degree: whether the targets of the given pairs are permuted. If False, all targets are
+            equally likely.
     """
 
     def __init__(self, graph: Graph, names: Sequence[str], *, by_degree: bool = False) -> None:
@@ -150,7 +152,7 @@ class Window:
                 )
 
     def __call__(self, positive: Tensor, generator: Draws = None) -> tuple[Tensor, Tensor]:
-        """Draw a new target for each pair in a mask; return new pairs and original pairs' ids."""
+        """Draw a new pair for each pair in a mask; also return the ids of the original pairs."""
         chosen = positive.nonzero().squeeze(1)
         target, drawn = torch.zeros_like(chosen), torch.zeros_like(chosen, dtype=torch.bool)
         for (relation, kind), (free, among) in self.free.items():
@@ -167,9 +169,9 @@ class Window:
 def _not_free(graph: Graph, relation: int | None, own: Tensor) -> Tensor:
     """Edges and pairs of a relation, and the reverses of both if the relation is undirected.
 
-    A relation counts as undirected if every message edge has its reverse. Without message edges, a
-    relation counts as undirected if no pair has its reverse among the pairs, since `pair_split`
-    stores an undirected edge as a single pair.
+    A relation counts as undirected if every message edge has its reverse. If there are no message
+    edges, the pairs decide: the relation counts as undirected if no pair is the reverse of another
+    pair. The reason is that `pair_split` stores an undirected edge as a single pair.
     """
     edges, pairs, n = graph.edge_index, graph.edge_label_index[:, own], graph.num_nodes  # type: ignore[index]
     if relation is not None:

@@ -164,7 +164,7 @@ def random_split(
 
 
 def _of_types(graph: Graph) -> Tensor:
-    """Ids of the examples; for typed nodes with masks, only nodes of types that occur in a mask.
+    """Ids of the examples; if typed nodes have masks, types outside all masks are left out.
 
     Types that occur in no mask have no labels.
     """
@@ -178,7 +178,7 @@ def _of_types(graph: Graph) -> Tensor:
 
 
 def _pairs_alike(graph: Graph, examples: Tensor) -> Tensor | None:
-    """A number for each pair, equal for copies and reverses; None if all numbers differ."""
+    """Number the pairs; copies and reverses get equal numbers. None if all numbers differ."""
     low, high = graph.edge_label_index.cpu()[:, examples].sort(0).values  # type: ignore[union-attr]
     key = low * graph.num_nodes + high
     return units_of(key)[1]

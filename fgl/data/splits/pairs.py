@@ -32,15 +32,15 @@ def split_by_time(
     pairs are earlier than validation pairs, and validation pairs are earlier than test pairs. No
     edge is both a message edge and a pair; otherwise a model could copy the pair's label from the
     features of the edge. Edges with equal times are always in one window. If a boundary between two
-    windows would separate such edges, all of them are in the later window.
+    windows falls between edges with equal times, all these edges are in the later window.
 
-    Without `y`, the task is to predict the first edge between two nodes. Only first edges can
-    become pairs, since a model that reads the first edge could easily predict all later edges
-    between the same two nodes. Self-loops never become pairs. Repeated edges and self-loops become
-    message edges if they are in the window of the message edges. If every edge has its reverse, the
-    graph is treated as undirected, and an edge and its reverse get the time and the fields of the
-    earlier of the two. In an undirected graph with `y`, an edge is left out if its window is later
-    than the window of the first edge between the two nodes.
+    Without `y`, the task is to predict the first edge between two nodes. Later edges between the
+    same two nodes never become pairs, since a model that reads the first edge could easily predict
+    the later edges. Self-loops never become pairs. Repeated edges and self-loops become message
+    edges if they are in the window of the message edges. If every edge has its reverse, the graph
+    is treated as undirected: both directions get the time and the fields of the earlier direction.
+    With `y`, an edge of an undirected graph is left out if the first edge between the same two
+    nodes is in an earlier window.
 
     Args:
         graph: a graph whose edges have times.
@@ -50,9 +50,9 @@ def split_by_time(
             and test pairs; all remaining edges become test pairs.
         edge_type: the relation whose edges are split by `shares`. An edge of any other relation
             becomes a message edge if it is earlier than every pair. Otherwise this edge is left
-            out. If a second relation holds the reverses of this relation's edges, and if `y` is
-            None, the reverses of pairs are also left out. By default the edges of all relations are
-            split.
+            out. If `y` is None and a second relation holds the reverses of the split edges, the
+            reverses of pairs are removed from the message edges. By default the edges of all
+            relations are split.
 
     Returns:
         The graph with the message edges and their fields. The pairs are in `edge_label_index` in
@@ -107,7 +107,8 @@ def _with_other_relations(
 ) -> Tensor:
     """Ids of the message edges.
 
-    A message edge whose relation is not split must be earlier than all pairs.
+    Edges of relations that are not split become message edges only if they are earlier than all
+    pairs.
     """
     times, relation, n = graph.edge_time, graph.edge_type, graph.num_nodes
     early = mask_of(messages, graph.num_edges)
@@ -199,9 +200,9 @@ def pair_split(
     """Split edges at random into message edges and labelled pairs.
 
     This function is like `split_by_time`, but times are ignored: a model may read edges that are
-    later than the pairs to predict. All edges from one node to a second node are in one part. A
-    copy of a pair is therefore never a message edge. Without `y`, all edges from one node to a
-    second node become one pair, and self-loops are always message edges.
+    later than the pairs to predict. All split edges with the same source and the same target are in
+    one part, so no pair has a copy among the split relation's message edges. Without `y`, all edges
+    with the same source and target become one pair, and self-loops are always message edges.
 
     Args:
         graph: a graph with or without times.
@@ -218,7 +219,7 @@ def pair_split(
             has the effect of False, but raises an error if most edges have a reverse.
 
     Returns:
-        The graph with the message edges, in the order of the given graph. The pairs are in
+        The graph with the message edges, which keep their order. The pairs are in
         `edge_label_index`, with labels `y` and three masks. If `edge_type` is given, the graph also
         has `edge_label_type`. A warning is given if a part with a positive fraction gets no edge.
 
@@ -226,8 +227,9 @@ def pair_split(
         ValueError: if the graph has pairs or a `batch`, or if `shares` are not four fractions of at
             least 0 with sum 1. A ValueError is also raised if `edge_type` has no edges, or if
             `rev_edge_type` does not hold the reverses of `edge_type`. If neither `rev_edge_type`
-            nor `is_undirected` is given, the reverses of most pairs must not be message edges. If
-            `is_undirected` is True, an edge and its reverse must not have different labels.
+            nor `is_undirected` is given, an error is raised for graphs in which most edges have a
+            reverse. If `is_undirected` is True, an edge and its reverse must not have different
+            labels.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 3]])

@@ -16,22 +16,23 @@ SAMPLE = 4096  # number of edges that are checked first
 def turned_relations(
     edges: Tensor, relation: Tensor | None, num_nodes: int, *, only: int | None = None
 ) -> dict[tuple[int, int], float]:
-    """Find pairs of relations such that most edges of the first have a reverse in the second.
+    """Find pairs of relations (r, s) such that most edges of r have a reverse in s.
 
-    The two relations of a pair may be the same relation. Let d be the fraction of all possible
-    edges that the second relation contains. If the edges of the second relation were random, about
-    a fraction d of the first relation's edges would have a reverse in the second relation. "Most"
-    therefore means a fraction of more than ``(1 + d) / 2``.
+    Relations r and s may be the same relation. Let d be the fraction of all possible edges that
+    relation s contains. If the edges of relation s were random, an edge of relation r would have a
+    reverse in relation s with probability d. "Most" therefore means a fraction above the midpoint
+    between d and 1, ``(1 + d) / 2``.
 
     Args:
         edges: int64 ``[2, num_edges]``; repeats are allowed, and self-loops are ignored.
         relation: int64 ``[num_edges]``; None means a single relation, 0.
         num_nodes: number of nodes.
-        only: a relation a; only pairs (a, b) are then searched. By default a may be any relation.
+        only: a relation. If given, only pairs with ``r = only`` are searched. By default all pairs
+            are searched.
 
     Returns:
-        ``{(a, b): share}``, where share is the fraction of relation a's distinct edges whose
-        reverse is in relation b.
+        ``{(r, s): share}``, where share is the fraction of relation r's distinct edges whose
+        reverse is in relation s.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2, 3], [1, 2, 0, 4]])
@@ -64,7 +65,7 @@ def turned_relations(
 def _shares(
     queries: Tensor, keys: Tensor, num_nodes: int, kinds: int
 ) -> dict[tuple[int, int], float]:
-    """For pairs of relations (a, b), the fraction of a's edges whose reverse is in b."""
+    """For pairs of relations (r, s), the fraction of r's edges whose reverse is in s."""
     if queries.numel() == 0:
         return {}
     ends, relation = queries // kinds, queries % kinds
@@ -85,8 +86,8 @@ def copying_relations(
     """Find each relation that contains copies of most edges of `only`, with the same direction.
 
     Returns:
-        ``{b: share}``, where share is the fraction of relation `only`'s distinct edges that
-        relation b contains too. `turned_relations` defines "most".
+        ``{s: share}``, where share is the fraction of the distinct edges of `only` that relation s
+        also contains. `turned_relations` defines "most".
 
     Example:
         >>> edges = torch.tensor([[0, 1, 0, 1, 3], [2, 3, 2, 3, 0]])
@@ -114,7 +115,7 @@ def _density(ends: Tensor, num_nodes: int) -> float:
 
 
 def reversed_share(keys: Tensor, num_nodes: int) -> float:
-    """Fraction of the edges whose reverse exists, or 0 unless most edges have a reverse.
+    """Fraction of the edges that have a reverse; 0 if this fraction is too small to mean "most".
 
     `turned_relations` defines "most".
 
@@ -275,7 +276,7 @@ def warn_of_copies(edges: Tensor, relation: Tensor, edge_type: int, num_nodes: i
 
 
 def turned_round(across: dict[tuple[int, int], float], named: int | None = None) -> str:
-    """Text of the error that a relation holds the reverses of a second relation, with advice."""
+    """Error text, with advice, for a relation that holds the reverses of another relation."""
     (of, other), share = next(iter(across.items()))
     call = f"pair_split(graph, edge_type={of}, rev_edge_type={other})"
     if named is not None:

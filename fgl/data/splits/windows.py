@@ -35,24 +35,25 @@ def windows(
     Args:
         graph: a graph with ``x [num_nodes, num_times, num_features]`` and ``y [num_nodes,
             num_times]``.
-        steps: number of times that a window reads.
+        steps: number of input times per window.
         horizons: distances h, at least 1, between a window's last input time t and its target times
             ``t + h``.
         shares: fractions of the training, validation and test times, with sum 1.
         stride: distance between the last times of two consecutive windows.
         scaled: whether models read standardised features and their outputs are converted back to
-            the units of `y`. The mean and the standard deviation of each feature are computed from
-            the training times of this graph, without unknown targets. If the graph is a client's
-            graph, the statistics are those of this client. If the graph is partitioned later, all
-            clients use the statistics of the whole graph.
+            the units of `y`. The mean and the standard deviation of each feature and of the targets
+            are computed over the training times of this graph; unknown targets are skipped. If the
+            graph is a client's graph, the statistics are those of this client. If the graph is
+            partitioned later, all clients use the statistics of the whole graph.
 
     Returns:
         The graph with `window_index`, `horizon_index`, three masks of the windows, and `scale`.
 
     Raises:
-        ValueError: if the graph is not a series, if a number is out of range, if a part with a
-            positive fraction has no window, if `edge_time` has other values than positions of
-            times, or if `scaled` is True and all training targets are unknown.
+        ValueError: if the graph is not a series, if a number is out of range, or if a part with a
+            positive fraction has no window. A ValueError is also raised if an entry of `edge_time`
+            is not the position of a time, or if `scaled` is True and all training targets are
+            unknown.
 
     Warns:
         UserWarning: if the first dimension of `x` seems to be the times.
