@@ -63,8 +63,7 @@ def from_tables(
         train_mask, val_mask, test_mask: columns of `nodes`; a node is in a mask if its value in the
             mask's column is true or 1.
         is_undirected: whether each row of `edges` stands for an edge in both directions.
-        ignore: unread columns that warnings should not mention. A warning names all unread columns
-            that are not in `ignore`.
+        ignore: columns that may stay unread. A warning names every other column that is not read.
 
     Raises:
         ValueError: if a column or a value is missing, if a node's name occurs twice, if an edge has

@@ -79,7 +79,7 @@ def mashed_check(
             dtype of these weights.
         most: largest number of ego-graphs that a client may send, such as the client's number of
             training nodes. By default the number is not limited.
-        base: a second `accept`, which is called first; by default there is none.
+        base: an `accept` that is called before this check; by default there is none.
 
     Example:
         >>> message = {"embeddings": torch.zeros(1, 3, 4), "labels": torch.ones(1, 3, 2)}

@@ -107,7 +107,9 @@ def _origin(
 
 
 def takes_options_of(builder: Main) -> Callable[[Main], Main]:
-    """A decorator: a function's ``**options`` get the keyword-only parameters of `builder`.
+    """Return a decorator that turns the keyword-only parameters of `builder` into flags.
+
+    The decorated `main` receives the values of these flags in its ``**options``.
 
     Args:
         builder: function that builds a method, such as `fgl.methods.fedprox`. The ``Args`` section

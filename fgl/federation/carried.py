@@ -79,10 +79,10 @@ def _answers(start: Result) -> Counter[int]:
 def counted_on(method: Method, state: State) -> Method:
     """Return the method with a server that counts the answers that clients send without noise.
 
-    If earlier runs added no noise, or if a transform counts answers, the method is returned
-    unchanged.
+    The method is returned unchanged in two cases: if `state` contains no record of an earlier run's
+    noise, or if `method.privacy.account` already counts the answers.
 
-    So if a run without noise comes between two runs with noise, all its rounds are counted too.
+    So the answers of a run without noise are counted if this run continues a run with noise.
 
     Args:
         method: the method of a run.

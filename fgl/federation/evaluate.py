@@ -204,16 +204,16 @@ def evaluate_on(
 ) -> Evaluate:
     """Score the models that clients deploy, on one graph or on each client's own graph.
 
-    The function does not check whether scored examples are also training examples. The tasks of
-    `fgl.tasks`, such as `node_task`, do.
+    No warning is given if scored examples are also training examples. The tasks of `fgl.tasks`,
+    such as `node_task`, warn about such examples.
 
     Args:
         method: the method; its model is called as ``model(*graph.inputs)``.
         graph: a single graph, or a list of one graph per client. Each graph has labels and a test
-            mask. A single graph may also have a validation mask. A single graph is usually the
-            whole graph before it was divided among the clients. With one graph per client, each
-            client is scored on its own data. A centralized run has only one client. This client's
-            model is scored on all graphs.
+            mask. A single graph may also have a validation mask. Usually the single graph is the
+            undivided graph, of which each client has a part. With one graph per client, each client
+            is scored on its own data. A centralized run has only one client. This client's model is
+            scored on all graphs.
         clients: the clients' graphs.
         score: ``(params, graph) -> metrics``. A metric is a number, or a tensor such as the results
             of `hit_counts` and `class_counts` in `fgl.metrics.classes`. The metrics of the default
@@ -429,9 +429,10 @@ def merging(
     mean and worst value. With `graphs`, a warning names such clients and the reason.
 
     Args:
-        each: whether to add each client's metrics and the worst value.
-        graphs: the graphs on which clients are scored. The warning finds the reason for a
-            missing metric in the masks and labels of these graphs.
+        each: whether to return every client's metrics, and each metric's worst value, in addition
+            to the means.
+        graphs: the graphs on which clients are scored. If a client lacks a metric, the warning
+            derives the reason from the masks and labels of the client's graph.
         lower: names of metrics for which smaller values are better, without a prefix such as
             ``test_``.
 

@@ -35,8 +35,8 @@ def check_padding(
         params: each client's initial parameters.
         left: the clients that take this step.
         checked: the kinds of padding that earlier calls checked, such as ``"nodes"`` for padded
-            nodes, or ``"context/"`` and the path of a `Ragged` in a client's context. This call
-            adds the kinds that it checks to the set.
+            nodes, or ``"context/"`` and the path of a `Ragged` in a client's context. After the
+            call, `checked` also contains the kinds of padding that this call has checked.
 
     Raises:
         ValueError: if padding changes the loss of a client, and the loss uses no random numbers.
@@ -61,9 +61,9 @@ def check_padding(
 
 
 def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dict[str, int]:
-    """The kinds of padding that a batch contains.
+    """For each kind of padding in a batch: the client with the most padding of this kind.
 
-    Each kind is mapped to a client: the client in `left` that has the most padding of this kind.
+    Only the clients in `left`, which take the current step, are considered.
     """
     sizes = {"nodes": [graph.num_nodes for graph in cohort.graphs]}
     if cohort.graphs[0].edge_label_index is not None or cohort.graphs[0].has("window_index"):
@@ -128,8 +128,8 @@ def _compare_in(training: bool, view: View, start: Params, clients: Sequence[int
 def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
     """Raise an error if a client's gradient is finite outside the batch but not in the batch.
 
-    A mean over a padded graph may be a division by 0. Even if the loss ignores such a mean, the
-    gradient contains 0 times NaN, which is NaN.
+    A mean over padding only is 0 / 0, which is NaN. Even if the loss leaves this mean out, the
+    backward pass multiplies a gradient of 0 by NaN, and the client's gradient becomes NaN.
     """
     names = trainable(view.method)
     with _aside(view):

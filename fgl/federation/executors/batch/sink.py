@@ -109,7 +109,7 @@ class SunkReading(Reading):
 
 
 class Filtered(TorchFunctionMode):
-    """A torch function mode with fixed shapes, so that PyG's operations on edges work under `vmap`.
+    """A `TorchFunctionMode` that keeps shapes fixed in PyG's edge operations, as `vmap` requires.
 
     Edges that a mask excludes are moved to the sink. The maximum of an index tensor depends on the
     data, so this mode returns the largest possible index: the index of the sink or of its graph. If

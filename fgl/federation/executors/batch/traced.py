@@ -54,8 +54,8 @@ class Tracer:
     A cohort first takes `AFTER` ordinary steps; then one step is recorded. Later steps repeat the
     recorded operations. When the recorded step is used for the 1st, 2nd, 4th, 8th time and so on,
     an ordinary step is also taken, from the same random state. The two steps must have
-    bit-identical losses, gradients, buffers and random states. A difference or an error ends all
-    tracing of the run. The reason is stored in `why`.
+    bit-identical losses, gradients, buffers and random states. If the results differ, or if a
+    traced step raises an error, the run uses no more traced steps. The reason is stored in `why`.
 
     Example:
         >>> tracer = Tracer()
@@ -180,8 +180,9 @@ class Trace:
         keys: keys of the context entries that the loss reads, if clients have different contexts.
         form: the conditions under which the operations are valid.
         holdings: the Python objects that must not have changed.
-        pinned: the inputs to which the loss also has a direct reference, each with its position.
-            These inputs must stay the same objects.
+        pinned: inputs that the loss can also read without its arguments, for example from a
+            closure. Each entry of `pinned` is a pair: the input's position, and the input. These
+            inputs must stay the same objects.
     """
 
     call: Call
@@ -255,7 +256,7 @@ class CompactTrace(Trace):
     ordinary steps must have bit-identical results.
 
     Args:
-        trace: the trace of whole stacks.
+        trace: the trace that trains all rows of these stacks.
         call: the operations, which compute with the touched rows only.
         form: the conditions under which `call` is valid.
         rows: dict from a stack's name to the stack's touched rows.
@@ -300,7 +301,7 @@ class Form:
     settings: Any
 
     def fits(self, other: Form) -> bool:
-        """Whether operations that were recorded under these conditions are valid under `other`."""
+        """Whether operations recorded with this form are valid for a step with the form `other`."""
         if len(self.fixed) != len(other.fixed):
             return False
         same = all(map(_same_object, self.fixed, other.fixed))
