@@ -76,12 +76,12 @@ def run(
             takes part.
         dropouts: simulated faults, in which a participant drops out after it has received its
             message. Give the probability of a fault, or a function ``(round, client) -> bool``.
-        clients_at_once: number of clients that train as one batch, or ``"all"``. If it is 1,
-            clients train one at a time. In a batch, all clients are padded to the size of the
-            largest client and share random numbers. By default `fgl.federation.choose` computes
-            this number from the sizes of the graphs and the model, so every computer uses the same
-            number. If clients cannot train as a batch, a warning is given and clients train one at
-            a time, see `Round.one_by_one`.
+        clients_at_once: number of clients that train as one batch, or ``"all"``. With 1, clients
+            train one at a time. In a batch, all clients are padded to the size of the largest
+            client and share random numbers. By default `fgl.federation.choose` computes this number
+            from the sizes of the graphs and the model, so every computer uses the same number. If
+            clients cannot train as a batch, a warning is given and clients train one at a time, see
+            `Round.one_by_one`.
         evaluate: ``(outbox, client_states) -> metrics``, called after every round; by default the
             task's function.
         score: ``(params, graph) -> metrics``, called for each client with the model that the client
@@ -90,10 +90,9 @@ def run(
         watch: ``(server_state) -> metrics``, called after each round. The returned metrics are
             added to the round's metrics.
         callbacks: functions ``(round, result)``, called after each round. If a callback returns
-            True, the run ends. A run that a callback ended cannot be resumed from its checkpoint
-            folder, which then contains ``stopped``. A callback may have two methods:
-            ``begin(result)`` is called before the first round, and ``end(result)`` after the last
-            round.
+            True, the run ends. The checkpoint folder then contains a file ``stopped``, which
+            prevents a resume. A callback may have two methods: ``begin(result)`` is called before
+            the first round, and ``end(result)`` after the last round.
         checkpoint: folder in which every round is saved; only one run at a time can use a folder.
             If the folder contains a checkpoint, the run resumes from this checkpoint.
         config: JSON values. When a run resumes, these values must equal the checkpoint's values.
@@ -113,9 +112,9 @@ def run(
             in checkpoints. The clients' own states do not change.
         each: whether a round also records the metrics of every client, and the worst client's value
             of each metric. For example, ``test_accuracy/3`` is the accuracy of client 3, and
-            ``worst_test_accuracy`` is the lowest accuracy of all clients. These metrics come from
-            the task's score and from `score`; see `fgl.experiment.spread`. If you give an
-            `evaluate` function, `each` does not change its metrics.
+            ``worst_test_accuracy`` is the lowest accuracy of all clients. `each` adds such values
+            for the metrics of the task and of `score`, but not for the metrics of a given
+            `evaluate`. See also `fgl.experiment.spread`.
 
     Returns:
         The `Result`.
@@ -262,8 +261,8 @@ def _executor(
 ) -> Executor:
     """The executor of a run that continues from a result, with the client states of the result.
 
-    If clients are in this process, the executor has the graphs that clients have in the first round
-    after this result.
+    If clients are in this process, the clients' graphs may change between rounds. The executor gets
+    the graphs of the next round.
     """
     how: dict[str, Any] = {"states": result.client_states, "config": config or {}}
     place = place.in_round(len(result.history)) if isinstance(place, Here) else place

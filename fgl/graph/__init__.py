@@ -73,7 +73,8 @@ class Graph(Facts):
         window_index: int64 ``[num_examples, steps]``. Row i has the times of `x` that the model
             reads in window i.
         horizon_index: int64 ``[num_examples, h]``. Row i has the times of `y` that the model
-            predicts in window i. They are later than all times in row i of `window_index`.
+            predicts in window i. The predicted times are later than all times in row i of
+            `window_index`.
 
     Raises:
         TypeError: if a field has a wrong type or a wrong dtype.
@@ -389,9 +390,9 @@ class Graph(Facts):
 
         Args:
             device: the target device.
-            features: whether `x` is also moved. `fgl.sampler.NeighbourSampler` can read features
-                that were not moved, such as mapped features (`fgl.data.map_features`), in
-                minibatches.
+            features: whether `x` is also moved. If False, `x` stays on its device, and
+                `fgl.sampler.NeighbourSampler` moves only the features of each minibatch. Use False
+                for features that are mapped from a file (`fgl.data.map_features`).
 
         Raises:
             ValueError: if torch has no such device.
@@ -458,8 +459,8 @@ class Graph(Facts):
 
         Args:
             graph: a ``networkx.Graph``, ``DiGraph``, ``MultiGraph`` or ``MultiDiGraph``.
-            x: names of node attributes that hold numbers or rows of numbers. Without a name, `x` is
-                a column of ones.
+            x: names of node attributes that hold numbers or rows of numbers. If no names are given,
+                `x` is a column of ones.
             y: node attribute with labels (integers, or strings with `classes`) or floats.
             edge_weight, edge_attr, edge_time: numeric edge attributes.
             classes: all possible values of `y`. The first value becomes label 0, the second value

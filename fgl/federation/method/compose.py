@@ -33,7 +33,7 @@ def layer(
 ) -> Any:
     """A decorator for builders of methods.
 
-    Each method that the decorated builder returns records the builder and its arguments.
+    The decorated builder returns a method that records the builder and the builder's arguments.
 
     The arguments of the builder are stored as part of a run. A run cannot be resumed from a
     checkpoint if an argument differs from the stored argument. ``repr(method)`` shows the

@@ -31,8 +31,8 @@ class Layer:
             out.
         call: the arguments given by the caller, as text for ``repr``.
         sealed: fields of the method that no outer builder may change.
-        left: fields of the method that the builder returned, such as its functions, as a dict from
-            name to value.
+        left: dict from the name of a field, such as ``"send"``, to the field's value in the method
+            that the builder returned.
         inner: layers of other builders that this builder called.
 
     Example:

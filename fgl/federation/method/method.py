@@ -207,8 +207,8 @@ class Method:
         If the user replaced functions of the method by ``dataclasses.replace`` after the last
         builder, a layer ``"replace"`` is added at the end.
 
-        The layer ``"replace"`` lists the functions that may have unknown settings, such as values
-        in their closures: no builder recorded the settings of these functions.
+        The layer ``"replace"`` lists the replaced functions that may have settings, such as values
+        in a closure. These settings are unknown, since no builder recorded them.
         """
         left = self.layers[-1].left if self.layers else {}
         now = {**_functions(self), **_hooks(self.train)}

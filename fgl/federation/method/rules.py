@@ -271,9 +271,10 @@ class Rules:
             and may abandon the exchange. If this call raises an error, the run continues.
         participants: smallest allowed number of participants of a round. If a round has fewer
             participants, the run raises an error.
-        rounds: smallest allowed number of rounds of a run. A shorter run raises an error, unless it
-            has a checkpoint and so can be continued. For example, `fgl.methods.unlearned` needs one
-            round more than its argument `at`.
+        rounds: smallest allowed number of rounds of a run. A run without a checkpoint raises an
+            error if it has fewer rounds. A run with a checkpoint can be continued until it has
+            enough rounds. For example, `fgl.methods.unlearned` needs one round more than its
+            argument `at`.
         silent: if False, clients send their local losses and numbers of examples in addition to
             their messages, and the history records both. If True, clients send nothing except their
             messages.
@@ -335,13 +336,15 @@ class Privacy:
             result is a dict. ``"noise_multiplier"`` describes the noise that the client adds.
             ``"steps"`` and ``"sample_rate"`` are present only if they differ from 1. The result is
             empty if the answer does not depend on the client's data. The default is the cost of an
-            answer without noise. A site with a budget refuses to send such an answer.
+            answer without noise. A site with a privacy budget refuses to send an answer without
+            noise.
         onward: entries of a client's state that never return to earlier values. A remote client
             keeps the newest values, even if its server resumes from an earlier round.
         account: ``(inbox, state) -> state``, called after a round in which no upload was used. The
             inbox contains no messages, but its field `asked` is set. A method needs `account` if
             the server's results contain noise. With `account`, a checkpoint is written before each
-            round is scored. So a resumed run has the round's saved result, and adds no new noise.
+            round is scored. If scoring is interrupted, the resumed run reads the round's result
+            from the checkpoint, so noise is not added a second time.
 
     Example:
         >>> fgl.fedavg(torch.nn.Linear(1, 1)).privacy.costs({})
@@ -362,8 +365,8 @@ class Own:
         modules: names of modules of the model, such as an input layer or a head, that each client
             keeps for itself. The shapes of these modules may differ between clients, and a client
             may lack some of the modules. These modules are never sent: the server's first message
-            lacks them, and the server refuses an upload that contains them. So clients may have
-            different features and classes.
+            lacks them, and the server refuses an upload that contains them. If each client keeps
+            its own input layer and head, clients may have different features and classes.
         models: the clients' own models; each is built from the client's graph. See
             `fgl.methods.own_models`.
         personal: dict from names to initial tensors. Every client trains these tensors, such as

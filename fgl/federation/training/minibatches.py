@@ -177,8 +177,8 @@ def graph_minibatches(
     The last minibatch is kept, even if it is small. If one minibatch contains all graphs, the
     minibatch is the collection itself, and its cached adjacency is used. Graphs outside the
     training mask are in no minibatch, so these graphs do not affect batch norm. With
-    ``Training(num_steps=...)``, such graphs affect batch norm, since each step uses the whole
-    collection.
+    ``Training(num_steps=...)``, each step uses the whole collection, so graphs outside the training
+    mask affect batch norm.
 
     Args:
         graph: a collection.

@@ -32,8 +32,9 @@ class Layout:
 
     Args:
         params: dict from name to tensor.
-        graph: the client's graph. If its features are sparse, each matrix with ``num_features``
-            columns is taken to be multiplied by these features. Default none.
+        graph: the client's graph. If the graph's features are sparse, each matrix with
+            ``num_features`` columns is stored by columns, since such a matrix usually multiplies
+            the features. Default none.
     """
 
     def __init__(self, params: Mapping[str, Tensor], graph: Graph | None = None) -> None:

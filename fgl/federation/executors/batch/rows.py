@@ -121,8 +121,8 @@ def _renumbered(
 ) -> tuple[list[Call], dict[str, str]]:
     """Rewrite operations so that they compute with touched rows only, and remove views.
 
-    The second result belongs to the removed views of the gradient. For each view, the result maps
-    the view's name to the name of the tensor that is viewed.
+    The second result is a dict with an entry for each removed view of the gradient: the view's
+    name, and the name of the tensor that is viewed.
 
     Args:
         recorder, calls: the recording and its operations.
