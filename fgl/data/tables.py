@@ -197,8 +197,8 @@ def columns_of(of: str, table: Any, names_of: Collection[str]) -> dict[str, list
     """The columns of a data frame, a dict or a CSV file.
 
     In a CSV file, numbers become int or float, and true and false become bool. All other values
-    remain strings. Values in the columns `names_of` are node names, so these values always remain
-    strings.
+    remain strings. The argument `names_of` lists the columns with node names. Node names always
+    remain strings.
 
     Example:
         >>> columns_of("node", {"id": [0, 1]}, ["id"])

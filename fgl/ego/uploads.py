@@ -78,7 +78,7 @@ def mashed_check(
         head: float ``[C, H]``, the classifier's weights. Embeddings must have the width and the
             dtype of these weights.
         most: largest number of ego-graphs that a client may send, such as the client's number of
-            training nodes. By default the number is not limited.
+            training nodes. By default a client may send any number of ego-graphs.
         base: an `accept` that is called before this check; by default there is none.
 
     Example:

@@ -25,8 +25,8 @@ def spread(
     Args:
         run: a result or a round, such as ``result.history[-1]``. For a result, the round with the
             best validation score is used, or the last round if there is no validation.
-        metric: name of a metric with one value per client. The name has no suffix that names a
-            client, such as ``/3``.
+        metric: name of a metric with one value per client, without a client's suffix such as
+            ``/3``.
         groups: the group of each client, such as its region. By default there are no groups.
         lower: whether smaller values are better. The default is True for a loss, for rmse and for
             mae. If `run` is a result, the default is also True for the metric whose smallest value

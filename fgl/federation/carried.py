@@ -23,8 +23,8 @@ def carried(method: Method, start: Result, state: State) -> State:
     The returned state includes the privacy costs of the earlier run.
 
     If a method counts privacy costs, its state has a record of the costs from the first round on.
-    So if the state has no such record, the method that produced the state adds no noise. In that
-    case, all answers in the rounds of `start` count as answers without noise.
+    So if the state has no such record, the method that produced the state adds no noise. If the
+    record is missing, all answers in the earlier run count as answers without noise.
 
     Args:
         method: the method of the new run.
@@ -52,7 +52,7 @@ def carried(method: Method, start: Result, state: State) -> State:
 def unprotected(method: Method, start: Result) -> dict[int, int]:
     """For each client, the number of answers without noise in earlier runs.
 
-    The result is empty if `method` counts answers itself.
+    The result is empty if `method.privacy.account` already counts the answers.
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1))

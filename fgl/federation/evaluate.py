@@ -64,8 +64,8 @@ def deployed(
         clients: the clients' graphs.
 
     Returns:
-        A function ``(outbox, states) -> client to params``. The result of this function has one
-        entry for each client in the outbox.
+        A function ``(outbox, states) -> models``. The dict `models` maps each client in the outbox
+        to the parameters of the client's model.
 
     Raises:
         ValueError: when the returned function is called, if a model lacks some tensors.
@@ -426,7 +426,8 @@ def merging(
 
     With `each` the function also returns ``name/3``, the metric of client 3, and ``worst_name``,
     the worst value over all clients. A client that lacks a metric does not count in this metric's
-    mean and worst value. With `graphs`, a warning names such clients and the reason.
+    mean and worst value. With `graphs`, a warning names the clients that lack a metric, and the
+    reason.
 
     Args:
         each: whether to return every client's metrics, and each metric's worst value, in addition

@@ -85,8 +85,8 @@ def checked_select(
             rmse, mae and mape.
 
     Raises:
-        ValueError: if no round has the metric, or if `metric` lacks the minus sign although smaller
-            values are better.
+        ValueError: if no round has the metric, or if smaller values of the metric are better and
+            `metric` has no minus sign.
     """
     names = names_of(history)
     got = "none that has metrics: no client had examples to score, or the run had neither a task "
@@ -401,9 +401,9 @@ class Result:
                 validation metric if the task names no metric.
 
         Raises:
-            ValueError: if no round has the metric, or if `metric` lacks the minus sign although
-                smaller values are better. A ValueError is also raised if no metric is given and no
-                round has a validation metric.
+            ValueError: if no round has the metric, or if smaller values of the metric are better
+                and `metric` has no minus sign. A ValueError is also raised if no metric is given
+                and no round has a validation metric.
 
         Example:
             >>> rounds = [Round(k, [0], metrics={"val_rmse": 0.5 + k}) for k in range(3)]

@@ -227,8 +227,8 @@ def _bad_model(
 
     The server's model counts as bad if most clients diverged when they trained this model. The
     model also counts as bad if at least one client diverged and the median of the clients' first
-    losses is large. A median is large if it exceeds both 10 and ten times the smallest loss of all
-    earlier rounds.
+    losses is large. The median of the first losses is large if it exceeds both 10 and ten times the
+    smallest loss of all earlier rounds.
     """
     diverged = sum(isinstance(error, Diverged) for error in refused.values())
     arrived = [answer for answer in answers.values() if answer.message is not None]
@@ -260,12 +260,12 @@ def _served(
 ) -> tuple[Made | None, dict[int, Exception]]:
     """The server's new outbox and state, and errors of the clients that were left out.
 
-    `serve` is the method's function `aggregate` or `joining.welcome`. If the result is far too
-    large, the server calls `serve` again without some of the uploads. If clients are in other
-    processes, the server also calls `serve` again after any other error of `serve`. If clients are
-    in this process, such an error is raised. The server first leaves out the upload that changed
-    most, then the 2 uploads that changed most, then 4, 8 and so on, up to half of the uploads. If
-    all attempts fail, there is no result, and the server keeps the old model.
+    `serve` is the method's function `aggregate` or `joining.welcome`. If the outbox or state from
+    `serve` is far too large, the server calls `serve` again without some of the uploads. If clients
+    are in other processes, the server also calls `serve` again after any other error of `serve`. If
+    clients are in this process, such an error is raised. The server first leaves out the upload
+    that changed most, then the 2 uploads that changed most, then 4, 8 and so on, up to half of the
+    uploads. If all attempts fail, there is no result, and the server keeps the old model.
     """
 
     def attempt(some: Inbox) -> Made:
@@ -300,9 +300,9 @@ def _because(event: str, cause: Exception) -> Exception:
 def _mean_loss(losses: Sequence[Sequence[float]]) -> float:
     """The mean of the clients' mean losses.
 
-    Let m be the upper median of the absolute values of these client means. A client's mean is left
-    out if it is not finite, or if its absolute value exceeds both 300 and 300 m. So one client
-    among three cannot determine the loss in the history.
+    A client's mean loss is left out if it is not finite, or if its absolute value exceeds ``300
+    max(m, 1)``. Here m is the upper median of the absolute values of the clients' mean losses. So
+    one client among three cannot determine the loss in the history.
     """
     means = [sum(value / len(each) for value in each) for each in losses if each]
     finite = [mean for mean in means if math.isfinite(mean)]

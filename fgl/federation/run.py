@@ -101,15 +101,15 @@ def run(
             uploads, the names of the method's functions, and the arguments of the method's
             builders. Use `config` for settings inside your own functions, such as a loss's weight.
         start: the result of an earlier run. The new run starts from the outbox and states of this
-            result. Rounds are numbered from 0, and the clients' privacy costs are added to the
-            earlier costs, see `fgl.transforms.privacy_spent`. By default a run starts from the
+            result. Rounds are numbered from 0 again. The privacy costs of the new run are added to
+            the earlier costs, see `fgl.transforms.privacy_spent`. By default a run starts from the
             initial model.
         strict: whether to raise at the first refused upload, for development.
         limits: bounds on uploads, and on rounds without uploads; see `fgl.federation.Limits`.
         go_back: number of rounds by which the server goes back after it sent a bad model. A model
             is bad if most clients of a round diverged when they trained this model. By default the
-            server never goes back. The server keeps this number of older outboxes and states, also
-            in checkpoints. The clients' own states do not change.
+            server never goes back. The server and the checkpoints keep the outboxes and states of
+            the last `go_back` rounds. The clients' own states do not change.
         each: whether a round also records the metrics of every client, and the worst client's value
             of each metric. For example, ``test_accuracy/3`` is the accuracy of client 3, and
             ``worst_test_accuracy`` is the lowest accuracy of all clients. `each` adds such values
@@ -128,20 +128,21 @@ def run(
         TypeError: if an argument has an invalid type, such as a model in place of the method, or if
             the features and the model have different floating types.
         RuntimeError: if three consecutive rounds used no upload (see `Limits.empty_rounds`), or if
-            no round of the run used an upload. For a method whose exchanges have several rounds,
-            the error is also raised if each of three consecutive exchanges had a round that used no
-            upload. The error gives each client's reason. These rounds are not saved.
+            no round of the run used an upload. If the method's exchanges have several rounds, the
+            error is also raised after three consecutive empty exchanges. An exchange is empty if
+            one of its rounds used no upload. The error gives each client's reason. These rounds are
+            not saved.
         OSError: if a round cannot be saved. As far as possible, the folder is checked before the
             first round.
 
     The server does not use an upload that is not finite, that is too far from the round's other
     uploads, or that `accept` refuses. ``Round.dropped`` records the reason, and a warning is given.
-    If clients are in this process, the run ends after a malformed upload, or if `aggregate` raises
-    an error itself. If clients are in other processes, the server ignores a malformed upload, and
-    after an error of `aggregate` it calls `aggregate` again without the uploads that changed most.
-    Wherever clients run, the server also calls `aggregate` again if the result is far too large. At
-    most half of the uploads are left out. If a round uses no upload, the server keeps the old
-    model.
+    If clients are in this process, a malformed upload or an error in `aggregate` ends the run. If
+    clients are in other processes, the server ignores a malformed upload. After an error in
+    `aggregate`, the server calls `aggregate` again without the uploads that have the largest
+    changes. Wherever clients run, the server also calls `aggregate` again if the result is far too
+    large. At most half of the uploads are left out. If a round uses no upload, the server keeps the
+    old model.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")

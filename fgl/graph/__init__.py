@@ -152,8 +152,8 @@ class Graph(Facts):
     def pool(self) -> SparseMatrix:
         """Matrix ``[num_graphs, num_nodes]``; ``pool @ h`` sums h over the nodes of each graph.
 
-        An entry is 1 if the column's node belongs to the row's graph, otherwise 0. The matrix also
-        works under `vmap`. Then padding nodes belong to no graph, and padding graphs are empty.
+        Entry ``[i, j]`` is 1 if node j belongs to graph i, otherwise 0. The matrix also works under
+        `vmap`. Then padding nodes belong to no graph, and padding graphs are empty.
         """
         with outside():
             nodes = torch.arange(self.num_nodes + 1, device=self.device)
@@ -319,8 +319,8 @@ class Graph(Facts):
             node_id: int64 ``[m]``, ids of the new nodes; if it is missing, the result has no
                 `node_id`.
             fields: values for the new edges (`edge_attr`, `edge_type` and `edge_time`) and for the
-                new nodes (`node_type`). The new values are required for each field that the graph
-                has, and not allowed for a field that it lacks.
+                new nodes (`node_type`). If the graph has a field, values for this field are
+                required. If the graph lacks a field, values for this field are not allowed.
 
         Raises:
             TypeError, ValueError: if `Graph` raises one of these errors, if the graph is a
@@ -425,8 +425,8 @@ class Graph(Facts):
         Raises:
             TypeError: if the nodes or edges of each type are in separate dicts, as in `HeteroData`.
             ValueError: if a field has no equivalent in a `Graph` and is not ignored, or if `x` is
-                missing. A ValueError is also raised if `split` is None although masks hold several
-                splits, if both nodes and pairs have labels, or if `Graph` raises a ValueError.
+                missing. A ValueError is also raised if masks have several splits and `split` is
+                None, or if both nodes and pairs have labels. Errors of `Graph` are raised too.
 
         Example:
             >>> from types import SimpleNamespace

@@ -57,8 +57,7 @@ def checked(method: Method) -> Method:
     the version counters of tensors, so changes through ``.data`` or NumPy are missed.
 
     Raises:
-        ValueError: if a transform must be the outermost builder, but a later builder replaced a
-            function that the transform sealed.
+        ValueError: if a builder replaced a function that an inner transform had sealed.
 
     Example:
         >>> method = checked(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -177,7 +176,7 @@ def check_whole(
     ``method.own`` names modules but has no models, these modules may have any shape.
 
     Args:
-        method: the method with the model.
+        method: the method, which contains the model.
         params: the client's parameters.
         graph: the client's graph.
         name: name of the parameters in errors.
@@ -264,7 +263,7 @@ def _check_outbox(
 
 
 class Noted:
-    """The tensors of messages, states or contexts, and the number of changes of each tensor so far.
+    """The tensors of messages, states or contexts, each with its version counter.
 
     Args:
         messages: dicts with the tensors, and possibly other objects. A dict that occurs twice, such

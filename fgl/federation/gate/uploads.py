@@ -44,7 +44,7 @@ class Diverged(ValueError):
 
 
 class Change(NamedTuple):
-    """Two root mean squares: the size of an entry's change, and the size of the sent entry.
+    """The size of an entry's change, and the size of the entry that the server sent.
 
     Args:
         moved: root mean square of the difference from the entry that the server sent.
@@ -329,9 +329,9 @@ class Limits:
         metric_length: largest number of characters of a metric's name.
         empty_rounds: the run raises an error after this number of consecutive rounds in which no
             upload was accepted. The run also raises an error at the end if no upload was accepted
-            in any round. Some methods, such as a secure sum, have exchanges of several rounds. For
-            such a method, the run raises an error after `empty_rounds` consecutive exchanges that
-            had at least one round without an accepted upload. None for no limit.
+            in any round. If a method's exchanges have several rounds, as in a secure sum, the run
+            also raises an error after this number of consecutive empty exchanges. An exchange is
+            empty if at least one of its rounds had no accepted upload. None for no limit.
 
     Raises:
         TypeError, ValueError: if a number is not an integer or is out of range.
@@ -349,13 +349,13 @@ class Limits:
     empty_rounds: Count | None = 3
 
     def of_upload(self, method: Method) -> int:
-        """The largest size in bytes of an upload."""
+        """The largest allowed size of an upload, in bytes."""
         if self.upload_bytes is not None:
             return self.upload_bytes
         return TIMES * num_bytes(method.common()) + ROOM + (RAGGED if method.rules.ragged else 0)
 
     def of_note(self, method: Method) -> int:
-        """The largest size in bytes of the data sent with a message."""
+        """The largest allowed size of the data sent with a message, in bytes."""
         if self.note_bytes is not None:
             return self.note_bytes
         return NOTE + 16 * sum(map(len, method.common()))
@@ -450,8 +450,8 @@ def sift(
     """Divide a round's uploads into accepted messages and errors for refused messages.
 
     The entry ``"model"`` must have the form of the method's model. All other entries must have the
-    form that is most common among the uploads that pass `accept`. All later rounds require this
-    most common form if at least three clients have sent it. In a federation with fewer than three
+    form that is most common among the uploads that pass `accept`. All later rounds require the most
+    common form if at least three clients have sent this form. In a federation with fewer than three
     clients, later rounds require the form after all clients have sent it.
 
     Args:
@@ -681,11 +681,11 @@ def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict
 
     The first bound is `most` times the median of the round's nonzero changes. The first bound
     applies only to a change that is larger than the sent entry, or larger than 1 if no entry was
-    sent. If the number of changes is even, the upper median is used. If the lower median were used,
-    half of the clients could make the median almost 0 by sending almost unchanged models. The
-    server would then refuse the uploads of all other clients. The second bound is `most` times the
-    size of the sent entry. A size below 1 is replaced by 1. The second bound also limits the growth
-    of the server's own message.
+    sent. If the number of changes is even, the median is the larger of the two middle changes. With
+    the smaller change as the median, half of the clients could make the median almost 0 by sending
+    almost unchanged models. The server would then refuse the uploads of all other clients. The
+    second bound is `most` times the size of the sent entry. A size below 1 is replaced by 1. The
+    second bound also limits the growth of the server's own message.
     """
     diverged: dict[int, Diverged] = {}
     by_key: dict[str, dict[int, Change]] = {}

@@ -267,8 +267,8 @@ def hides(function: Any) -> bool:
 def short_name(function: Any) -> str:
     """Return a function's name without its module.
 
-    The name would change with the module, which is ``__main__`` in a script that runs, and the
-    script's own name if the script is imported.
+    The module is left out, since its name can change: a script that is run is the module
+    ``__main__``, but an imported script is a module with the script's name.
 
     Example:
         >>> short_name(functools.partial(torch.nn.functional.dropout, p=0.1))

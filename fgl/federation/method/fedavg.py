@@ -55,8 +55,8 @@ class Means(Mapping[str, Params]):
     ) -> Means:
         """The `Means` of an inbox; ``means["model"]`` is the given `model`.
 
-        The means of the entries in `equally` are unweighted. `Means.inbox` has only the entries in
-        `reads`.
+        For each key in `equally`, the mean over clients is unweighted. `Means.inbox` has only the
+        entries at the keys in `reads`.
 
         Raises:
             TypeError: if an entry of `equally` is not a dict of tensors.
@@ -115,7 +115,7 @@ class OfMeans:
         serve: ``(means, state) -> outbox, state``, the server's part. `means` is a `Means`. If no
             client in a round has an example, `means` contains no ``"model"``.
         equally: further keys of an upload; the value of each key is a dict of tensors. `serve`
-            reads the means of these tensors, in which all clients have equal weights.
+            reads the means of these tensors over the clients, computed with equal weights.
         reads: keys of an upload. `serve` reads each client's entries at these keys in
             ``means.inbox``. A secure sum does not reveal these entries, and a robust mean does not
             protect them.
@@ -187,7 +187,7 @@ def after(
             `aggregate` received. `means` contains the means of `equally`. The outbox is empty in a
             round in which no client has an example.
         equally: keys of an upload; the value of each key is a dict of tensors. `change` reads the
-            means of these tensors, in which all clients have equal weights.
+            means of these tensors over the clients, computed with equal weights.
         reads: keys of an upload. `change` reads each client's entries at these keys in
             ``means.inbox``.
         averages: whether `change` returns the outbox unchanged. `OfMeans.averages` of the new
@@ -253,7 +253,7 @@ def _check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class OfSums:
-    """A method's `aggregate` that reads one entry of the uploads, and only as a sum over clients.
+    """A method's `aggregate` that reads only the sum of one upload entry over the clients.
 
     The function `serve` receives only the sum and no individual upload. So such a method works with
     `fgl.transforms.secure_sum` without any change. Under a secure sum, clients send only this entry

@@ -324,7 +324,7 @@ class Inbox(Mapping[int, Message]):
         return len(self._messages)
 
     def with_messages(self, messages: Mapping[int, Message]) -> Inbox:
-        """The inbox of the same round with other messages."""
+        """A copy of the inbox in which `messages` replace the old messages."""
         return Inbox(messages, self.num_clients, self.sent, self.round, self.asked)
 
     def stack(self, key: str) -> Any:

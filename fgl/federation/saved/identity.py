@@ -151,10 +151,11 @@ def scoring(evaluate: Any, known: Sequence[Graph]) -> list[str]:
     """The name of an `evaluate` function, and a digest of the graphs that the function uses.
 
     Args:
-        evaluate: the function. The digest covers the graphs, and the held-out pairs of nodes that
-            are stored with a graph, in the closures of this function and of all functions that it
-            calls.
-        known: graphs that the digest leaves out, since the run compares them anyway.
+        evaluate: the function. The digest covers all graphs in the closures of this function and of
+            the functions that it calls. If held-out pairs of nodes are stored together with a
+            graph, the digest also covers these pairs.
+        known: graphs that the digest leaves out, since a resumed run compares these graphs
+            separately.
 
     Example:
         >>> scoring(lambda outbox, states: {}, [])[0]

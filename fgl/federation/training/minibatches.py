@@ -57,7 +57,7 @@ class Steps(Sequence[Step]):
 
 
 def local_steps(how: Training, graph: Graph, context: Any) -> Sequence[Step]:
-    """The graph and context of each step: a minibatch of `how.batches`, or else the whole graph.
+    """A pair (graph, context) for each step; the graph is a minibatch or the client's whole graph.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))

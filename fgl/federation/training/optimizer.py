@@ -27,8 +27,8 @@ class Layout:
 
     A matrix that is multiplied by sparse features is stored by columns.
 
-    The product with sparse features reads the matrix by columns. A matrix stored by rows would be
-    copied in every step of training.
+    A product with sparse features reads the other matrix by columns. If this matrix were stored by
+    rows, every step of training would copy the matrix.
 
     Args:
         params: dict from name to tensor.

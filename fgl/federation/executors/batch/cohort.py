@@ -278,7 +278,7 @@ class Cohort:
     def _check_equal(
         self, name: str, forms: Sequence[Any], error: type[Exception] = ValueError
     ) -> None:
-        """Raise an error unless a value of each client has the form of the first client's."""
+        """Raise an error unless the clients' values of a field have equal forms."""
         for client, form in zip(self.clients, forms, strict=True):
             if form != forms[0]:
                 raise error(

@@ -54,7 +54,7 @@ class Rows(NamedTuple):
 
 
 def stands_still(how: Training, optimizer: optim.Optimizer) -> bool:
-    """Whether local training leaves a row unchanged if the row's gradient is always 0.
+    """Whether training leaves a parameter's row unchanged if the row's gradient is 0 in every step.
 
     The optimiser must be new, and must update each entry from this entry's value and gradient
     alone.

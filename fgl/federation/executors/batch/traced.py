@@ -53,9 +53,10 @@ class Tracer:
 
     A cohort first takes `AFTER` ordinary steps; then one step is recorded. Later steps repeat the
     recorded operations. When the recorded step is used for the 1st, 2nd, 4th, 8th time and so on,
-    an ordinary step is also taken, from the same random state. The two steps must have
-    bit-identical losses, gradients, buffers and random states. If the results differ, or if a
-    traced step raises an error, the run uses no more traced steps. The reason is stored in `why`.
+    an ordinary step is also taken, from the same random state. The recorded step and the ordinary
+    step must have bit-identical losses, gradients, buffers and random states. If these results
+    differ, or if a traced step raises an error, the run uses no more traced steps. The reason is
+    stored in `why`.
 
     Example:
         >>> tracer = Tracer()
@@ -90,7 +91,8 @@ class Tracer:
     def compact(self, cohort: Cohort) -> CompactTrace | None:
         """A cohort's newest `CompactTrace`, or None.
 
-        The result is None until the trace of the whole stacks was compared with an ordinary step.
+        The result is None before the cohort's newest trace, which trains all rows, was compared
+        with an ordinary step.
         """
         traces = self._traces.get(cohort, ())
         return traces[-1].compact if traces and traces[-1].uses and not self.why else None
@@ -236,7 +238,7 @@ class Trace:
     def learn_aliases(self, inputs: Sequence[Tensor], leaves: Mapping[str, Tensor]) -> None:
         """Find each gradient that shares memory with an input or with an earlier gradient.
 
-        `run` copies such gradients.
+        `run` copies each gradient that shares memory.
         """
         places = {each.untyped_storage().data_ptr() for each in inputs}
         for number, leaf in enumerate(leaves.values()):

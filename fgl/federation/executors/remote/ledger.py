@@ -94,8 +94,9 @@ class Ledger:
     def paid(self, question: str) -> int:
         """For one request, the number of answers whose cost was recorded.
 
-        The number can be 2. For example, a process may be killed after it recorded an answer but
-        before it stored the answer. The next process then computes and records a second answer.
+        The number is 2 if an answer was recorded twice. For example, a process may be killed after
+        it recorded an answer but before it stored the answer. The next process then computes and
+        records the answer again.
 
         The number is 0 if there is no folder, since nothing is recorded then. Only the newest file
         of the ledger is read. So the number is also 0 if the answers to the request were recorded

@@ -54,7 +54,7 @@ class Post(Protocol):
     def note(self, content: Any) -> Mapping[str, Any]:
         """Unpack the note, which is a dict of numbers and texts, from the content of a reply.
 
-        Integers in the note are strings of digits.
+        The note stores each integer as a string of digits.
         """
 
     def message(self, content: Any) -> Message:
