@@ -133,7 +133,7 @@ def typed_tables(
         edge_time: dict from relation to the column with times. Either all relations have times, or
             no relation has times.
         both: whether to add the reverse of each relation as a separate relation.
-        ignore: unread columns that warnings should not mention.
+        ignore: columns that may stay unread without a warning.
 
     Raises:
         ValueError: if `from_tables` or `typed_graph` raises a ValueError.

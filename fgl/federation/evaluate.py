@@ -205,7 +205,7 @@ def evaluate_on(
     """Score the models that clients deploy, on one graph or on each client's own graph.
 
     No warning is given if scored examples are also training examples. The tasks of `fgl.tasks`,
-    such as `node_task`, warn about such examples.
+    such as `node_task`, warn about scored training examples.
 
     Args:
         method: the method; its model is called as ``model(*graph.inputs)``.

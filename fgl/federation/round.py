@@ -300,9 +300,9 @@ def _because(event: str, cause: Exception) -> Exception:
 def _mean_loss(losses: Sequence[Sequence[float]]) -> float:
     """The mean of the clients' mean losses.
 
-    A client's mean loss is left out if it is not finite, or if its absolute value exceeds ``300
-    max(m, 1)``. Here m is the upper median of the absolute values of the clients' mean losses. So
-    one client among three cannot determine the loss in the history.
+    A client's mean loss is left out if it is not finite, or if its absolute value exceeds
+    ``300 max(m, 1)``. Here m is the upper median of the absolute values of the clients' mean
+    losses. So one client among three cannot determine the loss in the history.
     """
     means = [sum(value / len(each) for value in each) for each in losses if each]
     finite = [mean for mean in means if math.isfinite(mean)]

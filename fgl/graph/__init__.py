@@ -465,8 +465,8 @@ class Graph(Facts):
             edge_weight, edge_attr, edge_time: numeric edge attributes.
             classes: all possible values of `y`. The first value becomes label 0, the second value
                 becomes label 1, and so on.
-            ignore: attributes that may be left unread in silence. A warning names all other
-                attributes that are not read.
+            ignore: attributes that may stay unread. A warning names every other attribute that is
+                not read.
 
         Raises:
             ValueError: if a node or an edge lacks an attribute, or if labels are strings but

@@ -285,11 +285,11 @@ class Rules:
         max_examples: largest ``"num_examples"`` that a client can have; an upload with a larger
             number is refused. Tasks set this bound; by default there is no bound.
         max_change: a bound c on the change of an entry of an upload. Let d be the size of the
-            change, m the median of all nonzero d in a round, and s the size of the entry that the server
-            sent. Sizes are root mean squares. The server refuses an upload if ``d > max(c m, s)``
-            or ``d > c max(s, 1)``. If the server did not send the entry, s is 1 in the first bound,
-            and there is no second bound. The server's outbox and state may grow at most by the
-            factor c. ``math.inf`` means no bound.
+            change, m the median of all nonzero d of a round, and s the size of the entry that the
+            server sent. Sizes are root mean squares. The server refuses an upload if
+            ``d > max(c m, s)`` or ``d > c max(s, 1)``. If the server did not send the entry, s is 1
+            in the first bound, and there is no second bound. The server's outbox and state may grow
+            at most by the factor c. ``math.inf`` means no bound.
         joining: messages of all clients before the first round; by default there are none.
 
     Raises:

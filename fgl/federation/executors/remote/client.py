@@ -191,8 +191,8 @@ def answer(
     reply again has no privacy cost. If two processes of the site answer a request simultaneously,
     both send the same reply. The answer's `paid` is the number of answers to this request for which
     the ledger has recorded a cost. If this number is 1 or less, `paid` is 0. The new state is
-    stored in addition to the valid state. For the entries in `method.privacy.onward`, the new
-    values overwrite the old values before the reply is sent.
+    stored in addition to the valid state. For the state's entries in `method.privacy.onward`, the
+    new values overwrite the old values before the reply is sent.
 
     Raises:
         ValueError: if the valid state is not on the shelf, if an answer would exceed the ledger's
