@@ -314,7 +314,7 @@ def _stack(
     equal: Collection[str],
     rows: Mapping[str, Rows],
 ) -> Params:
-    """Stack the K clients' tensors that have the same name; of those in `rows`, only these rows.
+    """Stack the clients' tensors of each name; if a name is in `rows`, stack only its rows.
 
     If a name begins with a prefix in `equal`, the clients' tensors of this name are equal, so only
     one copy is made.
